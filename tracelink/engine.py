@@ -1,0 +1,177 @@
+"""Where work runs: in this process, or in forked children that share what this process has read."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tracelink.errors import TraceError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SLOTS = 256
+SLOT = struct.Struct("=q")
+
+
+class Meter:
+    """Counts bytes across processes: each adds to a slot of its own in shared memory.
+
+    `watch`, where set, is called with the total as the counting process goes on; a child has no watcher.
+    """
+
+    def __init__(self, watch: Callable[[int], None] | None = None) -> None:
+        self.watch = watch
+        self._memory = mmap.mmap(-1, SLOTS * SLOT.size)
+        self._slot = 0
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        """Counts `count` more bytes as done."""
+        self._count += count
+        SLOT.pack_into(self._memory, self._slot * SLOT.size, self._count)
+        if self.watch:
+            self.watch(self.total)
+
+    def enter(self, slot: int) -> None:
+        """From here on this process counts in `slot`, unwatched."""
+        self.watch = None
+        self._slot = slot % SLOTS
+        (self._count,) = SLOT.unpack_from(self._memory, self._slot * SLOT.size)
+
+    @property
+    def total(self) -> int:
+        """Bytes that all processes have done."""
+        return sum(count for (count,) in SLOT.iter_unpack(self._memory[:]))
+
+
+@dataclass(slots=True)
+class Engine:
+    """How many processes may work at once, and who counts what they do."""
+
+    jobs: int = 1
+    meter: Meter = field(default_factory=Meter)
+
+    @classmethod
+    def of_this_machine(cls) -> Engine:
+        """As many processes as there are cores to run on."""
+        return cls(
+            jobs=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        )
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """`[work(item) for item in items]`, the last item in this process, others in children beside it.
+
+        Children are forked, so they see everything that this process has in memory; results come back pickled.
+        Where forking is not safe (other threads run) or not possible, all runs here.
+        """
+        if self.jobs < 2 or len(items) < 2 or not _can_fork():
+            return [work(item) for item in items]
+        results: dict[int, Result] = {}
+        waiting = list(range(len(items)))
+        running: list[_Child] = []
+        with _ended_on_error(running):
+            while waiting or running:
+                while len(waiting) > 1 and len(running) < self.jobs - 1:
+                    number = waiting.pop(0)
+                    running.append(self._start(number, lambda number=number: work(items[number])))
+                if waiting:
+                    number = waiting.pop()
+                    results[number] = work(items[number])
+                self._collect(running, results, patience=0 if waiting else 0.1)
+        return [results[number] for number in range(len(items))]
+
+    def _collect(self, running: list[_Child], results: dict[int, Any], patience: float) -> None:
+        ready, _, _ = select.select([child.pipe for child in running], [], [], patience if running else 0)
+        for child in [child for child in running if child.pipe in ready]:
+            results[child.number] = child.result()
+            running.remove(child)
+        self.meter.add(0)
+
+    def _start(self, number: int, work: Callable[[], Any]) -> _Child:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(writing)
+            return _Child(number, pid, reading)
+        os.close(reading)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.meter.enter(number + 1)
+        _run_child(work, writing)
+
+
+@dataclass(slots=True)
+class _Child:
+    number: int
+    pid: int
+    pipe: int
+
+    def result(self) -> Any:
+        with os.fdopen(self.pipe, "rb") as stream:
+            self.pipe = -1
+            answer = stream.read()
+        os.waitpid(self.pid, 0)
+        self.pid = -1
+        if not answer:
+            raise TraceError(
+                "a worker process ended without an answer",
+                advice="It may have run out of memory: try fewer workers with --jobs 1.",
+            )
+        ok, value = pickle.loads(answer)  # written by our own child, never an input
+        if not ok:
+            raise value
+        return value
+
+    def end(self) -> None:
+        if self.pipe >= 0:
+            os.close(self.pipe)
+        if self.pid > 0:
+            os.kill(self.pid, signal.SIGTERM)
+            os.waitpid(self.pid, 0)
+
+
+def _run_child(work: Callable[[], Any], pipe: int) -> None:
+    status = 1
+    try:
+        answer = _answer(work)
+        with os.fdopen(pipe, "wb") as stream:
+            stream.write(answer)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _answer(work: Callable[[], Any]) -> bytes:
+    try:
+        return pickle.dumps((True, work()), protocol=5)
+    except Exception as error:  # noqa: BLE001  whatever happened here is raised again in the parent
+        error.add_note("".join(traceback.format_exception(error)))
+        try:
+            return pickle.dumps((False, error), protocol=5)
+        except Exception:  # noqa: BLE001  an error that cannot be pickled still has a text
+            return pickle.dumps((False, RuntimeError(repr(error))), protocol=5)
+
+
+@contextmanager
+def _ended_on_error(children: list[_Child]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for child in children:
+            child.end()
+        raise
+
+
+def _can_fork() -> bool:
+    return sys.platform == "linux" and threading.active_count() == 1

@@ -1,0 +1,168 @@
+"""The event graph: every event of every rank, and why it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.events import Counters, Edges, EventKind, Events, Int64s, Key, KeyColumn, Relation, Track
+from tracelink.findings import Finding
+from tracelink.frames import arrow_table, frame
+from tracelink.linking.report import LinkReport
+from tracelink.trace import Payloads, ProcessGroup, SourceInfo
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import pyarrow
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of the job, and where its clock stands relative to the reference clock."""
+
+    rank: int
+    host: str = ""
+    world_size: int | None = None
+    clock_offset_ns: int = 0
+    clock_uncertainty_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventGraph:
+    """Events of all ranks on one clock, and the edges between them.
+
+    Events of one source stand together and in the order of the source; `bounds[i]:bounds[i + 1]` are the rows
+    of source `i`.
+    """
+
+    strings: Sequence[str]
+    events: Events
+    edges: Edges
+    tracks: Sequence[Track]
+    ranks: Sequence[Rank]
+    sources: Sequence[SourceInfo]
+    bounds: Sequence[int]
+    keys: Mapping[Key, KeyColumn] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters.empty)
+    groups: Sequence[ProcessGroup] = ()
+    payloads: Sequence[Payloads] = ()
+    findings: Sequence[Finding] = ()
+    reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def name(self, row: int) -> str:
+        """The name of one event."""
+        return self.strings[self.events.name[row]]
+
+    def rank_of_events(self) -> npt.NDArray[np.int32]:
+        """The rank of each event."""
+        return np.array([track.rank for track in self.tracks], np.int32)[self.events.track]
+
+    def key(self, key: Key) -> KeyColumn:
+        """The column of a link key; empty where no source has it."""
+        return self.keys.get(key) or KeyColumn.empty()
+
+    def rows_of_source(self, source: int) -> slice:
+        """The rows of one source."""
+        return slice(self.bounds[source], self.bounds[source + 1])
+
+    def arguments(self, row: int) -> dict[str, Any]:
+        """The event's own arguments, as its source recorded them."""
+        source, number = int(self.events.source[row]), int(self.events.payload[row])
+        for first, texts in self.payloads[source].batches(number, number + 1):
+            text = texts[number - first]
+            decoded = msgspec.json.decode(text) if len(text) else {}
+            return decoded if isinstance(decoded, dict) else {"value": decoded}
+        return {}
+
+    def targets(self, row: int, relation: Relation) -> Int64s:
+        """The events that stand in `relation` to `row`, seen from `row`."""
+        edges = self.edges
+        return edges.target[(edges.source == row) & (edges.relation == relation)]
+
+    def to_networkx(
+        self, selection: Iterable[int] | npt.NDArray[Any] | None = None
+    ) -> networkx.MultiDiGraph[int]:
+        """The selected events (row numbers, or one boolean for each event) and the edges between them."""
+        import networkx
+
+        rows = _rows(selection, len(self))
+        chosen = np.zeros(len(self), np.bool_)
+        chosen[rows] = True
+        result: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
+        ranks = self.rank_of_events() if len(self) else np.empty(0, np.int32)
+        for row in rows.tolist():
+            result.add_node(
+                row,
+                name=self.name(row),
+                kind=EventKind(self.events.kind[row]).name.lower(),
+                rank=int(ranks[row]),
+                start=int(self.events.start[row]),
+                duration=int(self.events.duration[row]),
+            )
+        inside = chosen[self.edges.source] & chosen[self.edges.target]
+        for source, target, relation in zip(
+            self.edges.source[inside].tolist(),
+            self.edges.target[inside].tolist(),
+            self.edges.relation[inside].tolist(),
+            strict=True,
+        ):
+            result.add_edge(source, target, relation=Relation(relation).name.lower())
+        return result
+
+    def to_pandas(self, table: str = "events") -> pandas.DataFrame:
+        """One table as a pandas frame, with texts instead of codes (needs the extra `pandas`)."""
+        return frame(self.table(table))
+
+    def to_arrow(self, table: str = "events") -> pyarrow.Table:
+        """One table as an Arrow table, with texts instead of codes (needs the extra `arrow`)."""
+        return arrow_table(self.table(table))
+
+    def table(self, name: str) -> dict[str, Any]:
+        """The columns of `events`, `edges`, `counters`, `tracks`, `ranks`, `sources`, `groups` or `findings`."""
+        match name:
+            case "events":
+                texts = np.array(self.strings, dtype=object)
+                kinds = np.array([kind.name.lower() for kind in EventKind], dtype=object)
+                columns = self.events.columns()
+                return {
+                    **columns,
+                    "kind": kinds[columns["kind"]],
+                    "name": texts[columns["name"]],
+                    "rank": self.rank_of_events(),
+                }
+            case "edges":
+                relations = np.array([relation.name.lower() for relation in Relation], dtype=object)
+                return {**self.edges.columns(), "relation": relations[self.edges.relation]}
+            case "counters":
+                return self.counters.columns()
+            case "tracks" | "ranks" | "sources" | "groups" | "findings":
+                rows = msgspec.to_builtins(list(getattr(self, name)))
+                return {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
+            case _:
+                raise KeyError(name)
+
+
+def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
+    """Where each source's rows begin, for events that are grouped by source; one more entry for the end."""
+    bounds = np.searchsorted(source, np.arange(sources + 1)).tolist()
+    assert all(before <= after for before, after in pairwise(bounds))
+    return bounds
+
+
+def _rows(selection: Iterable[int] | npt.NDArray[Any] | None, length: int) -> Int64s:
+    if selection is None:
+        return np.arange(length)
+    chosen = np.asarray(selection if isinstance(selection, np.ndarray) else list(selection))
+    if chosen.dtype == np.bool_:
+        return np.flatnonzero(chosen)
+    return chosen.astype(np.int64)

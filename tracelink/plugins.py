@@ -1,0 +1,135 @@
+"""Formats: what a reader and a writer are, and how they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
+
+from tracelink.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracelink.engine import Engine
+    from tracelink.graph import EventGraph
+    from tracelink.sources import Source
+    from tracelink.trace import RankTrace
+
+READERS = "tracelink.readers"
+WRITERS = "tracelink.writers"
+
+
+class Reader(Protocol):
+    """Turns the bytes of one format into a rank trace. Knows nothing of other formats."""
+
+    name: str
+    summary: str
+
+    def recognises(self, head: bytes, name: str) -> bool:
+        """Whether a file that begins with `head` is of this format; `name` is a hint, never a proof."""
+        ...
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """Reads a whole source. What cannot be read is a finding; nothing readable is an `UnreadableError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A file that was written."""
+
+    path: str
+    format: str
+    rank: int | None
+    bytes: int
+    events: int
+
+
+class Target(Protocol):
+    """Where a writer puts its files. A file appears whole or not at all."""
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """A file to write: the target itself, or the file `name` in the target as a directory."""
+        ...
+
+    def path(self, name: str = "") -> str:
+        """How that file is called."""
+        ...
+
+    def size(self, name: str = "") -> int:
+        """How many bytes that file has now that it is written."""
+        ...
+
+
+class Writer(Protocol):
+    """Turns an event graph into the bytes of one format. Knows nothing of readers."""
+
+    name: str
+    summary: str
+    suffixes: tuple[str, ...]
+    """File names that mean this format, in `convert A B` and `merge -o B`; the first is the usual one."""
+    one_file_per_rank: bool
+
+    def write(self, graph: EventGraph, target: Target, engine: Engine) -> list[Output]:
+        """Writes the whole graph."""
+        ...
+
+
+Format = TypeVar("Format")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin(Generic[Format]):
+    """A reader or a writer that is installed, and the distribution that it comes from."""
+
+    name: str
+    origin: str
+    load: Callable[[], Format]
+
+
+@cache
+def readers() -> dict[str, Plugin[Reader]]:
+    """Every reader that is installed, by name."""
+    return dict(_discover(READERS))
+
+
+@cache
+def writers() -> dict[str, Plugin[Writer]]:
+    """Every writer that is installed, by name."""
+    return dict(_discover(WRITERS))
+
+
+def reader(name: str) -> Reader:
+    """The reader of a format."""
+    return _named(readers(), name, "reader")
+
+
+def writer(name: str) -> Writer:
+    """The writer of a format."""
+    return _named(writers(), name, "writer")
+
+
+def _discover(group: str) -> Iterator[tuple[str, Plugin[Any]]]:
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        distribution = point.dist
+        origin = f"{distribution.name} {distribution.version}" if distribution else "unknown"
+        yield point.name, Plugin(point.name, origin, cache(lambda point=point: _loaded(point)))
+
+
+def _loaded(point: EntryPoint) -> Any:
+    try:
+        return point.load()()
+    except ImportError as error:
+        raise UsageError(
+            f"the plugin {point.name!r} ({point.value}) cannot be imported: {error}",
+            advice="Install what it needs, or uninstall it.",
+        ) from error
+
+
+def _named(plugins: dict[str, Plugin[Format]], name: str, what: str) -> Format:
+    if name not in plugins:
+        known = ", ".join(plugins) or "none"
+        raise UsageError(f"there is no {what} {name!r}", advice=f"Installed: {known}. See: tracelink formats")
+    return plugins[name].load()

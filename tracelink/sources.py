@@ -1,0 +1,306 @@
+"""Inputs: from what the user typed to opened, uncompressed, rank-tagged byte streams."""
+
+from __future__ import annotations
+
+import glob
+import io
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from tracelink.errors import UnreadableError, UsageError
+from tracelink.findings import Finding, Severity
+from tracelink.ranks import RankHint, rank_in_name
+from tracelink.streams import GZIP_MAGIC, Inflated
+
+STDIN = "-"
+HEAD = 64 << 10
+ZIP_MAGIC = b"PK\x03\x04"
+EMPTY_ZIP_MAGIC = b"PK\x05\x06"
+TAR_MAGIC = b"ustar"
+TAR_MAGIC_AT = 257
+MEMBERS = 100_000
+"""Archives with more members than this are refused: nobody has that many ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input. `path` is how the user knows it; an archive's member is `archive:member`."""
+
+    path: str
+    opener: Callable[[], BinaryIO] = field(repr=False)
+    """Opens the bytes as they are stored, from the start."""
+    bytes: int = 0
+    """Size as stored."""
+    local: Path | None = None
+    """The file itself, where the bytes as stored are a file on this machine."""
+    format: str = ""
+    """The format that the user says this is; empty means: look inside."""
+    rank: int | None = None
+    """The rank that the user says this is of."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.replace(":", "/").rsplit("/", 1)[-1]
+
+    @property
+    def rank_hint(self) -> RankHint | None:
+        """What the name says about the rank."""
+        return rank_in_name(self.name)
+
+    def open(self) -> Opened:
+        """The uncompressed bytes, from the start."""
+        raw = self.opener()
+        start = raw.read(len(GZIP_MAGIC))
+        raw.seek(0)
+        if start == GZIP_MAGIC:
+            return Opened(Inflated(raw), plain=False)
+        return Opened(raw, plain=True)
+
+    def head(self, size: int = HEAD) -> bytes:
+        """The first uncompressed bytes."""
+        with self.open() as stream:
+            return stream.read(size)
+
+
+class Opened:
+    """An open source: read it, skip in it, and ask in the end what was damaged."""
+
+    def __init__(self, stream: io.RawIOBase | BinaryIO, *, plain: bool) -> None:
+        self._stream = stream
+        self.plain = plain
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    @property
+    def damage(self) -> str:
+        """Why the bytes ended before their time; empty if they did not."""
+        return self._stream.damage if isinstance(self._stream, Inflated) else ""
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fills `buffer` unless the end comes first; returns how many bytes there are."""
+        filled = 0
+        while filled < len(buffer):
+            count = self._stream.readinto(buffer[filled:])  # type: ignore[union-attr]
+            if not count:
+                break
+            filled += count
+        return filled
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes, fewer only at the end."""
+        buffer = bytearray(size)
+        return bytes(memoryview(buffer)[: self.readinto(memoryview(buffer))])
+
+    def read_all(self, limit: int) -> bytes:
+        """Everything that is left; more than `limit` bytes is an error."""
+        parts, size = [], 0
+        while part := self.read(min(1 << 20, limit + 1 - size)):
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                raise UnreadableError(
+                    f"more than {limit >> 20} MB", advice="This is too large for its format."
+                )
+        return b"".join(parts)
+
+    def skip(self, count: int) -> None:
+        """Passes over `count` bytes."""
+        if self.plain:
+            self._stream.seek(count, io.SEEK_CUR)
+            return
+        while count > 0 and (passed := len(self.read(min(count, 1 << 20)))):
+            count -= passed
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked to read: paths with, where they said so, a format; and ranks for some files."""
+
+    paths: Sequence[tuple[str, str]]
+    """(path, format); an empty format means: look inside."""
+    ranks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Discovery:
+    """The sources behind a request, and what could not become one."""
+
+    sources: list[Source] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def discover(request: Request) -> Discovery:
+    """Every source that the request names: files, directories, globs, archives, standard input."""
+    found = Discovery()
+    used: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    for path, format_name in request.paths:
+        for source in _expand(path, format_name, found.findings):
+            if (source.path, format_name) in seen:
+                continue
+            seen.add((source.path, format_name))
+            named = _named_rank(source, request.ranks)
+            if named:
+                used.add(named)
+                source = _with_rank(source, request.ranks[named])
+            found.sources.append(source)
+    if unused := set(request.ranks) - used:
+        raise UsageError(
+            f"--rank names {', '.join(sorted(unused))}, which is not among the inputs",
+            advice="Give the file's path or name as: --rank FILE=N",
+        )
+    return found
+
+
+def _with_rank(source: Source, rank: int) -> Source:
+    return Source(source.path, source.opener, source.bytes, source.local, source.format, rank)
+
+
+def _named_rank(source: Source, ranks: Mapping[str, int]) -> str:
+    return next((name for name in ranks if name in (source.path, source.name)), "")
+
+
+def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[Source]:
+    if path == STDIN:
+        yield from _standard_input(format_name)
+        return
+    here = Path(path)
+    if not here.exists():
+        matches = sorted(glob.glob(path, recursive=True))
+        if not matches:
+            raise UsageError(f"{path}: there is no such file or directory", advice="Check the path.")
+        for match in matches:
+            yield from _expand(match, format_name, findings)
+    elif here.is_dir():
+        for file in sorted(here.rglob("*")):
+            hidden = any(part.startswith(".") for part in file.relative_to(here).parts)
+            if file.is_file() and not hidden:
+                yield from _file(file, format_name, findings)
+    elif here.is_file():
+        yield from _file(here, format_name, findings)
+    else:
+        yield from _pipe(here, format_name)
+
+
+def _standard_input(format_name: str) -> Iterator[Source]:
+    yield _spooled(STDIN, sys.stdin.buffer, format_name)
+
+
+def _pipe(path: Path, format_name: str) -> Iterator[Source]:
+    with path.open("rb") as stream:
+        yield _spooled(str(path), stream, format_name)
+
+
+def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
+    """A source that can be read again, from a stream that cannot."""
+    spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
+    shutil.copyfileobj(stream, spool, 1 << 20)
+    size = spool.tell()
+    return Source(name, lambda: _Window(spool, 0, size), size, None, format_name)
+
+
+def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Source]:
+    source = Source(
+        str(path),
+        lambda: path.open("rb", buffering=0),
+        path.stat().st_size,
+        path,
+        format_name,  # type: ignore[arg-type,return-value]
+    )
+    try:
+        head = source.head(1 << 10)
+        if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
+            yield from _zip_members(source, format_name)
+        elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
+            yield from _tar_members(source, format_name)
+        else:
+            yield source
+    except (OSError, zipfile.BadZipFile, tarfile.TarError, UnreadableError) as error:
+        findings.append(Finding(Severity.ERROR, "unreadable", f"{path}: {error}", source=str(path)))
+
+
+def _zip_members(source: Source, format_name: str) -> Iterator[Source]:
+    assert source.local is not None
+    archive = zipfile.ZipFile(source.local)
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    _check_member_count(source, len(members))
+    for member in sorted(members, key=lambda member: member.filename):
+        name = f"{source.path}:{member.filename}"
+        yield Source(
+            name,
+            lambda member=member: archive.open(member),
+            member.compress_size,
+            None,
+            format_name,  # type: ignore[misc,arg-type,return-value]
+        )
+
+
+def _tar_members(source: Source, format_name: str) -> Iterator[Source]:
+    with source.open() as opened:
+        if opened.plain:
+            assert source.local is not None
+            spool: BinaryIO = source.local.open("rb")
+        else:
+            spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the sources in it
+            while chunk := opened.read(1 << 20):
+                spool.write(chunk)
+            spool.seek(0)
+    with tarfile.open(fileobj=spool, mode="r:") as archive:
+        members = [member for member in archive if member.isfile()]
+    _check_member_count(source, len(members))
+    for member in sorted(members, key=lambda member: member.name):
+        start, size = member.offset_data, member.size
+        yield Source(
+            f"{source.path}:{member.name}",
+            lambda start=start, size=size: _Window(spool, start, size),  # type: ignore[misc,arg-type,return-value]
+            size,
+            None,
+            format_name,
+        )
+
+
+def _check_member_count(source: Source, count: int) -> None:
+    if count > MEMBERS:
+        raise UnreadableError(
+            f"an archive of {count} files", source=source.path, advice="Unpack what you need."
+        )
+
+
+class _Window(io.RawIOBase):
+    """A part of a file as a file of its own, with a position of its own."""
+
+    def __init__(self, whole: BinaryIO, start: int, size: int) -> None:
+        self._whole = whole
+        self._start = start
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        view = memoryview(buffer)[: max(0, self._size - self._at)]
+        self._whole.seek(self._start + self._at)
+        count = self._whole.readinto(view) or 0  # type: ignore[attr-defined]
+        self._at += count
+        return int(count)

@@ -1,0 +1,79 @@
+"""Streams over compressed bytes that give all they can before they say what is damaged."""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO
+
+from isal import isal_zlib
+
+GZIP_MAGIC = b"\x1f\x8b"
+CHUNK = 256 << 10
+GZIP_WINDOW = 31
+"""zlib's `wbits` for a gzip member."""
+
+
+class Inflated(io.RawIOBase):
+    """The bytes inside a gzip stream of any number of members.
+
+    A stream that is cut off or broken ends early, and `damage` then says why.
+    """
+
+    def __init__(self, compressed: BinaryIO) -> None:
+        self._compressed = compressed
+        self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
+        self._pending = b""
+        self._begun = False
+        self._ended = False
+        self.damage = ""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fills `buffer` as far as one step of inflating goes."""
+        view = memoryview(buffer)
+        data = self._inflate(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Closes the compressed stream too."""
+        self._compressed.close()
+        super().close()
+
+    def _inflate(self, limit: int) -> bytes:
+        while not self._ended:
+            if self._member.eof:
+                self._next_member()
+                continue
+            chunk = self._pending or self._compressed.read(CHUNK)
+            if not chunk:
+                self._end("the gzip stream is cut off" if self._begun else "")
+                break
+            self._begun = True
+            try:
+                data = self._member.decompress(chunk, limit)
+            except isal_zlib.error as error:
+                self._end(f"the gzip stream is broken ({error})")
+                break
+            self._pending = self._member.unconsumed_tail
+            if data:
+                return data
+        return b""
+
+    def _next_member(self) -> None:
+        rest = self._member.unused_data or self._compressed.read(CHUNK)
+        rest = rest.lstrip(b"\0") if rest.strip(b"\0") == b"" else rest
+        if not rest:
+            self._end("")
+        elif not rest.startswith(GZIP_MAGIC[: len(rest)]):
+            self._end("bytes that are no gzip member follow the last one")
+        else:
+            self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
+            self._pending = rest
+
+    def _end(self, damage: str) -> None:
+        self._ended = True
+        self.damage = damage

@@ -1,0 +1,154 @@
+"""Rank traces: what readers produce and linkers work on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracelink.events import Counters, Events, Key, KeyColumn, Track
+from tracelink.findings import Finding
+from tracelink.strings import StringTable
+
+Payload = bytes | memoryview
+"""The JSON text of one event's own arguments: an object, or nothing."""
+
+
+class Payloads(Protocol):
+    """Gives events their own arguments back, from the source, when someone asks."""
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Runs of consecutive payloads in [first, last): the number of the first, and the JSON text of each."""
+        ...
+
+
+class NoPayloads:
+    """Events that have no arguments of their own."""
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Nothing."""
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPayloads:
+    """Payloads that are held in memory."""
+
+    texts: Sequence[Payload]
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """One run."""
+        if chosen := self.texts[first:last]:
+            yield first, chosen
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """What is known of one input once it was read."""
+
+    path: str
+    format: str
+    version: str = ""
+    rank: int | None = None
+    host: str = ""
+    world_size: int | None = None
+    pid: int | None = None
+    events: int = 0
+    bytes: int = 0
+    start_ns: int | None = None
+    end_ns: int | None = None
+    header: Mapping[str, Any] = field(default_factory=dict)
+    """What the file says of itself as a whole: device properties, distributed info, schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """A process group as one source describes it; `ranks` is empty where the source does not list them."""
+
+    name: str
+    description: str = ""
+    ranks: tuple[int, ...] = ()
+    size: int = 0
+    backend: str = ""
+
+
+@dataclass(slots=True)
+class RankTrace:
+    """Everything known of one rank: first from one source, then from all of them together.
+
+    `events.source` is a row of `sources` and `payloads`, `events.track` a row of `tracks`.
+    """
+
+    sources: list[SourceInfo]
+    strings: StringTable
+    events: Events
+    tracks: list[Track] = field(default_factory=list)
+    keys: dict[Key, KeyColumn] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters.empty)
+    groups: list[ProcessGroup] = field(default_factory=list)
+    payloads: list[Payloads] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def key(self, key: Key) -> KeyColumn:
+        """The column of a link key; empty where no source has it."""
+        return self.keys.get(key) or KeyColumn.empty()
+
+    @property
+    def source(self) -> SourceInfo:
+        """The source of a trace that comes from one."""
+        (source,) = self.sources
+        return source
+
+    def with_rank(self, rank: int) -> RankTrace:
+        """The same trace, said to be of `rank`."""
+        sources = [replace(source, rank=rank) for source in self.sources]
+        return replace(self, sources=sources, tracks=[replace(track, rank=rank) for track in self.tracks])
+
+
+def combine(traces: Sequence[RankTrace]) -> RankTrace:
+    """One trace out of several: rows, tracks, texts and sources renumbered, nothing lost."""
+    whole = RankTrace([], StringTable(), Events.empty())
+    events: list[Events] = []
+    counters: list[Counters] = []
+    keys: dict[Key, list[KeyColumn]] = {}
+    offset = 0
+    for trace in traces:
+        codes = whole.strings.absorb(trace.strings.texts())
+        part = trace.events
+        if len(part):
+            part = replace(
+                part,
+                name=codes[part.name],
+                track=part.track + np.int32(len(whole.tracks)),
+                source=part.source + np.int32(len(whole.sources)),
+            )
+        events.append(part)
+        for key, column in trace.keys.items():
+            recoded = (
+                replace(column, values=codes[column.values]) if key in TEXT_KEYS and len(column) else column
+            )
+            keys.setdefault(key, []).append(recoded.shifted(offset))
+        counters.append(replace(trace.counters, track=trace.counters.track + np.int32(len(whole.tracks))))
+        offset += len(part)
+        whole.tracks += trace.tracks
+        whole.sources += trace.sources
+        whole.payloads += trace.payloads
+        whole.groups += trace.groups
+        whole.findings += trace.findings
+    whole.events = Events.concatenate(events)
+    whole.counters = Counters.concatenate(counters)
+    whole.keys = {key: _joined(columns) for key, columns in keys.items()}
+    return whole
+
+
+TEXT_KEYS = frozenset({Key.GROUP, Key.STATE})
+"""Link keys whose values are codes of the string table."""
+
+
+def _joined(columns: Sequence[KeyColumn]) -> KeyColumn:
+    return KeyColumn(
+        np.concatenate([column.rows for column in columns]),
+        np.concatenate([column.values for column in columns]).astype(np.int64),
+    )
