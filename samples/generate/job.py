@@ -1,0 +1,68 @@
+"""What a synthetic job is: its size, its process groups, its clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+BASE_NS = 1_735_632_360_000_000_000
+"""The base time that profiles of that quarter share."""
+
+SIXTY_DAYS_NS = 60 * 86_400 * 10**9
+"""So far into the quarter a double of microseconds no longer holds nanoseconds."""
+
+DEVICE_COUNT = 8
+COMPUTE_STREAM = 7
+COMMUNICATION_STREAM = 20
+MAIN_THREAD, BACKWARD_THREAD = 1, 2
+"""Logical thread numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group."""
+
+    number: int
+    description: str
+    ranks: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """How every tool calls the group."""
+        return str(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The parameters of a synthetic job. Equal parameters give equal bytes."""
+
+    ranks: int = 2
+    steps: int = 2
+    layers: int = 3
+    clock_skew_ns: int = 150_000
+    """How far the clock of a rank can be off, to either side; that of rank 0 is the reference."""
+    seed: int = 0
+    start_ns: int = BASE_NS + SIXTY_DAYS_NS
+
+    @property
+    def everyone(self) -> Group:
+        """The default group."""
+        return Group(0, "default_pg", tuple(range(self.ranks)))
+
+    def pair(self, rank: int) -> Group | None:
+        """The tensor-parallel group of a rank: two neighbours; the last of an odd number has none."""
+        first = rank - rank % 2
+        if first + 1 >= self.ranks:
+            return None
+        return Group(1 + first // 2, "tensor_parallel", (first, first + 1))
+
+    def groups(self, rank: int) -> tuple[Group, ...]:
+        """The groups that a rank belongs to."""
+        pair = self.pair(rank)
+        return (self.everyone, pair) if pair else (self.everyone,)
+
+    def clock_offset_ns(self, rank: int) -> int:
+        """What the clock of a rank shows more than the reference clock."""
+        if rank == 0 or not self.clock_skew_ns:
+            return 0
+        return Random(f"clock {self.seed} {rank}").randint(-self.clock_skew_ns, self.clock_skew_ns)

@@ -1,0 +1,313 @@
+"""A recording as a profile, in the layout of torch 2.6 on CUDA."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tracelink.samples.generate.job import (
+    BACKWARD_THREAD,
+    BASE_NS,
+    COMMUNICATION_STREAM,
+    COMPUTE_STREAM,
+    DEVICE_COUNT,
+    Job,
+)
+from tracelink.samples.generate.recording import (
+    Call,
+    Frame,
+    GpuEvent,
+    Input,
+    MemoryChange,
+    Operation,
+    Recording,
+    Tensor,
+)
+
+FIRST_PROCESS = 4_200
+BACKWARD_THREAD_OFFSET = 77
+
+
+class KinetoText:
+    """The profile of one rank."""
+
+    def __init__(self, job: Job, recording: Recording) -> None:
+        self.job = job
+        self.recording = recording
+        self.rank = recording.rank
+        self.process = process_number(self.rank)
+        self.device = self.rank % DEVICE_COUNT
+        self.offset = job.clock_offset_ns(self.rank) - BASE_NS
+
+    def text(self) -> str:
+        """The whole file."""
+        header = "".join(
+            f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in self.header().items()
+        )
+        events = ",\n".join(self.events())
+        return f'{{\n{header}  "traceEvents": [\n{events}\n  ],\n{self.trailer()}\n}}\n'
+
+    def header(self) -> dict[str, Any]:
+        """What stands before the events."""
+        groups = [
+            {
+                "pg_name": group.name,
+                "pg_desc": group.description,
+                "backend_config": "cuda:nccl",
+                "pg_size": len(group.ranks),
+                "ranks": list(group.ranks),
+            }
+            for group in self.job.groups(self.rank)
+        ]
+        return {
+            "schemaVersion": 1,
+            "deviceProperties": [device_properties(number) for number in range(DEVICE_COUNT)],
+            "cupti_version": 24,
+            "cuda_runtime_version": 12040,
+            "distributedInfo": {
+                "backend": "nccl",
+                "rank": self.rank,
+                "world_size": self.job.ranks,
+                "pg_count": len(groups),
+                "pg_config": groups,
+                "nccl_version": "2.21.5",
+            },
+            "with_stack": 1,
+            "record_shapes": 1,
+            "profile_memory": 1,
+        }
+
+    def trailer(self) -> str:
+        """What stands after the events."""
+        return (
+            f'  "traceName": "/srv/job/rank{self.rank}.json",\n'
+            f'  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {BASE_NS}'
+        )
+
+    def events(self) -> Iterator[str]:
+        """Every event, as text."""
+        recording = self.recording
+        yield from self.metadata()
+        for operation in sorted(recording.operations, key=lambda operation: operation.start):
+            yield self.operation(operation)
+        yield from self.backward_flows()
+        for frame in sorted(recording.frames, key=lambda frame: frame.start):
+            yield self.frame(frame)
+        for change in recording.memory:
+            yield self.memory(change)
+        for call in recording.calls:
+            yield from self.call(call)
+        for event in recording.gpu:
+            yield from self.gpu(event)
+        yield from self.ending()
+
+    def metadata(self) -> Iterator[str]:
+        """Names and order of processes and threads."""
+        yield from self.process_metadata(self.process, "CPU", self.process)
+        for device in range(DEVICE_COUNT):
+            yield from self.process_metadata(device, f"GPU {device}", 5_000_000 + device)
+        names = {
+            (self.process, self.process): "pt_main_thread",
+            (self.process, self.process + BACKWARD_THREAD_OFFSET): f"pt_autograd_{self.device}",
+        }
+        for (process, thread), name in names.items():
+            yield self.described("thread_name", process, thread, name=f"thread {thread} ({name})")
+            yield self.described("thread_sort_index", process, thread, sort_index=thread)
+        for stream in (COMPUTE_STREAM, COMMUNICATION_STREAM):
+            yield self.described("thread_name", self.device, stream, name=f"stream {stream} ")
+            yield self.described("thread_sort_index", self.device, stream, sort_index=stream)
+
+    def process_metadata(self, process: int, label: str, order: int) -> Iterator[str]:
+        """Name and order of one process."""
+        yield self.described("process_name", process, 0, name="python")
+        yield self.described("process_labels", process, 0, labels=label)
+        yield self.described("process_sort_index", process, 0, sort_index=order)
+
+    def described(self, name: str, process: int | str, thread: int, /, **args: Any) -> str:
+        """A metadata event."""
+        begin = self.time(self.recording.window[0])
+        return (
+            f'  {{\n    "name": "{name}", "ph": "M", "ts": {begin}, "pid": {json.dumps(process)}, '
+            f'"tid": {thread},\n    "args": {json.dumps(args)}\n  }}'
+        )
+
+    def operation(self, operation: Operation) -> str:
+        """An operator or an annotation."""
+        args: dict[str, Any] = {
+            "External id": operation.external_id,
+            "Record function id": operation.record_function,
+        }
+        args |= operation.communication
+        args |= described_inputs(operation.inputs)
+        if operation.sequence >= 0:
+            args |= {"Fwd thread id": operation.forward_thread, "Sequence number": operation.sequence}
+        args["Ev Idx"] = operation.event_index
+        span = (operation.start, operation.duration)
+        return self.slice(
+            operation.category, operation.name, self.process, self.thread(operation.thread), span, args
+        )
+
+    def frame(self, frame: Frame) -> str:
+        """A Python function."""
+        args = {"Python id": frame.number, "Python parent id": frame.parent, "Ev Idx": frame.event_index}
+        if frame.module is not None:
+            args["Python module id"] = frame.module
+        span = (frame.start, frame.duration)
+        return self.slice("python_function", frame.name, self.process, self.process, span, args)
+
+    def call(self, call: Call) -> Iterator[str]:
+        """A call of the CUDA runtime, and its end of the flow to the GPU."""
+        linked = {} if call.external_id is None else {"External id": call.external_id}
+        thread = self.thread(call.thread)
+        span = (call.start, call.duration)
+        args = linked | {"cbid": call.code, "correlation": call.correlation}
+        yield self.slice("cuda_runtime", call.name, self.process, thread, span, args)
+        # A call without GPU work gets the end of a flow that begins nowhere.
+        phase = "s" if call.kernels else "f"
+        yield self.flow(phase, "ac2g", call.correlation, self.process, thread, call.start)
+
+    def gpu(self, event: GpuEvent) -> Iterator[str]:
+        """Something on the GPU, and its end of the flow from the call."""
+        span = (event.start, event.duration)
+        yield self.slice(event.category, event.name, self.device, event.stream, span, event.args)
+        if event.category in ("kernel", "gpu_memcpy", "gpu_memset"):
+            correlation = int(event.args["correlation"])
+            yield self.flow("f", "ac2g", correlation, self.device, event.stream, event.start)
+
+    def backward_flows(self) -> Iterator[str]:
+        """Flows from forward operators to their backward nodes."""
+        for number, (forward, backward) in enumerate(self.recording.backward_of, 1):
+            for phase, end in (("s", forward), ("f", backward)):
+                yield self.flow(phase, "fwdbwd", number, self.process, self.thread(end.thread), end.start)
+
+    def memory(self, change: MemoryChange) -> str:
+        """An instant that says what was allocated."""
+        args = {
+            "Total Reserved": 1 << 30,
+            "Total Allocated": change.allocated,
+            "Bytes": change.size,
+            "Addr": change.address,
+            "Device Id": self.device,
+            "Device Type": 1,
+            "Ev Idx": change.event_index,
+        }
+        thread, time = self.thread(change.thread), self.time(change.time)
+        return (
+            f'  {{\n    "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]",\n'
+            f'    "pid": {self.process}, "tid": {thread}, "ts": {time},\n'
+            f'    "args": {json.dumps(args)}\n  }}'
+        )
+
+    def ending(self) -> Iterator[str]:
+        """What the profiler says of itself."""
+        begin, end = self.recording.window
+        yield (
+            f'  {{\n    "ph": "X", "cat": "overhead", "name": "Activity Buffer Request",\n'
+            f'    "pid": -1, "tid": 0, "ts": {self.time(begin + 5_000)}, "dur": {microseconds(2_345)}\n  }}'
+        )
+        args = {"Op count": 0}
+        name = "PyTorch Profiler (0)"
+        yield self.slice("Trace", name, "Spans", "PyTorch Profiler", (begin, end - begin), args)
+        yield self.described("process_sort_index", "Spans", 0, sort_index=536870912)
+        for name, pid, tid, time in (
+            ("Iteration Start: PyTorch Profiler", "Traces", "Trace PyTorch Profiler", begin),
+            ("Record Window End", "", "", end),
+        ):
+            yield (
+                f'  {{\n    "name": "{name}", "ph": "i", "s": "g",\n'
+                f'    "pid": "{pid}", "tid": "{tid}", "ts": {self.time(time)}\n  }}'
+            )
+
+    def slice(
+        self,
+        category: str,
+        name: str,
+        process: int | str,
+        thread: int | str,
+        span: tuple[int, int],
+        args: Mapping[str, Any],
+    ) -> str:
+        """An event with a duration."""
+        start, duration = span
+        return (
+            f'  {{\n    "ph": "X", "cat": "{category}", "name": {json.dumps(name)}, '
+            f'"pid": {json.dumps(process)}, "tid": {json.dumps(thread)},\n'
+            f'    "ts": {self.time(start)}, "dur": {microseconds(duration)},\n'
+            f'    "args": {json.dumps(dict(args))}\n  }}'
+        )
+
+    def flow(self, phase: str, name: str, number: int, process: int, thread: int, time: int) -> str:
+        """One end of a flow."""
+        binding = ', "bp": "e"' if phase == "f" else ""
+        return (
+            f'  {{\n    "ph": "{phase}", "id": {number}, "pid": {process}, "tid": {thread}, '
+            f'"ts": {self.time(time)},\n    "cat": "{name}", "name": "{name}"{binding}\n  }}'
+        )
+
+    def thread(self, logical: int) -> int:
+        """The operating system's number of a logical thread."""
+        return self.process + (BACKWARD_THREAD_OFFSET if logical == BACKWARD_THREAD else 0)
+
+    def time(self, true_ns: int) -> str:
+        """A true time as this rank's clock shows it, in the profile's unit."""
+        return microseconds(true_ns + self.offset)
+
+
+def process_number(rank: int) -> int:
+    """The process id of a rank."""
+    return FIRST_PROCESS + 100 * rank
+
+
+def microseconds(ns: int) -> str:
+    """Nanoseconds as microseconds with exactly three decimals."""
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def device_properties(number: int) -> dict[str, Any]:
+    """What a profile says of a GPU."""
+    return {
+        "id": number,
+        "name": "Synthetic GPU",
+        "totalGlobalMem": 85_899_345_920,
+        "computeMajor": 8,
+        "computeMinor": 0,
+        "maxThreadsPerBlock": 1024,
+        "warpSize": 32,
+        "numSms": 108,
+    }
+
+
+def described_inputs(inputs: Any) -> dict[str, Any]:
+    """Shapes and types of an operator's inputs."""
+    if not inputs:
+        return {}
+    return {
+        "Concrete Inputs": [concrete(value) for value in inputs],
+        "Input type": [type_name(value) for value in inputs],
+        "Input Strides": [value.strides if isinstance(value, Tensor) else [] for value in inputs],
+        "Input Dims": [shape(value) for value in inputs],
+    }
+
+
+def concrete(value: Input) -> str:
+    """A scalar as text; nothing for a tensor or a list."""
+    return str(value) if isinstance(value, int | float | bool) else ""
+
+
+def type_name(value: Input) -> str:
+    """The type of an input, as a profile writes it."""
+    if isinstance(value, Tensor):
+        return "float"
+    if isinstance(value, list):
+        return "TensorList" if value and isinstance(value[0], Tensor) else ""
+    return "Scalar" if isinstance(value, int | float | bool) else ""
+
+
+def shape(value: Input) -> list[Any]:
+    """The shape of a tensor, or of each tensor of a list."""
+    if isinstance(value, Tensor):
+        return list(value.shape)
+    if isinstance(value, list):
+        return [list(part.shape) for part in value if isinstance(part, Tensor)]
+    return []

@@ -1,0 +1,288 @@
+"""A rank while it runs: where its CPU and its GPU streams are in time, and what that leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any
+
+from tracelink.samples.generate.job import COMMUNICATION_STREAM, COMPUTE_STREAM, MAIN_THREAD, Group, Job
+from tracelink.samples.generate.recording import (
+    Call,
+    Frame,
+    GpuEvent,
+    Input,
+    MemoryChange,
+    Operation,
+    Recording,
+    Tensor,
+)
+
+RUNTIME_CODES = {
+    "cudaMemcpyAsync": 41,
+    "cudaMemsetAsync": 51,
+    "cudaStreamSynchronize": 131,
+    "cudaEventRecord": 135,
+    "cudaStreamWaitEvent": 147,
+    "cudaDeviceSynchronize": 165,
+    "cudaLaunchKernel": 211,
+    "cudaGraphLaunch": 311,
+    "cudaLaunchKernelExC": 430,
+}
+LAUNCH_LATENCY_NS = 4_000
+GAP_ON_STREAM_NS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A collective that a rank is ready for; the answer is when it ends."""
+
+    key: tuple[int, str, int]
+    ranks: tuple[int, ...]
+    ready: int
+    transfer: int
+
+
+Program = Generator[Meeting, int, None]
+
+
+class Machine:
+    """One rank: its clocks and counters, and its recording."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.job = job
+        self.rank = rank
+        self.device = rank % 8
+        self.random = Random(f"work {job.seed} {rank}")
+        self.now = job.start_ns + self.random.randrange(30_000)
+        self.streams = {COMPUTE_STREAM: 0, COMMUNICATION_STREAM: 0}
+        self.recording = Recording(rank)
+        self.thread = MAIN_THREAD
+        self.external_ids, self.record_functions = count(1), count(1)
+        self.event_indices, self.frame_numbers, self.correlations = count(0), count(1), count(100)
+        self.nodes, self.events, self.sequences = count(5), count(1), count(10)
+        self.group_sequences: dict[tuple[int, bool], int] = {}
+        self.group_orders: dict[int, int] = {}
+        self.allocated = 0
+        self.open_operations: dict[int, list[Operation]] = {}
+        self._open_frames: list[Frame] = []
+        self._module_numbers: dict[str, int] = {}
+        self._annotated: list[tuple[Operation, dict[int, tuple[int, int]]]] = []
+
+    def work(self, least: int, most: int) -> int:
+        """Lets the CPU work for some ns."""
+        spent = self.random.randint(least, most)
+        self.now += spent
+        return spent
+
+    def tensor(self, *shape: int) -> Tensor:
+        """A new tensor."""
+        return Tensor(next(self.nodes), next(self.nodes), shape)
+
+    @contextmanager
+    def on_thread(self, thread: int) -> Iterator[None]:
+        """What happens in here happens on another thread."""
+        before, self.thread = self.thread, thread
+        yield
+        self.thread = before
+
+    @contextmanager
+    def operation(
+        self,
+        name: str,
+        inputs: Sequence[Input] = (),
+        outputs: Sequence[Input] = (),
+        *,
+        category: str = "cpu_op",
+        sequence: int = -1,
+        forward_thread: int = 0,
+        scope: int = 0,
+        communication: Mapping[str, Any] | None = None,
+    ) -> Iterator[Operation]:
+        """An operator that runs for as long as what happens in it."""
+        self.work(600, 2_500)
+        stack = self.open_operations.setdefault(self.thread, [])
+        done = Operation(
+            name,
+            category,
+            self.thread,
+            self.now,
+            next(self.external_ids),
+            next(self.record_functions),
+            next(self.event_indices),
+            next(self.nodes),
+            stack[-1].node if stack else thread_root(self.thread),
+            inputs,
+            outputs,
+            sequence,
+            forward_thread,
+            scope,
+            communication=communication or {},
+        )
+        stack.append(done)
+        self.work(300, 1_800)
+        yield done
+        self.work(300, 1_800)
+        stack.pop()
+        done.duration = self.now - done.start
+        self.recording.operations.append(done)
+
+    @contextmanager
+    def annotation(self, name: str) -> Iterator[Operation]:
+        """A user annotation; the GPU shows it over the kernels that were launched in it."""
+        with self.operation(name, category="user_annotation", scope=7) as done:
+            spans: dict[int, tuple[int, int]] = {}
+            self._annotated.append((done, spans))
+            yield done
+            self._annotated.pop()
+            for stream, (start, end) in spans.items():
+                # The profiler widens these by a nanosecond to each side.
+                event = GpuEvent(
+                    "gpu_user_annotation",
+                    name,
+                    stream,
+                    start - 1,
+                    end - start + 2,
+                    {"External id": done.external_id},
+                )
+                self.recording.gpu.append(event)
+
+    @contextmanager
+    def frame(self, name: str, *, module: bool = False) -> Iterator[None]:
+        """A Python function on the main thread."""
+        parent = self._open_frames[-1].number if self._open_frames else None
+        number = self._module_numbers.setdefault(name, len(self._module_numbers)) if module else None
+        self.work(200, 900)
+        frame = Frame(name, self.now, next(self.frame_numbers), parent, next(self.event_indices), number)
+        self._open_frames.append(frame)
+        yield
+        self.work(100, 700)
+        self._open_frames.pop()
+        frame.duration = self.now - frame.start
+        self.recording.frames.append(frame)
+
+    def call(self, name: str, kernels: int = 0, duration: int | None = None) -> Call:
+        """A call of the CUDA runtime from the innermost open operator."""
+        self.work(200, 600)
+        stack = self.open_operations.get(self.thread)
+        spent = self.random.randint(2_500, 7_000) if duration is None else duration
+        call = Call(
+            name,
+            RUNTIME_CODES[name],
+            self.thread,
+            self.now,
+            spent,
+            next(self.correlations),
+            stack[-1].external_id if stack else None,
+            kernels,
+        )
+        self.now += spent
+        self.recording.calls.append(call)
+        return call
+
+    def ready(self, call: Call, stream: int) -> int:
+        """When the GPU can start what `call` launches."""
+        return max(self.streams[stream] + GAP_ON_STREAM_NS, call.start + LAUNCH_LATENCY_NS)
+
+    def place(
+        self, call: Call, category: str, name: str, stream: int, span: tuple[int, int], **args: Any
+    ) -> None:
+        """Puts onto a stream what `call` launched."""
+        linked = {} if call.external_id is None else {"External id": call.external_id}
+        common = {"device": self.device, "context": 1, "stream": stream, "correlation": call.correlation}
+        start, end = span
+        event = GpuEvent(category, name, stream, start, end - start, linked | common | args)
+        self.recording.gpu.append(event)
+        self.streams[stream] = end
+        for _, spans in self._annotated:
+            first, last = spans.get(stream, span)
+            spans[stream] = (min(first, start), max(last, end))
+
+    def launch(self, kernel: str, least: int = 5_000, most: int = 40_000) -> None:
+        """A kernel on the compute stream."""
+        call = self.call("cudaLaunchKernel", kernels=1)
+        start = self.ready(call, COMPUTE_STREAM)
+        end = start + self.random.randint(least, most)
+        self.place(call, "kernel", kernel, COMPUTE_STREAM, (start, end), **kernel_shape(self.random))
+
+    def synchronize(self, kind: str, stream: int, call: Call, span: tuple[int, int], **args: Any) -> None:
+        """A `cuda_sync` event: who waited for what."""
+        common = {"stream": stream, "correlation": call.correlation, "device": self.device, "context": 1}
+        start, end = span
+        self.recording.gpu.append(GpuEvent("cuda_sync", kind, stream, start, end - start, common | args))
+
+    def stream_waits_for_stream(self, waiting: int, awaited: int) -> None:
+        """An event is recorded on one stream, and the other waits for it."""
+        recorded = self.call("cudaEventRecord", duration=self.random.randint(700, 1_600))
+        waited = self.call("cudaStreamWaitEvent", duration=self.random.randint(700, 1_600))
+        self.synchronize(
+            "Stream Wait Event",
+            waiting,
+            waited,
+            (waited.start + 100, waited.start + waited.duration - 100),
+            wait_on_stream=awaited,
+            wait_on_cuda_event_record_corr_id=recorded.correlation,
+            wait_on_cuda_event_id=next(self.events),
+        )
+        self.streams[waiting] = max(self.streams[waiting], self.streams[awaited])
+
+    def wait_for_device(self) -> None:
+        """The CPU waits until all streams are idle."""
+        idle = max(self.streams.values())
+        spent = max(idle - self.now, 0) + 3_000
+        call = self.call("cudaDeviceSynchronize", duration=spent)
+        self.synchronize("Context Sync", -1, call, (call.start + 500, call.start + spent - 500))
+
+    def wait_for_stream(self, stream: int) -> None:
+        """The CPU waits until one stream is idle."""
+        spent = max(self.streams[stream] - self.now, 0) + 2_000
+        call = self.call("cudaStreamSynchronize", duration=spent)
+        self.synchronize("Stream Sync", stream, call, (call.start + 300, call.start + spent - 300))
+
+    def allocate(self, size: int) -> None:
+        """Memory on the device; negative sizes give it back."""
+        self.work(100, 300)
+        self.allocated += size
+        self.recording.memory.append(
+            MemoryChange(
+                self.now,
+                self.thread,
+                0x7F00_0000_0000 + len(self.recording.memory) * 0x200,
+                size,
+                self.allocated,
+                next(self.event_indices),
+            )
+        )
+
+    def next_sequence(self, group: Group, *, point_to_point: bool) -> int:
+        """The number of the next collective, or of the next send or receive, of a group."""
+        key = (group.number, point_to_point)
+        self.group_sequences[key] = self.group_sequences.get(key, 0) + 1
+        return self.group_sequences[key]
+
+    def next_order(self, group: Group) -> int:
+        """The number of the next operation of a group."""
+        self.group_orders[group.number] = self.group_orders.get(group.number, 0) + 1
+        return self.group_orders[group.number]
+
+
+def thread_root(thread: int) -> int:
+    """The execution-trace node that stands for a thread; 1 is the process, 2 describes the groups."""
+    return 2 + thread
+
+
+def kernel_shape(random: Random) -> dict[str, Any]:
+    """How a kernel was launched."""
+    return {
+        "queued": 0,
+        "registers per thread": random.choice((32, 64, 128)),
+        "shared memory": random.choice((0, 16_384, 49_152)),
+        "blocks per SM": 1.185185,
+        "warps per SM": 9.481481,
+        "grid": [random.choice((8, 16, 128)), 1, 1],
+        "block": [256, 1, 1],
+        "est. achieved occupancy %": 15,
+    }

@@ -1,0 +1,103 @@
+"""A recording as the flight recorder of torch 2.6 on NCCL would dump it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracelink.samples.generate.job import Job
+from tracelink.samples.generate.recording import Participation, Recording
+
+VERSION = "2.4"
+WATCHDOG_NS = 100_000
+"""The recorder learns of starts and ends when its watchdog looks."""
+
+TIMEOUT_MS = 600_000
+CALLERS = {
+    "all_reduce": ("all_reduce", "distributed_c10d.py", 2770),
+    "_all_gather_base": ("all_gather_into_tensor", "distributed_c10d.py", 3706),
+}
+
+
+def recorder_dump(job: Job, recording: Recording) -> dict[str, Any]:
+    """The whole dump."""
+    offset = job.clock_offset_ns(recording.rank)
+    groups = job.groups(recording.rank)
+    return {
+        "version": VERSION,
+        "pg_config": {
+            group.name: {
+                "name": group.name,
+                "desc": group.description,
+                "ranks": str(list(group.ranks)),
+            }
+            for group in groups
+        },
+        "pg_status": {str(group.number): status(recording, group.name) for group in groups},
+        "entries": entries(recording, offset),
+    }
+
+
+def status(recording: Recording, group: str) -> dict[str, int]:
+    """How far a group has come: everything was finished."""
+    last = max((part.order for part in recording.participations if part.group.name == group), default=-1)
+    return {
+        "last_enqueued_collective": last,
+        "last_started_collective": last,
+        "last_completed_collective": last,
+    }
+
+
+def entries(recording: Recording, offset: int) -> list[dict[str, Any]]:
+    """The entries, with the numbers of the last collective also on sends and receives."""
+    last: dict[tuple[str, bool], int] = {}
+    written = []
+    for part in recording.participations:
+        last[part.group.name, part.point_to_point] = part.sequence
+        sequences = {
+            "collective_seq_id": last.get((part.group.name, False), 0),
+            "p2p_seq_id": last.get((part.group.name, True), 0),
+        }
+        written.append(entry(part, sequences, offset))
+    return written
+
+
+def entry(part: Participation, sequences: dict[str, int], offset: int) -> dict[str, Any]:
+    """One entry, in the order of the recorder's writer."""
+    sent, received = ([list(shape)] for shape in part.shapes)
+    return {
+        "frames": frames(part),
+        "record_id": part.record,
+        "pg_id": part.group.number,
+        "process_group": (part.group.name, part.group.description),
+        **sequences,
+        "op_id": part.order,
+        "profiling_name": f"nccl:{part.operation}",
+        "time_created_ns": part.enqueued + offset,
+        "duration_ms": (part.finished - part.started) / 1e6,
+        "input_sizes": sent,
+        "input_dtypes": ["Float"],
+        "output_sizes": received,
+        "output_dtypes": ["Float"],
+        "state": "completed",
+        "time_discovered_started_ns": seen_by_watchdog(part.started + offset),
+        "time_discovered_completed_ns": seen_by_watchdog(part.finished + offset),
+        "retired": True,
+        "timeout_ms": TIMEOUT_MS,
+        "is_p2p": part.point_to_point,
+    }
+
+
+def seen_by_watchdog(time: int) -> int:
+    """When the watchdog next looks."""
+    return -(-time // WATCHDOG_NS) * WATCHDOG_NS
+
+
+def frames(part: Participation) -> list[dict[str, Any]]:
+    """Where the program asked for it, innermost first."""
+    verb = part.operation.split()[0]
+    name, file, line = CALLERS.get(verb, (verb, "distributed_c10d.py", 2370))
+    return [
+        {"name": name, "filename": f"/srv/job/lib/torch/distributed/{file}", "line": line},
+        {"name": "train_step", "filename": "/srv/job/train.py", "line": 41},
+        {"name": "main", "filename": "/srv/job/train.py", "line": 80},
+    ]

@@ -1,0 +1,156 @@
+"""What one synthetic rank leaves behind, before it is put into the words of a format. Times: true ns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracelink.samples.generate.job import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor on the rank's device."""
+
+    number: int
+    storage: int
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many numbers are in it."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def strides(self) -> list[int]:
+        """Row-major strides."""
+        strides, step = [], 1
+        for size in reversed(self.shape):
+            strides.append(step)
+            step *= size
+        return strides[::-1]
+
+
+Input = Tensor | list[Tensor] | int | float | str | bool | list[int] | list[str]
+
+
+@dataclass(slots=True)
+class Operation:
+    """An operator or an annotation, as the profiler and the execution trace both see it."""
+
+    name: str
+    category: str
+    thread: int
+    start: int
+    external_id: int
+    record_function: int
+    event_index: int
+    node: int
+    parent_node: int
+    inputs: Sequence[Input] = ()
+    outputs: Sequence[Input] = ()
+    sequence: int = -1
+    forward_thread: int = 0
+    scope: int = 0
+    duration: int = 0
+    communication: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a collective, by their names in a profile."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A Python function."""
+
+    name: str
+    start: int
+    number: int
+    parent: int | None
+    event_index: int
+    module: int | None = None
+    duration: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the CUDA runtime. `kernels` is how many GPU events it leads to."""
+
+    name: str
+    code: int
+    thread: int
+    start: int
+    duration: int
+    correlation: int
+    external_id: int | None
+    kernels: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEvent:
+    """Something on a GPU stream."""
+
+    category: str
+    name: str
+    stream: int
+    start: int
+    duration: int
+    args: Mapping[str, Any]
+
+    @property
+    def end(self) -> int:
+        """When it was over."""
+        return self.start + self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """An allocation, or with negative bytes the end of one."""
+
+    time: int
+    thread: int
+    address: int
+    size: int
+    allocated: int
+    event_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Participation:
+    """One rank's part in a collective."""
+
+    rank: int
+    group: Group
+    operation: str
+    """The name without the library: `all_reduce`, `send 0->1`."""
+    sequence: int
+    point_to_point: bool
+    order: int
+    """Number among all operations of the group on this rank."""
+    record: int
+    external_id: int
+    record_function: int
+    correlation: int
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    enqueued: int
+    started: int
+    finished: int
+
+
+@dataclass(slots=True)
+class Recording:
+    """Everything that one rank recorded."""
+
+    rank: int
+    operations: list[Operation] = field(default_factory=list)
+    """In the order in which they ended."""
+    frames: list[Frame] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    gpu: list[GpuEvent] = field(default_factory=list)
+    memory: list[MemoryChange] = field(default_factory=list)
+    participations: list[Participation] = field(default_factory=list)
+    backward_of: list[tuple[Operation, Operation]] = field(default_factory=list)
+    """(forward, backward)."""
+    window: tuple[int, int] = (0, 0)

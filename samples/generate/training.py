@@ -1,0 +1,241 @@
+"""The program of every rank of the synthetic job: steps of a network whose layers are shared by pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tracelink.samples.generate.communication import ALL_GATHER, ALL_REDUCE, collective, point_to_point, wait
+from tracelink.samples.generate.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, Job
+from tracelink.samples.generate.machine import Machine, Program, kernel_shape
+from tracelink.samples.generate.recording import Operation, Tensor
+
+BATCH, WIDTH = 64, 1024
+MATRIX_KERNEL = "ampere_sgemm_128x64_tn"
+ELEMENTWISE_KERNEL = (
+    "void at::native::vectorized_elementwise_kernel<4, {op}, at::detail::Array<char*, 2> >"
+    "(int, {op}, at::detail::Array<char*, 2>)"
+)
+GRAPH_KERNELS = (MATRIX_KERNEL, "triton_poi_fused_gelu_0", "triton_red_fused_native_layer_norm_1")
+SCRIPT = "train.py"
+
+
+@dataclass(slots=True)
+class Step:
+    """What backward needs to know of forward."""
+
+    forward: list[tuple[str, Operation]] = field(default_factory=list)
+    """(name of the backward node, the forward operator that recorded it)."""
+    gradients: list[Tensor] = field(default_factory=list)
+
+
+def train(machine: Machine, job: Job) -> Program:
+    """All steps of one rank."""
+    begin = machine.now
+    machine.work(20_000, 40_000)
+    with machine.frame(f"{SCRIPT}(80): main"):
+        for number in range(1, job.steps + 1):
+            with (
+                machine.frame(f"{SCRIPT}(41): train_step"),
+                machine.annotation(f"ProfilerStep#{number}"),
+            ):
+                yield from train_step(machine, job)
+    machine.recording.window = (begin, machine.now + 20_000)
+
+
+def train_step(machine: Machine, job: Job) -> Program:
+    """Load, forward, backward, update; then everyone waits for its own device."""
+    step = Step()
+    batch = load_batch(machine)
+    with machine.annotation("## forward ##"), machine.frame("nn.Module: Network_0", module=True):
+        for layer in range(job.layers):
+            yield from forward_layer(machine, job, layer, batch, step)
+        replay_graph(machine)
+    yield from exchange_with_neighbour(machine, job, batch)
+    loss(machine, step, batch)
+    with (
+        machine.annotation("## backward ##"),
+        machine.frame("torch/_tensor.py(626): backward"),
+        machine.on_thread(BACKWARD_THREAD),
+    ):
+        yield from backward(machine, job, step)
+    update(machine, job)
+    machine.wait_for_device()
+
+
+def load_batch(machine: Machine) -> Tensor:
+    """A batch comes from the host; the CPU waits for it."""
+    batch = machine.tensor(BATCH, WIDTH)
+    with (
+        machine.frame(f"{SCRIPT}(22): load_batch"),
+        machine.operation("aten::to", [batch], [batch]),
+        machine.operation("aten::_to_copy", [batch], [batch]),
+    ):
+        with machine.operation("aten::empty_strided", [[BATCH, WIDTH]], [batch]):
+            machine.allocate(batch.elements * 4)
+        with machine.operation("aten::copy_", [batch, batch], [batch]):
+            call = machine.call("cudaMemcpyAsync", kernels=1)
+            start = machine.ready(call, COMPUTE_STREAM)
+            size = batch.elements * 4
+            machine.place(
+                call,
+                "gpu_memcpy",
+                "Memcpy HtoD (Pageable -> Device)",
+                COMPUTE_STREAM,
+                (start, start + 24_000),
+                bytes=size,
+                **{"memory bandwidth (GB/s)": size / 24_000},
+            )
+            machine.wait_for_stream(COMPUTE_STREAM)
+    return batch
+
+
+def forward_layer(machine: Machine, job: Job, layer: int, batch: Tensor, step: Step) -> Program:
+    """A linear layer and its activation; then what its tensor-parallel half needs from the other."""
+    weight, result = machine.tensor(WIDTH, WIDTH), machine.tensor(BATCH, WIDTH)
+    with machine.frame(f"nn.Module: Linear_{layer}", module=True):
+        linear(machine, step, batch, weight, result)
+    with machine.frame(f"nn.Module: ReLU_{layer}", module=True):
+        number = next(machine.sequences)
+        with (
+            machine.operation("aten::relu", [result], [result], sequence=number),
+            machine.operation("aten::clamp_min", [result, 0], [result], sequence=number) as recorded,
+        ):
+            machine.launch(ELEMENTWISE_KERNEL.format(op="at::native::ClampMinFunctor<float>"))
+    step.forward.append(("ReluBackward0", recorded))
+    pair = job.pair(machine.rank)
+    if pair is None:
+        return
+    with machine.frame("torch/distributed/distributed_c10d.py(2770): all_reduce"):
+        yield from collective(machine, ALL_REDUCE, pair, result, result)
+        wait(machine, machine.group_sequences[pair.number, False])
+    if layer == 0:
+        gathered = machine.tensor(BATCH * len(pair.ranks), WIDTH)
+        with machine.frame("torch/distributed/distributed_c10d.py(3706): all_gather_into_tensor"):
+            yield from collective(machine, ALL_GATHER, pair, result, gathered)
+            wait(machine, machine.group_sequences[pair.number, False])
+
+
+def linear(machine: Machine, step: Step, batch: Tensor, weight: Tensor, result: Tensor) -> None:
+    """A matrix product; it and the transposition in it have a backward node each."""
+    bias = machine.tensor(WIDTH)
+    first = next(machine.sequences)
+    with machine.operation("aten::linear", [batch, weight, bias], [result], sequence=first):
+        with machine.operation("aten::t", [weight], [weight], sequence=first) as transposed:
+            pass
+        second = next(machine.sequences)
+        with machine.operation(
+            "aten::addmm", [bias, batch, weight, 1, 1], [result], sequence=second
+        ) as multiplied:
+            machine.allocate(result.elements * 4)
+            machine.launch(MATRIX_KERNEL, 40_000, 90_000)
+    step.forward += [("TBackward0", transposed), ("AddmmBackward0", multiplied)]
+    step.gradients.append(weight)
+
+
+def replay_graph(machine: Machine) -> None:
+    """One launch, several kernels, and no operator to tell them apart."""
+    with machine.frame("torch/cuda/graphs.py(115): replay"):
+        call = machine.call("cudaGraphLaunch", kernels=len(GRAPH_KERNELS))
+        unlinked = replace(call, external_id=None)
+        start = machine.ready(call, COMPUTE_STREAM)
+        for kernel in GRAPH_KERNELS:
+            end = start + machine.random.randint(3_000, 12_000)
+            machine.place(
+                unlinked, "kernel", kernel, COMPUTE_STREAM, (start, end), **kernel_shape(machine.random)
+            )
+            start = end + 1_200
+
+
+def exchange_with_neighbour(machine: Machine, job: Job, batch: Tensor) -> Program:
+    """The first of a pair sends to the second."""
+    pair = job.pair(machine.rank)
+    if pair is not None:
+        yield from point_to_point(machine, pair, batch, (pair.ranks[0], pair.ranks[1]))
+
+
+def loss(machine: Machine, step: Step, batch: Tensor) -> None:
+    """The mean squared error."""
+    number = next(machine.sequences)
+    with machine.operation("aten::mse_loss", [batch, batch, 1], [batch], sequence=number) as recorded:
+        machine.launch(ELEMENTWISE_KERNEL.format(op="at::native::MseLossFunctor<float>"))
+    step.forward.append(("MseLossBackward0", recorded))
+
+
+def backward(machine: Machine, job: Job, step: Step) -> Program:
+    """The backward nodes in reverse order; the gradient of a layer is reduced as soon as it is there."""
+    gradients = list(step.gradients)
+    for name, forward in reversed(step.forward):
+        with (
+            machine.operation(
+                f"autograd::engine::evaluate_function: {name}",
+                sequence=forward.sequence,
+                forward_thread=MAIN_THREAD,
+                scope=1,
+            ),
+            machine.operation(name, sequence=forward.sequence, forward_thread=MAIN_THREAD, scope=1) as ran,
+        ):
+            run_backward(machine, name)
+        machine.recording.backward_of.append((forward, ran))
+        if name == "TBackward0":
+            gradient = gradients.pop()
+            accumulate(machine, gradient)
+            yield from collective(machine, ALL_REDUCE, job.everyone, gradient, gradient)
+
+
+def run_backward(machine: Machine, name: str) -> None:
+    """What a backward node computes."""
+    if name == "AddmmBackward0":
+        for _ in ("input", "weight"):
+            with machine.operation("aten::mm"):
+                machine.launch(MATRIX_KERNEL, 40_000, 90_000)
+    elif name == "ReluBackward0":
+        with machine.operation("aten::threshold_backward"):
+            machine.launch(ELEMENTWISE_KERNEL.format(op="at::native::ThresholdBackwardFunctor<float>"))
+    elif name == "MseLossBackward0":
+        with machine.operation("aten::mse_loss_backward"):
+            machine.launch(ELEMENTWISE_KERNEL.format(op="at::native::MseLossBackwardFunctor<float>"))
+    else:
+        with machine.operation("aten::t"):
+            pass
+
+
+def accumulate(machine: Machine, gradient: Tensor) -> None:
+    """The end of a chain of backward nodes, which has no number of its own."""
+    name = "torch::autograd::AccumulateGrad"
+    with (
+        machine.operation(
+            f"autograd::engine::evaluate_function: {name}", forward_thread=MAIN_THREAD, scope=1
+        ),
+        machine.operation(name, [gradient], forward_thread=MAIN_THREAD, scope=1),
+    ):
+        machine.allocate(gradient.elements * 4)
+
+
+def update(machine: Machine, job: Job) -> None:
+    """The optimizer waits for the reduced gradients, changes the weights and clears the gradients."""
+    wait(machine, machine.group_sequences.get((0, False), 0))
+    with (
+        machine.frame("torch/optim/optimizer.py(473): wrapper"),
+        machine.annotation("Optimizer.step#SGD.step"),
+        machine.operation("aten::_foreach_add_"),
+    ):
+        machine.launch("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<float>")
+    for _ in range(job.layers):
+        with machine.operation("aten::zero_"):
+            clear(machine, WIDTH * WIDTH * 4)
+            machine.allocate(-WIDTH * WIDTH * 4)
+
+
+def clear(machine: Machine, size: int) -> None:
+    """Memory set to zero."""
+    call = machine.call("cudaMemsetAsync", kernels=1)
+    start = machine.ready(call, COMPUTE_STREAM)
+    machine.place(
+        call,
+        "gpu_memset",
+        "Memset (Device)",
+        COMPUTE_STREAM,
+        (start, start + 3_000),
+        bytes=size,
+        **{"memory bandwidth (GB/s)": size / 3_000},
+    )
