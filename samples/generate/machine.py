@@ -185,7 +185,8 @@ class Machine:
 
     def ready(self, call: Call, stream: int) -> int:
         """When the GPU can start what `call` launches."""
-        return max(self.streams[stream] + GAP_ON_STREAM_NS, call.start + LAUNCH_LATENCY_NS)
+        delay = self.random.randrange(2_000)
+        return max(self.streams[stream] + GAP_ON_STREAM_NS, call.start + LAUNCH_LATENCY_NS) + delay
 
     def place(
         self, call: Call, category: str, name: str, stream: int, span: tuple[int, int], **args: Any
