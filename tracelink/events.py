@@ -279,7 +279,7 @@ class TrackKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where: `process` is an OS process id or, for a stream, a device; `identity` tells tracks of it apart."""
+    """Where: `process` is an OS process id or, for a stream, a device; `identity` tells its tracks apart."""
 
     kind: TrackKind
     process: str
@@ -287,6 +287,7 @@ class Track:
     label: str = ""
     rank: int = 0
     sort: int = 0
+    process_label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

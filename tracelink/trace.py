@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracelink.events import Counters, Events, Key, KeyColumn, Track
+from tracelink.events import Counters, Events, Int64s, Key, KeyColumn, Track
 from tracelink.findings import Finding
 from tracelink.strings import StringTable
 
@@ -56,6 +56,8 @@ class SourceInfo:
     world_size: int | None = None
     pid: int | None = None
     events: int = 0
+    records: int = 0
+    """Everything that the file lists, events and what only describes or links them."""
     bytes: int = 0
     start_ns: int | None = None
     end_ns: int | None = None
@@ -88,6 +90,8 @@ class RankTrace:
     keys: dict[Key, KeyColumn] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters.empty)
     groups: list[ProcessGroup] = field(default_factory=list)
+    launch_flows: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """Correlations that a producer linked itself, by an arrow with both ends: a check on the launches."""
     payloads: list[Payloads] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -139,6 +143,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
         whole.findings += trace.findings
     whole.events = Events.concatenate(events)
     whole.counters = Counters.concatenate(counters)
+    whole.launch_flows = np.unique(np.concatenate([trace.launch_flows for trace in traces]))
     whole.keys = {key: _joined(columns) for key, columns in keys.items()}
     return whole
 

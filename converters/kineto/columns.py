@@ -1,0 +1,318 @@
+"""Columns of the event array: gathered piece by piece, joined part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from tracelink.converters.kineto.elements import TEXT_LANE, AnyElement, Decoded
+from tracelink.converters.kineto.schema import (
+    FLOWS,
+    INSTANTS,
+    METADATA,
+    PAIRED,
+    SLICES,
+    Arguments,
+)
+from tracelink.converters.kineto.shapes import Shapes
+from tracelink.events import EventKind, Int64s, Key
+from tracelink.strings import StringTable
+
+THREAD_KEYS: tuple[tuple[Key, str], ...] = (
+    (Key.EXTERNAL_ID, "external_id"),
+    (Key.RECORD_FUNCTION, "record_function"),
+    (Key.SEQUENCE, "sequence"),
+    (Key.FORWARD_THREAD, "forward_thread"),
+)
+LAUNCH_KEYS: tuple[tuple[Key, str], ...] = ((Key.CORRELATION, "correlation"), (Key.EXTERNAL_ID, "external_id"))
+PYTHON_KEYS: tuple[tuple[Key, str], ...] = ((Key.PYTHON_ID, "python_id"), (Key.PYTHON_PARENT, "python_parent"))
+
+KEYS_OF_KIND: dict[EventKind, tuple[tuple[Key, str], ...]] = {
+    EventKind.OPERATOR: THREAD_KEYS,
+    EventKind.ANNOTATION: THREAD_KEYS,
+    EventKind.PYTHON: PYTHON_KEYS,
+    EventKind.RUNTIME: LAUNCH_KEYS,
+    EventKind.KERNEL: LAUNCH_KEYS,
+    EventKind.MEMCPY: LAUNCH_KEYS,
+    EventKind.MEMSET: LAUNCH_KEYS,
+    EventKind.GPU_ANNOTATION: LAUNCH_KEYS,
+    EventKind.SYNCHRONIZATION: LAUNCH_KEYS,
+}
+"""Which arguments are link keys, by kind of event: reading only those keeps the rest undecoded."""
+
+NOT_GIVEN = {
+    Key.CORRELATION: 0,
+    Key.EXTERNAL_ID: 0,
+    Key.RECORD_FUNCTION: 0,
+    Key.SEQUENCE: -1,
+    Key.FORWARD_THREAD: 0,
+    Key.PYTHON_ID: -1,
+    Key.PYTHON_PARENT: -1,
+}
+"""A value up to this one means that the event has no such key (0 is how the profiler says "none" for most)."""
+
+COLUMN_TYPES = {
+    "place": np.int64,
+    "shape": np.uint16,
+    "name": np.int32,
+    "pid": np.int64,
+    "tid": np.int64,
+    "start": np.int64,
+    "duration": np.int64,
+}
+"""The columns of events while they are gathered; `place` is the element's number in the file."""
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A metadata record: what a process or a thread is called, and where it is drawn."""
+
+    what: str
+    pid: int
+    tid: int
+    arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Ends of arrows: one row for each."""
+
+    shape: Int64s
+    identity: Int64s
+    pid: Int64s
+    tid: Int64s
+    time: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample of one counter."""
+
+    name: str
+    pid: int
+    time: int
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A begin, an end or an instant of a slice that is recorded in two halves."""
+
+    ph: str
+    cat: str
+    name: str
+    pid: int
+    tid: int
+    time: int
+    identity: int
+    place: int
+
+
+@dataclass(slots=True)
+class Columns:
+    """Everything in one part of the event array."""
+
+    shapes: Shapes = field(default_factory=Shapes)
+    names: StringTable = field(default_factory=StringTable)
+    lanes: StringTable = field(default_factory=StringTable)
+    chunks: list[dict[str, Any]] = field(default_factory=list)
+    table: dict[str, Any] = field(default_factory=dict)
+    """The chunks in one, once all are there."""
+    keys: dict[Key, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
+    """(place of the element, value) of each link key, chunk by chunk."""
+    memory: list[tuple[Int64s, Int64s]] = field(default_factory=list)
+    flows: list[Flow] = field(default_factory=list)
+    named: list[Named] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    halves: list[Half] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    """Where each piece begins in the file, and how many elements it holds."""
+    unusable_durations: int = 0
+    not_events: int = 0
+    total: int = 0
+
+    def add(self, offset: int, piece: Decoded) -> None:
+        """Takes in one piece."""
+        elements, shape = piece.elements, piece.shape
+        slices = self.shapes.are(shape, SLICES)
+        pid = int64s([element.pid for element in elements])
+        tid = int64s([element.tid for element in elements])
+        names = self.names
+        chosen = list(compress(elements, slices.tolist()))
+        self.chunks.append(
+            {
+                "place": self.total + np.flatnonzero(slices),
+                "shape": shape[slices].astype(np.uint16),
+                "name": np.fromiter([names[element.name] for element in chosen], np.int32, len(chosen)),
+                "pid": pid[slices],
+                "tid": tid[slices],
+                "start": piece.start[slices],
+                "duration": piece.duration[slices],
+            }
+        )
+        self._add_keys(shape, elements)
+        self._add_memory(shape, elements)
+        self._add_flows(shape, pid, tid, piece)
+        self._add_rest(shape, piece)
+        self.offsets.append(offset)
+        self.counts.append(len(elements))
+        self.total += len(elements)
+        self.unusable_durations += piece.unusable_durations
+        self.not_events += piece.not_events
+
+    def compact(self) -> None:
+        """Joins the chunks into one table."""
+        self.chunks = self.chunks or [{name: np.empty(0, kind) for name, kind in COLUMN_TYPES.items()}]
+        self.table = {name: np.concatenate([chunk[name] for chunk in self.chunks]) for name in COLUMN_TYPES}
+        self.chunks = []
+        self.keys = {key: [_joined(chunks)] for key, chunks in self.keys.items()}
+
+    def _add_keys(self, shape: Int64s, elements: Sequence[AnyElement]) -> None:
+        for group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):
+            kinds = frozenset(kind for kind, keys in KEYS_OF_KIND.items() if keys is group)
+            chosen = self.shapes.have_kind(shape, kinds)
+            if not chosen.any():
+                continue
+            places = self.total + np.flatnonzero(chosen)
+            wanted = [element.args for element in compress(elements, chosen.tolist())]
+            for key, name in group:
+                values = _values(wanted, name)
+                given = values > NOT_GIVEN[key]
+                if given.any():
+                    self.keys.setdefault(key, []).append((places[given], values[given]))
+
+    def _add_memory(self, shape: Int64s, elements: Sequence[AnyElement]) -> None:
+        instants = self.shapes.are(shape, INSTANTS)
+        rows = [
+            (place, arguments.allocated, arguments.reserved, arguments.device_type, arguments.device)
+            for place in np.flatnonzero(instants).tolist()
+            if (arguments := elements[place].args).allocated >= 0
+        ]
+        if rows:
+            table = np.array(rows, np.int64)
+            self.memory.append((self.total + table[:, 0], table[:, 1:]))
+
+    def _add_flows(self, shape: Int64s, pid: Int64s, tid: Int64s, piece: Decoded) -> None:
+        flows = self.shapes.are(shape, FLOWS)
+        if flows.any():
+            wanted = compress(piece.elements, flows.tolist())
+            identity = int64s([element.id for element in wanted])
+            self.flows.append(Flow(shape[flows], identity, pid[flows], tid[flows], piece.start[flows]))
+
+    def _add_rest(self, shape: Int64s, piece: Decoded) -> None:
+        for place in np.flatnonzero(self.shapes.are(shape, frozenset({METADATA}))).tolist():
+            element = piece.elements[place]
+            self.named.append(Named(element.name, element.pid, element.tid, element.args))
+        for place, values in piece.samples.items():
+            element = piece.elements[place]
+            self.samples.append(Sample(element.name, element.pid, int(piece.start[place]), values))
+        for place in np.flatnonzero(self.shapes.are(shape, PAIRED)).tolist():
+            element = piece.elements[place]
+            time, identity = int(piece.start[place]), int(element.id)
+            self.halves.append(
+                Half(
+                    element.ph,
+                    element.cat,
+                    element.name,
+                    element.pid,
+                    element.tid,
+                    time,
+                    identity,
+                    self.total + place,
+                )
+            )
+
+
+def _joined(chunks: Sequence[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:
+    return np.concatenate([places for places, _ in chunks]), np.concatenate([values for _, values in chunks])
+
+
+def _values(arguments: Sequence[Arguments], name: str) -> Int64s:
+    match name:
+        case "external_id":
+            return int64s([a.external_id if a.external_id >= 0 else a.external_id_2021 for a in arguments])
+        case "python_parent":
+            return int64s([-1 if a.python_parent is None else a.python_parent for a in arguments])
+        case _:
+            return int64s(list(map(attrgetter(name), arguments)))
+
+
+def int64s(numbers: list[int]) -> Int64s:
+    """A column of ids; ids of 64 unsigned bits wrap, so that they stay distinct."""
+    try:
+        return np.fromiter(numbers, np.int64, len(numbers))
+    except OverflowError:
+        return np.array([number & 0xFFFF_FFFF_FFFF_FFFF for number in numbers], np.uint64).astype(np.int64)
+
+
+def join(parts: Sequence[Columns]) -> Columns:
+    """The columns of a whole file from those of its parts, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = Columns()
+    for part in parts:
+        shapes = whole.shapes.table.absorb(part.shapes.table.texts()).astype(np.int64)
+        names = whole.names.absorb(part.names.texts())
+        lane = _lane_recoder(whole.lanes, part.lanes)
+        whole.chunks.append(
+            {
+                **part.table,
+                "place": part.table["place"] + whole.total,
+                "shape": shapes[part.table["shape"]].astype(np.uint16) if len(shapes) else part.table["shape"],
+                "name": names[part.table["name"]] if len(names) else part.table["name"],
+                "pid": lane(part.table["pid"]),
+                "tid": lane(part.table["tid"]),
+            }
+        )
+        for key, columns in part.keys.items():
+            whole.keys.setdefault(key, []).extend((places + whole.total, values) for places, values in columns)
+        whole.memory += [(places + whole.total, values) for places, values in part.memory]
+        whole.flows += [
+            Flow(shapes[flow.shape], lane(flow.identity), lane(flow.pid), lane(flow.tid), flow.time)
+            for flow in part.flows
+        ]
+        _join_rest(whole, part, lane)
+        whole.total += part.total
+    whole.shapes.learn()
+    whole.compact()
+    return whole
+
+
+def _join_rest(whole: Columns, part: Columns, lane: Callable[[Any], Any]) -> None:
+    whole.named += [Named(n.what, int(lane(n.pid)), int(lane(n.tid)), n.arguments) for n in part.named]
+    whole.samples += [Sample(s.name, int(lane(s.pid)), s.time, s.values) for s in part.samples]
+    whole.halves += [
+        Half(
+            h.ph,
+            h.cat,
+            h.name,
+            int(lane(h.pid)),
+            int(lane(h.tid)),
+            h.time,
+            int(lane(h.identity)),
+            h.place + whole.total,
+        )
+        for h in part.halves
+    ]
+    whole.offsets += part.offsets
+    whole.counts += part.counts
+    whole.unusable_durations += part.unusable_durations
+    whole.not_events += part.not_events
+
+
+def _lane_recoder(whole: StringTable, part: StringTable) -> Callable[[Any], Any]:
+    codes = whole.absorb(part.texts())
+    if not len(codes):
+        return lambda ids: ids
+
+    def recode(ids: Any) -> Any:
+        values = np.asarray(ids)
+        texts = values <= TEXT_LANE
+        return np.where(texts, TEXT_LANE - codes.astype(np.int64)[np.where(texts, TEXT_LANE - values, 0)], values)
+
+    return recode

@@ -1,0 +1,172 @@
+"""What a Kineto trace says, as typed structures: the only place where its field names stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tracelink.events import EventKind
+
+EVENTS = "traceEvents"
+FIRST_KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")
+MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
+
+BASE_TIME = "baseTimeNanoseconds"
+DISTRIBUTED = "distributedInfo"
+DEVICES = "deviceProperties"
+HOST = "host_name"
+SCHEMA_VERSION = "schemaVersion"
+KEPT_HEADER = (SCHEMA_VERSION, DEVICES, DISTRIBUTED, "displayTimeUnit", "with_stack", "record_shapes", "trace_id")
+"""Keys worth carrying on. The others hold paths, user names and log lines of the host."""
+
+PRODUCER_VERSIONS = ("cupti_version", "roctracer_version", "cuda_runtime_version", "hip_runtime_version")
+
+
+class Arguments(msgspec.Struct, frozen=True, gc=False):
+    """Those of an event's arguments that link it to others, or that name a process, a thread or a counter."""
+
+    correlation: int = -1
+    external_id: int = msgspec.field(name="External id", default=-1)
+    record_function: int = msgspec.field(name="Record function id", default=0)
+    sequence: int = msgspec.field(name="Sequence number", default=-1)
+    forward_thread: int = msgspec.field(name="Fwd thread id", default=0)
+    python_id: int = msgspec.field(name="Python id", default=-1)
+    python_parent: int | None = msgspec.field(name="Python parent id", default=None)
+    allocated: int = msgspec.field(name="Total Allocated", default=-1)
+    reserved: int = msgspec.field(name="Total Reserved", default=-1)
+    device_type: int = msgspec.field(name="Device Type", default=-1)
+    device: int = msgspec.field(name="Device Id", default=-1)
+    name: str = ""
+    labels: str = ""
+    sort_index: int = 0
+    external_id_2021: int = msgspec.field(name="external id", default=-1)
+
+
+NO_ARGUMENTS = Arguments()
+
+
+class Element(msgspec.Struct, gc=False):
+    """One element of the event array, as almost all of them are."""
+
+    ph: str = "?"
+    cat: str = ""
+    name: str = ""
+    pid: int = 0
+    tid: int = 0
+    ts: float = 0.0
+    dur: float = -1.0
+    id: int = 0
+    args: Arguments = NO_ARGUMENTS
+
+
+class MixedElement(msgspec.Struct, gc=False):
+    """The same where some process and thread ids are texts: `Spans`, `Traces`, all threads of 2021."""
+
+    ph: str = "?"
+    cat: str = ""
+    name: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: float = 0.0
+    dur: float = -1.0
+    id: int | str = 0
+    args: Arguments = NO_ARGUMENTS
+
+
+class ExactElement(msgspec.Struct, gc=False):
+    """The same where microseconds since 1970 have a fraction, which only the decimal text holds."""
+
+    ph: str = "?"
+    cat: str = ""
+    name: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: msgspec.Raw = msgspec.Raw(b"0")
+    dur: float = -1.0
+    id: int | str = 0
+    args: Arguments = NO_ARGUMENTS
+
+
+class ArgumentsText(msgspec.Struct, gc=False):
+    """An element of which only the arguments are wanted, as they stand."""
+
+    args: msgspec.Raw = msgspec.Raw(b"")
+
+
+class CounterSample(msgspec.Struct, gc=False):
+    """An element of which only the sampled values are wanted."""
+
+    args: dict[str, Any] = {}
+
+
+COMPLETE, BEGIN, END = "X", "B", "E"
+INSTANTS = frozenset("iIR")
+ASYNC_BEGIN, ASYNC_END, ASYNC_INSTANT = "b", "e", "n"
+COUNTER, METADATA = "C", "M"
+FLOW_START, FLOW_STEP, FLOW_END = "s", "t", "f"
+
+LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
+BACKWARD_FLOWS = frozenset({"fwdbwd"})
+
+MEMORY_EVENT = "[memory]"
+PROCESS_NAME, PROCESS_LABELS, PROCESS_SORT = "process_name", "process_labels", "process_sort_index"
+THREAD_NAME, THREAD_SORT = "thread_name", "thread_sort_index"
+
+KIND_OF_CATEGORY = {
+    "cpu_op": EventKind.OPERATOR,
+    "Operator": EventKind.OPERATOR,
+    "user_annotation": EventKind.ANNOTATION,
+    "python_function": EventKind.PYTHON,
+    "Python": EventKind.PYTHON,
+    "cuda_runtime": EventKind.RUNTIME,
+    "cuda_driver": EventKind.RUNTIME,
+    "privateuse1_runtime": EventKind.RUNTIME,
+    "privateuse1_driver": EventKind.RUNTIME,
+    "mtia_runtime": EventKind.RUNTIME,
+    "xpu_runtime": EventKind.RUNTIME,
+    "xpu_driver": EventKind.RUNTIME,
+    "hpu_runtime": EventKind.RUNTIME,
+    "glow_runtime": EventKind.RUNTIME,
+    "Runtime": EventKind.RUNTIME,
+    "kernel": EventKind.KERNEL,
+    "Kernel": EventKind.KERNEL,
+    "mtia_ccp_events": EventKind.KERNEL,
+    "mtia_workloadd": EventKind.KERNEL,
+    "hpu_op": EventKind.KERNEL,
+    "gpu_memcpy": EventKind.MEMCPY,
+    "Memcpy": EventKind.MEMCPY,
+    "gpu_memset": EventKind.MEMSET,
+    "Memset": EventKind.MEMSET,
+    "gpu_user_annotation": EventKind.GPU_ANNOTATION,
+    "cuda_sync": EventKind.SYNCHRONIZATION,
+    "cuda_event": EventKind.SYNCHRONIZATION,
+    "overhead": EventKind.OVERHEAD,
+    "Trace": EventKind.SPAN,
+    "cuda_profiler_range": EventKind.SPAN,
+    "cpu_instant_event": EventKind.INSTANT,
+}
+"""Every category from 2020 to 2026, to one set of kinds."""
+
+ON_DEVICE = frozenset(
+    {
+        EventKind.KERNEL,
+        EventKind.MEMCPY,
+        EventKind.MEMSET,
+        EventKind.GPU_ANNOTATION,
+        EventKind.SYNCHRONIZATION,
+    }
+)
+"""Kinds whose pid is a device index and whose tid is a stream."""
+
+
+SLICES = frozenset({COMPLETE, *INSTANTS})
+FLOWS = frozenset({FLOW_START, FLOW_STEP, FLOW_END})
+PAIRED = frozenset({BEGIN, END, ASYNC_BEGIN, ASYNC_END, ASYNC_INSTANT})
+
+
+def kind_of(ph: str, cat: str, name: str = "") -> EventKind:
+    """The kind of a slice or an instant."""
+    if ph in INSTANTS:
+        return EventKind.MEMORY if name == MEMORY_EVENT else EventKind.INSTANT
+    return KIND_OF_CATEGORY.get(cat, EventKind.OTHER)

@@ -1,0 +1,50 @@
+"""Decimal microseconds to whole nanoseconds, exactly."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.events import UNFINISHED, Int64s
+
+EXACT_BELOW = float(1 << 43)
+"""Up to here a double of microseconds still tells all nanoseconds apart (102 days)."""
+
+LONGEST_US = 1e13
+"""A duration above this (116 days) is a wrapped or garbage value, not a measurement."""
+
+
+def nanoseconds(microseconds: npt.NDArray[np.float64]) -> Int64s:
+    """Whole nanoseconds: the whole and the fraction are scaled apart, so that neither is rounded twice."""
+    whole = np.floor(microseconds)
+    fraction = np.rint((microseconds - whole) * 1000.0)
+    return whole.astype(np.int64) * 1000 + fraction.astype(np.int64)
+
+
+def loses_fractions(microseconds: npt.NDArray[np.float64]) -> bool:
+    """Whether these times are so large that a double cannot hold their fraction, and they have one."""
+    large = microseconds >= EXACT_BELOW
+    return bool(np.any(large & (microseconds != np.floor(microseconds))))
+
+
+def durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
+    """Nanoseconds, and how many were no duration (negative, endless, not a number): those are unfinished."""
+    with np.errstate(invalid="ignore"):
+        usable = (microseconds >= 0) & (microseconds <= LONGEST_US)
+    if usable.all():
+        return nanoseconds(microseconds), 0
+    result = nanoseconds(np.where(usable, microseconds, 0.0))
+    result[~usable] = UNFINISHED
+    return result, int(np.count_nonzero(~usable))
+
+
+def decimal_nanoseconds(text: Any) -> int:
+    """Nanoseconds of a decimal number of microseconds, given as text or as a number; `ValueError` if it is none."""
+    try:
+        number = Decimal(text)
+        return int((number * 1000).to_integral_value())
+    except (InvalidOperation, OverflowError, TypeError, ValueError):
+        raise ValueError(f"{text!r} is not a time") from None

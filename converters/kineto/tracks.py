@@ -1,0 +1,83 @@
+"""Threads, streams and counters of a Kineto trace, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracelink.converters.kineto.columns import Named
+from tracelink.converters.kineto.elements import TEXT_LANE
+from tracelink.converters.kineto.schema import (
+    PROCESS_LABELS,
+    PROCESS_NAME,
+    PROCESS_SORT,
+    THREAD_NAME,
+    THREAD_SORT,
+)
+from tracelink.events import Bools, Int32s, Int64s, Track, TrackKind
+
+SYNC_STREAM = 1_000_000
+"""Since 2026 stream synchronisations stand on a lane of their own: the stream's number plus this."""
+
+
+@dataclass(slots=True)
+class Names:
+    """What the metadata records say; the last record of a thread wins, as in every viewer."""
+
+    texts: Sequence[str]
+    processes: dict[int, str] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)
+    process_sort: dict[int, int] = field(default_factory=dict)
+    threads: dict[tuple[int, int], str] = field(default_factory=dict)
+    thread_sort: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def learn(self, records: Sequence[Named]) -> int:
+        """Takes in metadata records; returns how many are of a kind that is not known."""
+        unknown = 0
+        for record in records:
+            match record.what:
+                case k if k == PROCESS_NAME:
+                    self.processes[record.pid] = record.arguments.name
+                case k if k == PROCESS_LABELS:
+                    self.labels[record.pid] = record.arguments.labels
+                case k if k == PROCESS_SORT:
+                    self.process_sort[record.pid] = record.arguments.sort_index
+                case k if k == THREAD_NAME:
+                    self.threads[record.pid, record.tid] = record.arguments.name
+                case k if k == THREAD_SORT:
+                    self.thread_sort[record.pid, record.tid] = record.arguments.sort_index
+                case _:
+                    unknown += 1
+        return unknown
+
+    def text(self, identity: int) -> str:
+        """A process or thread id as text."""
+        return self.texts[TEXT_LANE - identity] if identity <= TEXT_LANE else str(identity)
+
+
+def tracks_of(pid: Int64s, tid: Int64s, on_device: Bools, names: Names) -> tuple[Int32s, list[Track]]:
+    """The track of each event: one for each (process, thread), devices apart from processes of the same number."""
+    changes = np.flatnonzero(
+        (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1]) | (on_device[1:] != on_device[:-1])
+    )
+    heads = np.concatenate([[0], changes + 1])[: len(pid)]
+    numbers: dict[tuple[int, int, bool], int] = {}
+    lanes = zip(pid[heads].tolist(), tid[heads].tolist(), on_device[heads].tolist(), strict=True)
+    of_run = [numbers.setdefault(lane, len(numbers)) for lane in lanes]
+    track = np.repeat(np.array(of_run, np.int32), np.diff(np.append(heads, len(pid))))
+    return track, [_track(*lane, names) for lane in numbers]
+
+
+def _track(pid: int, tid: int, on_device: bool, names: Names) -> Track:
+    process, identity = names.text(pid), names.text(tid)
+    label = names.threads.get((pid, tid), "")
+    sort = names.thread_sort.get((pid, tid), tid if tid > TEXT_LANE else 0)
+    if on_device:
+        stream = tid - SYNC_STREAM if tid >= SYNC_STREAM else tid
+        plain = f"stream {identity}" if tid < SYNC_STREAM else f"stream {stream} synchronisation"
+        return Track(TrackKind.STREAM, process, identity, label.strip() or plain, sort=sort)
+    if pid <= TEXT_LANE or tid <= TEXT_LANE and not identity.isdigit() or pid < 0:
+        return Track(TrackKind.PROCESS, process, identity, label or identity, sort=sort)
+    return Track(TrackKind.THREAD, process, identity, label or f"thread {identity}", sort=sort)

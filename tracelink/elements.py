@@ -1,0 +1,265 @@
+"""The elements of one long array in a JSON document, read in pieces that fit the cache.
+
+A trace file is an object with one array of a million small objects in it. It is cut between elements, each
+piece is decoded on its own, and what is damaged costs only itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from tracelink.errors import UnreadableError
+from tracelink.salvage import Damage, parse_document, parse_elements
+from tracelink.sources import Opened, Source
+
+Decoded = TypeVar("Decoded")
+
+PIECE = 1 << 20
+"""Decoded elements of a piece this size stay in the processor's cache."""
+
+LONGEST = 512 << 20
+"""The longest header, element or trailer that is held in memory."""
+
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFormat(Generic[Decoded]):
+    """Which array a format keeps its elements in, and how a piece of it is decoded.
+
+    `decode` takes the text of an array; `convert` takes elements that only a lenient parser could read.
+    """
+
+    key: str
+    first_keys: tuple[str, ...]
+    """Keys that an element begins with; the first of them never begins an object inside an element."""
+    decode: Callable[[memoryview], Decoded]
+    convert: Callable[[list[Any]], Decoded]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a document: bytes [start, stop) of the uncompressed text, cut between elements."""
+
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(slots=True)
+class ArrayDocument(Generic[Decoded]):
+    """One document, or a part of one. Iterate `pieces()` to the end, then look at the rest."""
+
+    source: Source
+    format: ArrayFormat[Decoded]
+    part: Part = field(default_factory=Part)
+    header: Mapping[str, Any] = field(default_factory=dict)
+    """The keys of the object before the array and, once all was read, after it."""
+    damage: list[Damage] = field(default_factory=list)
+    cut_off: int | None = None
+    """Where the document ended before its time."""
+    cut_off_reason: str = ""
+
+    def pieces(self, count: Callable[[int], None]) -> Iterator[tuple[int, Decoded]]:
+        """(byte offset, elements) of each piece; `count` is told the bytes as they are dealt with."""
+        with self.source.open() as stream:
+            yield from _Scan(self, stream, count).run()
+
+    def boundary_near(self, offset: int) -> int | None:
+        """The offset of an element that begins shortly after `offset`, in a file that is stored as it is."""
+        pattern = _boundary(self.format.first_keys[:1])
+        with self.source.open() as stream:
+            stream.skip(offset)
+            match = pattern.search(stream.read(4 * PIECE))
+        return None if match is None else offset + match.start("element")
+
+
+def _boundary(keys: tuple[str, ...]) -> re.Pattern[bytes]:
+    return re.compile(rb"\}\s*(?P<comma>,)\s*(?P<element>\{)\s*\"(?:%s)\"\s*:" % "|".join(keys).encode())
+
+
+class _Scan(Generic[Decoded]):
+    """Reads one part: a buffer whose first byte is kept for the bracket that opens a piece."""
+
+    def __init__(self, document: ArrayDocument[Decoded], stream: Opened, count: Callable[[int], None]) -> None:
+        self.document = document
+        self.format = document.format
+        self.stream = stream
+        self.count = count
+        self.best_boundary = _boundary(self.format.first_keys[:1])
+        self.any_boundary = _boundary(self.format.first_keys)
+        self.text_boundary = re.compile(self.any_boundary.pattern.decode())
+        self.buffer = bytearray(2 * PIECE)
+        self.end = 1
+        self.offset = document.part.start - 1
+        """Place in the document of the buffer's first byte."""
+        self.left = None if document.part.stop is None else document.part.stop - document.part.start
+        self.finished = False
+
+    def run(self) -> Iterator[tuple[int, Decoded]]:
+        if self.document.part.start:
+            self.stream.skip(self.document.part.start)
+        elif not self._header():
+            return
+        closed = False
+        while not closed:
+            if not self.finished:
+                self._fill()
+            cut = self._last_boundary()
+            if cut is None:
+                if not self.finished:
+                    self._grow()
+                    continue
+                yield self._tail()
+                return
+            comma, element = cut
+            place = self.offset + 1
+            decoded = self._fast(comma)
+            if decoded is not None:
+                self._discard(element)
+                yield place, decoded
+            else:
+                elements, closed = self._lenient(comma, final=False)
+                yield place, elements
+        self._trailer()
+
+    def _fill(self) -> None:
+        if len(self.buffer) - self.end < PIECE:
+            self._grow()
+        wanted = PIECE if self.left is None else min(PIECE, self.left)
+        got = self.stream.readinto(memoryview(self.buffer)[self.end : self.end + wanted]) if wanted else 0
+        self.end += got
+        self.count(got)
+        if self.left is not None:
+            self.left -= got
+        self.finished = got < wanted or self.left == 0
+
+    def _grow(self) -> None:
+        if len(self.buffer) > LONGEST:
+            raise UnreadableError(
+                f"no end of an element within {LONGEST >> 20} MB",
+                source=self.document.source.path,
+                position=f"byte {self.offset + 1}",
+                advice="The file is not a trace, or is damaged there.",
+            )
+        self.buffer.extend(bytes(len(self.buffer)))
+
+    def _discard(self, until: int) -> None:
+        """Forgets the buffer before `until`; what follows moves to behind the bracket."""
+        kept = self.buffer[until : self.end]
+        self.buffer[1 : 1 + len(kept)] = kept
+        self.offset += until - 1
+        self.end = 1 + len(kept)
+
+    def _header(self) -> bool:
+        """Reads up to the array; False if there is none."""
+        opening = re.compile(rb"\"%s\"\s*:\s*\[" % self.format.key.encode())
+        while True:
+            self._fill()
+            start = 1 + (len(BOM) if self.buffer.startswith(BOM, 1) else 0)
+            text = bytes(memoryview(self.buffer)[start : min(self.end, start + 256)]).lstrip()
+            if text.startswith(b"["):
+                self._discard(self.buffer.index(b"[", start) + 1)
+                return True
+            if match := opening.search(self.buffer, 1, self.end):
+                self._read_header(bytes(self.buffer[start : match.start()]))
+                self._discard(match.end())
+                return True
+            if self.finished:
+                self._no_array(bytes(self.buffer[start : self.end]))
+                return False
+
+    def _read_header(self, text: bytes) -> None:
+        try:
+            self.document.header = parse_document(text.rstrip().rstrip(b",") + b"}")
+        except ValueError as error:
+            self.document.damage.append(Damage(0, f"the keys before {self.format.key!r}: {error}"))
+
+    def _no_array(self, text: bytes) -> None:
+        damage = self.stream.damage
+        if not text.strip():
+            problem = f"the file is empty ({damage})" if damage else "the file is empty"
+            raise UnreadableError(problem, source=self.document.source.path, advice="Record it again.")
+        try:
+            header = parse_document(text)
+        except ValueError:
+            header = None
+        if not isinstance(header, dict) or damage:
+            raise UnreadableError(
+                f"cut off before {self.format.key!r}" + (f" ({damage})" if damage else ""),
+                source=self.document.source.path,
+                position=f"byte {self.end - 1}",
+                advice="Nothing can be read from it. Copy or record it again.",
+            )
+        self.document.header = header
+        raise UnreadableError(
+            f"it has no {self.format.key!r}",
+            source=self.document.source.path,
+            advice="Is this the file that the profiler wrote?",
+        )
+
+    def _last_boundary(self) -> tuple[int, int] | None:
+        place = self.end
+        for _ in range(64):
+            place = self.buffer.rfind(b"},", 1, place)
+            if place < 0:
+                break
+            if match := self.best_boundary.match(self.buffer, place, self.end):
+                return match.start("comma"), match.start("element")
+        last = None
+        for pattern in (self.best_boundary, self.any_boundary):
+            for match in pattern.finditer(self.buffer, 1, self.end):
+                last = match
+            if last:
+                return last.start("comma"), last.start("element")
+        return None
+
+    def _fast(self, comma: int) -> Decoded | None:
+        """Decodes the piece before `comma` in place; None if the decoder refuses it."""
+        self.buffer[0:1] = b"["
+        self.buffer[comma : comma + 1] = b"]"
+        view = memoryview(self.buffer)
+        try:
+            return self.format.decode(view[: comma + 1])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        finally:
+            view.release()
+            self.buffer[comma : comma + 1] = b","
+
+    def _lenient(self, until: int, *, final: bool) -> tuple[Decoded, bool]:
+        salvaged = parse_elements(bytes(self.buffer[1:until]), self.text_boundary, final=final)
+        base = self.offset + 1
+        self.document.damage += [
+            Damage(base + damage.position, damage.problem, damage.repaired) for damage in salvaged.damage
+        ]
+        self._discard(1 + salvaged.consumed)
+        return self.format.convert(salvaged.elements), salvaged.closed
+
+    def _tail(self) -> tuple[int, Decoded]:
+        """The last element, the end of the array, and what follows it."""
+        place = self.offset + 1
+        elements, closed = self._lenient(self.end, final=True)
+        if closed:
+            self._trailer()
+        elif self.document.part.stop is None:
+            self.document.cut_off = self.offset + self.end
+            self.document.cut_off_reason = self.stream.damage or "the text ends inside the array"
+        return place, elements
+
+    def _trailer(self) -> None:
+        while not self.finished:
+            self._fill()
+        text = bytes(self.buffer[1 : self.end]).strip()
+        if not text or text == b"}":
+            return
+        try:
+            after = parse_document(b"{" + text.lstrip(b", \t\r\n"))
+            self.document.header = {**self.document.header, **after}
+        except ValueError:
+            self.document.cut_off = self.offset + self.end
+            self.document.cut_off_reason = self.stream.damage or f"the keys after {self.format.key!r} do not parse"

@@ -1,0 +1,157 @@
+"""JSON that a strict parser refuses: parsed leniently, repaired where the defect is a known one, or told as lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+PLAIN = json.JSONDecoder(strict=False)
+LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=Decimal)
+"""Takes control characters, NaN, Infinity and integers of any size; keeps the decimal text of numbers exact."""
+
+SPACE = re.compile(r"[\s\ufeff]*")
+INVALID_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+NAME = re.compile(r'("name"\s*:\s*")(.*?)("\s*(?:,\s*"[A-Za-z_ ]+"\s*:|\}))', re.DOTALL)
+"""A name up to the quote that another key, or the end of the object, follows."""
+
+UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place in the text that does not parse."""
+
+    position: int
+    problem: str
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What could be parsed of a run of array elements."""
+
+    elements: list[Any] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    consumed: int = 0
+    """How many bytes of the run are dealt with."""
+    closed: bool = False
+    """Whether the array ended in this run; what follows `consumed` is then outside it."""
+
+
+def parse_document(data: bytes | bytearray | memoryview) -> Any:
+    """One whole JSON document, leniently; raises `ValueError` where that does not help."""
+    text = bytes(data).decode("utf-8", "replace")
+    return PLAIN.decode(text.lstrip("\ufeff"))
+
+
+def parse_elements(data: bytes, boundary: re.Pattern[str], *, final: bool) -> Salvaged:
+    """The elements of an array, from the middle of it; `boundary` matches between two of them.
+
+    Unless `final`, an element that does not end within `data` is left unconsumed.
+    """
+    run = _Run(data, boundary, final)
+    return run.parse()
+
+
+class _Run:
+    def __init__(self, data: bytes, boundary: re.Pattern[str], final: bool) -> None:
+        self.text = data.decode("utf-8", "surrogateescape")
+        self.ascii = len(self.text) == len(data)
+        self.boundary = boundary
+        self.final = final
+        self.result = Salvaged()
+
+    def parse(self) -> Salvaged:
+        position = self._skip_space(0)
+        while position < len(self.text):
+            if self.text[position] == "]":
+                self.result.closed = True
+                position += 1
+                break
+            if self.text[position] == ",":
+                position = self._skip_space(position + 1)
+                continue
+            after = self._element(position)
+            if after is None:
+                break
+            position = self._skip_space(after)
+        self.result.consumed = self._bytes_before(position)
+        return self.result
+
+    def _element(self, position: int) -> int | None:
+        """Takes one element; returns where it ends, or None to wait for more text."""
+        try:
+            value, end = LENIENT.raw_decode(self.text, position)
+        except (ValueError, RecursionError) as error:
+            return self._damaged_element(position, error)
+        element = self.text[position:end]
+        if not self.ascii and not _is_clean(element):
+            value = LENIENT.decode(_clean(element))
+            self._note(position, "bytes that are not UTF-8", repaired=True)
+        self.result.elements.append(value)
+        return end
+
+    def _damaged_element(self, position: int, error: Exception) -> int | None:
+        end = self._resume_at(position)
+        if end is None:
+            if not self.final:
+                return None
+            end = len(self.text)
+        element = _clean(self.text[position:end])
+        for candidate in _repairs(element):
+            try:
+                value, _ = LENIENT.raw_decode(candidate)
+            except (ValueError, RecursionError):
+                continue
+            self.result.elements.append(value)
+            self._note(position, str(error), repaired=True)
+            return self._end_of_repaired(position, end)
+        self._note(position, str(error))
+        return end
+
+    def _resume_at(self, position: int) -> int | None:
+        if match := self.boundary.search(self.text, position):
+            return self.text.index(",", match.start())
+        if self.final and (end := self.text.find("}]", position)) >= 0:
+            return end + 1
+        if self.final and (closing := re.compile(r"\}\s+\]").search(self.text, position)):
+            return closing.start() + 1
+        return None
+
+    def _end_of_repaired(self, position: int, end: int) -> int:
+        return max(end, position + 1)
+
+    def _note(self, position: int, problem: str, *, repaired: bool = False) -> None:
+        self.result.damage.append(Damage(self._bytes_before(position), problem, repaired))
+
+    def _bytes_before(self, position: int) -> int:
+        if self.ascii:
+            return position
+        return len(self.text[:position].encode("utf-8", "surrogateescape"))
+
+    def _skip_space(self, position: int) -> int:
+        match = SPACE.match(self.text, position)
+        return match.end() if match else position
+
+
+def _repairs(element: str) -> Iterator[str]:
+    """The element with defects mended that writers are known for: backslashes and quotes left unescaped."""
+    escaped = INVALID_ESCAPE.sub(r"\\\\", element)
+    yield escaped
+    yield NAME.sub(_requoted, escaped, count=1)
+
+
+def _requoted(match: re.Match[str]) -> str:
+    return match[1] + UNESCAPED_QUOTE.sub(r"\"", match[2]) + match[3]
+
+
+def _is_clean(text: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in text)
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
