@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from peers.peers_cache import ENGINES, cache
+from peers.perfetto_process import PerfettoEngine
+
+
+@pytest.fixture(params=list(ENGINES))
+def engine(request: pytest.FixtureRequest) -> PerfettoEngine:
+    node = shutil.which("node")
+    folder = cache() / ENGINES[request.param]
+    if node is None:
+        pytest.skip("node is not installed")
+    if not folder.exists():
+        pytest.skip(f"there is no Perfetto engine {request.param}; run tests/peers/perfetto_engine/fetch.sh")
+    return PerfettoEngine(request.param, folder, node)
