@@ -1,0 +1,5 @@
+"""Dumps of the c10d flight recorder."""
+
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+
+__all__ = ["FlightRecorderReader"]

@@ -1,0 +1,200 @@
+"""Entries to columns: one row for each entry whose fields are usable."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracelink.converters.flight_recorder.schema import Dump
+from tracelink.events import NO_TIME, UNFINISHED, EventKind, Events, Int64s, Key, KeyColumn, Track, TrackKind
+from tracelink.strings import StringTable
+
+TEXT = frozenset({str})
+NUMBER = frozenset({int})
+ABSENT = frozenset({type(None)})
+LARGEST = int(np.iinfo(np.int64).max)
+
+GroupName = tuple[str, str]
+"""Name and description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The usable entries as columns, the groups they name, and what was left out."""
+
+    events: Events
+    keys: dict[Key, KeyColumn]
+    tracks: list[Track]
+    groups: list[GroupName]
+    first_record: int
+    skipped: int
+    example: str
+
+
+@dataclass(slots=True)
+class _Fields:
+    """One list for each field of the entries, and the places of those that are usable."""
+
+    place: list[int]
+    name: list[str]
+    created: list[int]
+    completed: list[int | None]
+    group: list[Any]
+    collective: list[int | None]
+    p2p: list[int | None]
+    state: list[str | None]
+    record: list[int | None]
+
+
+def rows_of(dump: Dump, strings: StringTable) -> Rows:
+    """The columns of a dump's entries."""
+    entries, place, example = _distinct_dicts(dump.entries)
+    fields = _fields(dump, entries, place)
+    if wrong := _unusable(dump, fields):
+        example = example or wrong[min(wrong)]
+        kept = [row for row in range(len(entries)) if row not in wrong]
+        fields = _fields(dump, [entries[row] for row in kept], [place[row] for row in kept])
+    codes: dict[GroupName, int] = {}
+    group_rows = _group_rows(fields, codes)
+    names: dict[str, int] = {}
+    track_of_group = np.array([names.setdefault(name, len(names)) for name, _ in codes], dtype=np.int32)
+    track = track_of_group[group_rows] if codes else np.empty(0, np.int32)
+    return Rows(
+        events=_events(dump, fields, strings, track),
+        keys=_keys(fields, strings, strings.encode(names)[track].astype(np.int64)),
+        tracks=[_track(name, codes) for name in names],
+        groups=list(codes),
+        first_record=(fields.record[0] or 0) if fields.record else 0,
+        skipped=len(dump.entries) - len(fields.place),
+        example=example,
+    )
+
+
+def _distinct_dicts(entries: Sequence[Any]) -> tuple[list[dict[Any, Any]], list[int], str]:
+    """An entry that is no dict, or is one that was there before, is no entry; both are rare."""
+    identities = np.fromiter(map(id, entries), np.int64, len(entries))
+    unique, first = np.unique(identities, return_index=True)
+    if len(unique) == len(entries) and set(map(type, entries)) <= {dict}:
+        return list(entries), list(range(len(entries))), ""
+    place = [int(row) for row in np.sort(first) if type(entries[row]) is dict]
+    return [entries[row] for row in place], place, "an entry that is not a dict of its own"
+
+
+def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> _Fields:
+    layout = dump.layout
+
+    def column(field: str) -> list[Any]:
+        return [entry.get(field) for entry in entries]
+
+    return _Fields(
+        place,
+        column(layout.name),
+        column(layout.created),
+        column(layout.completed),
+        column(layout.group or layout.group_id),
+        column(layout.collective_sequence),
+        column(layout.p2p_sequence),
+        column(layout.state),
+        column(layout.record),
+    )
+
+
+def _unusable(dump: Dump, fields: _Fields) -> dict[int, str]:
+    """Rows with a field that cannot be used, and why."""
+    wrong: dict[int, str] = {}
+    layout = dump.layout
+    _mistyped(layout.name, fields.name, TEXT, wrong)
+    _mistyped(layout.created, fields.created, NUMBER, wrong, LARGEST // layout.created_unit_ns)
+    _mistyped(layout.completed, fields.completed, NUMBER | ABSENT, wrong)
+    _mistyped(layout.collective_sequence, fields.collective, NUMBER | ABSENT, wrong)
+    _mistyped(layout.p2p_sequence, fields.p2p, NUMBER | ABSENT, wrong)
+    _mistyped(layout.state, fields.state, TEXT | ABSENT, wrong)
+    _mistyped(layout.record, fields.record, NUMBER | ABSENT, wrong)
+    if layout.group:
+        for row, group in enumerate(fields.group):
+            if not _is_group_name(group):
+                wrong.setdefault(row, f"{layout.group} is not a name and a description")
+    else:
+        _mistyped(layout.group_id, fields.group, NUMBER | TEXT, wrong)
+    return wrong
+
+
+def _mistyped(
+    field: str,
+    column: Sequence[Any],
+    allowed: Collection[type],
+    wrong: dict[int, str],
+    largest: int = LARGEST,
+) -> None:
+    """Notes the rows whose value is of another type, or a number that is negative or too large."""
+    types = set(map(type, column))
+    if types <= set(allowed) and (int not in types or _in_range(column, largest)):
+        return
+    for row, value in enumerate(column):
+        if type(value) not in allowed:
+            wrong.setdefault(row, f"{field} is of type {type(value).__name__}")
+        elif type(value) is int and not 0 <= value <= largest:
+            wrong.setdefault(row, f"{field} is {value}")
+
+
+def _in_range(column: Iterable[int | None], largest: int) -> bool:
+    numbers = [value for value in column if value is not None]
+    return min(numbers) >= 0 and max(numbers) <= largest
+
+
+def _is_group_name(group: Any) -> bool:
+    return (
+        (type(group) is tuple or type(group) is list)
+        and len(group) == 2
+        and type(group[0]) is str
+        and type(group[1]) is str
+    )
+
+
+def _group_rows(fields: _Fields, codes: dict[GroupName, int]) -> list[int]:
+    named = (
+        (group[0], group[1]) if type(group) is tuple or type(group) is list else (str(group), "")
+        for group in fields.group
+    )
+    return [codes.setdefault(group, len(codes)) for group in named]
+
+
+def _track(name: str, groups: Iterable[GroupName]) -> Track:
+    description = next((text for other, text in groups if other == name and text), "")
+    label = f"{name} ({description})" if description else name
+    return Track(TrackKind.COMMUNICATOR, process="", identity=name, label=label)
+
+
+def _events(dump: Dump, fields: _Fields, strings: StringTable, track: Any) -> Events:
+    count = len(fields.place)
+    created = np.array(fields.created, dtype=np.int64) * dump.layout.created_unit_ns
+    completed = np.array([time or 0 for time in fields.completed], dtype=np.int64)
+    took = np.maximum(completed - created, 0)
+    return Events(
+        kind=np.full(count, EventKind.RECORD, np.uint8),
+        name=strings.encode(fields.name),
+        track=track,
+        start=np.where(created > 0, created, NO_TIME),
+        duration=np.where((completed > 0) & (created > 0), took, UNFINISHED),
+        source=np.zeros(count, np.int32),
+        payload=np.array(fields.place, dtype=np.int64),
+    )
+
+
+def _keys(fields: _Fields, strings: StringTable, group: Int64s) -> dict[Key, KeyColumn]:
+    states = [None if state is None else strings[state] for state in fields.state]
+    columns = {
+        Key.GROUP: KeyColumn(np.arange(len(group), dtype=np.int64), group),
+        Key.COLLECTIVE_SEQUENCE: _present(fields.collective),
+        Key.P2P_SEQUENCE: _present(fields.p2p),
+        Key.STATE: _present(states),
+    }
+    return {key: column for key, column in columns.items() if len(column)}
+
+
+def _present(values: Sequence[int | None]) -> KeyColumn:
+    rows = [row for row, value in enumerate(values) if value is not None]
+    return KeyColumn.of(rows, (value for value in values if value is not None))

@@ -1,0 +1,60 @@
+"""The bytes of a source to a dump, whichever of the two forms it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracelink.converters.flight_recorder import budget, documents, pickles, schema
+from tracelink.errors import UnreadableError
+from tracelink.findings import Finding, Severity
+from tracelink.sources import Source
+
+JSON_START = b"{"
+SPACE = b" \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A dump, and what was found on the way."""
+
+    dump: schema.Dump
+    findings: list[Finding]
+
+
+def decode(source: Source) -> Decoded:
+    """Reads and decodes a whole dump."""
+    data, damage = _bytes(source)
+    if data.lstrip(SPACE).startswith(JSON_START):
+        content, cut = documents.load(data, source.path), None
+    else:
+        loaded = pickles.load(data, source.path)
+        content, cut = loaded.content, loaded.cut
+    dump = schema.dump_of(content)
+    if dump is None:
+        raise UnreadableError(
+            "a dict with version and entries, or a list of entries, was expected: it is not a dump",
+            source=source.path,
+            advice="Say the right format with --format, or leave the file out.",
+        )
+    return Decoded(dump, [_truncated(source, dump, cut, damage)] if cut else [])
+
+
+def _bytes(source: Source) -> tuple[bytes, str]:
+    try:
+        with source.open() as opened:
+            return opened.read_all(budget.FILE), opened.damage
+    except UnreadableError as error:
+        raise UnreadableError(error.problem, source=source.path, advice=error.advice) from None
+    except OSError as error:
+        raise UnreadableError(
+            error.strerror or str(error), source=source.path, advice="Check that the file can be read."
+        ) from error
+
+
+def _truncated(source: Source, dump: schema.Dump, cut: pickles.Cut, damage: str) -> Finding:
+    because = f" ({damage})" if damage else ""
+    message = (
+        f"{source.path}, byte {cut.at}: {cut.problem}{because}. "
+        f"The {len(dump.entries)} entries before it are used. {pickles.CUT_SHORT}"
+    )
+    return Finding(Severity.ERROR, "truncated", message, source=source.path)

@@ -1,0 +1,215 @@
+"""Pickles: checked opcode by opcode before they are decoded, so that a dump can neither run code nor swell.
+
+torch writes dumps in a small part of protocol 2. Only that part is let through, and only in the places where
+torch puts it; this alone makes a dump a graph without cycles whose size in memory is bounded by its counts:
+
+- a container is filled where it is made (MARK stands nowhere else), so it never holds itself;
+- only strings and filled containers enter the memo, at an index that the size of the file allows;
+- a tuple is a pair of texts (a string or a memo entry), so tuples do not nest and hashing one is not deep.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from tracelink.converters.flight_recorder.budget import refuse_if_too_large
+from tracelink.errors import UnreadableError
+
+HEADER = b"\x80\x02"
+STRING = ord("X")
+STRING_HEAD = 5
+STOP = b"."
+CLOSER_OF = {ord("]"): b"e", ord("}"): b"u"}
+BETWEEN_ENTRIES = (b"e", b"ue")
+"""What is open between two entries: the list of torch 2.2; the dict and the list in it of all since."""
+
+SIZES = dict.fromkeys(b"]}(eu.N\x88\x89\x86", 1) | dict.fromkeys(b"Khq", 2) | dict.fromkeys(b"XJjr", 5)
+SIZES |= {ord("M"): 3, ord("G"): 9, 0x8A: 10}
+"""Bytes of each opcode that torch writes, with its arguments of fixed size."""
+
+BYTES_PER_LONG_PUT = 8
+"""The smallest thing that can enter the memo under a four-byte index: an empty container, and the index."""
+
+COSTS = {b"](": 100, b"}(": 540, b"\x86": 64, b"\x8a\x08": 72, b"M": 72, b"J": 72, b"G": 64, b"X": 100}
+COSTS |= {b"h": 40, b"j": 40, b"K": 40, b"N": 40, b"\x88": 40, b"\x89": 40}
+"""Bytes of memory that an opcode leads to at most, with its places on the stack and in a container; a dict
+is counted with the row of columns that it may become."""
+
+FOREIGN = "torch's recorder does not write this; nothing of it was run. Take the dump again, or leave it out."
+CUT_SHORT = "It was cut short, or is still being written: copy it or take it again."
+
+REFUSALS = (pickle.UnpicklingError, TypeError, ValueError, LookupError, AttributeError, EOFError)
+"""What the decoder says to opcodes that are each allowed but make no sense together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a dump broke off."""
+
+    at: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a pickle holds, and where it was cut, if it was."""
+
+    content: Any
+    cut: Cut | None = None
+
+
+def load(data: bytes, path: str) -> Loaded:
+    """Decodes a dump; of one that was cut short, the entries that are complete."""
+    if not data.startswith(HEADER):
+        _refuse_start(data, path)
+    end = _passed(data, path)
+    if data[end:] == STOP:
+        return Loaded(_decoded(data, path))
+    cut = _cut_or_refusal(data, end, path)
+    whole = _closed_after_last_entry(data, end)
+    if whole is None:
+        raise UnreadableError(cut.problem, source=path, position=f"byte {cut.at}", advice=CUT_SHORT)
+    return Loaded(_decoded(whole, path), cut)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grammar:
+    """What may follow: a string's PUT, and runs of other opcodes after no text, one text, or several.
+
+    The group of a run is set if it ends in a text. Every quantifier is possessive: nothing is tried twice.
+    """
+
+    put: re.Pattern[bytes]
+    runs: tuple[re.Pattern[bytes], ...]
+
+
+@lru_cache(maxsize=8)
+def _grammar(memo_high: int) -> _Grammar:
+    put = rb"(?:q.|r..[\x00-%b]\x00)?+" % re.escape(bytes([memo_high]))
+    get = rb"(?:h.|j.{4})"
+    text = rb"(?:%b(?!X))" % get
+    run = (
+        rb"(?:h.(?!X)(?:%b++\x86?+)?+|[\]}]\(|K.|[eu]%b|[N\x88\x89]|j.{4}(?!X)(?:%b++\x86?+)?+"
+        rb"|\x8a\x08.{8}|M..|J.{4}|G.{8})*+(%b(?=X))?+" % (text, put, text, get)
+    )
+    after = (rb"", rb"(?:%b++\x86?+)?+" % text, rb"%b*+\x86?+" % text)
+    return _Grammar(re.compile(put, re.DOTALL), tuple(re.compile(start + run, re.DOTALL) for start in after))
+
+
+def _passed(data: bytes, path: str) -> int:
+    """Passes over all that torch writes; returns where that ends: before STOP in a whole dump."""
+    grammar = _grammar(min(len(data) // BYTES_PER_LONG_PUT >> 16, 255))
+    at, texts = len(HEADER), 0
+    while run := grammar.runs[min(texts, 2)].match(data, at):
+        if run.end() > at:
+            texts = 1 if run.lastindex else 0
+        at = run.end()
+        if data[at : at + 1] != b"X":
+            break
+        end = at + STRING_HEAD + int.from_bytes(data[at + 1 : at + STRING_HEAD], "little")
+        if end > len(data):
+            break
+        _check_text(data[at + STRING_HEAD : end], at + STRING_HEAD, path)
+        put = grammar.put.match(data, end)
+        at = put.end() if put else end
+        texts += 1
+    return at
+
+
+def _check_text(text: bytes, at: int, path: str) -> None:
+    """Refuses lone surrogates too, which the decoder would let through and no writer could write."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError(
+            f"a string is not UTF-8 ({error.reason})",
+            source=path,
+            position=f"byte {at + error.start}",
+            advice="The dump is damaged: copy it or take it again.",
+        ) from None
+
+
+class _Decoder(pickle.Unpickler):
+    """The second lock behind the grammar, which has no opcode that leads here."""
+
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+    def persistent_load(self, pid: Any, /) -> NoReturn:
+        raise pickle.UnpicklingError("it names an object outside itself")
+
+
+def _decoded(data: bytes, path: str) -> Any:
+    refuse_if_too_large(data, COSTS, path)
+    try:
+        return _Decoder(io.BufferedReader(io.BytesIO(data), 1 << 16)).load()
+    except REFUSALS as error:
+        raise UnreadableError(
+            f"the pickle contradicts itself ({error})", source=path, advice=FOREIGN
+        ) from None
+
+
+def _refuse_start(data: bytes, path: str) -> NoReturn:
+    if HEADER.startswith(data):
+        raise UnreadableError(
+            f"it ends after {len(data)} bytes, where a dump begins with 80 02", source=path, advice=CUT_SHORT
+        )
+    raise UnreadableError(
+        f"it begins with {data[:2].hex(' ')}, where a dump begins with 80 02 (pickle protocol 2)",
+        source=path,
+        position="byte 0",
+        advice=FOREIGN,
+    )
+
+
+def _cut_or_refusal(data: bytes, end: int, path: str) -> Cut:
+    """How the dump broke off at `end`; if it did not break off but goes wrong there, an error."""
+    if end == len(data):
+        return Cut(end, f"it ends after {end} bytes in the middle of the dump; STOP was expected")
+    opcode = data[end]
+    if opcode == STRING and len(data) >= end + STRING_HEAD:
+        length = int.from_bytes(data[end + 1 : end + STRING_HEAD], "little")
+        return Cut(end, f"a string of {length} bytes begins here, and the file ends after {len(data)} bytes")
+    if end + SIZES.get(opcode, 0) > len(data):
+        return Cut(end, f"it ends after {len(data)} bytes in the middle of an opcode")
+    raise UnreadableError(_what_is_wrong(data, end), source=path, position=f"byte {end}", advice=FOREIGN)
+
+
+def _what_is_wrong(data: bytes, at: int) -> str:
+    opcode = data[at]
+    if data[at : at + 1] == STOP:
+        return f"the pickle ends here, and {len(data) - at - 1} more bytes follow"
+    name = next((known.name for known in pickletools.opcodes if known.code == chr(opcode)), "")
+    shown = f"{name} (0x{opcode:02x})".lstrip()
+    if opcode in SIZES:
+        return f"opcode {shown} stands here with an argument or in a place that a dump does not have"
+    return f"opcode {shown} is not one that a dump is made of"
+
+
+def _closed_after_last_entry(data: bytes, end: int) -> bytes | None:
+    """A whole pickle with the entries that are complete before `end`; None if there are none."""
+    opened: list[bytes] = []
+    kept, closers = 0, b""
+    at = len(HEADER)
+    while at < end:
+        opcode = data[at]
+        if opcode in CLOSER_OF:
+            opened.append(CLOSER_OF[opcode])
+            at += 1
+        elif opcode in b"eu":
+            if not opened:
+                return None
+            opened.pop()
+            if b"".join(opened) in BETWEEN_ENTRIES:
+                kept = at + 1
+                closers = b"".join(reversed(opened))
+        elif opcode == STRING:
+            at += int.from_bytes(data[at + 1 : at + STRING_HEAD], "little")
+        at += SIZES[opcode]
+    return data[:kept] + closers + STOP if kept else None

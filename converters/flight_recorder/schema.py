@@ -1,0 +1,103 @@
+"""What a flight-recorder dump says: field names and shapes, in every version that torch has written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = "version"
+ENTRIES = "entries"
+GROUP_CONFIG = "pg_config"
+GROUP_STATUS = "pg_status"
+LIBRARY_VERSION = "comm_lib_version"
+LIBRARY_VERSION_BEFORE_2_10 = "nccl_version"
+COMMUNICATORS = "nccl_comm_state"
+
+TOP_LEVEL = (
+    VERSION,
+    GROUP_CONFIG,
+    LIBRARY_VERSION,
+    LIBRARY_VERSION_BEFORE_2_10,
+    GROUP_STATUS,
+    COMMUNICATORS,
+    ENTRIES,
+)
+
+GROUP_NAME = "name"
+GROUP_DESCRIPTION = "desc"
+GROUP_RANKS = "ranks"
+"""A list as text, `"[0, 1]"`; dumps of 1.4 hold the list itself in place of the whole description."""
+
+NEWEST_VERSION = (2, 10)
+BARE_LIST_VERSION = "none (bare list of torch 2.2)"
+
+FILE_NAME = re.compile(r"(?:comm_lib|nccl)_trace_rank_")
+"""How torch calls the files unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the fields of an entry are called in one generation; an empty name is a field it does not have."""
+
+    name: str = "profiling_name"
+    created: str = "time_created_ns"
+    created_unit_ns: int = 1
+    completed: str = "time_discovered_completed_ns"
+    """None while unknown; 0 in the JSON variant."""
+    group: str = "process_group"
+    """(name, description)."""
+    group_id: str = "pg_id"
+    collective_sequence: str = "collective_seq_id"
+    p2p_sequence: str = "p2p_seq_id"
+    state: str = "state"
+    record: str = "record_id"
+
+
+CURRENT = Layout()
+TORCH_2_3 = Layout(group="", collective_sequence="seq_id", p2p_sequence="")
+TORCH_2_2 = Layout(
+    created="time_created_us",
+    created_unit_ns=1000,
+    completed="",
+    group="",
+    collective_sequence="seq_id",
+    p2p_sequence="",
+    record="",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A decoded dump: its entries, and everything else that stands beside them."""
+
+    version: str
+    layout: Layout
+    entries: Sequence[Any]
+    header: Mapping[str, Any]
+
+
+def dump_of(content: Any) -> Dump | None:
+    """The dump that a decoded file holds; None if it is something else."""
+    if type(content) is list:
+        return Dump(BARE_LIST_VERSION, TORCH_2_2, content, {})
+    if type(content) is not dict:
+        return None
+    entries = content.get(ENTRIES, [])
+    version = content.get(VERSION, "")
+    if type(entries) is not list or type(version) is not str:
+        return None
+    header = {key: content[key] for key in TOP_LEVEL if key in content and key != ENTRIES}
+    if not header and ENTRIES not in content:
+        return None
+    return Dump(version, TORCH_2_3 if version.startswith("1.") else CURRENT, entries, header)
+
+
+def is_newer(version: str) -> bool:
+    """Whether a version is one that this reader does not know; compared by number: 2.10 follows 2.9."""
+    if version == BARE_LIST_VERSION:
+        return False
+    if not re.fullmatch(r"\d{1,9}(?:\.\d{1,9})*", version, re.ASCII):
+        return True
+    return tuple(map(int, version.split("."))) > NEWEST_VERSION
