@@ -8,7 +8,7 @@ from peers.peers_cache import ENGINES, cache
 from peers.perfetto_process import PerfettoEngine
 
 
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(scope="session", params=list(ENGINES))
 def engine(request: pytest.FixtureRequest) -> PerfettoEngine:
     node = shutil.which("node")
     folder = cache() / ENGINES[request.param]
