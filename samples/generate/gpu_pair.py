@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tracelink.samples.generate.execution_trace_text import execution_trace
+from tracelink.samples.generate.flight_recorder import pickled
 from tracelink.samples.generate.job import Job
 from tracelink.samples.generate.kineto_text import KinetoText
 from tracelink.samples.generate.recorder_dump import recorder_dump
@@ -36,7 +37,7 @@ def rank_files(job: Job, recording: Recording) -> Iterator[tuple[str, bytes]]:
     rank = recording.rank
     yield f"kineto_{rank}.json", KinetoText(job, recording).text().encode()
     yield f"et_{rank}.json", json.dumps(execution_trace(job, recording)).encode()
-    yield f"dumps/comm_lib_trace_rank_{rank}.json", json.dumps(recorder_dump(job, recording)).encode()
+    yield f"dumps/comm_lib_trace_rank_{rank}", pickled(recorder_dump(job, recording))
 
 
 def write(job: Job, folder: Path, *, compressed: bool = True) -> dict[str, Any]:

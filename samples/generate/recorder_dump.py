@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tracelink.samples.generate.job import Job
@@ -97,7 +98,13 @@ def frames(part: Participation) -> list[dict[str, Any]]:
     verb = part.operation.split()[0]
     name, file, line = CALLERS.get(verb, (verb, "distributed_c10d.py", 2370))
     return [
-        {"name": name, "filename": f"/srv/job/lib/torch/distributed/{file}", "line": line},
-        {"name": "train_step", "filename": "/srv/job/train.py", "line": 41},
-        {"name": "main", "filename": "/srv/job/train.py", "line": 80},
+        frame(name, f"/srv/job/lib/torch/distributed/{file}", line),
+        frame("train_step", "/srv/job/train.py", 41),
+        frame("main", "/srv/job/train.py", 80),
     ]
+
+
+@cache
+def frame(name: str, file: str, line: int) -> dict[str, Any]:
+    """A frame; entries share it, and so does what is pickled."""
+    return {"name": name, "filename": file, "line": line}
