@@ -13,8 +13,8 @@ from tracelink.sources import Source
 from tracelink.trace import Payload
 
 RUN = 512
-OMITTED = {"tracelink_omitted": "too large to be written out"}
-"""Stands for an entry whose parts refer to each other until it would fill the memory."""
+OMITTED = {"tracelink_omitted": "not an entry, or too large to be written as JSON"}
+"""Stands for what is no entry, and for one whose parts refer to each other until it would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ HEADER = b"\x80\x02"
 STRING = ord("X")
 STRING_HEAD = 5
 STOP = b"."
-CLOSER_OF = {ord("]"): b"e", ord("}"): b"u"}
+CLOSER_OF = {ord("]"): ord("e"), ord("}"): ord("u")}
 BETWEEN_ENTRIES = (b"e", b"ue")
 """What is open between two entries: the list of torch 2.2; the dict and the list in it of all since."""
 
@@ -68,6 +68,7 @@ def load(data: bytes, path: str) -> Loaded:
     """Decodes a dump; of one that was cut short, the entries that are complete."""
     if not data.startswith(HEADER):
         _refuse_start(data, path)
+    refuse_if_too_large(data, COSTS, path)
     end = _passed(data, path)
     if data[end:] == STOP:
         return Loaded(_decoded(data, path))
@@ -146,7 +147,6 @@ class _Decoder(pickle.Unpickler):
 
 
 def _decoded(data: bytes, path: str) -> Any:
-    refuse_if_too_large(data, COSTS, path)
     try:
         return _Decoder(io.BufferedReader(io.BytesIO(data), 1 << 16)).load()
     except REFUSALS as error:
@@ -186,7 +186,7 @@ def _what_is_wrong(data: bytes, at: int) -> str:
     if data[at : at + 1] == STOP:
         return f"the pickle ends here, and {len(data) - at - 1} more bytes follow"
     name = next((known.name for known in pickletools.opcodes if known.code == chr(opcode)), "")
-    shown = f"{name} (0x{opcode:02x})".lstrip()
+    shown = f"{name} (0x{opcode:02x})" if name else f"0x{opcode:02x}"
     if opcode in SIZES:
         return f"opcode {shown} stands here with an argument or in a place that a dump does not have"
     return f"opcode {shown} is not one that a dump is made of"
@@ -194,7 +194,7 @@ def _what_is_wrong(data: bytes, at: int) -> str:
 
 def _closed_after_last_entry(data: bytes, end: int) -> bytes | None:
     """A whole pickle with the entries that are complete before `end`; None if there are none."""
-    opened: list[bytes] = []
+    opened = bytearray()
     kept, closers = 0, b""
     at = len(HEADER)
     while at < end:
@@ -206,9 +206,8 @@ def _closed_after_last_entry(data: bytes, end: int) -> bytes | None:
             if not opened:
                 return None
             opened.pop()
-            if b"".join(opened) in BETWEEN_ENTRIES:
-                kept = at + 1
-                closers = b"".join(reversed(opened))
+            if opened in BETWEEN_ENTRIES:
+                kept, closers = at + 1, bytes(reversed(opened))
         elif opcode == STRING:
             at += int.from_bytes(data[at + 1 : at + STRING_HEAD], "little")
         at += SIZES[opcode]

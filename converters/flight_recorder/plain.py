@@ -48,6 +48,8 @@ class Sizes:
         for part in value:
             size += self._size(part, depth)
         if type(value) is dict:
+            if any(type(key) is tuple for key in value):  # JSON has no such keys
+                return LARGEST_TEXT + 1
             for part in value.values():
                 size += self._size(part, depth)
         return size

@@ -101,7 +101,8 @@ def _findings(dump: schema.Dump, rows: Rows, path: str) -> list[Finding]:
     found: list[Finding] = []
     if schema.is_newer(dump.version):
         newest = ".".join(map(str, schema.NEWEST_VERSION))
-        message = f"version {dump.version or 'unknown'} is not one known here (up to {newest}); what is known was read"
+        version = dump.version or "unknown"
+        message = f"version {version} is not one known here (up to {newest}); what is known of it was read"
         found.append(Finding(Severity.INFO, "newer-version", message, source=path))
     if not dump.entries:
         found.append(Finding(Severity.INFO, "empty", "the dump recorded no collectives", source=path))
