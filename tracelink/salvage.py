@@ -15,8 +15,14 @@ LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=Dec
 
 SPACE = re.compile(r"[\s\ufeff]*")
 INVALID_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
-NAME = re.compile(r'("name"\s*:\s*")(.*?)("\s*(?:,\s*"[A-Za-z_ ]+"\s*:|\}))', re.DOTALL)
-"""A name up to the quote that another key, or the end of the object, follows."""
+NAME = re.compile(
+    r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|rf_id|parent|ctrl_deps|inputs)"\s*:|"\s*\}\s*$)',
+    re.DOTALL,
+)
+"""A name up to the quote that another key of an event or a node, or the end of the object, follows."""
+
+TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+"""A comma before a closing bracket; texts are matched too, so that those in them stay."""
 
 UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
 
@@ -44,8 +50,13 @@ class Salvaged:
 
 def parse_document(data: bytes | bytearray | memoryview) -> Any:
     """One whole JSON document, leniently; raises `ValueError` where that does not help."""
-    text = bytes(data).decode("utf-8", "replace")
-    return PLAIN.decode(text.lstrip("\ufeff"))
+    text = bytes(data).decode("utf-8", "replace").lstrip("\ufeff")
+    for candidate in (text, *_repairs(text)):
+        try:
+            return PLAIN.decode(candidate)
+        except (ValueError, RecursionError) as error:
+            problem = error
+    raise ValueError(str(problem))
 
 
 def parse_elements(data: bytes, boundary: re.Pattern[str], *, final: bool) -> Salvaged:
@@ -60,7 +71,7 @@ def parse_elements(data: bytes, boundary: re.Pattern[str], *, final: bool) -> Sa
 class _Run:
     def __init__(self, data: bytes, boundary: re.Pattern[str], final: bool) -> None:
         self.text = data.decode("utf-8", "surrogateescape")
-        self.ascii = len(self.text) == len(data)
+        self.ascii = data.isascii()
         self.boundary = boundary
         self.final = final
         self.result = Salvaged()
@@ -139,9 +150,10 @@ class _Run:
 
 
 def _repairs(element: str) -> Iterator[str]:
-    """The element with defects mended that writers are known for: backslashes and quotes left unescaped."""
+    """The element with defects mended that writers are known for: backslashes, quotes, trailing commas."""
     escaped = INVALID_ESCAPE.sub(r"\\\\", element)
     yield escaped
+    yield TRAILING_COMMA.sub(r"\1", escaped)
     yield NAME.sub(_requoted, escaped, count=1)
 
 

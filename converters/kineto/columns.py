@@ -188,14 +188,13 @@ class Columns:
 
     def _add_memory(self, shape: Int64s, elements: Sequence[AnyElement]) -> None:
         instants = self.shapes.are(shape, INSTANTS)
-        rows = [
-            (place, arguments.allocated, arguments.reserved, arguments.device_type, arguments.device)
-            for place in np.flatnonzero(instants).tolist()
-            if (arguments := elements[place].args).allocated >= 0
-        ]
-        if rows:
-            table = np.array(rows, np.int64)
-            self.memory.append((self.total + table[:, 0], table[:, 1:]))
+        if not instants.any():
+            return
+        arguments = [element.args for element in compress(elements, instants.tolist())]
+        table = int64s([value for a in arguments for value in (a.allocated, a.reserved, a.device_type, a.device)])
+        table = table.reshape(-1, 4)
+        told = table[:, 0] >= 0
+        self.memory.append((self.total + np.flatnonzero(instants)[told], table[told]))
 
     def _add_flows(self, shape: Int64s, pid: Int64s, tid: Int64s, piece: Decoded) -> None:
         flows = self.shapes.are(shape, FLOWS)

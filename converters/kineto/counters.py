@@ -5,52 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from tracelink.converters.kineto.columns import Columns
 from tracelink.converters.kineto.tracks import Names
-from tracelink.events import Counters, Track, TrackKind
+from tracelink.events import Counters, Int64s, Track, TrackKind
 
 DEVICE_TYPES = {0: "CPU", 1: "GPU", 20: "GPU"}
 """c10 device types that have more than one spelling in practice: CPU, CUDA, HIP."""
 
-Row = tuple[str, str, int, float]
-"""(process, counter, time, value)."""
+Series = tuple[str, str, Int64s, npt.NDArray[np.float64]]
+"""(process, counter, times, values)."""
 
 
 def counters_of(columns: Columns, names: Names, base: int, first_track: int) -> tuple[Counters, list[Track]]:
     """All samples, and the tracks that they belong to, numbered from `first_track`."""
     tracks: dict[tuple[str, str], int] = {}
-    track: list[int] = []
-    time: list[int] = []
-    value: list[float] = []
-    for process, counter, at, number in (*_sampled(columns, names), *_memory(columns)):
-        track.append(tracks.setdefault((process, counter), first_track + len(tracks)))
-        time.append(at + base)
-        value.append(number)
-    counters = Counters(np.array(track, np.int32), np.array(time, np.int64), np.array(value, np.float64))
-    return counters, [Track(TrackKind.COUNTER, *key, key[1]) for key in tracks]
+    parts = []
+    for process, counter, times, values in (*_sampled(columns, names), *_memory(columns)):
+        track = tracks.setdefault((process, counter), first_track + len(tracks))
+        parts.append(Counters(np.full(len(times), track, np.int32), times + base, values))
+    return Counters.concatenate(parts), [Track(TrackKind.COUNTER, *key, key[1]) for key in tracks]
 
 
-def _sampled(columns: Columns, names: Names) -> Iterator[Row]:
+def _sampled(columns: Columns, names: Names) -> Iterator[Series]:
+    series: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
     for sample in columns.samples:
-        for series, value in sample.values.items():
-            name = f"{sample.name} {series}".strip()
+        for key, value in sample.values.items():
+            name = (names.text(sample.pid), f"{sample.name} {key}".strip())
             try:
-                yield names.text(sample.pid), name, sample.time, float(value)
+                number = float(value)
             except (TypeError, ValueError):
                 columns.not_events += 1
+                continue
+            times, values = series.setdefault(name, ([], []))
+            times.append(sample.time)
+            values.append(number)
+    for (process, counter), (times, values) in series.items():
+        yield process, counter, np.array(times, np.int64), np.array(values, np.float64)
 
 
-def _memory(columns: Columns) -> Iterator[Row]:
+def _memory(columns: Columns) -> Iterator[Series]:
     """Allocated and reserved bytes of each device, as memory events tell them."""
     if not columns.memory:
         return
     places = np.concatenate([places for places, _ in columns.memory])
-    rows = np.searchsorted(columns.table["place"], places)
-    times = columns.table["start"][rows].tolist()
-    values = np.concatenate([values for _, values in columns.memory]).tolist()
-    for time, (allocated, reserved, kind, device) in zip(times, values, strict=True):
-        where = DEVICE_TYPES.get(kind, f"device type {kind}") + ("" if device < 0 else f" {device}")
-        yield "", f"{where} allocated", time, float(allocated)
-        if reserved >= 0:
-            yield "", f"{where} reserved", time, float(reserved)
+    times = columns.table["start"][np.searchsorted(columns.table["place"], places)]
+    allocated, reserved, kind, device = np.concatenate([values for _, values in columns.memory]).T
+    for where in np.unique(np.stack([kind, device], axis=1), axis=0).tolist():
+        of_device = (kind == where[0]) & (device == where[1])
+        label = DEVICE_TYPES.get(where[0], f"device type {where[0]}") + ("" if where[1] < 0 else f" {where[1]}")
+        yield "", f"{label} allocated", times[of_device], allocated[of_device].astype(np.float64)
+        told = of_device & (reserved >= 0)
+        yield "", f"{label} reserved", times[told], reserved[told].astype(np.float64)

@@ -45,12 +45,25 @@ def sort_flows(flows: Sequence[Flow], shapes: Shapes) -> Arrows:
     backward = _of(whole, [name in BACKWARD_FLOWS for name in category])
     other = ~(launch | backward)
     return Arrows(
-        np.intersect1d(whole.identity[launch & starts], whole.identity[launch & ends]),
+        in_both(whole.identity[launch & starts], whole.identity[launch & ends]),
         _ends(whole, backward & starts),
         _ends(whole, backward & ends),
         _ends(whole, other & starts),
         _ends(whole, other & ends),
     )
+
+
+def in_both(some: Int64s, others: Int64s) -> Int64s:
+    """The ids in both columns, in order. Ids that count up from small numbers are looked up, not sorted."""
+    if not len(some) or not len(others):
+        return np.empty(0, np.int64)
+    top = int(max(some.max(), others.max()))
+    if min(int(some.min()), int(others.min())) < 0 or top > 8 * (len(some) + len(others)) + (1 << 20):
+        return np.intersect1d(some, others)
+    seen = np.zeros((2, top + 1), np.bool_)
+    seen[0, some] = True
+    seen[1, others] = True
+    return np.flatnonzero(seen[0] & seen[1])
 
 
 def bind(ends: Ends, lanes: tuple[Int64s, Int64s], start: Int64s, rows: Int64s, *, last: bool) -> KeyColumn:

@@ -63,14 +63,23 @@ def tracks_of(pid: Int64s, tid: Int64s, on_device: Bools, names: Names) -> tuple
         (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1]) | (on_device[1:] != on_device[:-1])
     )
     heads = np.concatenate([[0], changes + 1])[: len(pid)]
-    numbers: dict[tuple[int, int, bool], int] = {}
-    lanes = zip(pid[heads].tolist(), tid[heads].tolist(), on_device[heads].tolist(), strict=True)
-    of_run = [numbers.setdefault(lane, len(numbers)) for lane in lanes]
-    track = np.repeat(np.array(of_run, np.int32), np.diff(np.append(heads, len(pid))))
-    return track, [_track(*lane, names) for lane in numbers]
+    runs = np.stack([pid[heads], tid[heads], on_device[heads].astype(np.int64)])
+    lanes, of_run = _numbered(runs)
+    track = np.repeat(of_run.astype(np.int32), np.diff(np.append(heads, len(pid))))
+    return track, [_track(*lane, names) for lane in lanes]
 
 
-def _track(pid: int, tid: int, on_device: bool, names: Names) -> Track:
+def _numbered(rows: Int64s) -> tuple[list[tuple[int, int, int]], Int64s]:
+    """The distinct columns of three rows, and for each column which one it is."""
+    code = np.zeros(rows.shape[1], np.int64)
+    for row in rows:
+        values, place = np.unique(row, return_inverse=True)
+        code = code * len(values) + place
+    _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    return [tuple(column) for column in rows[:, first].T.tolist()], number
+
+
+def _track(pid: int, tid: int, on_device: int, names: Names) -> Track:
     process, identity = names.text(pid), names.text(tid)
     label = names.threads.get((pid, tid), "")
     sort = names.thread_sort.get((pid, tid), tid if tid > TEXT_LANE else 0)
