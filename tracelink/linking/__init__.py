@@ -1,1 +1,59 @@
-"""linking"""
+"""Linking: one file for each relation; every linker works on columns and knows nothing of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracelink.events import Edges
+from tracelink.findings import Finding, Severity
+from tracelink.linking.autograd import link_backward
+from tracelink.linking.execution import link_execution
+from tracelink.linking.launch import link_annotations, link_launches
+from tracelink.linking.nesting import link_calls
+from tracelink.linking.other import link_drawn
+from tracelink.linking.recorder import link_recorder, link_recorder_kernels
+from tracelink.linking.report import LinkReport, Links
+from tracelink.trace import RankTrace
+
+__all__ = ["LinkReport", "LinkedRank", "Links", "link_rank"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedRank:
+    """One rank's events with everything that links them."""
+
+    trace: RankTrace
+    edges: Edges
+    reports: Sequence[LinkReport]
+    findings: Sequence[Finding]
+
+
+def link_rank(trace: RankTrace) -> LinkedRank:
+    """Applies every linker to one rank."""
+    launches = link_launches(trace)
+    recorded = link_recorder(trace)
+    links = [
+        launches,
+        link_calls(trace),
+        link_backward(trace),
+        link_execution(trace),
+        recorded,
+        link_recorder_kernels(trace, recorded.edges, launches.edges),
+        link_annotations(trace),
+        link_drawn(trace),
+    ]
+    reports = [link.report for link in links if link.report.candidates or link.report.notes]
+    findings = [finding for report in reports for finding in _findings(report)]
+    findings += [finding for link in links for finding in link.findings]
+    return LinkedRank(trace, Edges.concatenate([link.edges for link in links]), reports, findings)
+
+
+def _findings(report: LinkReport) -> list[Finding]:
+    """What was not linked, and why; a relation of which nothing was linked is worth a warning."""
+    severity = Severity.INFO if report.linked else Severity.WARNING
+    of = f"{report.linked} of {report.candidates} linked"
+    return [
+        Finding(severity, f"unlinked.{report.relation}", f"{report.relation}: {of}; {count} not: {why}.", count)
+        for why, count in report.unlinked.items()
+    ]

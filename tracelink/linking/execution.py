@@ -1,0 +1,150 @@
+"""*same*: an execution-trace node and the operator that a profile saw, by record-function id or by order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.events import Bools, Edges, EventKind, Int64s, Key, KeyColumn, Relation
+from tracelink.linking.alignment import align
+from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.report import LinkReport, Links
+from tracelink.trace import RankTrace
+
+RELATION = "same.et_kineto"
+ROOT_NAMES = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
+TRUSTED = 0.5
+"""Ids of which fewer than this share lead to the same name are not the same ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Nodes and operators that have the same id, and how far their names agree."""
+
+    nodes: Int64s
+    operators: Int64s
+    same_name: Bools
+
+    @property
+    def agreement(self) -> float:
+        return float(self.same_name.mean()) if len(self.nodes) else 0.0
+
+
+def link_execution(trace: RankTrace) -> Links:
+    """Nodes to operators: by record-function id, by External id where that is what it means, else by order."""
+    nodes = _nodes(trace)
+    operators = np.flatnonzero(trace.events.of_kind(EventKind.OPERATOR, EventKind.ANNOTATION))
+    if not len(nodes) or not len(operators):
+        return Links(Edges.empty(), LinkReport(RELATION, 0, 0))
+    handles = _among(trace, trace.key(Key.RECORD_FUNCTION), nodes)
+    for key, meaning in ((Key.RECORD_FUNCTION, "record-function id"), (Key.EXTERNAL_ID, "External id")):
+        recorded = _among(trace, trace.key(key), operators)
+        joined = _join(trace, handles, recorded)
+        if joined.agreement >= TRUSTED:
+            return _by_id(handles, recorded, joined, meaning)
+    return _by_order(trace, nodes, operators)
+
+
+def _nodes(trace: RankTrace) -> Int64s:
+    """Nodes that stand for something that ran; the roots of the process and its threads do not."""
+    is_root = np.array([text.startswith(ROOT_NAMES) for text in trace.strings.texts()] or [False], np.bool_)
+    nodes = np.flatnonzero(trace.events.of_kind(EventKind.NODE))
+    return nodes[~is_root[trace.events.name[nodes]]]
+
+
+def _among(trace: RankTrace, column: KeyColumn, rows: Int64s) -> KeyColumn:
+    chosen = np.zeros(len(trace.events), np.bool_)
+    chosen[rows] = True
+    return column.where(chosen[column.rows])
+
+
+def _join(trace: RankTrace, handles: KeyColumn, recorded: KeyColumn) -> _Joined:
+    found = lookup(recorded.values, handles.values)
+    nodes, operators = handles.rows[found != NONE], recorded.rows[found[found != NONE]]
+    return _Joined(nodes, operators, trace.events.name[nodes] == trace.events.name[operators])
+
+
+def _by_id(handles: KeyColumn, recorded: KeyColumn, joined: _Joined, meaning: str) -> Links:
+    """Candidates are the nodes with ids from the time that the profiler was on."""
+    first, last = int(recorded.values.min()), int(recorded.values.max())
+    inside = int(np.count_nonzero((handles.values >= first) & (handles.values <= last)))
+    edges = Edges.of(Relation.SAME, joined.nodes[joined.same_name], joined.operators[joined.same_name])
+    renamed = len(joined.nodes) - len(edges)
+    missing = inside - len(joined.nodes)
+    unlinked = {"the profile has another name for its id": renamed, "its id is not in the profile": missing}
+    notes = {"nodes from outside the profiled time": len(handles) - inside, f"linked by {meaning}": len(edges)}
+    return Links(
+        edges,
+        LinkReport(
+            RELATION,
+            len(edges),
+            inside,
+            {reason: count for reason, count in unlinked.items() if count},
+            {note: count for note, count in notes.items() if count},
+        ),
+    )
+
+
+def _by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
+    """Thread by thread: the order of node ids is the order in which operators began."""
+    name = trace.events.name.astype(np.int64)
+    source, target, ambiguous = [], [], 0
+    for ours, theirs in _threads(trace, nodes, operators):
+        alignment = align(name[ours], name[theirs])
+        paired = alignment.place != NONE
+        source.append(ours[paired])
+        target.append(theirs[alignment.place[paired]])
+        ambiguous += alignment.ambiguous
+    edges = Edges.of(
+        Relation.SAME, np.concatenate([*source, nodes[:0]]), np.concatenate([*target, operators[:0]])
+    )
+    missing = len(nodes) - len(edges) - ambiguous
+    unlinked = {"several operators could be it": ambiguous, "no operator of its name at its place": missing}
+    return Links(
+        edges,
+        LinkReport(
+            RELATION,
+            len(edges),
+            len(nodes),
+            {reason: count for reason, count in unlinked.items() if count},
+            {"linked by name and order": len(edges)},
+        ),
+    )
+
+
+def _threads(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
+    """Logical threads with the OS thread that runs the most of the same operators, both in order of begin."""
+    logical = trace.key(Key.LOGICAL_THREAD).dense(len(trace.events), 0)
+    begun = trace.key(Key.NODE_ID).dense(len(trace.events), 0)
+    nodes = nodes[np.lexsort((begun[nodes], logical[nodes]))]
+    operators = _in_order_of_begin(trace, operators)
+    track = trace.events.track[operators]
+    free = {int(number): operators[track == number] for number in np.unique(track)}
+    threads = [nodes[logical[nodes] == number] for number in np.unique(logical[nodes])]
+    for thread in sorted(threads, key=len, reverse=True):
+        if free:
+            best = max(free, key=lambda number: _in_common(trace, thread, free[number]))
+            yield thread, free.pop(best)
+
+
+def _in_order_of_begin(trace: RankTrace, operators: Int64s) -> Int64s:
+    """By External id, which counts up as operators begin; by time where the two contradict each other."""
+    events = trace.events
+    external = trace.key(Key.EXTERNAL_ID).dense(len(events), 0)
+    by_time = operators[np.lexsort((external[operators], -events.end[operators], events.start[operators]))]
+    by_id = operators[np.argsort(external[operators], kind="stable")]
+    for track in np.unique(events.track[operators]):
+        starts = events.start[by_id[events.track[by_id] == track]]
+        if np.any(np.diff(starts) < 0):
+            return by_time
+    return by_id
+
+
+def _in_common(trace: RankTrace, nodes: Int64s, operators: Int64s) -> int:
+    """How many operators two threads have in common, whatever their order."""
+    size = len(trace.strings)
+    ours = np.bincount(trace.events.name[nodes], minlength=size)
+    theirs = np.bincount(trace.events.name[operators], minlength=size)
+    return int(np.minimum(ours, theirs).sum())

@@ -1,0 +1,47 @@
+"""Joining events on equal values, for whole columns at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelink.events import Int64s, KeyColumn
+from tracelink.trace import RankTrace
+
+NONE = -1
+
+
+def lookup(values: Int64s, wanted: Int64s) -> Int64s:
+    """For each wanted value its place in `values`, the last one where it stands there several times, or -1."""
+    if not len(values) or not len(wanted):
+        return np.full(len(wanted), NONE, np.int64)
+    low, high = int(values.min()), int(values.max())
+    inside = (wanted >= low) & (wanted <= high)
+    if high - low <= 8 * (len(values) + len(wanted)) + (1 << 16):
+        table = np.full(high - low + 1, NONE, np.int64)
+        table[values - low] = np.arange(len(values))
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], NONE)
+    order = np.argsort(values, kind="stable")
+    place = np.searchsorted(values[order], wanted, side="right") - 1
+    found = order[np.maximum(place, 0)]
+    return np.where((place >= 0) & (values[found] == wanted), found, NONE)
+
+
+def repeated(values: Int64s) -> int:
+    """How many values stand there a second time."""
+    return len(values) - len(np.unique(values))
+
+
+def scoped(trace: RankTrace, column: KeyColumn) -> Int64s:
+    """The column's values, told apart by source where several sources use the same ids."""
+    source = trace.events.source[column.rows]
+    if len(trace.sources) < 2 or not len(source) or source.min() == source.max():
+        return column.values
+    distinct, place = np.unique(column.values, return_inverse=True)
+    return source.astype(np.int64) * len(distinct) + place
+
+
+def scoped_pair(trace: RankTrace, one: KeyColumn, other: KeyColumn) -> tuple[Int64s, Int64s]:
+    """Two columns of the same ids, told apart by source alike."""
+    both = KeyColumn(np.concatenate([one.rows, other.rows]), np.concatenate([one.values, other.values]))
+    values = scoped(trace, both)
+    return values[: len(one)], values[len(one) :]

@@ -1,0 +1,77 @@
+"""*launches*: the call that put work on a device, and the work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelink.events import GPU_WORK, Bools, Edges, EventKind, Int64s, Key, KeyColumn, Relation
+from tracelink.linking.joins import NONE, lookup, repeated, scoped_pair
+from tracelink.linking.report import LinkReport, Links
+from tracelink.trace import RankTrace
+
+
+def link_launches(trace: RankTrace) -> Links:
+    """Runtime call to device work of the same correlation; one call may launch many (a graph)."""
+    work = trace.events.of_kind(*GPU_WORK)
+    edges, cause, effect = _by_correlation(trace, work)
+    total = int(np.count_nonzero(work))
+    correlations = trace.key(Key.CORRELATION)
+    without_id = total - int(np.count_nonzero(work[correlations.rows]))
+    before = total - without_id - len(edges)
+    unlinked = {"no correlation": without_id, "launched outside the recording": before}
+    report = LinkReport(
+        "launches",
+        linked=len(edges),
+        candidates=total,
+        unlinked={reason: count for reason, count in unlinked.items() if count},
+        notes=_notes(trace, cause, effect),
+    )
+    return Links(edges, report)
+
+
+def link_annotations(trace: RankTrace) -> Links:
+    """An annotation on a thread to its shadow on the device: the shadow carries the annotation's id."""
+    events = trace.events
+    external = trace.key(Key.EXTERNAL_ID)
+    kind = events.kind[external.rows]
+    shadows = external.where(kind == EventKind.GPU_ANNOTATION)
+    annotations = external.where(kind == EventKind.ANNOTATION)
+    identity, wanted = scoped_pair(trace, annotations, shadows)
+    found = lookup(identity, wanted)
+    linked = found != NONE
+    edges = Edges.of(Relation.LAUNCHES, annotations.rows[found[linked]], shadows.rows[linked])
+    total = int(np.count_nonzero(events.of_kind(EventKind.GPU_ANNOTATION)))
+    missing = total - len(edges)
+    reasons = {"its annotation was not recorded": missing} if missing else {}
+    return Links(edges, LinkReport("launches.annotation", len(edges), total, reasons))
+
+
+def _by_correlation(trace: RankTrace, work: Bools) -> tuple[Edges, KeyColumn, KeyColumn]:
+    correlations = trace.key(Key.CORRELATION)
+    effects = correlations.where(work[correlations.rows])
+    causes = correlations.where(trace.events.kind[correlations.rows] == EventKind.RUNTIME)
+    identity, wanted = scoped_pair(trace, causes, effects)
+    found = lookup(identity, wanted)
+    linked = found != NONE
+    edges = Edges.of(Relation.LAUNCHES, causes.rows[found[linked]], effects.rows[linked])
+    return edges, causes.where(_marks(len(causes), found[linked])), effects.where(linked)
+
+
+def _marks(length: int, places: Int64s) -> Bools:
+    marks = np.zeros(length, np.bool_)
+    marks[places] = True
+    return marks
+
+
+def _notes(trace: RankTrace, causes: KeyColumn, effects: KeyColumn) -> dict[str, int]:
+    """How the launches compare with the arrows that the producer drew itself."""
+    several = len(effects) - len(causes)
+    counts = {
+        "launched together with others (graphs)": several if several > 0 else 0,
+        "correlations used by two calls": repeated(causes.values) if len(trace.sources) < 2 else 0,
+    }
+    if len(trace.launch_flows):
+        agreed = lookup(np.unique(causes.values), trace.launch_flows) != NONE
+        counts["arrows in the file that agree"] = int(np.count_nonzero(agreed))
+        counts["arrows in the file to no device work"] = int(np.count_nonzero(~agreed))
+    return {note: count for note, count in counts.items() if count}

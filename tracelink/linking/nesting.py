@@ -1,0 +1,168 @@
+"""*calls*: what runs inside what on a thread, from intervals; crossings are tolerated and counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.events import ON_THREAD, Bools, Edges, EventKind, Int64s, Key, Relation
+from tracelink.linking.joins import lookup, scoped_pair
+from tracelink.linking.report import LinkReport, Links
+from tracelink.trace import RankTrace
+
+NONE = -1
+
+OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR: 2, EventKind.RUNTIME: 3}
+"""Which of two events with the same interval is outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """For each event, by position: the innermost event around it, and the innermost one open when it starts.
+
+    They differ where the open one ends first: the two cross.
+    """
+
+    parent: Int64s
+    open_at_start: Int64s
+
+    @property
+    def crosses(self) -> Bools:
+        """Whether an event that was open at the start ends inside."""
+        return self.open_at_start > self.parent
+
+
+def sort_outer_first(track: Int64s, start: Int64s, end: Int64s, tie: Int64s) -> Int64s:
+    """Positions by track and start; of those that start together the longer first, then the smaller `tie`."""
+    span = int(start.max(initial=0) - start.min(initial=0)) + 1
+    tracks = int(track.max(initial=0)) + 1
+    if span * tracks >= 1 << 62:
+        return np.lexsort((tie, -end, start, track))
+    key = track * span + (start - start.min(initial=0))
+    order = np.argsort(key)
+    sorted_key = key[order]
+    same = sorted_key[1:] == sorted_key[:-1]
+    tied = np.flatnonzero(np.concatenate([[False], same]) | np.concatenate([same, [False]]))
+    if len(tied):
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((rows, tie[rows], -end[rows], key[rows]))]
+    return order
+
+
+def nest(track: Int64s, start: Int64s, end: Int64s) -> Nesting:
+    """The nesting of events that `sort_outer_first` has put in order."""
+    if not len(start):
+        empty = np.empty(0, np.int64)
+        return Nesting(empty, empty)
+    low, high = int(start.min()), int(end.max())
+    span = high - low + 2
+    if span * (int(track.max()) + 1) >= 1 << 62:
+        ranks = np.unique(np.concatenate([start, end]), return_inverse=True)[1].astype(np.int64)
+        start, end = ranks[: len(start)], ranks[len(start) :]
+        low, span = 0, int(ranks.max()) + 2
+    base = track * span - low
+    closes, opens = end + base, start + base
+    return Nesting(previous_at_least(closes, closes), previous_at_least(closes, opens + 1))
+
+
+def previous_at_least(values: Int64s, bounds: Int64s) -> Int64s:
+    """For each i the largest j < i with values[j] >= bounds[i], or -1.
+
+    Answered for all i at once by climbing a tree of maxima: most answers are near, so few climb high.
+    """
+    size = len(values)
+    answer = np.full(size, NONE, np.int64)
+    near = np.flatnonzero(values[:-1] >= bounds[1:]) + 1
+    answer[near] = near - 1
+    climbing = np.ones(size, np.bool_)
+    climbing[near] = False
+    climbing[:1] = False
+    seeker = np.flatnonzero(climbing)
+    levels = [values]
+    found: list[tuple[Int64s, Int64s]] = []
+    node = seeker
+    while len(seeker):
+        level = levels[-1]
+        left = np.flatnonzero(node & 1)
+        left = left[level[node[left] - 1] >= bounds[seeker[left]]]
+        found.append((seeker[left], node[left] - 1))
+        keep = node > 0
+        keep[left] = False
+        seeker, node = seeker[keep], node[keep] >> 1
+        levels.append(_pairwise_max(level))
+    _descend(levels, found, bounds, answer)
+    return answer
+
+
+def _pairwise_max(level: Int64s) -> Int64s:
+    if len(level) % 2:
+        level = np.append(level, np.iinfo(np.int64).min)
+    return np.maximum(level[0::2], level[1::2])
+
+
+def _descend(
+    levels: list[Int64s], found: list[tuple[Int64s, Int64s]], bounds: Int64s, answer: Int64s
+) -> None:
+    """From the subtree that holds the answer down to the answer, its right half first."""
+    seeker, node = np.empty(0, np.int64), np.empty(0, np.int64)
+    for height in range(len(found) - 1, -1, -1):
+        seeker = np.concatenate([seeker, found[height][0]])
+        node = np.concatenate([node, found[height][1]])
+        if height == 0:
+            break
+        below = levels[height - 1]
+        right = np.minimum(2 * node + 1, len(below) - 1)
+        node = np.where(below[right] >= bounds[seeker], right, 2 * node)
+    answer[seeker] = node
+
+
+def link_calls(trace: RankTrace) -> Links:
+    """Caller to callee for everything that runs on a thread."""
+    events = trace.events
+    rows = np.flatnonzero(events.of_kind(*ON_THREAD) & events.timed)
+    ties = np.zeros(256, np.int64)
+    for kind, tie in OUTER_FIRST.items():
+        ties[kind] = tie
+    track, start, end = events.track[rows].astype(np.int64), events.start[rows], events.end[rows]
+    order = sort_outer_first(track, start, end, ties[events.kind[rows]])
+    nesting = nest(track[order], start[order], end[order])
+    rows = rows[order]
+    callee = np.flatnonzero(nesting.parent != NONE)
+    parent = np.full(len(events), NONE, np.int64)
+    parent[rows[callee]] = rows[nesting.parent[callee]]
+    corrected = _python_parents(trace, parent)
+    children = np.flatnonzero(parent != NONE)
+    edges = Edges.of(Relation.CALLS, parent[children], children)
+    crossing = nesting.crosses
+    lost = int(np.count_nonzero(crossing & (parent[rows] == NONE)))
+    report = LinkReport(
+        "calls",
+        linked=len(children),
+        candidates=len(children) + lost,
+        unlinked={"crosses the event it starts in": lost} if lost else {},
+        notes=_notes(len(rows) - len(children) - lost, int(np.count_nonzero(crossing)), corrected),
+    )
+    return Links(edges, report)
+
+
+def _notes(outermost: int, crossing: int, corrected: int) -> dict[str, int]:
+    notes = {"outermost": outermost, "crossing": crossing, "Python parent by id instead of time": corrected}
+    return {note: count for note, count in notes.items() if count}
+
+
+def _python_parents(trace: RankTrace, parent: Int64s) -> int:
+    """Puts Python frames under the frame that their ids name, unless something nearer is around them."""
+    frames, callers = trace.key(Key.PYTHON_ID), trace.key(Key.PYTHON_PARENT)
+    if not len(callers):
+        return 0
+    identity, wanted = scoped_pair(trace, frames, callers)
+    found = lookup(identity, wanted)
+    child = callers.rows[found != NONE]
+    caller = frames.rows[found[found != NONE]]
+    nested = parent[child]
+    kind = trace.events.kind
+    by_frame = (nested == NONE) | (kind[nested] == EventKind.PYTHON)
+    wrong = by_frame & (nested != caller) & (child != caller)
+    parent[child[wrong]] = caller[wrong]
+    return int(np.count_nonzero(wrong))

@@ -1,0 +1,132 @@
+"""*same*: a flight-recorder entry, the operator that made it, and the kernels which that operator launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.events import ON_THREAD, Edges, EventKind, Int64s, Relation
+from tracelink.linking.report import LinkReport, Links
+from tracelink.trace import RankTrace
+
+COLLECTIVE_OPERATOR = re.compile(r"^(c10d::|_c10d_functional::|record_param_comms$)")
+COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|msccl|hccl|xccl|oneccl|cross_device_reduce|symm_mem", re.IGNORECASE)
+
+DEEPEST = 16
+"""Collective operators enclose each other a few deep at most; further back none is still running."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """The collective operators of one thread, by start; operators that enclose others come before them."""
+
+    rows: list[int]
+    start: Int64s
+    end: Int64s
+    names: Sequence[str]
+
+    def holding(self, time: int) -> Iterator[int]:
+        """Positions of the operators whose interval holds `time`, innermost first."""
+        last = int(np.searchsorted(self.start, time, side="right"))
+        for position in range(last - 1, max(last - DEEPEST, 0) - 1, -1):
+            if self.end[position] >= time:
+                yield position
+
+
+def link_recorder(trace: RankTrace) -> Links:
+    """Entry to the operator on whose interval its creation time falls, within what the profiler recorded."""
+    events = trace.events
+    entries = np.flatnonzero(events.of_kind(EventKind.RECORD) & events.timed)
+    inside = entries[_profiled(trace, events.start[entries])]
+    threads = _threads(trace)
+    source, target = [], []
+    texts = trace.strings.texts()
+    for entry in inside.tolist():
+        row = _operator_of(int(events.start[entry]), texts[events.name[entry]], threads)
+        if row is not None:
+            source.append(entry)
+            target.append(row)
+    edges = Edges.of(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
+    missing, outside = len(inside) - len(edges), len(entries) - len(inside)
+    profiled = bool(threads)
+    report = LinkReport(
+        "same.recorder_kineto",
+        linked=len(edges),
+        candidates=len(inside),
+        unlinked={"no collective operator holds its creation time": missing} if missing else {},
+        notes={"entries from outside the profiled time": outside} if outside and profiled else {},
+    )
+    return Links(edges, report)
+
+
+def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) -> Links:
+    """Entry to the collective kernels launched on its operator's thread while the operator ran."""
+    events = trace.events
+    collective = np.array([bool(COLLECTIVE_KERNEL.search(text)) for text in trace.strings.texts()], np.bool_)
+    kernel = collective[events.name[launches.target]] if len(launches) else np.empty(0, np.bool_)
+    call, work = launches.source[kernel], launches.target[kernel]
+    order = np.argsort(events.start[call], kind="stable")
+    call, work = call[order], work[order]
+    source: list[int] = []
+    target: list[int] = []
+    first = np.searchsorted(events.start[call], events.start[recorded.target])
+    last = np.searchsorted(events.start[call], events.end[recorded.target], side="right")
+    for entry, operator, begin, end in zip(
+        recorded.source.tolist(), recorded.target.tolist(), first.tolist(), last.tolist(), strict=True
+    ):
+        same_thread = events.track[call[begin:end]] == events.track[operator]
+        found = work[begin:end][same_thread].tolist()
+        source += [entry] * len(found)
+        target += found
+    edges = Edges.of(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
+    candidates = len(recorded) if len(work) else 0
+    with_kernel = len(set(source))
+    none = candidates - with_kernel
+    reasons = {"its operator launched no collective kernel": none} if none else {}
+    return Links(edges, LinkReport("same.recorder_kernel", with_kernel, candidates, reasons))
+
+
+def _profiled(trace: RankTrace, time: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether each time lies between the first and the last thing that a profile saw on a thread."""
+    events = trace.events
+    inside = np.zeros(len(time), np.bool_)
+    seen = events.of_kind(*ON_THREAD) & events.timed
+    for source in np.unique(events.source[seen]):
+        chosen = seen & (events.source == source)
+        inside |= (time >= events.start[chosen].min()) & (time <= events.end[chosen].max())
+    return inside
+
+
+def _threads(trace: RankTrace) -> list[_Thread]:
+    texts = trace.strings.texts()
+    named = np.array([bool(COLLECTIVE_OPERATOR.search(text)) for text in texts] or [False], np.bool_)
+    events = trace.events
+    rows = np.flatnonzero(events.of_kind(EventKind.OPERATOR) & named[events.name] & events.timed)
+    rows = rows[np.lexsort((-events.end[rows], events.start[rows], events.track[rows]))]
+    threads = []
+    for track in np.unique(events.track[rows]):
+        chosen = rows[events.track[rows] == track]
+        names = [texts[code] for code in events.name[chosen].tolist()]
+        threads.append(_Thread(chosen.tolist(), events.start[chosen], events.end[chosen], names))
+    return threads
+
+
+def _operator_of(time: int, name: str, threads: Sequence[_Thread]) -> int | None:
+    """The innermost operator around `time`; where several threads have one, one that does what the entry says."""
+    around = [
+        (_same_operation(name, thread.names[place]), int(thread.start[place]), thread.rows[place])
+        for thread in threads
+        if (place := next(thread.holding(time), None)) is not None
+    ]
+    return max(around)[2] if around else None
+
+
+def _same_operation(entry: str, operator: str) -> bool:
+    return _plain(entry.rsplit(":", 1)[-1]) in _plain(operator.rsplit(":", 1)[-1])
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").split(" ", 1)[0].lower()
