@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import pickle
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from tracelink.errors import TraceError
 
@@ -70,10 +71,13 @@ class Engine:
             jobs=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         )
 
-    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    def map(
+        self, work: Callable[[Item], Result], items: Sequence[Item], shared: Sequence[object] = ()
+    ) -> list[Result]:
         """`[work(item) for item in items]`, the last item in this process, others in children beside it.
 
-        Children are forked, so they see everything that this process has in memory; results come back pickled.
+        Children are forked, so they see everything that this process has in memory; results come back pickled,
+        except for the `shared` objects in them: those are this process's own again.
         Where forking is not safe (other threads run) or not possible, all runs here.
         """
         if self.jobs < 2 or len(items) < 2 or not _can_fork():
@@ -85,7 +89,7 @@ class Engine:
             while waiting or running:
                 while len(waiting) > 1 and len(running) < self.jobs - 1:
                     number = waiting.pop(0)
-                    running.append(self._start(number, lambda number=number: work(items[number])))
+                    running.append(self._start(number, lambda number=number: work(items[number]), shared))
                 if waiting:
                     number = waiting.pop()
                     results[number] = work(items[number])
@@ -99,16 +103,16 @@ class Engine:
             running.remove(child)
         self.meter.add(0)
 
-    def _start(self, number: int, work: Callable[[], Any]) -> _Child:
+    def _start(self, number: int, work: Callable[[], Any], shared: Sequence[object]) -> _Child:
         reading, writing = os.pipe()
         pid = os.fork()
         if pid:
             os.close(writing)
-            return _Child(number, pid, reading)
+            return _Child(number, pid, reading, shared)
         os.close(reading)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.meter.enter(number + 1)
-        _run_child(work, writing)
+        _run_child(work, writing, shared)
 
 
 @dataclass(slots=True)
@@ -116,6 +120,7 @@ class _Child:
     number: int
     pid: int
     pipe: int
+    shared: Sequence[object]
 
     def result(self) -> Any:
         with os.fdopen(self.pipe, "rb") as stream:
@@ -128,7 +133,7 @@ class _Child:
                 "a worker process ended without an answer",
                 advice="It may have run out of memory: try fewer workers with --jobs 1.",
             )
-        ok, value = pickle.loads(answer)  # written by our own child, never an input
+        ok, value = _Unpickler(io.BytesIO(answer), self.shared).load()
         if not ok:
             raise value
         return value
@@ -141,10 +146,10 @@ class _Child:
             os.waitpid(self.pid, 0)
 
 
-def _run_child(work: Callable[[], Any], pipe: int) -> None:
+def _run_child(work: Callable[[], Any], pipe: int, shared: Sequence[object]) -> None:
     status = 1
     try:
-        answer = _answer(work)
+        answer = _answer(work, shared)
         with os.fdopen(pipe, "wb") as stream:
             stream.write(answer)
         status = 0
@@ -152,9 +157,33 @@ def _run_child(work: Callable[[], Any], pipe: int) -> None:
         os._exit(status)
 
 
-def _answer(work: Callable[[], Any]) -> bytes:
+class _Pickler(pickle.Pickler):
+    """Sends the objects that both processes have by their number."""
+
+    def __init__(self, stream: BinaryIO, shared: Sequence[object]) -> None:
+        super().__init__(stream, protocol=5)
+        self._numbers = {id(thing): number for number, thing in enumerate(shared)}
+
+    def persistent_id(self, thing: object) -> int | None:
+        return self._numbers.get(id(thing))
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what our own child wrote; never an input."""
+
+    def __init__(self, stream: BinaryIO, shared: Sequence[object]) -> None:
+        super().__init__(stream)
+        self._shared = shared
+
+    def persistent_load(self, number: int) -> object:
+        return self._shared[number]
+
+
+def _answer(work: Callable[[], Any], shared: Sequence[object]) -> bytes:
+    stream = io.BytesIO()
     try:
-        return pickle.dumps((True, work()), protocol=5)
+        _Pickler(stream, shared).dump((True, work()))
+        return stream.getvalue()
     except Exception as error:  # noqa: BLE001  whatever happened here is raised again in the parent
         error.add_note("".join(traceback.format_exception(error)))
         try:

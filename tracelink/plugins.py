@@ -121,7 +121,7 @@ def _discover(group: str) -> Iterator[tuple[str, Plugin[Any]]]:
 def _loaded(point: EntryPoint) -> Any:
     try:
         return point.load()()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise UsageError(
             f"the plugin {point.name!r} ({point.value}) cannot be imported: {error}",
             advice="Install what it needs, or uninstall it.",

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,6 +44,8 @@ class Source:
     """The format that the user says this is; empty means: look inside."""
     rank: int | None = None
     """The rank that the user says this is of."""
+    named: bool = False
+    """Whether the user named this very file, rather than a directory or archive around it."""
 
     @property
     def name(self) -> str:
@@ -165,7 +167,7 @@ def discover(request: Request) -> Discovery:
 
 
 def _with_rank(source: Source, rank: int) -> Source:
-    return Source(source.path, source.opener, source.bytes, source.local, source.format, rank)
+    return replace(source, rank=rank)
 
 
 def _named_rank(source: Source, ranks: Mapping[str, int]) -> str:
@@ -189,7 +191,8 @@ def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[So
             if file.is_file() and not hidden:
                 yield from _file(file, format_name, findings)
     elif here.is_file():
-        yield from _file(here, format_name, findings)
+        for source in _file(here, format_name, findings):
+            yield replace(source, named=source.local is not None)
     else:
         yield from _pipe(here, format_name)
 

@@ -105,14 +105,16 @@ class RankTrace:
         (source,) = self.sources
         return source
 
-    def with_rank(self, rank: int) -> RankTrace:
-        """The same trace, said to be of `rank`."""
+    def said_to_be_of(self, rank: int) -> RankTrace:
+        """The same trace, as one of `rank`."""
         sources = [replace(source, rank=rank) for source in self.sources]
         return replace(self, sources=sources, tracks=[replace(track, rank=rank) for track in self.tracks])
 
 
 def combine(traces: Sequence[RankTrace]) -> RankTrace:
     """One trace out of several: rows, tracks, texts and sources renumbered, nothing lost."""
+    if len(traces) == 1:
+        return traces[0]
     whole = RankTrace([], StringTable(), Events.empty())
     events: list[Events] = []
     counters: list[Counters] = []
@@ -143,7 +145,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
         whole.findings += trace.findings
     whole.events = Events.concatenate(events)
     whole.counters = Counters.concatenate(counters)
-    whole.launch_flows = np.unique(np.concatenate([trace.launch_flows for trace in traces]))
+    whole.launch_flows = np.unique(np.concatenate([trace.launch_flows for trace in traces])) if traces else whole.launch_flows
     whole.keys = {key: _joined(columns) for key, columns in keys.items()}
     return whole
 

@@ -1,0 +1,143 @@
+"""What harnesses call: load inputs into a graph, write a graph, or both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracelink import plugins
+from tracelink.assembly import assemble
+from tracelink.engine import Engine, Meter
+from tracelink.errors import UsageError
+from tracelink.events import Edges
+from tracelink.findings import Finding
+from tracelink.graph import EventGraph
+from tracelink.linking import LinkedRank, link_rank
+from tracelink.plugins import Output, Writer
+from tracelink.reading import assign_ranks, read_sources
+from tracelink.sources import Discovery, Request, discover
+from tracelink.targets import DirectoryTarget, FileTarget, target_of
+from tracelink.trace import RankTrace, combine
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Watch = Callable[[int], None]
+
+DEFAULT_FORMAT = "perfetto-json"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge made: the graph, the files, and everything that did not fit."""
+
+    graph: EventGraph
+    outputs: Sequence[Output]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of reading and linking, then those of writing."""
+        return [*self.graph.findings, *(finding for output in self.outputs for finding in output.findings)]
+
+
+def discover_inputs(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+) -> Discovery:
+    """The sources behind the same inputs that `load` takes."""
+    said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, "flight-recorder"))
+    requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
+    if not requested:
+        raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
+    return discover(Request(requested, ranks or {}))
+
+
+def load(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    link: bool = True,
+) -> EventGraph:
+    """Reads files, directories, globs and archives, of formats found by looking inside, into one graph.
+
+    `et`, `kineto` and `fr` say what a path holds; `ranks` says whose a file is, by its path or name.
+    `jobs` bounds the processes that work at once; `watch` is told the bytes dealt with so far.
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    readings = read_sources(discovery, _engine(jobs, watch))
+    assign_ranks(readings, discovery.sources)
+    linked = [(rank, _linked(combine(traces), link)) for rank, traces in readings.by_rank().items()]
+    return assemble(linked, readings.findings)
+
+
+def write(
+    graph: EventGraph,
+    output: str | os.PathLike[str] = "merged.json",
+    *,
+    to: str | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> list[Output]:
+    """Writes a graph: in the format `to`, else in the one that the output's name means. `-` is standard output."""
+    path = os.fspath(output)
+    writer = plugins.writer(to) if to else _writer_for(path)
+    target = target_of(path)
+    if isinstance(target, FileTarget) and writer.one_file_per_rank and len(graph.ranks) > 1:
+        target = DirectoryTarget(target.location)
+    return writer.write(graph, target, _engine(jobs, watch))
+
+
+def merge(
+    paths: Paths = (),
+    *,
+    output: str | os.PathLike[str] = "merged.json",
+    to: str | None = None,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Merged:
+    """Loads, links and writes in one go."""
+    if to:
+        plugins.writer(to)
+    graph = load(paths, et=et, kineto=kineto, fr=fr, ranks=ranks, jobs=jobs, watch=watch)
+    return Merged(graph, write(graph, output, to=to, jobs=jobs, watch=watch))
+
+
+def _listed(paths: Paths) -> list[str]:
+    if isinstance(paths, str | os.PathLike):
+        return [os.fspath(paths)]
+    return [os.fspath(path) for path in paths]
+
+
+def _engine(jobs: int | None, watch: Watch | None) -> Engine:
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"{jobs} jobs", advice="Give at least 1.")
+    engine = Engine.of_this_machine() if jobs is None else Engine(jobs)
+    engine.meter = Meter(watch)
+    return engine
+
+
+def _linked(trace: RankTrace, link: bool) -> LinkedRank:
+    return link_rank(trace) if link else LinkedRank(trace, Edges.empty(), (), ())
+
+
+def _writer_for(path: str) -> Writer:
+    """The writer whose longest suffix fits the path."""
+    fitting = [
+        (len(suffix), plugin.name)
+        for plugin in plugins.writers().values()
+        for suffix in plugin.load().suffixes
+        if path.endswith(suffix)
+    ]
+    return plugins.writer(max(fitting)[1] if fitting else DEFAULT_FORMAT)
