@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -18,7 +18,7 @@ from tracelink import samples
 
 PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "data"
 SLICE_PHASES = frozenset("XiIBb")
-END = tuple[int, int, int]
+End = tuple[int, int, int]
 """Process, thread, ns: one end of an arrow."""
 
 
@@ -72,31 +72,45 @@ class Merged:
     def slice_count(self) -> int:
         return sum(event["ph"] in SLICE_PHASES for event in self.events)
 
-    def arrows(self) -> Counter[tuple[END, END]]:
-        """Every arrow as its two ends; a start with many ends is many arrows."""
-        starts: dict[Any, END] = {}
-        ends: defaultdict[Any, list[END]] = defaultdict(list)
-        for event in self.events:
-            for key, outgoing in flow_keys(event):
-                place = (event["pid"], event["tid"], nanoseconds(event["ts"]))
-                if outgoing:
-                    assert key not in starts, f"two arrows begin with the id {key}"
-                    starts[key] = place
-                else:
-                    ends[key].append(place)
-        assert starts.keys() == ends.keys(), "an arrow has only one end"
-        return Counter((starts[key], end) for key, places in ends.items() for end in places)
+    def arrows(self) -> Counter[tuple[End, End]]:
+        """Every arrow as the places of its two slices; a start with many ends is many arrows."""
+        return arrows_of_events(self.events) + arrows_of_slices(self.events)
 
 
-def flow_keys(event: dict[str, Any]) -> Iterator[tuple[Any, bool]]:
-    """The flows that an event belongs to, and whether it is their start."""
-    if event["ph"] in "sf":
-        yield (event["id"], event.get("cat"), event.get("name")), event["ph"] == "s"
-    if "bind_id" in event:
-        if event.get("flow_out"):
-            yield event["bind_id"], True
+def arrows_of_events(events: list[dict[str, Any]]) -> Counter[tuple[End, End]]:
+    """Arrows whose ends are events of their own."""
+    starts: dict[Any, End] = {}
+    ends: defaultdict[Any, list[End]] = defaultdict(list)
+    for event in events:
+        key = event.get("id"), event.get("cat"), event.get("name")
+        if event["ph"] == "s":
+            assert key not in starts, f"two arrows begin with the id {key}"
+            starts[key] = place(event)
+        elif event["ph"] == "f":
+            process, thread, time = place(event)
+            # Without `bp` an end belongs to the next slice of its thread, so it stands a nanosecond ahead.
+            ends[key].append((process, thread, time if event.get("bp") == "e" else time + 1))
+    assert starts.keys() == ends.keys(), "an arrow has only one end"
+    return Counter((starts[key], end) for key, places in ends.items() for end in places)
+
+
+def arrows_of_slices(events: list[dict[str, Any]]) -> Counter[tuple[End, End]]:
+    """Arrows that slices carry: each leads from the slice that had its number last."""
+    holders: dict[int, End] = {}
+    found: Counter[tuple[End, End]] = Counter()
+    carriers = [event for event in events if "bind_id" in event]
+    for event in sorted(carriers, key=lambda event: (event["ts"], -event["dur"])):
+        number, here = event["bind_id"], place(event)
         if event.get("flow_in"):
-            yield event["bind_id"], False
+            found[holders[number], here] += 1
+        if event.get("flow_out"):
+            assert event.get("flow_in") or number not in holders, f"two arrows begin with the number {number}"
+            holders[number] = here
+    return found
+
+
+def place(event: dict[str, Any]) -> End:
+    return event["pid"], event["tid"], nanoseconds(event["ts"])
 
 
 def merge(case: Case, output: Path) -> Merged:
