@@ -28,7 +28,14 @@ def lookup(values: Int64s, wanted: Int64s) -> Int64s:
 
 def repeated(values: Int64s) -> int:
     """How many values stand there a second time."""
-    return len(values) - len(np.unique(values))
+    if not len(values):
+        return 0
+    low, high = int(values.min()), int(values.max())
+    if high - low > 8 * len(values) + (1 << 16):
+        return len(values) - len(np.unique(values))
+    seen = np.zeros(high - low + 1, np.bool_)
+    seen[values - low] = True
+    return len(values) - int(np.count_nonzero(seen))
 
 
 def scoped(trace: RankTrace, column: KeyColumn) -> Int64s:

@@ -71,7 +71,7 @@ def _notes(trace: RankTrace, causes: KeyColumn, effects: KeyColumn) -> dict[str,
         "correlations used by two calls": repeated(causes.values) if len(trace.sources) < 2 else 0,
     }
     if len(trace.launch_flows):
-        agreed = lookup(np.unique(causes.values), trace.launch_flows) != NONE
+        agreed = lookup(causes.values, trace.launch_flows) != NONE
         counts["arrows in the file that agree"] = int(np.count_nonzero(agreed))
         counts["arrows in the file to no device work"] = int(np.count_nonzero(~agreed))
     return {note: count for note, count in counts.items() if count}

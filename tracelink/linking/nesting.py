@@ -12,6 +12,7 @@ from tracelink.linking.report import LinkReport, Links
 from tracelink.trace import RankTrace
 
 NONE = -1
+LOWEST = int(np.iinfo(np.int64).min)
 
 OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR: 2, EventKind.RUNTIME: 3}
 """Which of two events with the same interval is outside."""
@@ -19,18 +20,11 @@ OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR:
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """For each event, by position: the innermost event around it, and the innermost one open when it starts.
-
-    They differ where the open one ends first: the two cross.
-    """
+    """For each event, by position: the innermost event around it, or -1."""
 
     parent: Int64s
-    open_at_start: Int64s
-
-    @property
-    def crosses(self) -> Bools:
-        """Whether an event that was open at the start ends inside."""
-        return self.open_at_start > self.parent
+    crosses: Bools
+    """Whether an event that is open when this one starts ends before this one does."""
 
 
 def sort_outer_first(track: Int64s, start: Int64s, end: Int64s, tie: Int64s) -> Int64s:
@@ -54,7 +48,7 @@ def nest(track: Int64s, start: Int64s, end: Int64s) -> Nesting:
     """The nesting of events that `sort_outer_first` has put in order."""
     if not len(start):
         empty = np.empty(0, np.int64)
-        return Nesting(empty, empty)
+        return Nesting(empty, empty.astype(np.bool_))
     low, high = int(start.min()), int(end.max())
     span = high - low + 2
     if span * (int(track.max()) + 1) >= 1 << 62:
@@ -62,47 +56,53 @@ def nest(track: Int64s, start: Int64s, end: Int64s) -> Nesting:
         start, end = ranks[: len(start)], ranks[len(start) :]
         low, span = 0, int(ranks.max()) + 2
     base = track * span - low
-    closes, opens = end + base, start + base
-    return Nesting(previous_at_least(closes, closes), previous_at_least(closes, opens + 1))
+    closes = end + base
+    parent, between = previous_at_least(closes, closes)
+    return Nesting(parent, between > start + base)
 
 
-def previous_at_least(values: Int64s, bounds: Int64s) -> Int64s:
-    """For each i the largest j < i with values[j] >= bounds[i], or -1.
+def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
+    """For each i the largest j < i with values[j] >= bounds[i], or -1; and the largest value between the two.
 
     Answered for all i at once by climbing a tree of maxima: most answers are near, so few climb high.
     """
     size = len(values)
     answer = np.full(size, NONE, np.int64)
-    near = np.flatnonzero(values[:-1] >= bounds[1:]) + 1
-    answer[near] = near - 1
-    climbing = np.ones(size, np.bool_)
-    climbing[near] = False
-    climbing[:1] = False
-    seeker = np.flatnonzero(climbing)
+    between = np.full(size, LOWEST, np.int64)
+    near = values[:-1] >= bounds[1:]
+    answer[1:][near] = np.flatnonzero(near)
+    seeker = np.flatnonzero(~near) + 1
     levels = [values]
     found: list[tuple[Int64s, Int64s]] = []
     node = seeker
     while len(seeker):
         level = levels[-1]
         left = np.flatnonzero(node & 1)
-        left = left[level[node[left] - 1] >= bounds[seeker[left]]]
-        found.append((seeker[left], node[left] - 1))
+        beside = level[node[left] - 1]
+        enough = beside >= bounds[seeker[left]]
+        passed = seeker[left[~enough]]
+        between[passed] = np.maximum(between[passed], beside[~enough])
+        found.append((seeker[left[enough]], node[left[enough]] - 1))
         keep = node > 0
-        keep[left] = False
+        keep[left[enough]] = False
         seeker, node = seeker[keep], node[keep] >> 1
         levels.append(_pairwise_max(level))
-    _descend(levels, found, bounds, answer)
-    return answer
+    _descend(levels, found, bounds, answer, between)
+    return answer, between
 
 
 def _pairwise_max(level: Int64s) -> Int64s:
     if len(level) % 2:
-        level = np.append(level, np.iinfo(np.int64).min)
+        level = np.append(level, LOWEST)
     return np.maximum(level[0::2], level[1::2])
 
 
 def _descend(
-    levels: list[Int64s], found: list[tuple[Int64s, Int64s]], bounds: Int64s, answer: Int64s
+    levels: list[Int64s],
+    found: list[tuple[Int64s, Int64s]],
+    bounds: Int64s,
+    answer: Int64s,
+    between: Int64s,
 ) -> None:
     """From the subtree that holds the answer down to the answer, its right half first."""
     seeker, node = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -113,7 +113,11 @@ def _descend(
             break
         below = levels[height - 1]
         right = np.minimum(2 * node + 1, len(below) - 1)
-        node = np.where(below[right] >= bounds[seeker], right, 2 * node)
+        value = below[right]
+        in_right = value >= bounds[seeker]
+        passed = seeker[~in_right]
+        between[passed] = np.maximum(between[passed], np.where(right == 2 * node, LOWEST, value)[~in_right])
+        node = np.where(in_right, right, 2 * node)
     answer[seeker] = node
 
 

@@ -41,7 +41,7 @@ def link_recorder(trace: RankTrace) -> Links:
     events = trace.events
     entries = np.flatnonzero(events.of_kind(EventKind.RECORD) & events.timed)
     inside = entries[_profiled(trace, events.start[entries])]
-    threads = _threads(trace)
+    threads = _threads(trace) if len(inside) else []
     source, target = [], []
     texts = trace.strings.texts()
     for entry in inside.tolist():
@@ -51,7 +51,7 @@ def link_recorder(trace: RankTrace) -> Links:
             target.append(row)
     edges = Edges.of(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
     missing, outside = len(inside) - len(edges), len(entries) - len(inside)
-    profiled = bool(threads)
+    profiled = bool(events.of_kind(*ON_THREAD).any())
     report = LinkReport(
         "same.recorder_kineto",
         linked=len(edges),
@@ -93,6 +93,8 @@ def _profiled(trace: RankTrace, time: Int64s) -> np.ndarray[tuple[int], np.dtype
     """Whether each time lies between the first and the last thing that a profile saw on a thread."""
     events = trace.events
     inside = np.zeros(len(time), np.bool_)
+    if not len(time):
+        return inside
     seen = events.of_kind(*ON_THREAD) & events.timed
     for source in np.unique(events.source[seen]):
         chosen = seen & (events.source == source)
