@@ -13,6 +13,9 @@ from tracelink.samples.generate.recording import Input, Operation, Recording, Te
 
 SCHEMA = "1.1.1-chakra.0.0.4"
 PROCESS_NODE, GROUPS_NODE = 1, 2
+GROUPS_RECORD_FUNCTION = 1
+"""Before the first of an operator; no profile has it."""
+
 ROOT = "[pytorch|profiler|execution_trace|{what}]"
 BOOT_MS = 1_295_743
 
@@ -61,7 +64,7 @@ def groups_node(job: Job, rank: int) -> dict[str, Any]:
         thread_root(MAIN_THREAD),
         values,
         described([], ""),
-        attributes(thread=MAIN_THREAD, scope=7),
+        attributes(record_function=GROUPS_RECORD_FUNCTION, thread=MAIN_THREAD, scope=7),
     )
 
 

@@ -61,7 +61,7 @@ class Machine:
         self.streams = {COMPUTE_STREAM: 0, COMMUNICATION_STREAM: 0}
         self.recording = Recording(rank)
         self.thread = MAIN_THREAD
-        self.external_ids, self.record_functions = count(1), count(1)
+        self.external_ids, self.record_functions = count(1), count(2)
         self.event_indices, self.frame_numbers, self.correlations = count(0), count(1), count(100)
         self.nodes, self.events, self.sequences = count(5), count(1), count(10)
         self.group_sequences: dict[tuple[int, bool], int] = {}
