@@ -1,1 +1,5 @@
-"""cli"""
+"""The command `tracelink`."""
+
+from tracelink.cli.group import main
+
+__all__ = ["main"]

@@ -1,0 +1,73 @@
+"""`tracelink formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from tracelink import plugins
+from tracelink.cli.failures import FINE, NO
+from tracelink.cli.options import command
+from tracelink.cli.page import Page
+from tracelink.cli.voice import Voice
+from tracelink.errors import TraceError
+from tracelink.plugins import Plugin, Reader, Writer
+
+Format = TypeVar("Format")
+Row = dict[str, Any]
+
+
+@command("tracelink formats", "tracelink formats --json | jq -r '.writers[].name'")
+def formats(voice: Voice) -> None:
+    """List the readers and writers that are installed."""
+    readers, broken = _described(plugins.readers(), _reader)
+    writers, also_broken = _described(plugins.writers(), _writer)
+    if voice.json:
+        voice.document({"readers": readers, "writers": writers})
+    else:
+        voice.say(_listing(readers, writers))
+    for error in broken + also_broken:
+        voice.complain(str(error))
+    click.get_current_context().exit(NO if broken or also_broken else FINE)
+
+
+def _described(
+    installed: Mapping[str, Plugin[Format]], describe: Callable[[Format], Row]
+) -> tuple[list[Row], list[TraceError]]:
+    """What can be loaded, and why the rest cannot."""
+    rows: list[Row] = []
+    broken: list[TraceError] = []
+    for name, plugin in installed.items():
+        try:
+            rows.append({"name": name, "origin": plugin.origin, **describe(plugin.load())})
+        except TraceError as error:
+            broken.append(error)
+    return rows, broken
+
+
+def _reader(reader: Reader) -> Row:
+    return {"summary": reader.summary}
+
+
+def _writer(writer: Writer) -> Row:
+    return {
+        "summary": writer.summary,
+        "suffixes": list(writer.suffixes),
+        "one_file_per_rank": writer.one_file_per_rank,
+    }
+
+
+def _listing(readers: list[Row], writers: list[Row]) -> str:
+    page = Page()
+    page.table(
+        ("reads", "what it is", "comes from"),
+        [(row["name"], row["summary"], row["origin"]) for row in readers],
+    )
+    page.line()
+    page.table(
+        ("writes", "what it is", "file names", "comes from"),
+        [(row["name"], row["summary"], " ".join(row["suffixes"]), row["origin"]) for row in writers],
+    )
+    return page.text

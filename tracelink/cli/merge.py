@@ -1,0 +1,44 @@
+"""`tracelink merge`."""
+
+from __future__ import annotations
+
+import click
+
+from tracelink import api
+from tracelink.cli.options import Inputs, command, takes_format, takes_inputs, takes_jobs
+from tracelink.cli.progress import watching
+from tracelink.cli.summary import STDOUT, report_merge
+from tracelink.cli.voice import Voice
+
+
+@command(
+    "tracelink merge traces/",
+    "tracelink merge traces/ -o merged.json.gz",
+    "tracelink merge --et et_0.json --kineto k_0.json --fr dumps/",
+    "tracelink merge traces/ --to chakra-json -o linked/",
+    "tracelink merge odd.json --rank odd.json=3 -o - | gzip > merged.json.gz",
+)
+@takes_inputs
+@click.option(
+    "-o",
+    "--output",
+    default="merged.json",
+    show_default=True,
+    type=click.Path(),
+    metavar="FILE|DIR|-",
+    help="Where to write; - is standard output.",
+)
+@takes_format
+@takes_jobs
+def merge(voice: Voice, inputs: Inputs, output: str, to: str | None, jobs: int | None) -> None:
+    """Link traces of all ranks and write them as one.
+
+    PATHS are files, directories, globs and archives; - is standard input. Formats and ranks are found by
+    looking inside.
+    """
+    aside = output == STDOUT
+    if aside and voice.json:
+        raise click.UsageError("--json and --output - both want standard output: give another --output.")
+    with watching(voice, inputs.named) as watch:
+        merged = api.merge(**inputs.keywords(), output=output, to=to, jobs=jobs, watch=watch)
+    click.get_current_context().exit(report_merge(voice, merged, aside=aside))

@@ -1,0 +1,87 @@
+"""Text and tables for a person: styled on a terminal and fitted to it, plain and unwrapped elsewhere."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+UNWRAPPED = 100_000
+"""Columns of a page that goes to a file or a pipe."""
+
+KILO = 1000
+
+
+class Page:
+    """Collects what is to be read."""
+
+    def __init__(self, *, aside: bool = False) -> None:
+        terminal = (sys.stderr if aside else sys.stdout).isatty()
+        self._lines = io.StringIO()
+        self._console = Console(
+            file=self._lines,
+            force_terminal=terminal,
+            width=shutil.get_terminal_size().columns if terminal else UNWRAPPED,
+            highlight=False,
+            emoji=False,
+            markup=False,
+        )
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Adds a paragraph."""
+        self._console.print(Text(printable(text), style=style))
+
+    def table(
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+    ) -> None:
+        """Adds a table; the columns `numbers` are aligned to the right."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for name in header:
+            right = name in numbers
+            table.add_column(name, justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(_cell(text) for text in row))
+        self._console.print(table)
+
+    @property
+    def text(self) -> str:
+        """Everything so far, without the last line's end."""
+        lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
+        return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """Text out of a trace, made harmless: what would command a terminal is spelled out."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def number(value: int) -> str:
+    """12,345."""
+    return f"{value:,}"
+
+
+def counted(count: int, thing: str) -> str:
+    """1 file, 2 files."""
+    return f"{number(count)} {thing}" if count == 1 else f"{number(count)} {thing}s"
+
+
+def size(count: int) -> str:
+    """12.3 MB."""
+    if count < KILO:
+        return f"{count} B"
+    value, units = float(count), iter(("kB", "MB", "GB", "TB"))
+    unit = ""
+    while value >= KILO and (following := next(units, "")):
+        value, unit = value / KILO, following
+    return f"{value:.1f} {unit}"
+
+
+def _cell(text: str) -> Text:
+    return Text(printable(text), style="bold red" if text.startswith("0 of ") else "")

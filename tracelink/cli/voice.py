@@ -1,0 +1,44 @@
+"""What is said, how much of it, and where: results on standard output, everything else beside it."""
+
+from __future__ import annotations
+
+import json
+import operator
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(slots=True)
+class Voice:
+    """How much the user wants to hear, and whether a program listens."""
+
+    verbose: bool = False
+    quiet: bool = False
+    json: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody is to read a result in words."""
+        return self.quiet or self.json
+
+    def document(self, result: Mapping[str, Any]) -> None:
+        """Prints a result for a program."""
+        click.echo(json.dumps(result, indent=2, default=operator.index))
+
+    def say(self, text: str, *, aside: bool = False) -> None:
+        """Prints a result for a person; `aside` keeps standard output free for data."""
+        if not self.silent:
+            click.echo(_encodable(text), err=aside)
+
+    def complain(self, text: str) -> None:
+        """Says what went wrong, whatever the user wants to hear."""
+        click.echo(f"tracelink: {text}", err=True)
+
+
+def _encodable(text: str) -> str:
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
