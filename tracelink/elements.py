@@ -85,7 +85,9 @@ def _boundary(keys: tuple[str, ...]) -> re.Pattern[bytes]:
 class _Scan(Generic[Decoded]):
     """Reads one part: a buffer whose first byte is kept for the bracket that opens a piece."""
 
-    def __init__(self, document: ArrayDocument[Decoded], stream: Opened, count: Callable[[int], None]) -> None:
+    def __init__(
+        self, document: ArrayDocument[Decoded], stream: Opened, count: Callable[[int], None]
+    ) -> None:
         self.document = document
         self.format = document.format
         self.stream = stream
@@ -99,6 +101,8 @@ class _Scan(Generic[Decoded]):
         """Place in the document of the buffer's first byte."""
         self.left = None if document.part.stop is None else document.part.stop - document.part.start
         self.finished = False
+        self.unfinished = False
+        """Whether the last element that did not parse is one that the text ends in."""
 
     def run(self) -> Iterator[tuple[int, Decoded]]:
         if self.document.part.start:
@@ -237,6 +241,7 @@ class _Scan(Generic[Decoded]):
         self.document.damage += [
             Damage(base + damage.position, damage.problem, damage.repaired) for damage in salvaged.damage
         ]
+        self.unfinished = salvaged.unfinished
         self._discard(1 + salvaged.consumed)
         return self.format.convert(salvaged.elements), salvaged.closed
 
@@ -247,6 +252,8 @@ class _Scan(Generic[Decoded]):
         if closed:
             self._trailer()
         elif self.document.part.stop is None:
+            if self.unfinished:
+                self.document.damage.pop()
             self.document.cut_off = self.offset + self.end
             self.document.cut_off_reason = self.stream.damage or "the text ends inside the array"
         return place, elements
@@ -262,4 +269,6 @@ class _Scan(Generic[Decoded]):
             self.document.header = {**self.document.header, **after}
         except ValueError:
             self.document.cut_off = self.offset + self.end
-            self.document.cut_off_reason = self.stream.damage or f"the keys after {self.format.key!r} do not parse"
+            self.document.cut_off_reason = (
+                self.stream.damage or f"the keys after {self.format.key!r} do not parse"
+            )

@@ -24,6 +24,9 @@ NAME = re.compile(
 TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
 """A comma before a closing bracket; texts are matched too, so that those in them stay."""
 
+CLOSING = re.compile(r"\}\s*\]")
+CLOSING_BEFORE_KEY = re.compile(r"\}\s*\]\s*,\s*\"")
+
 UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
 
 
@@ -46,6 +49,8 @@ class Salvaged:
     """How many bytes of the run are dealt with."""
     closed: bool = False
     """Whether the array ended in this run; what follows `consumed` is then outside it."""
+    unfinished: bool = False
+    """Whether the last damage is an element that the text ends in."""
 
 
 def parse_document(data: bytes | bytearray | memoryview) -> Any:
@@ -122,16 +127,24 @@ class _Run:
             self._note(position, str(error), repaired=True)
             return self._end_of_repaired(position, end)
         self._note(position, str(error))
+        self.result.unfinished = end == len(self.text)
         return end
 
     def _resume_at(self, position: int) -> int | None:
         if match := self.boundary.search(self.text, position):
             return self.text.index(",", match.start())
-        if self.final and (end := self.text.find("}]", position)) >= 0:
-            return end + 1
-        if self.final and (closing := re.compile(r"\}\s+\]").search(self.text, position)):
-            return closing.start() + 1
-        return None
+        return self._last_end(position) if self.final else None
+
+    def _last_end(self, position: int) -> int | None:
+        """Where the last element ends: before the first bracket that closes more than the element opened."""
+        start, depth = position, 0
+        for closing in CLOSING.finditer(self.text, position):
+            depth += self.text.count("[", start, closing.end()) - self.text.count("]", start, closing.end())
+            if depth < 0:
+                return closing.start() + 1
+            start = closing.end()
+        followed = CLOSING_BEFORE_KEY.search(self.text, position)
+        return followed.start() + 1 if followed else None
 
     def _end_of_repaired(self, position: int, end: int) -> int:
         return max(end, position + 1)

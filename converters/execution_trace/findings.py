@@ -1,0 +1,86 @@
+"""What did not fit in an execution trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tracelink.findings import Finding, Severity
+from tracelink.salvage import Damage
+
+
+@dataclass(frozen=True, slots=True)
+class Misfits:
+    """What the reader came across in one file."""
+
+    path: str
+    nodes: int
+    unknown_version: str
+    cut_off: tuple[int, str] | None
+    damage: Sequence[Damage]
+    not_nodes: int
+    orphans: int
+    orphan: str
+    """The id of the first of them."""
+    duplicates: int
+    without_communication: int
+    unreadable_groups: int
+
+
+def findings_of(misfits: Misfits) -> Iterator[Finding]:
+    """One finding for each kind of misfit."""
+    yield from _damage(misfits)
+    yield from _structure(misfits)
+    yield from _content(misfits)
+
+
+def _damage(m: Misfits) -> Iterator[Finding]:
+    if m.cut_off:
+        offset, reason = m.cut_off
+        text = f"{m.path}: {reason} at byte {offset}; the {m.nodes} nodes before it are used"
+        hanging = f", {m.orphans} of them under the root of their thread because their parents are lost"
+        text += f"{hanging if m.orphans else ''}."
+        yield Finding(Severity.WARNING, "cut_off", text, source=m.path, example=f"byte {offset}")
+    for reason, repaired, outcome in (
+        ("damaged", False, "places do not parse"),
+        ("repaired", True, "nodes were not valid JSON and were mended"),
+    ):
+        places = [place for place in m.damage if place.repaired == repaired]
+        if places:
+            first = places[0]
+            text = f"{m.path}: {len(places)} {outcome}, first at byte {first.position} ({first.problem})."
+            example = f"byte {first.position}"
+            yield Finding(Severity.WARNING, reason, text, len(places), m.path, example)
+
+
+def _structure(m: Misfits) -> Iterator[Finding]:
+    if m.orphans and not m.cut_off:
+        text = (
+            f"{m.path}: {m.orphans} nodes name a parent that is not in the file, first node {m.orphan}; they "
+            "hang under the root of their thread. The observer leaves out what was open when it stopped, and "
+            "operators that raised an exception."
+        )
+        yield Finding(Severity.WARNING, "missing_parent", text, m.orphans, m.path, f"node {m.orphan}")
+    if m.duplicates:
+        text = f"{m.path}: {m.duplicates} nodes repeat the id of an earlier node; the earlier one is meant."
+        yield Finding(Severity.WARNING, "duplicate_node", text, m.duplicates, m.path)
+    if m.not_nodes:
+        text = f"{m.path}: {m.not_nodes} elements are no nodes (null, or without an id)."
+        yield Finding(Severity.WARNING, "not_a_node", text, m.not_nodes, m.path)
+    if not m.nodes:
+        yield Finding(Severity.WARNING, "no_nodes", f"{m.path}: it holds no nodes.", source=m.path)
+
+
+def _content(m: Misfits) -> Iterator[Finding]:
+    if m.unknown_version:
+        text = f"{m.path}: schema {m.unknown_version} is not one known here; what is known of it was read."
+        yield Finding(Severity.INFO, "newer_version", text, source=m.path, example=m.unknown_version)
+    if m.without_communication:
+        text = (
+            f"{m.path}: {m.without_communication} records of communication say 'missing comms info': "
+            "collective, group and sizes are unknown."
+        )
+        yield Finding(Severity.INFO, "missing_communication", text, m.without_communication, m.path)
+    if m.unreadable_groups:
+        text = f"{m.path}: {m.unreadable_groups} lists of process groups cannot be read."
+        yield Finding(Severity.WARNING, "unreadable_groups", text, m.unreadable_groups, m.path)

@@ -1,0 +1,47 @@
+"""Process groups, from the node that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tracelink.converters.execution_trace.nodes import whole
+from tracelink.converters.execution_trace.schema import Group
+from tracelink.trace import ProcessGroup
+
+GROUPS = msgspec.json.Decoder(list[Group])
+
+
+def groups_of(nodes: Iterable[Mapping[str, Any]]) -> tuple[list[ProcessGroup], int]:
+    """The groups that the nodes list, each once, and how many of the nodes cannot be read."""
+    groups: dict[ProcessGroup, None] = {}
+    unreadable = 0
+    for node in nodes:
+        try:
+            for text in _texts(node):
+                groups |= dict.fromkeys(map(_group, GROUPS.decode(text)))
+        except msgspec.DecodeError:
+            unreadable += 1
+    return list(groups), unreadable
+
+
+def _texts(node: Mapping[str, Any]) -> Iterator[str]:
+    inputs = node.get("inputs")
+    values = inputs.get("values") if isinstance(inputs, dict) else inputs
+    for value in values if isinstance(values, list) else ():
+        if isinstance(value, str):
+            yield value
+
+
+def _group(group: Group) -> ProcessGroup:
+    """The default group lists no ranks: it is all of them."""
+    numbers = map(whole, group.ranks if isinstance(group.ranks, list | dict) else ())
+    return ProcessGroup(
+        name=str(group.pg_name or group.backend_id),
+        description=str(group.pg_desc),
+        ranks=tuple(number for number in numbers if number is not None),
+        size=whole(group.group_size) or 0,
+        backend=str(group.backend_config),
+    )

@@ -1,0 +1,96 @@
+"""What an execution trace says, as typed structures: the only place where its field names stand."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+NODES = "nodes"
+SCHEMA, PID, TIME, START, FINISH = "schema", "pid", "time", "start_ts", "finish_ts"
+HEADER = (SCHEMA, PID, TIME, START, FINISH)
+
+FLAT_VERSION = "1.0.1"
+VERSIONS = frozenset(
+    {
+        FLAT_VERSION,
+        "1.0.2",
+        "1.0.2-chakra.0.0.4",
+        "1.0.3",
+        "1.0.3-chakra.0.0.4",
+        "1.0.4-chakra.0.0.4",
+        "1.1.0",
+        "1.1.0-chakra.0.0.4",
+        "1.1.1",
+        "1.1.1-chakra.0.0.4",
+        "1.1.1-chakra.1.0.0",
+    }
+)
+
+VERSION_MARK = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
+NODES_MARK = re.compile(rb'"nodes"\s*:\s*\[')
+NODE_MARKS = (b'"rf_id"', b'"fw_parent"', b'"ctrl_deps"')
+FIRST_KEY = re.compile(rb'"nodes"\s*:\s*\[\s*\{\s*"(\w+)"')
+ATTRIBUTES_MARK = re.compile(rb'"attrs"\s*:')
+"""Only the layout since 1.0.2 has this key."""
+
+USUAL_FIRST_KEYS = ("id",)
+FLAT_FIRST_KEYS = ("name", "id")
+"""A flat node holds no objects, so that either key begins a node wherever it begins an object."""
+
+PROCESS_ROOTS = ("[pytorch|profiler|execution_trace|process]", "[pytorch|profiler|execution_graph|process]")
+THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
+PROCESS_GROUPS = "## process_group:init ##"
+COMMUNICATION = "record_param_comms"
+
+RECORD_FUNCTION, SEQUENCE, SCOPE = "rf_id", "seq_id", "scope"
+THREAD, FORWARD_THREAD = "tid", "fw_tid"
+COLUMNS = {RECORD_FUNCTION: 0, SEQUENCE: -1, SCOPE: 0, THREAD: 0, FORWARD_THREAD: 0}
+"""Attributes that become link keys, and what they are where a node lacks them."""
+
+USUAL_PLACES = {RECORD_FUNCTION: 0, SEQUENCE: 2, SCOPE: 3, THREAD: 4, FORWARD_THREAD: 5}
+"""Where every torch so far writes them among a node's attributes."""
+
+DEBUG, MISSING_COMMUNICATION = "debug", "missing comms info"
+
+
+class Attribute(msgspec.Struct, gc=False):
+    """One attribute of a node; its type is told by the value."""
+
+    name: str = ""
+    value: Any = None
+
+
+class Node(msgspec.Struct, gc=False):
+    """A node in the layout since 1.0.2, without its inputs and outputs."""
+
+    id: int
+    name: str = ""
+    parent: int = msgspec.field(name="ctrl_deps", default=0)
+    attributes: list[Attribute] = msgspec.field(name="attrs", default_factory=list)
+
+
+class FlatNode(msgspec.Struct, gc=False):
+    """A node of 1.0.1, without its inputs and outputs."""
+
+    id: int
+    name: str = ""
+    parent: int = 0
+    rf_id: int = 0
+    seq_id: int = -1
+    scope: int = 0
+    tid: int = 0
+    fw_tid: int = 0
+
+
+class Group(msgspec.Struct):
+    """One process group in the text that `process_group:init` has as its input."""
+
+    pg_name: Any = ""
+    pg_desc: Any = ""
+    backend_config: Any = ""
+    backend_id: Any = ""
+    """What 1.0.2 names groups by in records of communication."""
+    ranks: Any = ()
+    group_size: Any = 0
