@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
 
 from tracelink.errors import UsageError
+from tracelink.findings import Finding
 
 if TYPE_CHECKING:
     from tracelink.engine import Engine
@@ -45,6 +46,8 @@ class Output:
     rank: int | None
     bytes: int
     events: int
+    findings: tuple[Finding, ...] = ()
+    """What could not be written as it is."""
 
 
 class Target(Protocol):

@@ -1,0 +1,152 @@
+"""What is drawn, and when: every event with a time; nodes in logical order where nothing has one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.events import UNFINISHED, Bools, EventKind, Int64s, Key, Relation
+from tracelink.findings import Finding, Severity
+from tracelink.graph import EventGraph
+
+SECOND = 10**9
+MICROSECOND = 1000
+SHOWS_PROGRESS = frozenset({"started", "completed"})
+DONE = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """For each event whether and when it is drawn; times are nanoseconds after `base`."""
+
+    base: int
+    shown: Bools
+    instant: Bools
+    start: Int64s
+    duration: Int64s
+    open_ended: Int64s
+    """Rows whose end was not recorded."""
+    nodes: Mapping[int, int]
+    """Row of a timed event to the id of the execution-trace node that is the same."""
+    findings: tuple[Finding, ...] = ()
+
+
+def draw(graph: EventGraph) -> Drawing:
+    """Times for everything that can be drawn, relative to a whole second before the first."""
+    events = graph.events
+    shown = events.timed
+    if not shown.any() and events.of_kind(EventKind.NODE).any():
+        return _in_logical_order(graph)
+    base = _base(graph, shown)
+    start = np.where(shown, events.start - base, 0)
+    instant = events.of_kind(EventKind.INSTANT, EventKind.MEMORY) & (events.duration <= 0) & shown
+    open_ended = np.flatnonzero(shown & (events.duration == UNFINISHED) & ~instant)
+    duration = np.maximum(events.duration, 0)
+    findings = []
+    if len(open_ended):
+        duration[open_ended] = _until_last_sign(graph, open_ended)
+        findings.append(_open_ended_finding(graph, open_ended))
+    nodes = _partners(graph, shown)
+    untimed = len(events) - int(np.count_nonzero(shown)) - len(set(nodes.values()))
+    if untimed > 0:
+        findings.append(
+            Finding(
+                Severity.INFO,
+                "untimed",
+                "events without a time of their own or of a partner are not drawn",
+                count=untimed,
+            )
+        )
+    return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings))
+
+
+def _base(graph: EventGraph, shown: Bools) -> int:
+    starts = [graph.events.start[shown], graph.counters.time]
+    earliest = min((int(times.min()) for times in starts if len(times)), default=0)
+    return earliest // SECOND * SECOND
+
+
+def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
+    """How long to draw events without an end: to the last sign of life of their rank, or not at all.
+
+    gloo's entries stay "scheduled" for ever, so a recorder track on which nothing ever started says nothing
+    about an end; neither does a completed entry without a duration.
+    """
+    events = graph.events
+    ranks = graph.rank_of_events()
+    last: dict[int, int] = {}
+    for rank in np.unique(ranks[rows]).tolist():
+        last[rank] = int(events.end[events.timed & (ranks == rank)].max())
+    until = np.array([last[rank] for rank in ranks[rows].tolist()]) - events.start[rows]
+    records = events.kind[rows] == EventKind.RECORD
+    states = graph.key(Key.STATE).dense(len(events), -1)
+    progress = np.array([text in SHOWS_PROGRESS for text in graph.strings] + [False])
+    done = np.array([text == DONE for text in graph.strings] + [False])
+    telling = np.zeros(len(graph.tracks), np.bool_)
+    telling[events.track[progress[states]]] = True
+    until[records & (done[states[rows]] | ~telling[events.track[rows]])] = 0
+    return until
+
+
+def _open_ended_finding(graph: EventGraph, rows: Int64s) -> Finding:
+    return Finding(
+        Severity.INFO,
+        "unfinished",
+        "events whose end was not recorded are drawn to the last event of their rank, or without length "
+        "where their source never says that anything ends",
+        count=len(rows),
+        example=graph.name(int(rows[0])),
+    )
+
+
+def _partners(graph: EventGraph, shown: Bools) -> dict[int, int]:
+    """The timed events that are the same as an execution-trace node without a time."""
+    same = graph.edges.where(Relation.SAME)
+    ids = graph.key(Key.NODE_ID)
+    if not len(same) or not len(ids):
+        return {}
+    number = ids.dense(len(graph), -1)
+    timed = np.concatenate([same.source, same.target])
+    node = np.concatenate([same.target, same.source])
+    fits = shown[timed] & ~shown[node] & (number[node] >= 0)
+    return dict(zip(timed[fits].tolist(), number[node[fits]].tolist(), strict=True))
+
+
+def _in_logical_order(graph: EventGraph) -> Drawing:
+    """Nodes in the order of their ids, one microsecond after the other, around their children."""
+    events = graph.events
+    shown = events.of_kind(EventKind.NODE)
+    rows = np.flatnonzero(shown)
+    ids = graph.key(Key.NODE_ID).dense(len(events), -1)
+    start = np.zeros(len(events), np.int64)
+    end = np.zeros(len(events), np.int64)
+    for source in np.unique(events.source[rows]).tolist():
+        mine = rows[events.source[rows] == source]
+        mine = mine[np.argsort(ids[mine], kind="stable")]
+        start[mine] = np.arange(len(mine)) * MICROSECOND
+        end[mine] = start[mine] + MICROSECOND
+        _enclose_children(graph, mine, ids, end)
+    none = np.empty(0, np.int64)
+    finding = Finding(
+        Severity.WARNING,
+        "logical-order",
+        "no event has a time: nodes are drawn in the order of their ids, a microsecond for each; "
+        "lengths mean nothing",
+        count=len(rows),
+    )
+    untimed = np.zeros(len(events), np.bool_)
+    return Drawing(0, shown, untimed, start, np.maximum(end - start, 0), none, {}, (finding,))
+
+
+def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s) -> None:
+    """Lets every node end after its children; `rows` are one source's nodes in the order of their ids."""
+    parents = graph.key(Key.NODE_PARENT).dense(len(ids), -1)[rows]
+    row_of = dict(zip(ids[rows].tolist(), rows.tolist(), strict=True))
+    ends = dict(zip(rows.tolist(), end[rows].tolist(), strict=True))
+    for row, parent in zip(reversed(rows.tolist()), reversed(parents.tolist()), strict=True):
+        outer = row_of.get(parent, row)
+        if ends[outer] < ends[row]:
+            ends[outer] = ends[row]
+    end[rows] = list(ends.values())

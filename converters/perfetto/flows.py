@@ -1,0 +1,202 @@
+"""Arrows: which ones are drawn, and by what means each binds to exactly its own slices.
+
+An arrow's end written as an event of its own binds to the slice that opened last on its thread. Where several
+slices open at one instant that is the innermost, so for the others the slice itself carries the arrow's number
+(`bind_id`), which every slice can do once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracelink.converters.perfetto.drawing import Drawing
+from tracelink.converters.perfetto.schema import EFFECT_FIRST, FLOW_NAMES
+from tracelink.events import Bools, Int64s, Relation
+from tracelink.findings import Finding, Severity
+from tracelink.graph import EventGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Arrows:
+    """Arrows from earlier to later events; one number for all of one relation from one event."""
+
+    source: Int64s
+    target: Int64s
+    relation: Int64s
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def where(self, keep: Bools | Int64s) -> Arrows:
+        """Some of the arrows."""
+        return Arrows(self.source[keep], self.target[keep], self.relation[keep])
+
+
+@dataclass(slots=True)
+class Binding:
+    """What a slice carries of arrows: their number, and whether they leave and arrive."""
+
+    number: int
+    leaves: bool = False
+    arrives: bool = False
+
+
+@dataclass(slots=True)
+class Flows:
+    """Arrows by means: events of their own, in front of their slice, or carried by slices."""
+
+    arrows: Arrows
+    number: Int64s
+    """The number of each of `arrows`."""
+    ahead: Bools
+    """Whether the target is the first of several to open: its end is written just before it."""
+    bindings: dict[int, Binding] = field(default_factory=dict)
+    count: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def flows_of(graph: EventGraph, drawing: Drawing, seat: Int64s, order: Int64s) -> Flows:
+    """All arrows of the graph; `order` holds the drawn rows by track in opening order."""
+    findings: list[Finding] = []
+    arrows = _forward(_chosen(graph, drawing, findings), drawing, findings)
+    first, last = _ties(drawing, seat, order)
+    own_events = last[arrows.source] & last[arrows.target]
+    carried = arrows.where(~own_events)
+    bindings, left = _bind(carried, drawing)
+    rest = carried.where(left)
+    possible = (
+        last[rest.source] & first[rest.target] & (drawing.start[rest.target] > drawing.start[rest.source])
+    )
+    lost = rest.where(~possible)
+    if len(lost):
+        findings.append(_crowded(graph, lost))
+    rest = rest.where(possible)
+    plain = arrows.where(own_events)
+    whole = Arrows(
+        np.concatenate([plain.source, rest.source]),
+        np.concatenate([plain.target, rest.target]),
+        np.concatenate([plain.relation, rest.relation]),
+    )
+    ahead = np.arange(len(whole)) >= len(plain)
+    group = whole.relation * (len(graph) + 1) + whole.source
+    _, number = np.unique(group, return_inverse=True)
+    used = max((binding.number for binding in bindings.values()), default=0)
+    return Flows(whole, number + used + 1, ahead, bindings, len(arrows) - len(lost), findings)
+
+
+def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:
+    """Cause to effect, for the relations that are drawn and events that are; each arrow once."""
+    edges = graph.edges
+    relation = edges.relation.astype(np.int64)
+    wanted = np.isin(relation, list(FLOW_NAMES))
+    turned = np.isin(relation, list(EFFECT_FIRST))
+    source = np.where(turned, edges.target, edges.source)
+    target = np.where(turned, edges.source, edges.target)
+    ends = drawing.shown[source] & drawing.shown[target] & (source != target)
+    hidden = np.flatnonzero(wanted & ~ends & (relation != Relation.SAME))
+    if len(hidden):
+        findings.append(
+            Finding(
+                Severity.INFO,
+                "arrow-without-end",
+                "edges to or from events that are not drawn have no arrow",
+                count=len(hidden),
+                example=graph.name(int(source[hidden[0]])),
+            )
+        )
+    arrows = Arrows(source, target, relation).where(wanted & ends)
+    if not len(arrows):
+        return arrows
+    order = np.lexsort((arrows.target, arrows.source, arrows.relation))
+    arrows = arrows.where(order)
+    fresh = np.ones(len(arrows), np.bool_)
+    fresh[1:] = (
+        (arrows.source[1:] != arrows.source[:-1])
+        | (arrows.target[1:] != arrows.target[:-1])
+        | (arrows.relation[1:] != arrows.relation[:-1])
+    )
+    return arrows.where(fresh)
+
+
+def _forward(arrows: Arrows, drawing: Drawing, findings: list[Finding]) -> Arrows:
+    """Turns arrows that would run back in time: the engine loses an end that comes before its start."""
+    back = drawing.start[arrows.source] > drawing.start[arrows.target]
+    count = int(np.count_nonzero(back & (arrows.relation != Relation.SAME)))
+    if count:
+        findings.append(
+            Finding(
+                Severity.WARNING,
+                "arrow-turned",
+                "arrows whose cause starts after its effect are drawn from the effect: the clocks may differ",
+                count=count,
+            )
+        )
+    return Arrows(
+        np.where(back, arrows.target, arrows.source),
+        np.where(back, arrows.source, arrows.target),
+        arrows.relation,
+    )
+
+
+def _ties(drawing: Drawing, seat: Int64s, order: Int64s) -> tuple[Bools, Bools]:
+    """Whether an event opens before, and after, all others of its lane that open at the same instant."""
+    order = order[np.argsort(seat[order], kind="stable")]
+    start, lane = drawing.start[order], seat[order]
+    apart = np.ones(len(order) + 1, np.bool_)
+    apart[1:-1] = (start[1:] != start[:-1]) | (lane[1:] != lane[:-1])
+    first = np.zeros(len(seat), np.bool_)
+    last = np.zeros(len(seat), np.bool_)
+    first[order] = apart[:-1]
+    last[order] = apart[1:]
+    return first, last
+
+
+def _bind(arrows: Arrows, drawing: Drawing) -> tuple[dict[int, Binding], Bools]:
+    """Lets slices carry arrows, in the order in which the engine meets their ends; marks what is left over."""
+    bindings: dict[int, Binding] = {}
+    holder: dict[int, int] = {}
+    newest: dict[int, int] = {}
+    left = np.zeros(len(arrows), np.bool_)
+    turn = _turns(np.concatenate([arrows.source, arrows.target]), drawing)
+    leaving, arriving = turn[: len(arrows)], turn[len(arrows) :]
+    early = np.where(leaving < arriving, arrows.source, arrows.target)
+    late = np.where(leaving < arriving, arrows.target, arrows.source)
+    able = ~drawing.instant[early] & ~drawing.instant[late]
+    sequence = np.lexsort((np.minimum(leaving, arriving), np.maximum(leaving, arriving)))
+    for index, source, target in zip(
+        sequence.tolist(), early[sequence].tolist(), late[sequence].tolist(), strict=True
+    ):
+        start = bindings.get(source)
+        free = start is None or holder[start.number] == source or newest[start.number] == source
+        if not able[index] or target in bindings or not free:
+            left[index] = True
+            continue
+        if start is None:
+            start = bindings[source] = Binding(len(holder) + 1)
+        start.leaves = True
+        holder[start.number] = source
+        bindings[target] = Binding(start.number, arrives=True)
+        newest[start.number] = target
+    return bindings, left
+
+
+def _turns(rows: Int64s, drawing: Drawing) -> Int64s:
+    """The turn of each row as the engine meets slices: by start, longest first, then as written."""
+    _, turn = np.unique(
+        np.stack([drawing.start[rows], -drawing.duration[rows], rows]), axis=1, return_inverse=True
+    )
+    return np.asarray(turn.ravel(), np.int64)
+
+
+def _crowded(graph: EventGraph, lost: Arrows) -> Finding:
+    names: Sequence[str] = [graph.name(int(lost.source[0])), graph.name(int(lost.target[0]))]
+    return Finding(
+        Severity.WARNING,
+        "arrow-crowded",
+        "arrows at slices that open together with others and carry other arrows already are not drawn",
+        count=len(lost),
+        example=" -> ".join(names),
+    )

@@ -1,0 +1,203 @@
+"""Which process and thread each track becomes, under which number and name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.events import Int64s, Track, TrackKind
+from tracelink.graph import EventGraph
+
+Order = tuple[int, int, str]
+
+
+class Place(IntEnum):
+    """What a process of the output stands for; also the order within a rank."""
+
+    CPU = 0
+    GPU = 1
+    COLLECTIVES = 2
+    NODES = 3
+    COUNTERS = 4
+
+
+PLACES = {
+    TrackKind.THREAD: Place.CPU,
+    TrackKind.PROCESS: Place.CPU,
+    TrackKind.STREAM: Place.GPU,
+    TrackKind.COMMUNICATOR: Place.COLLECTIVES,
+    TrackKind.NODES: Place.NODES,
+    TrackKind.COUNTER: Place.COUNTERS,
+}
+
+LABELS = {Place.CPU: "CPU", Place.COLLECTIVES: "collectives", Place.NODES: "execution trace"}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the output: one rank's CPU side, one of its GPUs, its communicators."""
+
+    pid: int
+    name: str
+    label: str
+    original: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread of the output, before its lanes have numbers of their own."""
+
+    process: Process
+    name: str
+    original: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Processes, threads, and the thread of each track (-1: has none)."""
+
+    processes: Sequence[Process]
+    threads: Sequence[Thread]
+    thread_of_track: npt.NDArray[np.int64]
+    process_of_counter: Mapping[int, Process]
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """The numbered lanes of all threads: `first[thread] + lane` is a seat."""
+
+    first: Int64s
+    pid: Sequence[int]
+    tid: Sequence[int]
+    name: Sequence[str]
+    thread: Sequence[Thread]
+
+
+def lay_out(graph: EventGraph, tracks: Iterable[int], counters: Iterable[int]) -> Layout:
+    """Processes and threads for the tracks that are drawn, in the order in which they are shown."""
+    used = [(row, graph.tracks[row]) for row in tracks]
+    sampled = [(row, graph.tracks[row]) for row in counters]
+    homes = _homes([track for _, track in used], [track for _, track in sampled])
+    hosts = {rank.rank: rank.host for rank in graph.ranks}
+    keys = sorted({homes[_identity(track)] for _, track in used + sampled}, key=_process_order)
+    processes = {key: _process(pid, key, hosts.get(key[0], "")) for pid, key in enumerate(keys, 1)}
+    places = {key: number for number, key in enumerate(keys)}
+    identities: dict[tuple[object, ...], Track] = {}
+    for _, track in used:
+        identities.setdefault(_identity(track), track)
+    ordered = sorted(identities, key=lambda key: (places[homes[key]], _thread_order(identities[key])))
+    threads = [_thread(processes[homes[key]], identities[key]) for key in ordered]
+    number = {key: index for index, key in enumerate(ordered)}
+    thread_of_track = np.full(len(graph.tracks), -1, np.int64)
+    for row, track in used:
+        thread_of_track[row] = number[_identity(track)]
+    return Layout(
+        list(processes.values()),
+        threads,
+        thread_of_track,
+        {row: processes[homes[_identity(track)]] for row, track in sampled},
+    )
+
+
+def seats(layout: Layout, lanes: Int64s) -> Seats:
+    """Numbers for every lane of every thread; no number is used twice, not even by a process."""
+    first = np.cumsum(lanes) - lanes
+    threads = [
+        thread for thread, count in zip(layout.threads, lanes.tolist(), strict=True) for _ in range(count)
+    ]
+    names = [
+        thread.name if lane == 0 else f"{thread.name} ({lane + 1})"
+        for thread, count in zip(layout.threads, lanes.tolist(), strict=True)
+        for lane in range(count)
+    ]
+    after = len(layout.processes) + 1
+    tids = range(after, after + len(threads))
+    return Seats(first, [thread.process.pid for thread in threads], tids, names, threads)
+
+
+def metadata(layout: Layout, seats: Seats) -> Iterator[dict[str, Any]]:
+    """The events that give processes and threads their names and their order."""
+    for process in layout.processes:
+        yield _named("process_name", process.pid, 0, {"name": process.name, "original pid": process.original})
+        yield _named("process_labels", process.pid, 0, {"labels": process.label})
+        yield _named("process_sort_index", process.pid, 0, {"sort_index": process.pid})
+    for pid, tid, name, thread in zip(seats.pid, seats.tid, seats.name, seats.thread, strict=True):
+        yield _named("thread_name", pid, tid, {"name": name, "original tid": thread.original})
+        yield _named("thread_sort_index", pid, tid, {"sort_index": tid})
+
+
+def _named(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid or pid, "ts": 0, "args": args}
+
+
+ProcessKey = tuple[int, Place, str]
+
+
+def _identity(track: Track) -> tuple[object, ...]:
+    """What makes two tracks one: two windows of a profiler see the same thread."""
+    return track.rank, track.kind, track.process, track.identity
+
+
+def _homes(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[object, ...], ProcessKey]:
+    """The process of each track. What belongs to no thread joins the process of its rank's threads."""
+    homes: dict[tuple[object, ...], ProcessKey] = {}
+    cpus: dict[int, list[str]] = {}
+    for track in used:
+        if track.kind == TrackKind.THREAD:
+            cpus.setdefault(track.rank, []).append(track.process)
+    devices = {(track.rank, track.process) for track in used if track.kind == TrackKind.STREAM}
+    for track in (*used, *counters):
+        place, process = PLACES[track.kind], track.process
+        own = cpus.get(track.rank, [])
+        if place in (Place.COLLECTIVES, Place.NODES):
+            process = ""
+        elif track.kind == TrackKind.PROCESS and own and process not in own:
+            process = min(own, key=_natural)
+        elif place == Place.COUNTERS and process in own:
+            place = Place.CPU
+        elif place == Place.COUNTERS and (track.rank, process) in devices:
+            place = Place.GPU
+        homes[_identity(track)] = track.rank, place, process
+    return homes
+
+
+def _process(pid: int, key: ProcessKey, host: str) -> Process:
+    rank, place, original = key
+    label = LABELS.get(place) or (f"GPU {original}" if place == Place.GPU else original or "counters")
+    name = f"rank {rank} {label}"
+    if host:
+        name += f" · {host}"
+    if place == Place.CPU and original:
+        name += f" (pid {original})" if original.isdecimal() else f" ({original})"
+    return Process(pid, name, label, original)
+
+
+def _thread(process: Process, track: Track) -> Thread:
+    label = track.label.strip()
+    match track.kind:
+        case TrackKind.STREAM:
+            name = label or f"stream {track.identity}"
+        case TrackKind.THREAD:
+            name = label or f"thread {track.identity}"
+        case _:
+            name = label or track.identity or track.process
+    return Thread(process, f"rank {track.rank} {name}", track.identity)
+
+
+def _process_order(key: ProcessKey) -> tuple[int, int, Order]:
+    return key[0], int(key[1]), _natural(key[2])
+
+
+def _thread_order(track: Track) -> tuple[bool, int, Order]:
+    return track.kind == TrackKind.PROCESS, track.sort, _natural(track.identity)
+
+
+def _natural(text: str) -> Order:
+    """Numbers by value and before other texts."""
+    number = text.removeprefix("-")
+    return (0, int(text), "") if number.isascii() and number.isdigit() else (1, 0, text)

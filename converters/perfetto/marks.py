@@ -1,0 +1,97 @@
+"""The text of arrows and of counter samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tracelink.converters.perfetto.drawing import Drawing
+from tracelink.converters.perfetto.flows import Flows
+from tracelink.converters.perfetto.layout import Process, Seats
+from tracelink.converters.perfetto.schema import COUNTER_KEY, FLOW_NAMES
+from tracelink.converters.perfetto.slices import NEXT
+from tracelink.converters.perfetto.text import Texts, micros, numbers, quoted
+from tracelink.events import Bools, Int64s, Relation
+from tracelink.graph import EventGraph
+
+CHUNK = 8192
+TIME = b',"ts":'
+RELATIONS = 8
+"""More than there are relations, so that seat * RELATIONS + relation is a code."""
+
+
+def write_flows(flows: Flows, drawing: Drawing, seats: Seats, seat: Int64s) -> Iterator[bytes]:
+    """All starts before all ends: of two at one instant the engine must meet the start first.
+
+    They stand after the slices and instants, or an instant of the same time would take them.
+    """
+    arrows = flows.arrows
+    _, first = np.unique(flows.number, return_index=True)
+    starts = arrows.where(first)
+    yield from _marks(
+        b'"s"', seats, seat, starts.source, starts.relation, flows.number[first], drawing.start[starts.source]
+    )
+    inside = ~flows.ahead
+    for enclosing, phase in ((inside, b'"f","bp":"e"'), (flows.ahead, b'"f"')):
+        ends = arrows.where(enclosing)
+        times = drawing.start[ends.target] - np.int64(enclosing is flows.ahead)
+        yield from _marks(phase, seats, seat, ends.target, ends.relation, flows.number[enclosing], times)
+
+
+def _marks(
+    phase: bytes, seats: Seats, seat: Int64s, rows: Int64s, relation: Int64s, number: Int64s, times: Int64s
+) -> Iterator[bytes]:
+    codes = seat[rows] * RELATIONS + relation
+    openings = _openings(phase, codes, seats)
+    for at in range(0, len(rows), CHUNK):
+        some = slice(at, at + CHUNK)
+        pieces = [TIME] * (4 * len(codes[some]))
+        pieces[0::4] = openings[codes[some]].tolist()
+        pieces[1::4] = numbers(number[some])
+        pieces[3::4] = micros(times[some])
+        yield b"".join(pieces)
+
+
+def _openings(phase: bytes, codes: Int64s, seats: Seats) -> Texts:
+    table = np.empty(len(seats.tid) * RELATIONS, object)
+    for code in np.unique(codes).tolist():
+        seat, relation = divmod(code, RELATIONS)
+        name = FLOW_NAMES[Relation(relation)].encode()
+        table[code] = b'%s{"ph":%s,"cat":"%s","name":"%s","pid":%d,"tid":%d,"id":' % (
+            NEXT,
+            phase,
+            name,
+            name,
+            seats.pid[seat],
+            seats.tid[seat],
+        )
+    return table
+
+
+def write_counters(graph: EventGraph, processes: Mapping[int, Process], base: int) -> Iterator[bytes]:
+    """The samples of all counters that are numbers."""
+    openings = np.empty(len(graph.tracks), object)
+    for row, process in processes.items():
+        track = graph.tracks[row]
+        name = quoted(track.label or track.identity)
+        openings[row] = b'%s{"ph":"C","name":%s,"pid":%d,"tid":%d' % (NEXT, name, process.pid, process.pid)
+    value_key = b',"args":{"%s":' % COUNTER_KEY.encode()
+    rows = np.flatnonzero(drawn_samples(graph))
+    for at in range(0, len(rows), CHUNK):
+        some = rows[at : at + CHUNK]
+        pieces = [TIME] * (6 * len(some))
+        pieces[0::6] = openings[graph.counters.track[some]].tolist()
+        pieces[2::6] = micros(graph.counters.time[some] - base)
+        pieces[3::6] = [value_key] * len(some)
+        pieces[4::6] = [
+            b"%d" % value if value.is_integer() else b"%r" % value
+            for value in graph.counters.value[some].tolist()
+        ]
+        pieces[5::6] = [b"}"] * len(some)
+        yield b"".join(pieces)
+
+
+def drawn_samples(graph: EventGraph) -> Bools:
+    """The samples that JSON has a number for."""
+    return np.isfinite(graph.counters.value)

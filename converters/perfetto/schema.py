@@ -1,0 +1,60 @@
+"""What Perfetto's JSON says, as far as it is written here: the only place where its words stand."""
+
+from __future__ import annotations
+
+import re
+
+from tracelink.events import EventKind, Relation
+
+CATEGORIES = {
+    EventKind.OPERATOR: "cpu_op",
+    EventKind.ANNOTATION: "user_annotation",
+    EventKind.PYTHON: "python_function",
+    EventKind.RUNTIME: "cuda_runtime",
+    EventKind.KERNEL: "kernel",
+    EventKind.MEMCPY: "gpu_memcpy",
+    EventKind.MEMSET: "gpu_memset",
+    EventKind.GPU_ANNOTATION: "gpu_user_annotation",
+    EventKind.SYNCHRONIZATION: "cuda_sync",
+    EventKind.OVERHEAD: "overhead",
+    EventKind.SPAN: "Trace",
+    EventKind.INSTANT: "instant",
+    EventKind.MEMORY: "cpu_instant_event",
+    EventKind.NODE: "node",
+    EventKind.RECORD: "record",
+    EventKind.OTHER: "other",
+}
+"""Kineto's own categories where it has one: other tools go by them."""
+
+DRIVER_CATEGORY = "cuda_driver"
+DRIVER_CALL = re.compile("cu[A-Z]")
+"""How the names of the driver's calls begin, unlike those of the runtime."""
+
+FLOW_NAMES = {
+    Relation.LAUNCHES: "ac2g",
+    Relation.BACKWARD_OF: "fwdbwd",
+    Relation.SAME: "same",
+    Relation.DEPENDS_ON: "depends",
+    Relation.WAITS_FOR: "waits",
+}
+"""Category and name of the arrows; the first two are Kineto's."""
+
+EFFECT_FIRST = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)
+"""Relations whose source is the effect: their arrows run from target to source."""
+
+MAX_DEPTH = 500
+"""Deeper slices are dropped (the limit is 512 since v57)."""
+
+EXACT_NS = 10**15
+"""Below this many nanoseconds the shortest decimal of a double of microseconds is exact: 15 digits."""
+
+COUNTER_KEY = "value"
+NODE_ARGUMENT = "execution trace node"
+OWN_ARGUMENT = "tracelink"
+"""What is said here about an event stands under this key, apart from what its source said."""
+
+PRIVATE = frozenset({"traceName", "username", "host_name", "INFO", "ERROR", "metadata"})
+"""Parts of a source's header that hold host names and paths."""
+
+REPLACED = frozenset({"traceEvents", "baseTimeNanoseconds", "displayTimeUnit"})
+"""Parts of a source's header that the output has values of its own for."""

@@ -1,0 +1,233 @@
+"""The text of slices and instants: their own arguments are copied as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.converters.perfetto.drawing import Drawing
+from tracelink.converters.perfetto.flows import Binding
+from tracelink.converters.perfetto.layout import Seats
+from tracelink.converters.perfetto.schema import (
+    CATEGORIES,
+    DRIVER_CALL,
+    DRIVER_CATEGORY,
+    NODE_ARGUMENT,
+    OWN_ARGUMENT,
+)
+from tracelink.converters.perfetto.text import Texts, encoded, loadable, micros, quoted
+from tracelink.events import Bools, EventKind, Int64s, Key
+from tracelink.graph import EventGraph
+from tracelink.trace import Payload, Payloads
+
+NEXT = b"},\n"
+"""Every event closes the one before it: one piece fewer for each."""
+
+CHUNK = 4096
+"""Events that are joined at once: what fits a cache is several times faster than all."""
+
+KINDS = 64
+"""More than there are sorts of openings, so that seat * KINDS + kind is a code."""
+
+INSTANTS = 16
+"""Added to the kind where the event is an instant."""
+
+DRIVER = 32
+"""Added to the kind where the event is a call of the driver and not of the runtime."""
+
+PIECES = 7
+DURATION = b',"dur":'
+ARGUMENTS = b',"args":'
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """All that the text of events is made of; built once and shared by every part."""
+
+    graph: EventGraph
+    drawing: Drawing
+    opening: Texts
+    """For each seat and kind: everything up to the name."""
+    names: Texts
+    driver: Bools
+    """For each name, whether it is one of the driver's."""
+    seat: Int64s
+    bindings: dict[int, Binding]
+    extras: dict[int, bytes]
+    """For few rows: members to add to the arguments."""
+    special: Int64s
+    """The rows that need more than their pieces: instants, bindings, extras."""
+
+
+def sheet(
+    graph: EventGraph, drawing: Drawing, seats: Seats, seat: Int64s, bindings: dict[int, Binding]
+) -> Sheet:
+    """Prepares the texts that events share."""
+    rows = np.flatnonzero(drawing.shown)
+    extras = _extras(graph, drawing)
+    driver = np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
+    rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras)]
+    special = np.unique(np.concatenate([np.flatnonzero(drawing.instant), *rare]))
+    openings = _openings(_codes(graph, drawing, seat, driver, rows), seats)
+    return Sheet(graph, drawing, openings, _names(graph, rows), driver, seat, bindings, extras, special)
+
+
+def write_rows(sheet: Sheet, source: int, low: int, high: int) -> Iterator[bytes]:
+    """The text of one source's rows in [low, high)."""
+    rows = low + np.flatnonzero(sheet.drawing.shown[low:high])
+    numbers = sheet.graph.events.payload[rows]
+    payloads = sheet.graph.payloads[source] if source < len(sheet.graph.payloads) else None
+    for begin, texts in _payload_runs(payloads, numbers):
+        for at in range(0, len(texts), CHUNK):
+            some = texts[at : at + CHUNK]
+            yield _chunk(sheet, rows[begin + at : begin + at + len(some)], some)
+
+
+def _chunk(sheet: Sheet, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
+    pieces: list[Payload] = [ARGUMENTS] * (PIECES * len(rows))
+    codes = _codes(sheet.graph, sheet.drawing, sheet.seat, sheet.driver, rows)
+    pieces[0::PIECES] = sheet.opening[codes].tolist()
+    pieces[1::PIECES] = sheet.names[sheet.graph.events.name[rows]].tolist()
+    pieces[2::PIECES] = micros(sheet.drawing.start[rows])
+    pieces[3::PIECES] = [DURATION] * len(rows)
+    pieces[4::PIECES] = micros(sheet.drawing.duration[rows])
+    pieces[6::PIECES] = payloads
+    first, last = np.searchsorted(sheet.special, [rows[0], rows[-1] + 1]).tolist()
+    for index in np.searchsorted(rows, sheet.special[first:last]).tolist():
+        _specialise(sheet, int(rows[index]), pieces, index * PIECES)
+    if not all(payloads):
+        for index, payload in enumerate(payloads):
+            at = index * PIECES
+            if not payload and not pieces[at + 6]:
+                pieces[at + 5] = bytes(pieces[at + 5]).removesuffix(ARGUMENTS)
+    return loadable(b"".join(pieces))
+
+
+def _specialise(sheet: Sheet, row: int, pieces: list[Payload], at: int) -> None:
+    if sheet.drawing.instant[row]:
+        pieces[at + 3] = pieces[at + 4] = b""
+    if binding := sheet.bindings.get(row):
+        leaves = b',"flow_out":true' if binding.leaves else b""
+        arrives = b',"flow_in":true' if binding.arrives else b""
+        pieces[at + 5] = b',"bind_id":%d%s%s%s' % (binding.number, leaves, arrives, ARGUMENTS)
+    if extra := sheet.extras.get(row):
+        pieces[at + 6] = with_members(pieces[at + 6], extra)
+
+
+def with_members(payload: Payload, members: bytes) -> bytes:
+    """A JSON object's text with further members at its end."""
+    head = bytes(payload).rstrip().removesuffix(b"}").rstrip() or b"{"
+    return b"%s%s%s}" % (head, b"" if head == b"{" else b",", members)
+
+
+def _payload_runs(payloads: Payloads | None, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+    """A text for each of `numbers`, in runs: where the run begins and its texts. A missing one is empty."""
+    if not len(numbers):
+        return
+    reached = np.maximum.accumulate(numbers)
+    if payloads is None or reached[-1] < 0:
+        yield 0, [b""] * len(numbers)
+        return
+    if (numbers[numbers >= 0] < reached[numbers >= 0]).any():
+        yield 0, _scattered(payloads, numbers)
+        return
+    done = 0
+    lowest = int(numbers[numbers >= 0][0])
+    for first, texts in payloads.batches(lowest, int(reached[-1]) + 1):
+        upto = int(np.searchsorted(reached, first + len(texts)))
+        if upto > done:
+            yield done, _picked(texts, numbers[done:upto] - first)
+            done = upto
+    if done < len(numbers):
+        yield done, [b""] * (len(numbers) - done)
+
+
+def _picked(texts: Sequence[Payload], wanted: Int64s) -> Sequence[Payload]:
+    if np.array_equal(wanted, np.arange(len(texts))):
+        return texts
+    return [texts[index] if index >= 0 else b"" for index in wanted.tolist()]
+
+
+def _scattered(payloads: Payloads, numbers: Int64s) -> Sequence[Payload]:
+    """Texts of events that do not stand in the order of their payloads."""
+    result: list[Payload] = [b""] * len(numbers)
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    for first, texts in payloads.batches(max(0, int(ordered[0])), int(ordered[-1]) + 1):
+        low, high = np.searchsorted(ordered, [first, first + len(texts)]).tolist()
+        for place, number in zip(order[low:high].tolist(), ordered[low:high].tolist(), strict=True):
+            result[place] = texts[number - first]
+    return result
+
+
+def _codes(graph: EventGraph, drawing: Drawing, seat: Int64s, driver: Bools, rows: Int64s) -> Int64s:
+    kind = graph.events.kind[rows]
+    codes = seat[rows] * KINDS + kind
+    codes += drawing.instant[rows] * np.int64(INSTANTS)
+    codes += (driver[graph.events.name[rows]] & (kind == EventKind.RUNTIME)) * np.int64(DRIVER)
+    return codes
+
+
+def _openings(codes: Int64s, seats: Seats) -> Texts:
+    table = np.empty(len(seats.tid) * KINDS, object)
+    used = np.zeros(len(table), np.bool_)
+    used[codes] = True
+    for code in np.flatnonzero(used).tolist():
+        seat, kind = divmod(code, KINDS)
+        phase = b'"i","s":"t"' if kind & INSTANTS else b'"X"'
+        category = DRIVER_CATEGORY if kind & DRIVER else CATEGORIES[EventKind(kind % INSTANTS)]
+        table[code] = b'%s{"ph":%s,"cat":"%s","pid":%d,"tid":%d,"name":' % (
+            NEXT,
+            phase,
+            category.encode(),
+            seats.pid[seat],
+            seats.tid[seat],
+        )
+    return table
+
+
+def _names(graph: EventGraph, rows: Int64s) -> Texts:
+    table = np.empty(len(graph.strings), object)
+    used = np.zeros(len(table), np.bool_)
+    used[graph.events.name[rows]] = True
+    for code in np.flatnonzero(used).tolist():
+        table[code] = quoted(graph.strings[code]) + b',"ts":'
+    return table
+
+
+def _extras(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
+    """What the arguments of single events get in addition: the node that is the same, a recorder's state."""
+    extras: dict[int, bytes] = {}
+    records = np.flatnonzero(graph.events.of_kind(EventKind.RECORD) & drawing.shown)
+    unknown = set(drawing.open_ended.tolist())
+    for row, facts in _record_facts(graph, records).items():
+        if row in unknown:
+            facts["duration known"] = False
+        if facts:
+            extras[row] = b'"%s":%s' % (OWN_ARGUMENT.encode(), encoded(facts))
+    for row in unknown - set(records.tolist()):
+        extras[row] = b'"%s":%s' % (OWN_ARGUMENT.encode(), encoded({"duration known": False}))
+    for row, node in drawing.nodes.items():
+        member = b'"%s":%d' % (NODE_ARGUMENT.encode(), node)
+        extras[row] = extras[row] + b"," + member if row in extras else member
+    return extras
+
+
+def _record_facts(graph: EventGraph, records: npt.NDArray[np.int64]) -> dict[int, dict[str, object]]:
+    facts: dict[int, dict[str, object]] = {row: {} for row in records.tolist()}
+    if not facts:
+        return facts
+    for key, word in (
+        (Key.STATE, "state"),
+        (Key.COLLECTIVE_SEQUENCE, "sequence"),
+        (Key.P2P_SEQUENCE, "p2p sequence"),
+        (Key.GROUP, "group"),
+    ):
+        column = graph.key(key)
+        kept = np.isin(column.rows, records)
+        for row, value in zip(column.rows[kept].tolist(), column.values[kept].tolist(), strict=True):
+            facts[row][word] = graph.strings[value] if key in (Key.STATE, Key.GROUP) else value
+    return facts
