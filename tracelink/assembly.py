@@ -17,7 +17,9 @@ def assemble(ranks: Sequence[tuple[int, LinkedRank]], findings: Sequence[Finding
     """One graph of all ranks: rows renumbered, edges with them."""
     whole = combine([linked.trace for _, linked in ranks])
     offsets = np.cumsum([0, *(len(linked.trace.events) for _, linked in ranks)])
-    edges = [linked.edges.shifted(int(offset)) for (_, linked), offset in zip(ranks, offsets[:-1], strict=True)]
+    edges = [
+        linked.edges.shifted(int(offset)) for (_, linked), offset in zip(ranks, offsets[:-1], strict=True)
+    ]
     rows = [_rank(rank, linked) for rank, linked in ranks]
     every_finding = [*findings, *(finding for _, linked in ranks for finding in linked.findings)]
     return EventGraph(
@@ -57,7 +59,9 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
 def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
     sizes = {rank.world_size for rank in ranks if rank.world_size}
     if len(sizes) > 1:
-        message = f"The sources disagree on the world size: {', '.join(map(str, sorted(sizes)))}. Is this one job?"
+        message = (
+            f"The sources disagree on the world size: {', '.join(map(str, sorted(sizes)))}. Is this one job?"
+        )
         return [Finding(Severity.WARNING, "world_size", message, len(sizes))]
     size = max(sizes, default=0)
     missing = sorted(set(range(size)) - {rank.rank for rank in ranks})

@@ -145,7 +145,9 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
         whole.findings += trace.findings
     whole.events = Events.concatenate(events)
     whole.counters = Counters.concatenate(counters)
-    whole.launch_flows = np.unique(np.concatenate([trace.launch_flows for trace in traces])) if traces else whole.launch_flows
+    whole.launch_flows = (
+        np.unique(np.concatenate([trace.launch_flows for trace in traces])) if traces else whole.launch_flows
+    )
     whole.keys = {key: _joined(columns) for key, columns in keys.items()}
     return whole
 

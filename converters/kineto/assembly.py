@@ -45,7 +45,7 @@ def assemble(
         np.zeros(len(kind), np.int32),
         table["place"],
     )
-    arrows = sort_flows(columns.flows, columns.shapes)
+    arrows = sort_flows(columns.launch_ends, columns.flows, columns.shapes)
     keys = _keys(columns, table["place"])
     keys |= _bound(arrows, keys, table)
     counters, counter_tracks = counters_of(columns, names, base, len(tracks))
@@ -149,9 +149,7 @@ def _with_process_names(tracks: Sequence[Track], names: Names) -> list[Track]:
 
 
 def _named(track: Track, process_name: str) -> Track:
-    return Track(
-        track.kind, track.process, track.identity, track.label, track.rank, track.sort, process_name
-    )
+    return Track(track.kind, track.process, track.identity, track.label, track.rank, track.sort, process_name)
 
 
 def _findings(

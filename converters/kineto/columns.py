@@ -14,9 +14,9 @@ from tracelink.converters.kineto.elements import TEXT_LANE, AnyElement, Decoded
 from tracelink.converters.kineto.schema import (
     FLOWS,
     INSTANTS,
+    LAUNCH_FLOWS,
     METADATA,
     PAIRED,
-    SLICES,
     Arguments,
 )
 from tracelink.converters.kineto.shapes import Shapes
@@ -29,8 +29,14 @@ THREAD_KEYS: tuple[tuple[Key, str], ...] = (
     (Key.SEQUENCE, "sequence"),
     (Key.FORWARD_THREAD, "forward_thread"),
 )
-LAUNCH_KEYS: tuple[tuple[Key, str], ...] = ((Key.CORRELATION, "correlation"), (Key.EXTERNAL_ID, "external_id"))
-PYTHON_KEYS: tuple[tuple[Key, str], ...] = ((Key.PYTHON_ID, "python_id"), (Key.PYTHON_PARENT, "python_parent"))
+LAUNCH_KEYS: tuple[tuple[Key, str], ...] = (
+    (Key.CORRELATION, "correlation"),
+    (Key.EXTERNAL_ID, "external_id"),
+)
+PYTHON_KEYS: tuple[tuple[Key, str], ...] = (
+    (Key.PYTHON_ID, "python_id"),
+    (Key.PYTHON_PARENT, "python_parent"),
+)
 
 KEYS_OF_KIND: dict[EventKind, tuple[tuple[Key, str], ...]] = {
     EventKind.OPERATOR: THREAD_KEYS,
@@ -66,6 +72,7 @@ COLUMN_TYPES = {
     "duration": np.int64,
 }
 """The columns of events while they are gathered; `place` is the element's number in the file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -125,7 +132,10 @@ class Columns:
     keys: dict[Key, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
     """(place of the element, value) of each link key, chunk by chunk."""
     memory: list[tuple[Int64s, Int64s]] = field(default_factory=list)
+    launch_ends: list[tuple[Int64s, Int64s]] = field(default_factory=list)
+    """(shape, id) of the ends of launch arrows."""
     flows: list[Flow] = field(default_factory=list)
+    """The ends of all other arrows."""
     named: list[Named] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     halves: list[Half] = field(default_factory=list)
@@ -138,26 +148,23 @@ class Columns:
 
     def add(self, offset: int, piece: Decoded) -> None:
         """Takes in one piece."""
-        elements, shape = piece.elements, piece.shape
-        slices = self.shapes.are(shape, SLICES)
-        pid = int64s([element.pid for element in elements])
-        tid = int64s([element.tid for element in elements])
+        elements, shape, slices = piece.elements, piece.shape, piece.slices
+        events = list(compress(elements, slices.tolist()))
         names = self.names
-        chosen = list(compress(elements, slices.tolist()))
         self.chunks.append(
             {
                 "place": self.total + np.flatnonzero(slices),
                 "shape": shape[slices].astype(np.uint16),
-                "name": np.fromiter([names[element.name] for element in chosen], np.int32, len(chosen)),
-                "pid": pid[slices],
-                "tid": tid[slices],
-                "start": piece.start[slices],
-                "duration": piece.duration[slices],
+                "name": np.fromiter([names[event.name] for event in events], np.int32, len(events)),
+                "pid": int64s([event.pid for event in events]),
+                "tid": int64s([event.tid for event in events]),
+                "start": piece.start,
+                "duration": piece.duration,
             }
         )
         self._add_keys(shape, elements)
         self._add_memory(shape, elements)
-        self._add_flows(shape, pid, tid, piece)
+        self._add_flows(shape, piece)
         self._add_rest(shape, piece)
         self.offsets.append(offset)
         self.counts.append(len(elements))
@@ -191,17 +198,31 @@ class Columns:
         if not instants.any():
             return
         arguments = [element.args for element in compress(elements, instants.tolist())]
-        table = int64s([value for a in arguments for value in (a.allocated, a.reserved, a.device_type, a.device)])
+        table = int64s(
+            [value for a in arguments for value in (a.allocated, a.reserved, a.device_type, a.device)]
+        )
         table = table.reshape(-1, 4)
         told = table[:, 0] >= 0
         self.memory.append((self.total + np.flatnonzero(instants)[told], table[told]))
 
-    def _add_flows(self, shape: Int64s, pid: Int64s, tid: Int64s, piece: Decoded) -> None:
-        flows = self.shapes.are(shape, FLOWS)
-        if flows.any():
-            wanted = compress(piece.elements, flows.tolist())
-            identity = int64s([element.id for element in wanted])
-            self.flows.append(Flow(shape[flows], identity, pid[flows], tid[flows], piece.start[flows]))
+    def _add_flows(self, shape: Int64s, piece: Decoded) -> None:
+        """Of launch arrows only the ids are of use; other arrows are bound to events by place and time."""
+        launches = self.shapes.are(shape, FLOWS) & self.shapes.in_category(shape, LAUNCH_FLOWS)
+        others = self.shapes.are(shape, FLOWS) & ~launches
+        if launches.any():
+            ids = [element.id for element in compress(piece.elements, launches.tolist())]
+            self.launch_ends.append((shape[launches], int64s(ids)))
+        if others.any():
+            ends = list(compress(piece.elements, others.tolist()))
+            self.flows.append(
+                Flow(
+                    shape[others],
+                    int64s([end.id for end in ends]),
+                    int64s([end.pid for end in ends]),
+                    int64s([end.tid for end in ends]),
+                    piece.times(ends),
+                )
+            )
 
     def _add_rest(self, shape: Int64s, piece: Decoded) -> None:
         for place in np.flatnonzero(self.shapes.are(shape, frozenset({METADATA}))).tolist():
@@ -209,22 +230,12 @@ class Columns:
             self.named.append(Named(element.name, element.pid, element.tid, element.args))
         for place, values in piece.samples.items():
             element = piece.elements[place]
-            self.samples.append(Sample(element.name, element.pid, int(piece.start[place]), values))
+            self.samples.append(Sample(element.name, element.pid, int(piece.times([element])[0]), values))
         for place in np.flatnonzero(self.shapes.are(shape, PAIRED)).tolist():
             element = piece.elements[place]
-            time, identity = int(piece.start[place]), int(element.id)
-            self.halves.append(
-                Half(
-                    element.ph,
-                    element.cat,
-                    element.name,
-                    element.pid,
-                    element.tid,
-                    time,
-                    identity,
-                    self.total + place,
-                )
-            )
+            time = int(piece.times([element])[0])
+            half = (element.ph, element.cat, element.name, element.pid, element.tid, time, int(element.id))
+            self.halves.append(Half(*half, self.total + place))
 
 
 def _joined(chunks: Sequence[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:
@@ -262,15 +273,20 @@ def join(parts: Sequence[Columns]) -> Columns:
             {
                 **part.table,
                 "place": part.table["place"] + whole.total,
-                "shape": shapes[part.table["shape"]].astype(np.uint16) if len(shapes) else part.table["shape"],
+                "shape": shapes[part.table["shape"]].astype(np.uint16)
+                if len(shapes)
+                else part.table["shape"],
                 "name": names[part.table["name"]] if len(names) else part.table["name"],
                 "pid": lane(part.table["pid"]),
                 "tid": lane(part.table["tid"]),
             }
         )
         for key, columns in part.keys.items():
-            whole.keys.setdefault(key, []).extend((places + whole.total, values) for places, values in columns)
+            whole.keys.setdefault(key, []).extend(
+                (places + whole.total, values) for places, values in columns
+            )
         whole.memory += [(places + whole.total, values) for places, values in part.memory]
+        whole.launch_ends += [(shapes[shape], lane(ids)) for shape, ids in part.launch_ends]
         whole.flows += [
             Flow(shapes[flow.shape], lane(flow.identity), lane(flow.pid), lane(flow.tid), flow.time)
             for flow in part.flows
@@ -312,6 +328,8 @@ def _lane_recoder(whole: StringTable, part: StringTable) -> Callable[[Any], Any]
     def recode(ids: Any) -> Any:
         values = np.asarray(ids)
         texts = values <= TEXT_LANE
-        return np.where(texts, TEXT_LANE - codes.astype(np.int64)[np.where(texts, TEXT_LANE - values, 0)], values)
+        return np.where(
+            texts, TEXT_LANE - codes.astype(np.int64)[np.where(texts, TEXT_LANE - values, 0)], values
+        )
 
     return recode

@@ -54,7 +54,9 @@ def _memory(columns: Columns) -> Iterator[Series]:
     allocated, reserved, kind, device = np.concatenate([values for _, values in columns.memory]).T
     for where in np.unique(np.stack([kind, device], axis=1), axis=0).tolist():
         of_device = (kind == where[0]) & (device == where[1])
-        label = DEVICE_TYPES.get(where[0], f"device type {where[0]}") + ("" if where[1] < 0 else f" {where[1]}")
+        label = DEVICE_TYPES.get(where[0], f"device type {where[0]}") + (
+            "" if where[1] < 0 else f" {where[1]}"
+        )
         yield "", f"{label} allocated", times[of_device], allocated[of_device].astype(np.float64)
         told = of_device & (reserved >= 0)
         yield "", f"{label} reserved", times[told], reserved[told].astype(np.float64)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import compress
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tracelink.converters.kineto.schema import (
-    COMPLETE,
     COUNTER,
+    INSTANTS,
+    METADATA,
     NO_ARGUMENTS,
+    SLICES,
     Arguments,
     CounterSample,
     Element,
@@ -22,7 +26,7 @@ from tracelink.converters.kineto.schema import (
 )
 from tracelink.converters.kineto.shapes import Shapes
 from tracelink.converters.kineto.times import decimal_nanoseconds, durations, loses_fractions, nanoseconds
-from tracelink.events import UNFINISHED, Int64s
+from tracelink.events import UNFINISHED, Bools, Int64s
 from tracelink.strings import StringTable
 
 AnyElement = Element | MixedElement | ExactElement
@@ -42,17 +46,25 @@ TEXT_LANE = -(1 << 40)
 
 @dataclass(slots=True)
 class Decoded:
-    """The elements of one piece, with their times as whole nanoseconds (without the file's base)."""
+    """The elements of one piece. Times are whole nanoseconds, without the file's base."""
 
     elements: Sequence[AnyElement]
     shape: Int64s
+    slices: Bools
+    """Which elements are events; the columns below have a row for each of those."""
     start: Int64s
     duration: Int64s
+    exact: bool = False
+    """Whether times are decimal text."""
     samples: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Values of the counters, by the element's place in the piece."""
     unusable_durations: int = 0
     not_events: int = 0
     """Elements that are no event: null, text, an event without a usable time. They keep their place."""
+
+    def times(self, elements: Sequence[AnyElement]) -> Int64s:
+        """When these elements of the piece were."""
+        return _times(elements, self.exact)
 
 
 class ElementDecoder:
@@ -66,17 +78,36 @@ class ElementDecoder:
     def decode(self, text: memoryview) -> Decoded:
         """A piece that is valid JSON."""
         try:
-            elements = self._typed(text)
-            if self.exact:
-                start = [decimal_nanoseconds(bytes(element.ts).decode()) for element in elements]  # type: ignore[arg-type]
-                return self._decoded(elements, np.array(start, np.int64), text)
+            piece = self._piece(self._typed(text), self.exact)
         except (msgspec.ValidationError, ValueError):
             return self.convert(LOOSE.decode(text))
-        microseconds = np.fromiter([element.ts for element in elements], np.float64, len(elements))
-        if loses_fractions(microseconds):
+        if piece is None:
             self.exact = True
             return self.decode(text)
-        return self._decoded(elements, nanoseconds(microseconds), text)
+        counters = np.flatnonzero(self.shapes.are(piece.shape, frozenset({COUNTER})))
+        if len(counters):
+            samples = SAMPLES.decode(text)
+            piece.samples = {place: samples[place].args for place in counters.tolist()}
+        return piece
+
+    def convert(self, values: list[Any]) -> Decoded:
+        """Elements that only a lenient parser could read, or of types that no event should have."""
+        elements: list[AnyElement] = []
+        samples: dict[int, dict[str, Any]] = {}
+        not_events = 0
+        for place, value in enumerate(values):
+            try:
+                elements.append(self._element(value))
+            except (TypeError, ValueError, AttributeError, OverflowError):
+                elements.append(ExactElement())
+                not_events += 1
+            else:
+                if elements[-1].ph == COUNTER and isinstance(value.get("args"), dict):
+                    samples[place] = value["args"]
+        piece = self._piece(elements, exact=True)
+        assert piece is not None
+        piece.samples, piece.not_events = samples, not_events
+        return piece
 
     def _typed(self, text: memoryview) -> Sequence[AnyElement]:
         """The elements by the narrowest type that fits: the narrower, the faster."""
@@ -97,67 +128,67 @@ class ElementDecoder:
                 element.id = self._lane(element.id)
         return elements
 
-    def _decoded(self, elements: Sequence[AnyElement], start: Int64s, text: memoryview) -> Decoded:
-        microseconds = np.fromiter([element.dur for element in elements], np.float64, len(elements))
-        duration, unusable = durations(microseconds)
+    def _piece(self, elements: Sequence[AnyElement], exact: bool) -> Decoded | None:
+        """The piece with its columns; None if its times have fractions that doubles do not hold."""
         shape = self.shapes.of(elements)
-        result = Decoded(elements, shape, start, duration)
+        slices = self.shapes.are(shape, SLICES)
+        events = list(compress(elements, slices.tolist()))
+        if exact:
+            start = _times(events, exact)
+        else:
+            microseconds = _microseconds(events)
+            if loses_fractions(microseconds):
+                return None
+            start = nanoseconds(microseconds)
+        duration, unusable = durations(np.fromiter([event.dur for event in events], np.float64, len(events)))
+        piece = Decoded(elements, shape, slices, start, duration, exact)
         if unusable:
-            complete = self.shapes.are(shape, frozenset({COMPLETE}))
-            result.unusable_durations = int(np.count_nonzero(complete & (duration == UNFINISHED)))
-        counters = np.flatnonzero(self.shapes.are(shape, frozenset({COUNTER})))
-        if len(counters):
-            samples = SAMPLES.decode(text)
-            result.samples = {place: samples[place].args for place in counters.tolist()}
-        return result
+            instants = self.shapes.are(shape[slices], INSTANTS)
+            piece.unusable_durations = unusable - int(np.count_nonzero(instants & (duration == UNFINISHED)))
+            duration[instants] = 0
+        return piece
 
-    def convert(self, values: list[Any]) -> Decoded:
-        """Elements that only a lenient parser could read, or of types that no event should have."""
-        none = np.zeros(len(values), np.int64)
-        result = Decoded([], none, np.zeros_like(none), np.full(len(values), UNFINISHED, np.int64))
-        elements: list[Element] = []
-        for place, value in enumerate(values):
-            try:
-                elements.append(self._element(place, value, result))
-            except (TypeError, ValueError, AttributeError, OverflowError):
-                elements.append(Element("?"))
-                result.not_events += 1
-        result.elements = elements
-        result.shape = self.shapes.of(elements)
-        return result
-
-    def _element(self, place: int, value: dict[str, Any], result: Decoded) -> Element:
-        ph = _text(value["ph"]) if "ph" in value else "?"
-        if ph != "M":
-            result.start[place] = decimal_nanoseconds(value["ts"] if "ts" in value else None)
-        if ph == "X":
-            result.duration[place] = self._duration(value.get("dur"), result)
+    def _element(self, value: dict[str, Any]) -> ExactElement:
+        ph = _text(value["ph"])[:1] if "ph" in value else "?"
         arguments = value.get("args")
-        if ph == COUNTER and isinstance(arguments, dict):
-            result.samples[place] = arguments
-        return Element(
+        element = ExactElement(
             ph=ph or "?",
             cat=_text(value.get("cat") or ""),
             name=_text(value.get("name") or ""),
             pid=self._lane(value.get("pid", 0)),
             tid=self._lane(value.get("tid", 0)),
+            dur=_duration(value.get("dur", -1)),
             id=self._lane(value.get("id", 0)),
             args=_arguments(arguments) if isinstance(arguments, dict) else NO_ARGUMENTS,
         )
-
-    def _duration(self, value: Any, result: Decoded) -> int:
-        try:
-            duration, unusable = durations(np.array([float(value)]))
-            result.unusable_durations += unusable
-            return UNFINISHED if unusable else decimal_nanoseconds(value) if duration[0] >= 0 else UNFINISHED
-        except (TypeError, ValueError):
-            result.unusable_durations += 1
-            return UNFINISHED
+        if "ts" in value or ph != METADATA:
+            decimal_nanoseconds(value.get("ts"))
+            element.ts = msgspec.Raw(str(value["ts"]).encode())
+        return element
 
     def _lane(self, value: Any) -> int:
         if isinstance(value, str):
             return TEXT_LANE - self.lanes[_text(value)]
         return int(value)
+
+
+def _times(elements: Sequence[AnyElement], exact: bool) -> Int64s:
+    if exact:
+        texts = [bytes(element.ts).decode() for element in elements]  # type: ignore[arg-type]
+        return np.array(list(map(decimal_nanoseconds, texts)), np.int64)
+    return nanoseconds(_microseconds(elements))
+
+
+def _microseconds(elements: Sequence[AnyElement]) -> npt.NDArray[np.float64]:
+    return np.fromiter([element.ts for element in elements], np.float64, len(elements))
+
+
+def _duration(value: Any) -> float:
+    """A duration as a number; what is none becomes an unusable one."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return -1.0
 
 
 def _arguments(values: dict[str, Any]) -> Arguments:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.converters.kineto.columns import Flow
-from tracelink.converters.kineto.schema import BACKWARD_FLOWS, FLOW_END, FLOW_START, LAUNCH_FLOWS
+from tracelink.converters.kineto.schema import BACKWARD_FLOWS, FLOW_END, FLOW_START
 from tracelink.converters.kineto.shapes import Shapes
 from tracelink.events import Bools, Int64s, KeyColumn
 
@@ -35,17 +35,23 @@ class Arrows:
     other_in: Ends
 
 
-def sort_flows(flows: Sequence[Flow], shapes: Shapes) -> Arrows:
+def sort_flows(launch_ends: Sequence[tuple[Int64s, Int64s]], flows: Sequence[Flow], shapes: Shapes) -> Arrows:
     """Sorts the ends of all arrows by category and direction."""
     whole = _joined(flows)
+    launch_shape = np.concatenate([np.empty(0, np.int64), *(shape for shape, _ in launch_ends)]).astype(
+        np.int64
+    )
+    launch = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in launch_ends)]).astype(np.int64)
     category = [text[1:] for text in shapes.table.texts()]
     starts = _of(whole, [role == FLOW_START for role in shapes.roles])
     ends = _of(whole, [role == FLOW_END for role in shapes.roles])
-    launch = _of(whole, [name in LAUNCH_FLOWS for name in category])
     backward = _of(whole, [name in BACKWARD_FLOWS for name in category])
-    other = ~(launch | backward)
+    other = ~backward
     return Arrows(
-        in_both(whole.identity[launch & starts], whole.identity[launch & ends]),
+        in_both(
+            launch[shapes.are(launch_shape, frozenset({FLOW_START}))],
+            launch[shapes.are(launch_shape, frozenset({FLOW_END}))],
+        ),
         _ends(whole, backward & starts),
         _ends(whole, backward & ends),
         _ends(whole, other & starts),

@@ -64,7 +64,9 @@ def process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
 
 def _version(header: Mapping[str, Any]) -> str:
     schema = str(header.get(SCHEMA_VERSION, ""))
-    producers = [f"{name.removesuffix('_version')} {header[name]}" for name in PRODUCER_VERSIONS if name in header]
+    producers = [
+        f"{name.removesuffix('_version')} {header[name]}" for name in PRODUCER_VERSIONS if name in header
+    ]
     return ", ".join([schema, *producers[:1]]) if schema else "".join(producers[:1])
 
 

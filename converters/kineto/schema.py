@@ -17,7 +17,15 @@ DISTRIBUTED = "distributedInfo"
 DEVICES = "deviceProperties"
 HOST = "host_name"
 SCHEMA_VERSION = "schemaVersion"
-KEPT_HEADER = (SCHEMA_VERSION, DEVICES, DISTRIBUTED, "displayTimeUnit", "with_stack", "record_shapes", "trace_id")
+KEPT_HEADER = (
+    SCHEMA_VERSION,
+    DEVICES,
+    DISTRIBUTED,
+    "displayTimeUnit",
+    "with_stack",
+    "record_shapes",
+    "trace_id",
+)
 """Keys worth carrying on. The others hold paths, user names and log lines of the host."""
 
 PRODUCER_VERSIONS = ("cupti_version", "roctracer_version", "cuda_runtime_version", "hip_runtime_version")

@@ -42,3 +42,7 @@ class Shapes:
         """Which codes are slices of one of these kinds."""
         wanted = [kind in kinds and role in SLICES for kind, role in zip(self.kinds, self.roles, strict=True)]
         return np.array(wanted, np.bool_)[codes]
+
+    def in_category(self, codes: Int64s, categories: frozenset[str]) -> Bools:
+        """Which codes are of one of these categories."""
+        return np.array([text[1:] in categories for text in self.table.texts()], np.bool_)[codes]

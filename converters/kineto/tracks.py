@@ -87,6 +87,6 @@ def _track(pid: int, tid: int, on_device: int, names: Names) -> Track:
         stream = tid - SYNC_STREAM if tid >= SYNC_STREAM else tid
         plain = f"stream {identity}" if tid < SYNC_STREAM else f"stream {stream} synchronisation"
         return Track(TrackKind.STREAM, process, identity, label.strip() or plain, sort=sort)
-    if pid <= TEXT_LANE or tid <= TEXT_LANE and not identity.isdigit() or pid < 0:
+    if pid <= TEXT_LANE or (tid <= TEXT_LANE and not identity.isdigit()) or pid < 0:
         return Track(TrackKind.PROCESS, process, identity, label or identity, sort=sort)
     return Track(TrackKind.THREAD, process, identity, label or f"thread {identity}", sort=sort)

@@ -54,6 +54,8 @@ def _findings(report: LinkReport) -> list[Finding]:
     severity = Severity.INFO if report.linked else Severity.WARNING
     of = f"{report.linked} of {report.candidates} linked"
     return [
-        Finding(severity, f"unlinked.{report.relation}", f"{report.relation}: {of}; {count} not: {why}.", count)
+        Finding(
+            severity, f"unlinked.{report.relation}", f"{report.relation}: {of}; {count} not: {why}.", count
+        )
         for why, count in report.unlinked.items()
     ]

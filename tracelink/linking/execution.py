@@ -74,7 +74,10 @@ def _by_id(handles: KeyColumn, recorded: KeyColumn, joined: _Joined, meaning: st
     renamed = len(joined.nodes) - len(edges)
     missing = inside - len(joined.nodes)
     unlinked = {"the profile has another name for its id": renamed, "its id is not in the profile": missing}
-    notes = {"nodes from outside the profiled time": len(handles) - inside, f"linked by {meaning}": len(edges)}
+    notes = {
+        "nodes from outside the profiled time": len(handles) - inside,
+        f"linked by {meaning}": len(edges),
+    }
     return Links(
         edges,
         LinkReport(

@@ -13,7 +13,9 @@ from tracelink.linking.report import LinkReport, Links
 from tracelink.trace import RankTrace
 
 COLLECTIVE_OPERATOR = re.compile(r"^(c10d::|_c10d_functional::|record_param_comms$)")
-COLLECTIVE_KERNEL = re.compile(r"nccl|rccl|msccl|hccl|xccl|oneccl|cross_device_reduce|symm_mem", re.IGNORECASE)
+COLLECTIVE_KERNEL = re.compile(
+    r"nccl|rccl|msccl|hccl|xccl|oneccl|cross_device_reduce|symm_mem", re.IGNORECASE
+)
 
 DEEPEST = 16
 """Collective operators enclose each other a few deep at most; further back none is still running."""
