@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ TEXT = frozenset({str})
 NUMBER = frozenset({int})
 ABSENT = frozenset({type(None)})
 LARGEST = int(np.iinfo(np.int64).max)
+
+Value = TypeVar("Value", int, str)
 
 GroupName = tuple[str, str]
 """Name and description."""
@@ -57,11 +60,11 @@ def rows_of(dump: Dump, strings: StringTable) -> Rows:
         example = example or wrong[min(wrong)]
         kept = [row for row in range(len(entries)) if row not in wrong]
         fields = _fields(dump, [entries[row] for row in kept], [place[row] for row in kept])
-    codes: dict[GroupName, int] = {}
-    group_rows = _group_rows(fields, codes)
+    groups = _group_names(fields)
+    codes = {group: code for code, group in enumerate(dict.fromkeys(groups))}
     names: dict[str, int] = {}
     track_of_group = np.array([names.setdefault(name, len(names)) for name, _ in codes], dtype=np.int32)
-    track = track_of_group[group_rows] if codes else np.empty(0, np.int32)
+    track = track_of_group[np.array(list(map(codes.__getitem__, groups)), dtype=np.int64)]
     return Rows(
         events=_events(dump, fields, strings, track),
         keys=_keys(fields, strings, strings.encode(names)[track].astype(np.int64)),
@@ -87,7 +90,10 @@ def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> 
     layout = dump.layout
 
     def column(field: str) -> list[Any]:
-        return [entry.get(field) for entry in entries]
+        try:
+            return list(map(itemgetter(field), entries))
+        except KeyError:
+            return [entry.get(field) for entry in entries]
 
     return _Fields(
         place,
@@ -113,11 +119,11 @@ def _unusable(dump: Dump, fields: _Fields) -> dict[int, str]:
     _mistyped(layout.p2p_sequence, fields.p2p, NUMBER | ABSENT, wrong)
     _mistyped(layout.state, fields.state, TEXT | ABSENT, wrong)
     _mistyped(layout.record, fields.record, NUMBER | ABSENT, wrong)
-    if layout.group:
+    if layout.group and not _are_group_names(fields.group):
         for row, group in enumerate(fields.group):
             if not _is_group_name(group):
                 wrong.setdefault(row, f"{layout.group} is not a name and a description")
-    else:
+    if not layout.group:
         _mistyped(layout.group_id, fields.group, NUMBER | TEXT, wrong)
     return wrong
 
@@ -140,9 +146,23 @@ def _mistyped(
             wrong.setdefault(row, f"{field} is {value}")
 
 
-def _in_range(column: Iterable[int | None], largest: int) -> bool:
-    numbers = [value for value in column if value is not None]
+def _in_range(column: Sequence[int | None], largest: int) -> bool:
+    numbers = _given(column)
     return min(numbers) >= 0 and max(numbers) <= largest
+
+
+def _given(values: Sequence[Value | None]) -> Sequence[Value]:
+    if None not in values:
+        return values  # type: ignore[return-value]
+    return [value for value in values if value is not None]
+
+
+def _are_group_names(groups: Sequence[Any]) -> bool:
+    """Whether all are tuples of two texts, as pickles have them; the few different ones are looked at."""
+    try:
+        return set(map(type, groups)) <= {tuple} and all(map(_is_group_name, set(groups)))
+    except TypeError:
+        return False
 
 
 def _is_group_name(group: Any) -> bool:
@@ -154,12 +174,10 @@ def _is_group_name(group: Any) -> bool:
     )
 
 
-def _group_rows(fields: _Fields, codes: dict[GroupName, int]) -> list[int]:
-    named = (
-        (group[0], group[1]) if type(group) is tuple or type(group) is list else (str(group), "")
-        for group in fields.group
-    )
-    return [codes.setdefault(group, len(codes)) for group in named]
+def _group_names(fields: _Fields) -> list[GroupName]:
+    if set(map(type, fields.group)) <= {tuple}:
+        return fields.group
+    return [tuple(group) if type(group) is list else (str(group), "") for group in fields.group]
 
 
 def _track(name: str, groups: Iterable[GroupName]) -> Track:
@@ -171,7 +189,7 @@ def _track(name: str, groups: Iterable[GroupName]) -> Track:
 def _events(dump: Dump, fields: _Fields, strings: StringTable, track: Any) -> Events:
     count = len(fields.place)
     created = np.array(fields.created, dtype=np.int64) * dump.layout.created_unit_ns
-    completed = np.array([time or 0 for time in fields.completed], dtype=np.int64)
+    completed = _present(fields.completed).dense(count, 0)
     took = np.maximum(completed - created, 0)
     return Events(
         kind=np.full(count, EventKind.RECORD, np.uint8),
@@ -185,16 +203,21 @@ def _events(dump: Dump, fields: _Fields, strings: StringTable, track: Any) -> Ev
 
 
 def _keys(fields: _Fields, strings: StringTable, group: Int64s) -> dict[Key, KeyColumn]:
-    states = [None if state is None else strings[state] for state in fields.state]
+    states = strings.encode(_given(fields.state)).astype(np.int64)
     columns = {
         Key.GROUP: KeyColumn(np.arange(len(group), dtype=np.int64), group),
         Key.COLLECTIVE_SEQUENCE: _present(fields.collective),
         Key.P2P_SEQUENCE: _present(fields.p2p),
-        Key.STATE: _present(states),
+        Key.STATE: KeyColumn(_rows_given(fields.state), states),
     }
     return {key: column for key, column in columns.items() if len(column)}
 
 
 def _present(values: Sequence[int | None]) -> KeyColumn:
-    rows = [row for row, value in enumerate(values) if value is not None]
-    return KeyColumn.of(rows, (value for value in values if value is not None))
+    return KeyColumn(_rows_given(values), np.array(_given(values), dtype=np.int64))
+
+
+def _rows_given(values: Sequence[object]) -> Int64s:
+    if None not in values:
+        return np.arange(len(values), dtype=np.int64)
+    return np.array([row for row, value in enumerate(values) if value is not None], dtype=np.int64)

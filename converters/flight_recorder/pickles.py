@@ -10,10 +10,13 @@ torch puts it; this alone makes a dump a graph without cycles whose size in memo
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import pickletools
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -148,11 +151,24 @@ class _Decoder(pickle.Unpickler):
 
 def _decoded(data: bytes, path: str) -> Any:
     try:
-        return _Decoder(io.BufferedReader(io.BytesIO(data), 1 << 16)).load()
+        with _collector_paused():
+            return _Decoder(io.BufferedReader(io.BytesIO(data), 1 << 16)).load()
     except REFUSALS as error:
         raise UnreadableError(
             f"the pickle contradicts itself ({error})", source=path, advice=FOREIGN
         ) from None
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A dump has no cycles to collect, and looking for them is a third of the time that decoding takes."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def _refuse_start(data: bytes, path: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -9,7 +10,9 @@ import orjson
 LARGEST_TEXT = 4 << 20
 """Of one entry, or of one fact about the whole dump, as JSON."""
 
+TOO_LARGE = LARGEST_TEXT + 1
 DEEPEST = 16
+PUNCTUATION = 4
 ESCAPED = 6
 """The longest escape of one character."""
 
@@ -28,31 +31,37 @@ class Sizes:
 
     def fits(self, value: Any) -> bool:
         """Whether `value` may be written out as JSON."""
-        return self._size(value, 0) <= LARGEST_TEXT
+        return self._sum((value,), 0) <= LARGEST_TEXT
 
-    def _size(self, value: Any, depth: int) -> int:
-        kind = type(value)
-        if kind is str:
-            return ESCAPED * len(value) + 3
-        if kind is not list and kind is not dict and kind is not tuple:
-            return NUMBER
-        known = self._known.get(id(value))
-        if known is None:
-            known = self._known[id(value)] = self._container_size(value, depth + 1)
-        return known
-
-    def _container_size(self, value: Any, depth: int) -> int:
-        if depth > DEEPEST:
-            return LARGEST_TEXT + 1
-        size = 3
-        for part in value:
-            size += self._size(part, depth)
-        if type(value) is dict:
-            if any(type(key) is tuple for key in value):  # JSON has no such keys
-                return LARGEST_TEXT + 1
-            for part in value.values():
-                size += self._size(part, depth)
+    def _sum(self, values: Iterable[Any], depth: int) -> int:
+        size = 0
+        for value in values:
+            kind = type(value)
+            if kind is str:
+                size += ESCAPED * len(value) + PUNCTUATION
+            elif kind is list or kind is dict or kind is tuple:
+                size += self._known.get(id(value)) or self._measured(value, depth + 1)
+            else:
+                size += NUMBER
         return size
+
+    def _measured(self, value: Any, depth: int) -> int:
+        if depth > DEEPEST:
+            return TOO_LARGE
+        if type(value) is dict:
+            size = PUNCTUATION + _keys_size(value) + self._sum(value.values(), depth)
+        else:
+            size = PUNCTUATION + self._sum(value, depth)
+        self._known[id(value)] = size
+        return size
+
+
+def _keys_size(value: dict[Any, Any]) -> int:
+    try:
+        return ESCAPED * len("".join(value)) + PUNCTUATION * len(value)
+    except TypeError:
+        numbered = all(type(key) is str or type(key) is int for key in value)
+        return sum(ESCAPED * len(str(key)) + PUNCTUATION for key in value) if numbered else TOO_LARGE
 
 
 def json_text(value: Any) -> bytes:
