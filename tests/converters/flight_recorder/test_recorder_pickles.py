@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.recorder import as_source, collective, dump, frame, pickled
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from builders.recorder import as_source, collective, dump, frame, pickled
 from tracelink.converters.flight_recorder import FlightRecorderReader, pickles
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError

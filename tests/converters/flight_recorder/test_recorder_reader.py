@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from builders.recorder import as_json, collective, dump, pickled
 
+from builders.recorder import as_json, collective, dump, pickled
 from tracelink.converters.flight_recorder import FlightRecorderReader
 
 OLD_ENTRY = {"pg_id": 0, "seq_id": 1, "profiling_name": "nccl:x", "time_created_us": 1}
