@@ -51,7 +51,7 @@ def _show_alike(page: Page, findings: Sequence[Finding], shown: int) -> None:
     style = STYLES[findings[0].severity]
     for finding in findings[:shown]:
         page.line(paragraph(finding), style)
-    if rest := len(findings) - shown:
+    if (rest := len(findings) - shown) > 0:
         page.line(f"{findings[0].severity}: {number(rest)} more of the same sort; -v shows them.", style)
 
 
