@@ -196,11 +196,11 @@ BOMBS: dict[str, Callable[[], bytes]] = {
         HEAD + b"}(" + text("pg_status") + doubling(60) + text("entries") + b"](eu."
     ),
     "shared lists in an entry": lambda: HEAD + b"](}(" + KEYS + text("input_sizes") + doubling(60) + b"ue.",
-    "one entry many times": lambda: HEAD + b"](}(" + KEYS + b"uq\x00" + b"h\x00" * (3 << 20) + b"e.",
+    "one entry many times": lambda: HEAD + b"](}(" + KEYS + b"uq\x00" + b"h\x00" * (1 << 20) + b"e.",
     "lists": lambda: HEAD + b"](" + b"](e" * (10 << 20) + b"e.",
     "lists of one": lambda: HEAD + b"](" + b"](Ne" * (750 << 10) + b"e.",
     "dicts": lambda: HEAD + b"](" + b"}(u" * (1 << 20) + b"e.",
-    "nones": lambda: HEAD + b"](" + b"N" * (3 << 20) + b"e.",
+    "nones": lambda: HEAD + b"](" + b"N" * (2 << 20) + b"e.",
     "depth": lambda: HEAD + b"](" * (1 << 20) + b"e" * (1 << 20) + b".",
     "openings": lambda: HEAD + b"](" * (15 << 20),
     "wide characters": lambda: HEAD + b"](" + text("\U0001f600" + "a" * (31 << 20)) + b"e.",
