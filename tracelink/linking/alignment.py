@@ -1,4 +1,9 @@
-"""Aligning two sequences of names where gaps are allowed and nothing is guessed."""
+"""Aligning two sequences where elements may be missing from either, and nothing is guessed.
+
+The shortest edit script is found twice, once from each end (Myers' algorithm, all diagonals of a step at once).
+Where something repeats, several scripts are equally short and the two differ: what they do not agree on is
+ambiguous and stays unpaired.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,12 @@ import numpy.typing as npt
 
 from tracelink.events import Bools, Int64s
 
-WINDOWS = (1, 4, 16, 64)
-"""Lengths of the runs of names that anchor an alignment where they occur once in both sequences."""
-
-MULTIPLIER = 6364136223846793005
-"""Odd, so that multiplying by it modulo 2**64 loses nothing: names in a run are told apart by place."""
-
 NONE = -1
 
-Runs = npt.NDArray[np.uint64]
+MOST_EDITS = 4000
+"""Sequences that differ more than this are not the same run; the memory needed grows with the square."""
+
+MULTIPLIER = np.uint64(6364136223846793005)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,124 +27,108 @@ class Alignment:
     """For each element of the first sequence its place in the second, or -1."""
 
     place: Int64s
-    ambiguous: int
-    """Elements that have candidates in the second sequence, but no single right one."""
+    ambiguous: Bools
+    """Elements that could be paired in more than one way."""
 
 
 def align(one: Int64s, other: Int64s) -> Alignment:
-    """Pairs equal elements in order: common ends first, then from runs that occur once in both."""
+    """Pairs equal elements in order, where there is one way to do it with the fewest left over."""
+    forward = _shortest(one, other)
+    backward = _shortest(one[::-1], other[::-1])[::-1]
+    backward = np.where(backward == NONE, NONE, len(other) - 1 - backward)
+    place = np.where(forward == backward, forward, NONE)
+    return Alignment(place, (place == NONE) & ((forward != NONE) | (backward != NONE)))
+
+
+def _shortest(one: Int64s, other: Int64s) -> Int64s:
+    """Places by one shortest edit script; all -1 where even that is too long."""
     place = np.full(len(one), NONE, np.int64)
-    taken = np.zeros(len(other), np.bool_)
-    head = _common(one, other)
-    tail = _common(one[head:][::-1], other[head:][::-1])
-    _pair(place, taken, 0, 0, head)
-    _pair(place, taken, len(one) - tail, len(other) - tail, tail)
-    middle, counterpart = one[head : len(one) - tail], other[head : len(other) - tail]
-    if len(middle) and len(counterpart):
-        for left, right in _anchors(middle, counterpart):
-            _extend(one, other, place, taken, left + head, right + head)
-    _keep_in_order(place)
-    open_names = other[~_marks(len(other), place[place != NONE])]
-    ambiguous = int(np.count_nonzero(np.isin(one[place == NONE], open_names)))
-    return Alignment(place, ambiguous)
+    text = _Texts(one, other)
+    history: list[Int64s] = []
+    reach = text.extend(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    for edits in range(MOST_EDITS):
+        history.append(reach)
+        diagonal = np.arange(-edits, edits + 1, 2)
+        done = np.flatnonzero((reach >= len(one)) & (reach - diagonal >= len(other)))
+        if len(done):
+            _trace_back(history, edits, int(diagonal[done[0]]), place)
+            return place
+        reach = _step(text, reach, edits + 1)
+    return place
 
 
-def _common(one: Int64s, other: Int64s) -> int:
-    """How many elements are equal from the start."""
-    length = min(len(one), len(other))
-    different = np.flatnonzero(one[:length] != other[:length])
-    return int(different[0]) if len(different) else length
+def _step(text: _Texts, reach: Int64s, edits: int) -> Int64s:
+    """How far each diagonal gets with one more edit; diagonal k is place in one minus place in the other."""
+    diagonal = np.arange(-edits, edits + 1, 2)
+    x = np.maximum(np.append(NONE, reach + 1), np.append(reach, NONE))
+    x = np.minimum(x, len(text.one))
+    y = x - diagonal
+    inside = (y >= 0) & (y <= len(text.other))
+    x[inside] = text.extend(x[inside], y[inside])
+    x[~inside] = np.where(y[~inside] > len(text.other), len(text.other) + diagonal[~inside], NONE)
+    return np.minimum(x, len(text.one))
 
 
-def _pair(place: Int64s, taken: Bools, left: int, right: int, count: int) -> None:
-    place[left : left + count] = np.arange(right, right + count)
-    taken[right : right + count] = True
-
-
-def _anchors(one: Int64s, other: Int64s) -> list[tuple[int, int]]:
-    """Pairs of places where the same run stands once in both, longest runs first, each set in one order."""
-    anchors: list[tuple[int, int]] = []
-    for window in reversed(WINDOWS):
-        if window > min(len(one), len(other)):
-            continue
-        left, right = _unique_in_both(_runs(one, window), _runs(other, window))
-        anchors += _increasing(left, right)
-    return anchors
-
-
-def _runs(values: Int64s, window: int) -> Runs:
-    """One number for the run of `window` values that begins at each place."""
-    count = len(values) - window + 1
-    code = np.zeros(count, np.uint64)
-    for shift in range(window):
-        code = code * np.uint64(MULTIPLIER) + values[shift : shift + count].astype(np.uint64) + np.uint64(1)
-    return code
-
-
-def _unique_in_both(one: Runs, other: Runs) -> tuple[Int64s, Int64s]:
-    values, first, count = np.unique(one, return_index=True, return_counts=True)
-    other_values, other_first, other_count = np.unique(other, return_index=True, return_counts=True)
-    values, first = values[count == 1], first[count == 1]
-    other_values, other_first = other_values[other_count == 1], other_first[other_count == 1]
-    _, left, right = np.intersect1d(values, other_values, assume_unique=True, return_indices=True)
-    order = np.argsort(first[left])
-    return first[left][order], other_first[right][order]
-
-
-def _increasing(left: Int64s, right: Int64s) -> list[tuple[int, int]]:
-    """The longest selection of pairs that is in order on both sides (patience sorting)."""
-    tails: list[int] = []
-    piles: list[int] = []
-    before: list[int] = []
-    values = right.tolist()
-    for number, value in enumerate(values):
-        pile = int(np.searchsorted(tails, value)) if tails and value < tails[-1] else len(tails)
-        before.append(piles[pile - 1] if pile else NONE)
-        if pile == len(tails):
-            tails.append(value)
-            piles.append(number)
+def _trace_back(history: list[Int64s], edits: int, diagonal: int, place: Int64s) -> None:
+    """Walks the script back from its end and pairs what lies on its diagonals."""
+    x = int(history[edits][(diagonal + edits) // 2])
+    for step in range(edits, -1, -1):
+        if step == 0:
+            start, before = 0, 0
         else:
-            tails[pile] = value
-            piles[pile] = number
-    chosen: list[tuple[int, int]] = []
-    number = piles[-1] if piles else NONE
-    while number != NONE:
-        chosen.append((int(left[number]), values[number]))
-        number = before[number]
-    return chosen[::-1]
+            reach = history[step - 1]
+            index = (diagonal + step) // 2
+            skipped = int(reach[index - 1]) + 1 if index > 0 else NONE
+            added = int(reach[index]) if index < len(reach) else NONE
+            before = diagonal - 1 if skipped >= added else diagonal + 1
+            start = max(skipped, added)
+        place[start:x] = np.arange(start, x) - diagonal
+        if step:
+            x = start - 1 if before == diagonal - 1 else start
+            diagonal = before
 
 
-def _extend(one: Int64s, other: Int64s, place: Int64s, taken: Bools, left: int, right: int) -> None:
-    """Pairs what is equal around an anchor, up to what is paired already."""
-    if place[left] != NONE or taken[right]:
-        return
-    ahead = _free(place[left:] != NONE, taken[right:])
-    count = _common(one[left : left + ahead], other[right : right + ahead])
-    _pair(place, taken, left, right, count)
-    behind = _free(place[:left][::-1] != NONE, taken[:right][::-1])
-    back = _common(one[left - behind : left][::-1], other[right - behind : right][::-1])
-    _pair(place, taken, left - back, right - back, back)
+class _Texts:
+    """Two sequences whose runs can be compared at any two places at once, by hash."""
+
+    def __init__(self, one: Int64s, other: Int64s) -> None:
+        self.one = one
+        self.other = other
+        longest = max(len(one), len(other))
+        self._powers = _powers(longest + 1)
+        self._hash_one = _prefix_hashes(one, self._powers)
+        self._hash_other = _prefix_hashes(other, self._powers)
+
+    def extend(self, x: Int64s, y: Int64s) -> Int64s:
+        """x plus the length of the equal run that begins at (x, y), for all pairs at once."""
+        result = x.copy()
+        room = np.minimum(len(self.one) - x, len(self.other) - y)
+        more = np.flatnonzero(room > 0)
+        more = more[self.one[x[more]] == self.other[y[more]]]
+        if not len(more):
+            return result
+        low, high = np.ones(len(more), np.int64), room[more]
+        x, y = x[more], y[more]
+        while np.any(low < high):
+            middle = (low + high + 1) >> 1
+            equal = self._run(self._hash_one, x, middle) == self._run(self._hash_other, y, middle)
+            low = np.where(equal, middle, low)
+            high = np.where(equal, high, middle - 1)
+        result[more] += low
+        return result
+
+    def _run(self, hashes: npt.NDArray[np.uint64], start: Int64s, length: Int64s) -> npt.NDArray[np.uint64]:
+        """A number for the run of this length; runs of equal content have equal numbers wherever they stand."""
+        run = hashes[start + length] - hashes[start]
+        return run * self._powers[len(self._powers) - 1 - start]
 
 
-def _free(one: Bools, other: Bools) -> int:
-    """How far both sides are unpaired."""
-    length = min(len(one), len(other))
-    paired = np.flatnonzero(one[:length] | other[:length])
-    return int(paired[0]) if len(paired) else length
+def _powers(count: int) -> npt.NDArray[np.uint64]:
+    return np.multiply.accumulate(np.full(count, MULTIPLIER, np.uint64))
 
 
-def _keep_in_order(place: Int64s) -> None:
-    """Takes back pairs that cross others: both orders are orders of time, so one of them is wrong."""
-    paired = np.flatnonzero(place != NONE)
-    if np.all(np.diff(place[paired]) > 0):
-        return
-    kept = {left for left, _ in _increasing(paired, place[paired])}
-    for left in paired.tolist():
-        if left not in kept:
-            place[left] = NONE
-
-
-def _marks(length: int, places: Int64s) -> Bools:
-    marks = np.zeros(length, np.bool_)
-    marks[places] = True
-    return marks
+def _prefix_hashes(values: Int64s, powers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    mixed = (values.astype(np.uint64) + np.uint64(1)) * MULTIPLIER
+    mixed ^= mixed >> np.uint64(29)
+    terms = mixed * powers[: len(values)]
+    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])

@@ -93,16 +93,22 @@ def _by_id(handles: KeyColumn, recorded: KeyColumn, joined: _Joined, meaning: st
 def _by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
     """Thread by thread: the order of node ids is the order in which operators began."""
     name = trace.events.name.astype(np.int64)
-    source, target, ambiguous = [], [], 0
-    for ours, theirs in _threads(trace, nodes, operators):
-        alignment = align(name[ours], name[theirs])
-        paired = alignment.place != NONE
-        source.append(ours[paired])
-        target.append(theirs[alignment.place[paired]])
-        ambiguous += alignment.ambiguous
-    edges = Edges.of(
-        Relation.SAME, np.concatenate([*source, nodes[:0]]), np.concatenate([*target, operators[:0]])
-    )
+    logical = trace.key(Key.LOGICAL_THREAD).dense(len(trace.events), 0)
+    begun = trace.key(Key.NODE_ID).dense(len(trace.events), 0)
+    nodes = nodes[np.argsort(begun[nodes], kind="stable")]
+    partner = np.full(len(trace.events), NONE, np.int64)
+    unsure = np.zeros(len(trace.events), np.bool_)
+    for ours, theirs in _threads(trace, nodes, _in_order_of_begin(trace, operators), logical):
+        _pair(partner, unsure, name, ours, theirs)
+    by_time = operators[np.argsort(trace.events.start[operators], kind="stable")]
+    for thread in np.unique(logical[nodes]):
+        left_over = nodes[(logical[nodes] == thread) & (partner[nodes] == NONE)]
+        free = by_time[~_marks(len(partner), partner[nodes[partner[nodes] != NONE]])[by_time]]
+        free = free[np.isin(name[free], name[left_over])]
+        _pair(partner, unsure, name, left_over, free)
+    linked = nodes[partner[nodes] != NONE]
+    edges = Edges.of(Relation.SAME, linked, partner[linked])
+    ambiguous = int(np.count_nonzero(unsure[nodes] & (partner[nodes] == NONE)))
     missing = len(nodes) - len(edges) - ambiguous
     unlinked = {"several operators could be it": ambiguous, "no operator of its name at its place": missing}
     return Links(
@@ -117,12 +123,24 @@ def _by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
     )
 
 
-def _threads(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
-    """Logical threads with the OS thread that runs the most of the same operators, both in order of begin."""
-    logical = trace.key(Key.LOGICAL_THREAD).dense(len(trace.events), 0)
-    begun = trace.key(Key.NODE_ID).dense(len(trace.events), 0)
-    nodes = nodes[np.lexsort((begun[nodes], logical[nodes]))]
-    operators = _in_order_of_begin(trace, operators)
+def _pair(partner: Int64s, unsure: Bools, name: Int64s, nodes: Int64s, operators: Int64s) -> None:
+    """Notes each node's operator, and the nodes that several operators could be."""
+    alignment = align(name[nodes], name[operators])
+    paired = alignment.place != NONE
+    partner[nodes[paired]] = operators[alignment.place[paired]]
+    unsure[nodes[alignment.ambiguous]] = True
+
+
+def _marks(length: int, rows: Int64s) -> Bools:
+    marks = np.zeros(length, np.bool_)
+    marks[rows] = True
+    return marks
+
+
+def _threads(
+    trace: RankTrace, nodes: Int64s, operators: Int64s, logical: Int64s
+) -> Iterator[tuple[Int64s, Int64s]]:
+    """Logical threads, each with the OS thread that runs the most of the same operators."""
     track = trace.events.track[operators]
     free = {int(number): operators[track == number] for number in np.unique(track)}
     threads = [nodes[logical[nodes] == number] for number in np.unique(logical[nodes])]
