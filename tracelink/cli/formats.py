@@ -61,12 +61,12 @@ def _writer(writer: Writer) -> Row:
 
 def _listing(readers: list[Row], writers: list[Row]) -> str:
     page = Page()
-    page.table(
+    page.entries(
         ("reads", "what it is", "comes from"),
         [(row["name"], row["summary"], row["origin"]) for row in readers],
     )
     page.line()
-    page.table(
+    page.entries(
         ("writes", "what it is", "file names", "comes from"),
         [(row["name"], row["summary"], " ".join(row["suffixes"]), row["origin"]) for row in writers],
     )

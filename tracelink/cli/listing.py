@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tracelink.cli.found import show_findings
-from tracelink.cli.page import Page, number, size
+from tracelink.cli.page import NOTHING, Page, number, size
 from tracelink.findings import Severity
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ HEADER = (
     "problems",
 )
 NUMBERS = ("rank", "events", "duration", "size", "problems")
-NOTHING = "-"
 SECOND = 10**9
 MILLISECOND = 10**6
 
@@ -36,7 +35,7 @@ def listing(graph: EventGraph, *, verbose: bool) -> str:
     """A table of the sources, and under it the findings."""
     page = Page()
     problems = Counter(finding.source for finding in graph.findings if finding.severity is not Severity.INFO)
-    page.table(HEADER, [_row(source, problems[source.path]) for source in graph.sources], numbers=NUMBERS)
+    page.entries(HEADER, [_row(source, problems[source.path]) for source in graph.sources], numbers=NUMBERS)
     show_findings(page, graph.findings, verbose=verbose)
     return page.text
 

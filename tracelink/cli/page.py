@@ -14,6 +14,9 @@ from rich.text import Text
 UNWRAPPED = 100_000
 """Columns of a page that goes to a file or a pipe."""
 
+NOTHING = "-"
+"""A cell with nothing to say."""
+
 KILO = 1000
 
 
@@ -40,13 +43,21 @@ class Page:
         self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
     ) -> None:
         """Adds a table; the columns `numbers` are aligned to the right."""
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for name in header:
-            right = name in numbers
-            table.add_column(name, justify="right" if right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(_cell(text) for text in row))
-        self._console.print(table)
+        self._console.print(_table(header, rows, numbers))
+
+    def entries(
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+    ) -> None:
+        """Adds a table, or a paragraph for each row where a table would be too wide."""
+        table = _table(header, rows, numbers)
+        unwrapped = self._console.options.update(width=UNWRAPPED)
+        if self._console.measure(table, options=unwrapped).maximum <= self._console.width:
+            self._console.print(table)
+            return
+        for first, *others in rows:
+            self.line(first, "bold")
+            said = zip(header[1:], others, strict=True)
+            self.line("  " + ", ".join(f"{name} {text}" for name, text in said if text != NOTHING))
 
     @property
     def text(self) -> str:
@@ -81,6 +92,15 @@ def size(count: int) -> str:
     while value >= KILO and (following := next(units, "")):
         value, unit = value / KILO, following
     return f"{value:.1f} {unit}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in header:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(text) for text in row))
+    return table
 
 
 def _cell(text: str) -> Text:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracelink.cli.documents import merge_document
 from tracelink.cli.found import complain_of_errors, exit_code, show_findings
 from tracelink.cli.links import RELATIONS, RankLinks, links_of_ranks, summed
-from tracelink.cli.page import Page, counted, number, size
+from tracelink.cli.page import NOTHING, Page, counted, number, size
 from tracelink.cli.voice import Voice
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _row(label: str, ranks: Sequence[RankLinks]) -> list[str]:
 
 
 def _of(report: LinkReport) -> str:
-    return f"{number(report.linked)} of {number(report.candidates)}" if report.candidates else "-"
+    return f"{number(report.linked)} of {number(report.candidates)}" if report.candidates else NOTHING
 
 
 def _show_relation(page: Page, relation: str, ranks: Sequence[RankLinks], *, verbose: bool) -> None:
