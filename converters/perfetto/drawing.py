@@ -131,7 +131,7 @@ def _in_logical_order(graph: EventGraph) -> Drawing:
     none = np.empty(0, np.int64)
     finding = Finding(
         Severity.WARNING,
-        "logical-order",
+        "logical_order",
         "no event has a time: nodes are drawn in the order of their ids, a microsecond for each; "
         "lengths mean nothing",
         count=len(rows),

@@ -19,6 +19,10 @@ from tracelink.findings import Finding, Severity
 from tracelink.graph import EventGraph
 
 
+FIRST_BINDING = 1 << 40
+"""The engine counts other arrows from 0 and takes these numbers for its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrows:
     """Arrows from earlier to later events; one number for all of one relation from one event."""
@@ -83,8 +87,7 @@ def flows_of(graph: EventGraph, drawing: Drawing, seat: Int64s, order: Int64s) -
     ahead = np.arange(len(whole)) >= len(plain)
     group = whole.relation * (len(graph) + 1) + whole.source
     _, number = np.unique(group, return_inverse=True)
-    used = max((binding.number for binding in bindings.values()), default=0)
-    return Flows(whole, number + used + 1, ahead, bindings, len(arrows) - len(lost), findings)
+    return Flows(whole, number + 1, ahead, bindings, len(arrows) - len(lost), findings)
 
 
 def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:
@@ -101,7 +104,7 @@ def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arr
         findings.append(
             Finding(
                 Severity.INFO,
-                "arrow-without-end",
+                "arrow_without_end",
                 "edges to or from events that are not drawn have no arrow",
                 count=len(hidden),
                 example=graph.name(int(source[hidden[0]])),
@@ -129,7 +132,7 @@ def _forward(arrows: Arrows, drawing: Drawing, findings: list[Finding]) -> Arrow
         findings.append(
             Finding(
                 Severity.WARNING,
-                "arrow-turned",
+                "arrow_turned",
                 "arrows whose cause starts after its effect are drawn from the effect: the clocks may differ",
                 count=count,
             )
@@ -175,7 +178,7 @@ def _bind(arrows: Arrows, drawing: Drawing) -> tuple[dict[int, Binding], Bools]:
             left[index] = True
             continue
         if start is None:
-            start = bindings[source] = Binding(len(holder) + 1)
+            start = bindings[source] = Binding(FIRST_BINDING + len(holder))
         start.leaves = True
         holder[start.number] = source
         bindings[target] = Binding(start.number, arrives=True)
@@ -195,7 +198,7 @@ def _crowded(graph: EventGraph, lost: Arrows) -> Finding:
     names: Sequence[str] = [graph.name(int(lost.source[0])), graph.name(int(lost.target[0]))]
     return Finding(
         Severity.WARNING,
-        "arrow-crowded",
+        "arrow_crowded",
         "arrows at slices that open together with others and carry other arrows already are not drawn",
         count=len(lost),
         example=" -> ".join(names),

@@ -49,7 +49,7 @@ def halves(start: Int64s, duration: Int64s, instant: Bools) -> tuple[Int64s, Int
 
 
 def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
-    """Lanes on which all slices nest; one that crosses an earlier slice moves with all that is in it."""
+    """Lanes on which all slices nest; of two that cross, the one with less in it moves, and all of that."""
     nesting = nest(track, start, end)
     lane = np.zeros(len(track), np.int64)
     crossing = nesting.crossing
@@ -168,39 +168,62 @@ def _choose(nesting: Nesting, involved: Int64s, lane: Int64s) -> None:
     ends = [*begins.tolist()[1:], len(involved)]
     for track, low, high in zip(tracks.tolist(), begins.tolist(), ends, strict=True):
         places = involved[low:high]
-        chosen = choose_lanes(nesting.start[places].tolist(), nesting.end[places].tolist())
         begin, end = np.searchsorted(nesting.track, [track, track + 1]).tolist()
         lane[begin:end] = 0
         closed = begin + np.searchsorted(nesting.start[begin:end], nesting.end[places])
+        chosen = choose_lanes(
+            nesting.start[places].tolist(), nesting.end[places].tolist(), (closed - places).tolist()
+        )
         for place, after, number in zip(places.tolist(), closed.tolist(), chosen, strict=True):
             lane[place:after] = number  # a later slice that starts inside and outlasts it overrides this
 
 
-def choose_lanes(starts: list[int], ends: list[int]) -> list[int]:
-    """For slices in opening order: the lane of the slice around, or the first after it where there is room."""
-    around: list[tuple[int, int]] = []
-    lanes: list[list[int]] = []
-    chosen: list[int] = []
-    for start, end in zip(starts, ends, strict=True):
-        while around and around[-1][0] < end:
-            around.pop()
-        number = around[-1][1] if around else 0
-        while not _fits(lanes, number, start, end):
-            number += 1
-        lanes[number].append(end)
-        around.append((end, number))
-        chosen.append(number)
+def choose_lanes(starts: list[int], ends: list[int], weights: list[int]) -> list[int]:
+    """For slices in opening order: of two that cross, the one with less in it moves to the next lane."""
+    around = _parents(ends)
+    chosen = [0] * len(starts)
+    left = list(range(len(starts)))
+    number = 0
+    while left:
+        moved = _moved(left, starts, ends, weights)
+        number += 1
+        for index in left:
+            if index in moved or chosen[around[index]] == number:
+                moved.add(index)
+                chosen[index] = number
+        left = sorted(moved)
     return chosen
 
 
-def _fits(lanes: list[list[int]], number: int, start: int, end: int) -> bool:
-    """Whether a slice nests in what is open on a lane at its start."""
-    while number >= len(lanes):
-        lanes.append([])
-    open_ends = lanes[number]
-    while open_ends and open_ends[-1] <= start:
-        open_ends.pop()
-    return not open_ends or open_ends[-1] >= end
+def _parents(ends: list[int]) -> list[int]:
+    """For each slice the nearest earlier one that ends no earlier; itself where there is none."""
+    parents: list[int] = []
+    candidates: list[int] = []
+    for index, end in enumerate(ends):
+        while candidates and ends[candidates[-1]] < end:
+            candidates.pop()
+        parents.append(candidates[-1] if candidates else index)
+        candidates.append(index)
+    return parents
+
+
+def _moved(left: list[int], starts: list[int], ends: list[int], weights: list[int]) -> set[int]:
+    """Which slices must leave a lane, so that those that stay nest."""
+    moved: set[int] = set()
+    open_slices: list[int] = []
+    for index in left:
+        while open_slices and ends[open_slices[-1]] <= starts[index]:
+            open_slices.pop()
+        keep = len(open_slices)
+        while keep and ends[open_slices[keep - 1]] < ends[index]:
+            keep -= 1
+        crossed = open_slices[keep:]
+        if crossed and weights[crossed[0]] >= weights[index]:
+            moved.add(index)
+            continue
+        moved.update(crossed)
+        open_slices[keep:] = [index]
+    return moved
 
 
 def _chains_reach(around: Int64s, depth: int) -> bool:

@@ -85,13 +85,17 @@ def lay_out(graph: EventGraph, tracks: Iterable[int], counters: Iterable[int]) -
     homes = _homes([track for _, track in used], [track for _, track in sampled])
     hosts = {rank.rank: rank.host for rank in graph.ranks}
     keys = sorted({homes[_identity(track)] for _, track in used + sampled}, key=_process_order)
-    processes = {key: _process(pid, key, hosts.get(key[0], "")) for pid, key in enumerate(keys, 1)}
+    programs = {homes[_identity(track)]: track.process_label for _, track in used if track.process_label}
+    processes = {
+        key: _process(pid, key, hosts.get(key[0], ""), programs.get(key, ""))
+        for pid, key in enumerate(keys, 1)
+    }
     places = {key: number for number, key in enumerate(keys)}
     identities: dict[tuple[object, ...], Track] = {}
     for _, track in used:
         identities.setdefault(_identity(track), track)
     ordered = sorted(identities, key=lambda key: (places[homes[key]], _thread_order(identities[key])))
-    threads = [_thread(processes[homes[key]], identities[key]) for key in ordered]
+    threads = _threads([(processes[homes[key]], identities[key]) for key in ordered])
     number = {key: index for index, key in enumerate(ordered)}
     thread_of_track = np.full(len(graph.tracks), -1, np.int64)
     for row, track in used:
@@ -166,27 +170,42 @@ def _homes(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[objec
     return homes
 
 
-def _process(pid: int, key: ProcessKey, host: str) -> Process:
+def _process(pid: int, key: ProcessKey, host: str, program: str) -> Process:
     rank, place, original = key
     label = LABELS.get(place) or (f"GPU {original}" if place == Place.GPU else original or "counters")
-    name = f"rank {rank} {label}"
-    if host:
-        name += f" · {host}"
+    name = " · ".join(part for part in (f"rank {rank} {label}", host, program) if part)
     if place == Place.CPU and original:
         name += f" (pid {original})" if original.isdecimal() else f" ({original})"
     return Process(pid, name, label, original)
 
 
-def _thread(process: Process, track: Track) -> Thread:
+def _threads(tracks: Sequence[tuple[Process, Track]]) -> list[Thread]:
+    """Threads with names that are unique within their process."""
+    threads: list[Thread] = []
+    used: set[tuple[int, str]] = set()
+    for process, track in tracks:
+        name = f"rank {track.rank} {_thread_name(track)}"
+        if (process.pid, name) in used:
+            name += f" #{track.process} {track.identity}"
+        used.add((process.pid, name))
+        threads.append(Thread(process, name, track.identity))
+    return threads
+
+
+def _thread_name(track: Track) -> str:
     label = track.label.strip()
     match track.kind:
         case TrackKind.STREAM:
-            name = label or f"stream {track.identity}"
+            return label or f"stream {track.identity}"
         case TrackKind.THREAD:
-            name = label or f"thread {track.identity}"
+            return label or f"thread {track.identity}"
+        case TrackKind.COMMUNICATOR:
+            return f"group {label or track.identity}"
+        case TrackKind.PROCESS if not label or label.isdecimal():
+            lane = f"{track.process} {track.identity}".strip()
+            return f"profiler {lane}".strip()
         case _:
-            name = label or track.identity or track.process
-    return Thread(process, f"rank {track.rank} {name}", track.identity)
+            return label or track.identity or track.process
 
 
 def _process_order(key: ProcessKey) -> tuple[int, int, Order]:

@@ -138,7 +138,7 @@ def _findings(picture: _Picture) -> tuple[Finding, ...]:
     if unwritten:
         findings.append(
             Finding(
-                Severity.INFO, "counter-not-finite", "samples that are no numbers are not drawn", unwritten
+                Severity.INFO, "counter_not_finite", "samples that are no numbers are not drawn", unwritten
             )
         )
     return tuple(findings)
