@@ -41,6 +41,7 @@ class _Bar:
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._began = self._shown = time.monotonic()
+        self._done = 0
         self._progress: Progress | None = None
 
     def show(self, done: int) -> None:
@@ -50,8 +51,12 @@ class _Bar:
         self._shown = now
         progress = self._progress = self._progress or self._appeared()
         (task,) = progress.tasks
+        if done < self._done:  # counted anew: all is read
+            progress.reset(task.id, description="writing")
+            task.total, task.start_time = None, self._began
         if task.total and done > task.total:
             task.total = None  # the sources are larger than their files
+        self._done = done
         progress.update(task.id, completed=done)
         progress.refresh()
 
@@ -61,7 +66,7 @@ class _Bar:
         from rich.console import Console
 
         progress = parts.Progress(
-            parts.TextColumn("reading"),
+            parts.TextColumn("{task.description}"),
             parts.BarColumn(),
             parts.TaskProgressColumn(),
             parts.FileSizeColumn(),
@@ -74,7 +79,7 @@ class _Bar:
             redirect_stderr=False,
             get_time=time.monotonic,
         )
-        task = progress.add_task("", total=total_bytes(self._paths))
+        task = progress.add_task("reading", total=total_bytes(self._paths))
         progress.tasks[task].start_time = self._began
         progress.start()
         return progress
