@@ -6,6 +6,11 @@ from collections.abc import Mapping
 
 from tracelink.errors import UnreadableError
 
+
+class TooLargeError(UnreadableError):
+    """A dump that is refused for what it could grow to."""
+
+
 MEMORY = 192 << 20
 """Bytes that a decoded dump may take: about 50,000 collectives with stacks; torch keeps 2,000 by default."""
 
@@ -25,7 +30,7 @@ def refuse_if_too_large(data: bytes, costs: Mapping[bytes, int], path: str) -> N
         return
     needed = len(data) * WIDEST_CHARACTER + sum(data.count(token) * cost for token, cost in costs.items())
     if needed > MEMORY:
-        raise UnreadableError(
+        raise TooLargeError(
             f"decoding could take {needed >> 20} MB of memory, more than the {MEMORY >> 20} MB allowed",
             source=path,
             advice="Take the dump with a smaller TORCH_FR_BUFFER_SIZE, or without stacks.",

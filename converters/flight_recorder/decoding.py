@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracelink.converters.flight_recorder import budget, documents, pickles, schema
+from tracelink.converters.flight_recorder.replay import NotPlain, replay
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
 from tracelink.sources import Source
@@ -27,16 +28,30 @@ def decode(source: Source) -> Decoded:
     if data.lstrip(SPACE).startswith(JSON_START):
         content, cut = documents.load(data, source.path), None
     else:
-        loaded = pickles.load(data, source.path)
+        loaded = _unpickled(data, source.path)
         content, cut = loaded.content, loaded.cut
     dump = schema.dump_of(content)
     if dump is None:
         raise UnreadableError(
             "a dict with version and entries, or a list of entries, was expected: it is not a dump",
             source=source.path,
-            advice="Say the right format with --format, or leave the file out.",
+            advice="Say what it is with --kineto or --et, or leave it out.",
         )
     return Decoded(dump, [_truncated(source, dump, cut, damage)] if cut else [])
+
+
+def _unpickled(data: bytes, path: str) -> pickles.Loaded:
+    """As torch wrote it, else as Python may have written the same data again."""
+    try:
+        return pickles.load(data, path)
+    except budget.TooLargeError:
+        raise
+    except UnreadableError:
+        try:
+            return pickles.Loaded(replay(data))
+        except NotPlain:
+            pass
+        raise
 
 
 def _bytes(source: Source) -> tuple[bytes, str]:

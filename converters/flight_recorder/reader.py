@@ -18,7 +18,7 @@ from tracelink.sources import Source
 from tracelink.strings import StringTable
 from tracelink.trace import RankTrace, SourceInfo
 
-PICKLE_OF_A_DUMP = re.compile(rb"\x80\x02[\]}]")
+PICKLE_OF_A_DUMP = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[\]}]", re.DOTALL)
 ANY_PICKLE = re.compile(rb"\x80[\x00-\x05]|[(\]}]|c[A-Za-z_][\w.]*\n")
 JSON_OF_A_DUMP = re.compile(rb'\s*\{\s*"(?:%s)"\s*:' % b"|".join(key.encode() for key in schema.TOP_LEVEL))
 
@@ -46,7 +46,7 @@ class FlightRecorderReader:
         """By the keys near the start; a pickle that is named like a dump is one, however damaged."""
         if PICKLE_OF_A_DUMP.match(head):
             return schema.FILE_NAME.search(name) is not None or any(
-                len(key).to_bytes(4, "little") + key in head for key in TELLING
+                bytes([len(key)]) + lead + key in head for key in TELLING for lead in (b"\0\0\0", b"")
             )
         if JSON_OF_A_DUMP.match(head):
             return any(b'"%s"' % key in head for key in TELLING)
