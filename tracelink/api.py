@@ -135,9 +135,9 @@ def _linked(trace: RankTrace, link: bool) -> LinkedRank:
 def _writer_for(path: str) -> Writer:
     """The writer whose longest suffix fits the path."""
     fitting = [
-        (len(suffix), plugin.name)
-        for plugin in plugins.writers().values()
-        for suffix in plugin.load().suffixes
+        (len(suffix), writer.name)
+        for writer in plugins.working(plugins.writers())
+        for suffix in writer.suffixes
         if path.endswith(suffix)
     ]
     return plugins.writer(max(fitting)[1] if fitting else DEFAULT_FORMAT)

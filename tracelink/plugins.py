@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -83,6 +83,10 @@ class Writer(Protocol):
 Format = TypeVar("Format")
 
 
+class PluginError(UsageError):
+    """A plugin that is installed but cannot be imported."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plugin(Generic[Format]):
     """A reader or a writer that is installed, and the distribution that it comes from."""
@@ -102,6 +106,13 @@ def readers() -> dict[str, Plugin[Reader]]:
 def writers() -> dict[str, Plugin[Writer]]:
     """Every writer that is installed, by name."""
     return dict(_discover(WRITERS))
+
+
+def working(plugins: dict[str, Plugin[Format]]) -> Iterator[Format]:
+    """Those that can be imported; a broken one costs only itself, and `tracelink formats` names it."""
+    for plugin in plugins.values():
+        with suppress(PluginError):
+            yield plugin.load()
 
 
 def reader(name: str) -> Reader:
@@ -125,7 +136,7 @@ def _loaded(point: EntryPoint) -> Any:
     try:
         return point.load()()
     except (ImportError, AttributeError) as error:
-        raise UsageError(
+        raise PluginError(
             f"the plugin {point.name!r} ({point.value}) cannot be imported: {error}",
             advice="Install what it needs, or uninstall it.",
         ) from error

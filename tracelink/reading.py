@@ -88,8 +88,7 @@ def _reader_of(source: Source, findings: list[Finding]) -> Reader | None:
     try:
         for size in (None, SNIFFED):
             head = source.head(size) if size else source.head()
-            for plugin in plugins.readers().values():
-                reader = plugin.load()
+            for reader in plugins.working(plugins.readers()):
                 if reader.recognises(head, source.name):
                     return reader
     except OSError as error:
