@@ -1,0 +1,52 @@
+"""Alignment: fewest left over, in order, and only what is certain."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.trace import column
+from tracelink.linking.alignment import NONE, align
+
+NAMES = st.lists(st.integers(0, 3), max_size=14)
+
+
+def places(one: list[int], other: list[int]) -> list[int]:
+    return align(column(one), column(other)).place.tolist()
+
+
+def test_equal_sequences_pair_element_by_element() -> None:
+    assert places([5, 6, 5, 7], [5, 6, 5, 7]) == [0, 1, 2, 3]
+
+
+def test_a_missing_head_middle_and_tail_do_not_shift_the_rest() -> None:
+    assert places([1, 2, 3, 4, 5, 6, 7], [2, 3, 5, 6]) == [NONE, 0, 1, NONE, 2, 3, NONE]
+
+
+def test_extra_elements_are_passed_over() -> None:
+    assert places([1, 2, 3], [9, 1, 9, 2, 9, 3, 9]) == [1, 3, 5]
+
+
+def test_one_of_several_equal_elements_is_not_guessed() -> None:
+    alignment = align(column([4, 4, 4]), column([4, 4]))
+    assert alignment.ambiguous.sum() + (alignment.place != NONE).sum() == 3
+    assert alignment.ambiguous.any()
+
+
+def test_nothing_in_common_pairs_nothing() -> None:
+    assert places([1, 2], [3]) == [NONE, NONE]
+    assert places([], [1]) == []
+    assert places([1], []) == [NONE]
+
+
+@given(NAMES, NAMES)
+def test_pairs_are_equal_and_in_order(one: list[int], other: list[int]) -> None:
+    paired = [(left, right) for left, right in enumerate(places(one, other)) if right != NONE]
+    assert all(one[left] == other[right] for left, right in paired)
+    assert [right for _, right in paired] == sorted({right for _, right in paired})
+
+
+@given(st.lists(st.integers(0, 1000), unique=True, max_size=30), st.data())
+def test_distinct_names_always_find_each_other(names: list[int], data: st.DataObject) -> None:
+    kept = data.draw(st.lists(st.sampled_from(range(len(names))), unique=True) if names else st.just([]))
+    other = [names[place] for place in sorted(kept)]
+    expected = [other.index(name) if name in other else NONE for name in names]
+    assert places(names, other) == expected

@@ -1,0 +1,55 @@
+"""*same*: flight-recorder entries, their operators, and the kernels these launched."""
+
+from builders.trace import TraceBuilder, pairs
+from tracelink.events import EventKind, TrackKind
+from tracelink.linking.launch import link_launches
+from tracelink.linking.recorder import link_recorder, link_recorder_kernels
+
+
+def test_an_entry_belongs_to_the_innermost_collective_operator_around_its_creation() -> None:
+    build = TraceBuilder()
+    group = build.track(TrackKind.COMMUNICATOR, "0")
+    build.op("c10d::allreduce_", 0, 100)
+    inner = build.op("record_param_comms", 10, 90)
+    build.op("aten::mm", 100, 200)
+    entry = build.event(EventKind.RECORD, "nccl:all_reduce", 50, 49, group)
+    links = link_recorder(build.build())
+    assert pairs(links.edges) == [(entry, inner)]
+    assert (links.report.linked, links.report.candidates) == (1, 1)
+
+
+def test_of_two_threads_the_one_that_does_what_the_entry_says_is_meant() -> None:
+    build = TraceBuilder()
+    group, autograd = build.track(TrackKind.COMMUNICATOR, "0"), build.track(TrackKind.THREAD, "101")
+    build.op("c10d::broadcast_", 0, 100)
+    reduce = build.op("c10d::allreduce_", 0, 100, autograd)
+    entry = build.event(EventKind.RECORD, "gloo:all_reduce", 50, 49, group)
+    assert pairs(link_recorder(build.build()).edges) == [(entry, reduce)]
+
+
+def test_entries_from_before_the_profile_are_no_candidates() -> None:
+    build = TraceBuilder()
+    group = build.track(TrackKind.COMMUNICATOR, "0")
+    build.event(EventKind.RECORD, "gloo:all_reduce", 10, 9, group)
+    build.op("c10d::allreduce_", 100, 200)
+    build.event(EventKind.RECORD, "gloo:barrier", 250, 249, group)
+    build.op("aten::mm", 240, 300)
+    report = link_recorder(build.build()).report
+    assert (report.linked, report.candidates) == (0, 1)
+    assert report.unlinked == {"no collective operator holds its creation time": 1}
+    assert report.notes == {"entries from outside the profiled time": 1}
+
+
+def test_the_collective_kernels_of_the_operator_are_the_same_too() -> None:
+    build = TraceBuilder()
+    group, stream = build.track(TrackKind.COMMUNICATOR, "0"), build.track(TrackKind.STREAM, "20")
+    build.op("c10d::allreduce_", 0, 100)
+    build.event(EventKind.RUNTIME, "cudaLaunchKernel", 20, 25, correlation=1)
+    build.event(EventKind.RUNTIME, "cudaLaunchKernel", 30, 35, correlation=2)
+    kernel = build.event(EventKind.KERNEL, "ncclDevKernel_AllReduce_Sum_f32", 60, 160, stream, correlation=1)
+    build.event(EventKind.KERNEL, "elementwise_kernel", 170, 180, stream, correlation=2)
+    entry = build.event(EventKind.RECORD, "nccl:all_reduce", 15, 14, group)
+    trace = build.build()
+    links = link_recorder_kernels(trace, link_recorder(trace).edges, link_launches(trace).edges)
+    assert pairs(links.edges) == [(entry, kernel)]
+    assert (links.report.linked, links.report.candidates) == (1, 1)
