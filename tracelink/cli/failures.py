@@ -54,7 +54,7 @@ def _code(error: TraceError) -> int:
 
 
 def _report(voice: Voice, error: TraceError) -> None:
-    voice.complain(" ".join(str(error).split()))
+    voice.complain(str(error))
     if voice.verbose:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if voice.json:
@@ -62,7 +62,7 @@ def _report(voice: Voice, error: TraceError) -> None:
 
 
 def _report_unexpected(voice: Voice, error: Exception) -> None:
-    text = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
     if voice.verbose:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         voice.complain(f"unexpected {text}.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tracelink.cli.failures import FINE, NO, UNREADABLE
-from tracelink.cli.page import Page, number, printable
+from tracelink.cli.page import Page, number
 from tracelink.cli.voice import Voice
 from tracelink.findings import Finding, Severity
 
@@ -29,7 +29,7 @@ def complain_of_errors(voice: Voice, findings: Sequence[Finding]) -> None:
     """Says what even a quiet user must know."""
     for finding in findings:
         if finding.severity is Severity.ERROR:
-            voice.complain(printable(paragraph(finding)))
+            voice.complain(paragraph(finding))
 
 
 def show_findings(page: Page, findings: Sequence[Finding], *, verbose: bool) -> None:

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tracelink.cli.voice import printable
+
 UNWRAPPED = 100_000
 """Columns of a page that goes to a file or a pipe."""
 
@@ -64,13 +66,6 @@ class Page:
         """Everything so far, without the last line's end."""
         lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
         return "\n".join(lines)
-
-
-def printable(text: str) -> str:
-    """Text out of a trace, made harmless: what would command a terminal is spelled out."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
 
 
 def number(value: int) -> str:

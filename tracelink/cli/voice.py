@@ -35,8 +35,15 @@ class Voice:
             click.echo(_encodable(text), err=aside)
 
     def complain(self, text: str) -> None:
-        """Says what went wrong, whatever the user wants to hear."""
-        click.echo(f"tracelink: {text}", err=True)
+        """Says what went wrong in one paragraph, whatever the user wants to hear."""
+        click.echo(f"tracelink: {printable(' '.join(text.split()))}", err=True)
+
+
+def printable(text: str) -> str:
+    """Text out of a trace, made harmless: what would command a terminal is spelled out."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
 
 
 def _encodable(text: str) -> str:
