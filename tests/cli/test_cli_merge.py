@@ -1,0 +1,209 @@
+"""`tracelink merge`: what it asks the library for, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from conftest import Job, Run
+
+from tracelink import samples, schemas
+from tracelink.cli.links import RELATIONS
+from tracelink.findings import Finding, Severity
+from tracelink.linking.report import LinkReport
+from tracelink.plugins import Output
+
+
+class TestWhatIsAskedFor:
+    def test_paths_of_unknown_format_and_paths_of_a_said_format(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/", "-e", "et.json", "--kineto", "a.json", "-k", "b.json", "--fr", "dumps/")
+        assert job.asked["paths"] == ("traces/",)
+        assert job.asked["et"] == ("et.json",)
+        assert job.asked["kineto"] == ("a.json", "b.json")
+        assert job.asked["fr"] == ("dumps/",)
+
+    def test_merged_json_in_the_format_of_its_name_unless_said_otherwise(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        tracelink("merge", "traces/")
+        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == ("merged.json", None, None)
+        tracelink("merge", "traces/", "-o", "linked/", "-t", "chakra-json", "-j", "3")
+        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == ("linked/", "chakra-json", 3)
+
+    def test_ranks_by_file_whose_name_may_hold_an_equals_sign(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/", "--rank", "a.json=3", "-r", "run=1/b.json=12")
+        assert job.asked["ranks"] == {"a.json": 3, "run=1/b.json": 12}
+
+    @pytest.mark.parametrize("text", ["a.json", "a.json=", "=3", "a.json=x", "a.json=-1"])
+    def test_what_is_not_file_and_rank_is_refused(self, tracelink: Run, job: Job, text: str) -> None:
+        result = tracelink("merge", "traces/", "--rank", text)
+        assert result.exit_code == 2
+        assert "FILE=N" in result.stderr
+
+    def test_nothing_to_read_is_refused(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("merge")
+        assert result.exit_code == 2
+        assert "name files or directories" in result.stderr
+
+    def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("merge", "traces/", "-o", "-", "--json")
+        assert result.exit_code == 2
+        assert "give another --output" in result.stderr
+
+
+class TestSummary:
+    def test_a_row_for_each_rank(self, tracelink: Run, job: Job) -> None:
+        job.reports = {rank: [LinkReport("launches", 3774, 3774)] for rank in (0, 5)}
+        lines = tracelink("merge", "traces/").stdout.splitlines()
+        assert lines[0].split()[:4] == ["rank", "events", "launches", "calls"]
+        assert [line.split()[:5] for line in lines[1:3]] == [
+            ["0", "10", "3,774", "of", "3,774"],
+            ["5", "10", "3,774", "of", "3,774"],
+        ]
+
+    def test_one_row_for_more_than_16_ranks(self, tracelink: Run, job: Job) -> None:
+        job.reports = {rank: [LinkReport("launches", 100, 100)] for rank in range(17)}
+        lines = tracelink("merge", "traces/").stdout.splitlines()
+        assert lines[1].split()[:6] == ["17", "ranks", "170", "1,700", "of", "1,700"]
+
+    def test_why_candidates_were_not_linked_over_all_ranks(self, tracelink: Run, job: Job) -> None:
+        job.reports = {
+            0: [LinkReport("launches", 7, 10, {"no correlation": 2, "launched outside the recording": 1})],
+            1: [LinkReport("launches", 9, 10, {"no correlation": 1})],
+        }
+        said = tracelink("merge", "traces/").stdout
+        assert (
+            "not linked: launches: 4: no correlation (3), launched outside the recording (1)"
+            in said.splitlines()
+        )
+
+    def test_a_relation_of_which_nothing_was_linked_is_called_out_with_its_ranks(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        job.reports = {
+            0: [LinkReport("same.et_kineto", 5, 5)],
+            3: [LinkReport("same.et_kineto", 0, 1436, {"its id is not in the profile": 1436})],
+        }
+        said = tracelink("merge", "traces/").stdout
+        line = "nothing linked: same et kineto on rank 3: 0 of 1,436: its id is not in the profile (1,436)"
+        assert line in said.splitlines()
+
+    def test_nothing_linked_for_no_reason_says_so(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport("launches", 0, 4)]}
+        assert "0 of 4: no reason is known" in tracelink("merge", "traces/").stdout
+
+    def test_relations_that_no_source_records_are_named(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport(relation, 1, 1) for relation in RELATIONS if relation != "launches"]}
+        assert "nothing to link: launches: the sources record none" in tracelink("merge", "traces/").stdout
+
+    def test_notes_are_for_the_verbose(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport("calls", 1, 1, notes={"crossing": 480})]}
+        assert "crossing" not in tracelink("merge", "traces/").stdout
+        assert "note: calls: crossing (480)" in tracelink("merge", "traces/", "-v").stdout
+
+    def test_the_last_line_says_what_was_written(self, tracelink: Run, job: Job) -> None:
+        said = tracelink("merge", "traces/", "-o", "all.json").stdout
+        assert said.splitlines()[-1] == "wrote all.json (12.3 MB, 10 events)"
+
+    def test_each_of_few_outputs_has_a_line_and_many_share_one(self, tracelink: Run, job: Job) -> None:
+        job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(2)]
+        assert tracelink("merge", "traces/").stdout.splitlines()[-2:] == [
+            "wrote linked/0.json (500 B, 1 event)",
+            "wrote linked/1.json (500 B, 1 event)",
+        ]
+        job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(64)]
+        assert (
+            tracelink("merge", "traces/").stdout.splitlines()[-1]
+            == "wrote 64 files in linked (32.0 kB, 64 events)"
+        )
+
+    def test_quiet_says_nothing(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("merge", "traces/", "--quiet")
+        assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
+
+    def test_quiet_still_says_errors(self, tracelink: Run, job: Job) -> None:
+        job.findings = [
+            Finding(Severity.WARNING, "odd", "odd."),
+            Finding(Severity.ERROR, "unreadable", "b.json: the file is empty.", source="b.json"),
+        ]
+        result = tracelink("merge", "traces/", "-q")
+        assert result.stderr == "tracelink: error: b.json: the file is empty.\n"
+
+
+class TestJson:
+    def test_fits_its_schema_and_is_all_there_is(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport("launches", 7, 10, {"no correlation": 3}, {"repeated": 1})], 1: ()}
+        job.findings = [Finding(Severity.WARNING, "damaged", "cut off.", 2, "k_0.json", "at byte 7")]
+        result = tracelink("merge", "traces/", "--json")
+        document = json.loads(result.stdout)
+        jsonschema.validate(document, schemas.load("merge"))
+        assert result.stderr == ""
+        assert document["outputs"] == [
+            {"path": "merged.json", "format": "perfetto-json", "rank": None, "bytes": 12345678, "events": 20}
+        ]
+        assert document["ranks"][0]["links"]["launches"] == {
+            "linked": 7,
+            "candidates": 10,
+            "unlinked": {"no correlation": 3},
+            "notes": {"repeated": 1},
+        }
+        assert document["findings"] == [
+            {
+                "severity": "warning",
+                "reason": "damaged",
+                "count": 2,
+                "source": "k_0.json",
+                "message": "cut off.",
+                "example": "at byte 7",
+            }
+        ]
+
+    def test_every_rank_has_every_relation(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: (), 1: [LinkReport("launches.annotation", 1, 1)]}
+        ranks = json.loads(tracelink("merge", "traces/", "--json").stdout)["ranks"]
+        assert [list(rank["links"]) for rank in ranks] == [[*RELATIONS], [*RELATIONS, "launches.annotation"]]
+        assert ranks[0]["links"]["calls"] == {"linked": 0, "candidates": 0, "unlinked": {}}
+
+
+class TestExitCode:
+    def test_0_with_warnings(self, tracelink: Run, job: Job) -> None:
+        job.findings = [Finding(Severity.WARNING, "damaged", "cut off.")]
+        assert tracelink("merge", "traces/").exit_code == 0
+
+    @pytest.mark.parametrize("how", [(), ("--json",), ("--quiet",)])
+    def test_1_with_an_error_among_the_findings(self, tracelink: Run, job: Job, how: tuple[str, ...]) -> None:
+        job.findings = [Finding(Severity.ERROR, "unreadable", "empty.")]
+        assert tracelink("merge", "traces/", *how).exit_code == 1
+
+    def test_3_without_a_source(self, tracelink: Run, job: Job) -> None:
+        job.sources = ()
+        assert tracelink("merge", "traces/").exit_code == 3
+
+
+class TestOnTheSample:
+    def test_every_node_of_the_sample_meets_its_operator(self, tracelink: Run, tmp_path: Path) -> None:
+        result = tracelink(
+            "merge", str(samples.path("cpu_job")), "-o", str(tmp_path / "merged.json.gz"), "--json"
+        )
+        document = json.loads(result.stdout)
+        jsonschema.validate(document, schemas.load("merge"))
+        assert result.exit_code == 0
+        assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
+        for rank in document["ranks"]:
+            same = rank["links"]["same.et_kineto"]
+            assert same["linked"] == same["candidates"] > 0
+        assert json.loads(gzip.decompress((tmp_path / "merged.json.gz").read_bytes()))["traceEvents"]
+
+    def test_standard_output_gets_the_trace_and_standard_error_the_summary(self, tracelink: Run) -> None:
+        result = tracelink("merge", str(samples.path("cpu_job")), "-o", "-")
+        assert json.loads(result.stdout)["traceEvents"]
+        assert "wrote standard output" in result.stderr
+
+    def test_standard_input_is_read(self, tracelink: Run, tmp_path: Path) -> None:
+        profile = samples.path("cpu_job") / "kineto_1.json.gz"
+        result = tracelink("merge", "-", "-o", str(tmp_path / "m.json"), stdin=profile.read_bytes())
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[1].startswith("1 ")

@@ -1,0 +1,89 @@
+"""The command as a process of its own: what only a real one shows."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tracelink import samples
+
+COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
+PATIENCE = 60
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_json_is_all_that_standard_output_gets() -> None:
+    result = run("inspect", str(samples.path("cpu_job")), "--json", "-v")
+    assert result.returncode == 0
+    assert len(json.loads(result.stdout)["sources"]) == 6
+    assert result.stderr == b""
+
+
+def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen([*COMMAND, "formats", "--json"], stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (141, b"")
+
+
+def test_a_trace_whose_reader_goes_away_is_no_reason_to_complain() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "merge", str(samples.path("cpu_job")), "-o", "-"]
+    process = subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (141, b"")
+
+
+def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = subprocess.Popen([*COMMAND, "merge", str(pipe)], stderr=subprocess.PIPE, cwd=tmp_path)
+    writing = _once_read(pipe)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    os.close(writing)
+    assert (process.returncode, stderr) == (130, b"tracelink: interrupted.\n")
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    Path(os.fsdecode(folder), "k_0.json").write_bytes(b"")
+    Path(os.fsdecode(folder), "k_1.json").write_text('{"traceEvents": []}')
+    result = run("inspect", os.fsdecode(folder), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert result.returncode in (1, 3)
+    assert b"\\udcff" in result.stdout + result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def _once_read(pipe: Path) -> int:
+    """The writing end of a pipe that the command has begun to read."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        time.sleep(0.01)
+    raise TimeoutError(pipe)
