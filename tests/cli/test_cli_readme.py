@@ -1,0 +1,43 @@
+"""The README's examples are commands that there are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from tracelink.cli import main
+
+README = Path(__file__).parents[2] / "README.md"
+COMMAND = re.compile(r"(?:^|\| )(tracelink [^#|\n]*)", re.MULTILINE)
+
+
+def examples() -> list[list[str]]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [shlex.split(line)[1:] for block in blocks for line in COMMAND.findall(block)]
+
+
+@pytest.mark.parametrize("words", examples(), ids=shlex.join)
+def test_an_example_is_understood(words: list[str]) -> None:
+    name, *arguments = words
+    command = main.get_command(click.Context(main), name)
+    assert command
+    command.make_context(name, arguments)
+
+
+def test_every_command_but_the_demo_has_an_example() -> None:
+    assert {words[0] for words in examples()} == set(main.list_commands(click.Context(main))) - {"demo"}
+
+
+def test_python_examples_name_what_there_is() -> None:
+    import tracelink
+
+    (code,) = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    compile(code, str(README), "exec")
+    names = set(re.findall(r"\bgraph\.(\w+)", code))
+    fields = set(tracelink.EventGraph.__slots__)
+    assert all(name in fields or hasattr(tracelink.EventGraph, name) for name in names)
+    assert all(hasattr(tracelink, name) for name in re.findall(r"\btracelink\.(\w+)", code))
