@@ -24,6 +24,14 @@ class Inflated(io.RawIOBase):
         self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
         self._pending = b""
         self._begun = False
+        self._at = 0
+        """How many compressed bytes were read."""
+        self._member_at = 0
+        self._given = 0
+        """How many bytes of this member were given."""
+        self._again = 0
+        """How many bytes come that were given before."""
+        self._fault_at: int | None = None
         self._ended = False
         self.damage = ""
 
@@ -48,7 +56,7 @@ class Inflated(io.RawIOBase):
             if self._member.eof:
                 self._next_member()
                 continue
-            chunk = self._pending or self._compressed.read(CHUNK)
+            chunk = self._pending or self._read()
             if not chunk:
                 self._end("the gzip stream is cut off" if self._begun else "")
                 break
@@ -56,15 +64,38 @@ class Inflated(io.RawIOBase):
             try:
                 data = self._member.decompress(chunk, limit)
             except isal_zlib.error as error:
+                if self._fault_at is None:
+                    self._approach(self._at - len(chunk))
+                    continue
                 self._end(f"the gzip stream is broken ({error})")
                 break
             self._pending = self._member.unconsumed_tail
-            if data:
-                return data
+            fresh = data[self._again :]
+            self._again -= len(data) - len(fresh)
+            if fresh:
+                self._given += len(fresh)
+                return fresh
         return b""
 
+    def _read(self) -> bytes:
+        ahead = CHUNK if self._fault_at is None else self._fault_at - self._at
+        chunk = self._compressed.read(min(max(ahead, 1), CHUNK))
+        self._at += len(chunk)
+        return chunk
+
+    def _approach(self, fault_at: int) -> None:
+        """Inflates the member again, byte by byte once near the fault: a fault costs all that its step gives."""
+        self._fault_at = fault_at
+        self._compressed.seek(self._member_at)
+        self._at = self._member_at
+        self._again = self._given
+        self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
+        self._pending = b""
+
     def _next_member(self) -> None:
-        rest = self._member.unused_data or self._compressed.read(CHUNK)
+        rest = self._member.unused_data or self._read()
+        self._member_at = self._at - len(rest)
+        self._given = 0
         rest = rest.lstrip(b"\0") if rest.strip(b"\0") == b"" else rest
         if not rest:
             self._end("")
