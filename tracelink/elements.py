@@ -101,12 +101,16 @@ class _Scan(Generic[Decoded]):
         """Place in the document of the buffer's first byte."""
         self.left = None if document.part.stop is None else document.part.stop - document.part.start
         self.finished = False
+        self.bare = False
+        """Whether the document is the array itself, not an object around it."""
         self.unfinished = False
         """Whether the last element that did not parse is one that the text ends in."""
 
     def run(self) -> Iterator[tuple[int, Decoded]]:
-        if self.document.part.start:
-            self.stream.skip(self.document.part.start)
+        if start := self.document.part.start:
+            beginning = self.stream.read(min(start, 256))
+            self.bare = beginning.removeprefix(BOM).lstrip().startswith(b"[")
+            self.stream.skip(start - len(beginning))
         elif not self._header():
             return
         closed = False
@@ -126,9 +130,12 @@ class _Scan(Generic[Decoded]):
             if decoded is not None:
                 self._discard(element)
                 yield place, decoded
-            else:
-                elements, closed = self._lenient(comma, final=False)
-                yield place, elements
+                continue
+            elements, closed = self._lenient(comma, final=False)
+            if self.finished and not closed and self.offset + 1 == place:
+                yield self._tail()
+                return
+            yield place, elements
         self._trailer()
 
     def _fill(self) -> None:
@@ -167,6 +174,7 @@ class _Scan(Generic[Decoded]):
             start = 1 + (len(BOM) if self.buffer.startswith(BOM, 1) else 0)
             text = bytes(memoryview(self.buffer)[start : min(self.end, start + 256)]).lstrip()
             if text.startswith(b"["):
+                self.bare = True
                 self._discard(self.buffer.index(b"[", start) + 1)
                 return True
             if match := opening.search(self.buffer, 1, self.end):
@@ -262,13 +270,24 @@ class _Scan(Generic[Decoded]):
         while not self.finished:
             self._fill()
         text = bytes(self.buffer[1 : self.end]).strip()
-        if not text or text == b"}":
-            return
-        try:
-            after = parse_document(b"{" + text.lstrip(b", \t\r\n"))
-            self.document.header = {**self.document.header, **after}
-        except ValueError:
+        problem = self._after(text)
+        if problem or self.stream.damage:
             self.document.cut_off = self.offset + self.end
-            self.document.cut_off_reason = (
-                self.stream.damage or f"the keys after {self.format.key!r} do not parse"
+            self.document.cut_off_reason = self.stream.damage or problem
+
+    def _after(self, text: bytes) -> str:
+        """Takes in what follows the array; says what is wrong with it, if anything is."""
+        if not text:
+            return (
+                "" if self.bare or self.document.part.stop is not None else "the text ends before the last }"
             )
+        if text == b"}":
+            return ""
+        try:
+            self.document.header = {
+                **self.document.header,
+                **parse_document(b"{" + text.lstrip(b", \t\r\n")),
+            }
+        except ValueError:
+            return f"the keys after {self.format.key!r} do not parse"
+        return ""

@@ -27,6 +27,9 @@ TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
 CLOSING = re.compile(r"\}\s*\]")
 CLOSING_BEFORE_KEY = re.compile(r"\}\s*\]\s*,\s*\"")
 
+LONG = 1 << 20
+"""An element that goes on for longer than this without an end is damaged, not unfinished."""
+
 UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
 
 
@@ -112,6 +115,8 @@ class _Run:
         return end
 
     def _damaged_element(self, position: int, error: Exception) -> int | None:
+        if not self.final and self._may_go_on(position, error):
+            return None
         end = self._resume_at(position)
         if end is None:
             if not self.final:
@@ -120,15 +125,22 @@ class _Run:
         element = _clean(self.text[position:end])
         for candidate in _repairs(element):
             try:
-                value, _ = LENIENT.raw_decode(candidate)
+                value, used = LENIENT.raw_decode(candidate)
             except (ValueError, RecursionError):
                 continue
             self.result.elements.append(value)
-            self._note(position, str(error), repaired=True)
-            return self._end_of_repaired(position, end)
-        self._note(position, str(error))
+            self._note(position, _problem(error), repaired=True)
+            if candidate[used:].strip(" \t\r\n,"):
+                self._note(position, "what follows it does not parse")
+            return end
+        self._note(position, _problem(error))
         self.result.unfinished = end == len(self.text)
         return end
+
+    def _may_go_on(self, position: int, error: Exception) -> bool:
+        """Whether the element only lacks what comes after the text: it was cut between objects inside it."""
+        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(self.text)
+        return at_end and len(self.text) - position < LONG
 
     def _resume_at(self, position: int) -> int | None:
         if match := self.boundary.search(self.text, position):
@@ -146,9 +158,6 @@ class _Run:
         followed = CLOSING_BEFORE_KEY.search(self.text, position)
         return followed.start() + 1 if followed else None
 
-    def _end_of_repaired(self, position: int, end: int) -> int:
-        return max(end, position + 1)
-
     def _note(self, position: int, problem: str, *, repaired: bool = False) -> None:
         self.result.damage.append(Damage(self._bytes_before(position), problem, repaired))
 
@@ -160,6 +169,11 @@ class _Run:
     def _skip_space(self, position: int) -> int:
         match = SPACE.match(self.text, position)
         return match.end() if match else position
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong, without the place: that is told from the start of the document."""
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _repairs(element: str) -> Iterator[str]:
