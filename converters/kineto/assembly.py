@@ -11,7 +11,7 @@ from tracelink.converters.kineto.columns import Columns
 from tracelink.converters.kineto.counters import counters_of
 from tracelink.converters.kineto.flows import Arrows, Ends, bind, sort_flows
 from tracelink.converters.kineto.halves import pair
-from tracelink.converters.kineto.header import process_groups, source_info
+from tracelink.converters.kineto.header import base_time, process_groups, source_info
 from tracelink.converters.kineto.payloads import KinetoPayloads
 from tracelink.converters.kineto.schema import BASE_TIME, INSTANTS, MEMORY_EVENT, ON_DEVICE, kind_of
 from tracelink.converters.kineto.tracks import Names, tracks_of
@@ -33,14 +33,14 @@ def assemble(
     names = Names(columns.lanes.texts())
     names.learn(columns.named)
     table, ends_alone = _table(columns)
-    base = _base_time(header)
+    base = base_time(header)
     kind = _kinds(columns, table)
     track, tracks = tracks_of(table["pid"], table["tid"], _on_device(kind), names)
     events = Events(
         kind,
         table["name"],
         track,
-        table["start"] + base,
+        table["start"] + (base or 0),
         table["duration"],
         np.zeros(len(kind), np.int32),
         table["place"],
@@ -48,7 +48,7 @@ def assemble(
     arrows = sort_flows(columns.launch_ends, columns.flows, columns.shapes)
     keys = _keys(columns, table["place"])
     keys |= _bound(arrows, keys, table)
-    counters, counter_tracks = counters_of(columns, names, base, len(tracks))
+    counters, counter_tracks = counters_of(columns, names, base or 0, len(tracks))
     bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
     loose = len(arrows.other_out.identity) + len(arrows.other_in.identity) - bound
     trace = RankTrace(
@@ -62,14 +62,12 @@ def assemble(
         arrows.launches,
         [KinetoPayloads(source, columns.offsets, columns.counts)],
     )
+    if base is None:
+        text = f"{source.path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."
+        trace.findings.append(Finding(Severity.WARNING, "unusable_base_time", text, source=source.path))
     trace.findings += _findings(source.path, columns, damage, cut_off, len(events))
     trace.findings += _pairing_findings(source.path, ends_alone, loose)
     return trace
-
-
-def _base_time(header: Mapping[str, Any]) -> int:
-    base = header.get(BASE_TIME, 0)
-    return int(base) if isinstance(base, int | float | str) and str(base).strip() else 0
 
 
 def _table(columns: Columns) -> tuple[dict[str, Any], int]:
@@ -97,7 +95,7 @@ def _table(columns: Columns) -> tuple[dict[str, Any], int]:
 
 def _kinds(columns: Columns, table: Mapping[str, Any]) -> Any:
     shapes = columns.shapes
-    kinds = np.array([kind_of(text[0], text[1:]) for text in shapes.table.texts()] or [0], np.uint8)
+    kinds = np.array([kind_of(text[:1], text[1:]) for text in shapes.table.texts()] or [0], np.uint8)
     kind = kinds[table["shape"]]
     memory = columns.names.find(MEMORY_EVENT)
     if memory >= 0:

@@ -327,7 +327,7 @@ def _lane_recoder(whole: StringTable, part: StringTable) -> Callable[[Any], Any]
 
     def recode(ids: Any) -> Any:
         values = np.asarray(ids)
-        texts = values <= TEXT_LANE
+        texts = (values <= TEXT_LANE) & (values > TEXT_LANE - len(codes))
         return np.where(
             texts, TEXT_LANE - codes.astype(np.int64)[np.where(texts, TEXT_LANE - values, 0)], values
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -25,9 +25,18 @@ from tracelink.converters.kineto.schema import (
     MixedElement,
 )
 from tracelink.converters.kineto.shapes import Shapes
-from tracelink.converters.kineto.times import decimal_nanoseconds, durations, loses_fractions, nanoseconds
+from tracelink.converters.kineto.times import (
+    are_times,
+    decimal_nanoseconds,
+    durations,
+    loses_fractions,
+    nanoseconds,
+)
 from tracelink.events import UNFINISHED, Bools, Int64s
 from tracelink.strings import StringTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 AnyElement = Element | MixedElement | ExactElement
 
@@ -78,7 +87,7 @@ class ElementDecoder:
     def decode(self, text: memoryview) -> Decoded:
         """A piece that is valid JSON."""
         try:
-            piece = self._piece(self._typed(text), self.exact)
+            piece = self._piece(self._typed(text), self.exact, text)
         except (msgspec.ValidationError, ValueError):
             return self.convert(LOOSE.decode(text))
         if piece is None:
@@ -128,7 +137,7 @@ class ElementDecoder:
                 element.id = self._lane(element.id)
         return elements
 
-    def _piece(self, elements: Sequence[AnyElement], exact: bool) -> Decoded | None:
+    def _piece(self, elements: Sequence[AnyElement], exact: bool, text: Buffer = b"") -> Decoded | None:
         """The piece with its columns; None if its times have fractions that doubles do not hold."""
         shape = self.shapes.of(elements)
         slices = self.shapes.are(shape, SLICES)
@@ -137,7 +146,9 @@ class ElementDecoder:
             start = _times(events, exact)
         else:
             microseconds = _microseconds(events)
-            if loses_fractions(microseconds):
+            if not are_times(microseconds):
+                raise ValueError("times that are none")
+            if loses_fractions(microseconds, text):
                 return None
             start = nanoseconds(microseconds)
         duration, unusable = durations(np.fromiter([event.dur for event in events], np.float64, len(events)))
@@ -169,7 +180,14 @@ class ElementDecoder:
     def _lane(self, value: Any) -> int:
         if isinstance(value, str):
             return TEXT_LANE - self.lanes[_text(value)]
-        return int(value)
+        return _integer(value)
+
+
+def _integer(value: Any) -> int:
+    """An id as a number; one of astronomic size is none, and would take as long to write out."""
+    if isinstance(value, Decimal) and not (value.is_finite() and value.copy_abs() < 1 << 64):
+        raise ValueError(f"{value} is no id")
+    return int(value)
 
 
 def _times(elements: Sequence[AnyElement], exact: bool) -> Int64s:
@@ -202,7 +220,7 @@ def _arguments(values: dict[str, Any]) -> Arguments:
 
 def _whole(value: Any) -> int | None:
     try:
-        return int(value)
+        return _integer(value)
     except (TypeError, ValueError, OverflowError):
         return None
 

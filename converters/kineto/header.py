@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.kineto.schema import (
+    BASE_TIME,
     DISTRIBUTED,
     HOST,
     KEPT_HEADER,
     PRODUCER_VERSIONS,
     SCHEMA_VERSION,
 )
+from tracelink.converters.kineto.times import LATEST_US
 from tracelink.events import EventKind, Events, Track, TrackKind
 from tracelink.sources import Source
 from tracelink.trace import ProcessGroup, SourceInfo
@@ -42,6 +44,15 @@ def source_info(
         end_ns=int(end.max()) if len(end) else None,
         header={key: header[key] for key in KEPT_HEADER if key in header},
     )
+
+
+def base_time(header: Mapping[str, Any]) -> int | None:
+    """Nanoseconds to add to every time of the file; None where the header says something that is no time."""
+    try:
+        base = int(header.get(BASE_TIME, 0))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return base if abs(base) <= LATEST_US * 1000 else None
 
 
 def process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
@@ -76,7 +87,7 @@ def _process(events: Events, tracks: Sequence[Track]) -> int | None:
     threads = [
         (int(counts[row]), track.process)
         for row, track in enumerate(tracks)
-        if track.kind == TrackKind.THREAD and track.process.isdigit()
+        if track.kind == TrackKind.THREAD and track.process.isdecimal()
     ]
     totals: dict[str, int] = {}
     for count, process in threads:
@@ -102,6 +113,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _whole(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and value.isdecimal():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

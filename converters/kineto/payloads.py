@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from tracelink.converters.kineto.schema import EVENTS, FIRST_KEYS, ArgumentsText
 from tracelink.elements import ArrayDocument, ArrayFormat, Part
 from tracelink.sources import Source
 from tracelink.trace import Payload
+
+LARGEST = sys.float_info.max
+"""Numbers beyond this are given back as texts: few readers of JSON can hold them."""
 
 TEXTS = msgspec.json.Decoder(list[ArgumentsText])
 
@@ -63,9 +67,11 @@ def _converted_one(value: Any) -> Payload:
     return text.encode("utf-8", "replace")
 
 
-def _number(value: Decimal) -> int | float | None:
+def _number(value: Decimal) -> int | float | str | None:
     if not value.is_finite():
         return None
+    if value.copy_abs() > LARGEST:
+        return str(value)
     return int(value) if value == value.to_integral_value() else float(value)
 
 

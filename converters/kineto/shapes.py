@@ -31,8 +31,8 @@ class Shapes:
     def learn(self) -> None:
         """Takes note of combinations seen since."""
         for text in self.table.texts()[len(self.kinds) :]:
-            self.kinds.append(kind_of(text[0], text[1:]))
-            self.roles.append(text[0])
+            self.kinds.append(kind_of(text[:1], text[1:]))
+            self.roles.append(text[:1])
 
     def are(self, codes: Int64s, roles: frozenset[str]) -> Bools:
         """Which codes have one of these phases."""

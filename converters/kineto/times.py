@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tracelink.events import UNFINISHED, Int64s
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 EXACT_BELOW = float(1 << 43)
 """Up to here a double of microseconds still tells all nanoseconds apart (102 days)."""
+
+LATEST_US = 4e15
+"""Times after this (the year 2096) are garbage, and as nanoseconds they would not fit the column."""
+
+FRACTION = re.compile(rb'"ts"\s*:\s*-?\d+\.\d*[1-9]')
 
 LONGEST_US = 1e13
 """A duration above this (116 days) is a wrapped or garbage value, not a measurement."""
@@ -24,10 +33,17 @@ def nanoseconds(microseconds: npt.NDArray[np.float64]) -> Int64s:
     return whole.astype(np.int64) * 1000 + fraction.astype(np.int64)
 
 
-def loses_fractions(microseconds: npt.NDArray[np.float64]) -> bool:
-    """Whether these times are so large that a double cannot hold their fraction, and they have one."""
-    large = microseconds >= EXACT_BELOW
-    return bool(np.any(large & (microseconds != np.floor(microseconds))))
+def loses_fractions(microseconds: npt.NDArray[np.float64], text: Buffer) -> bool:
+    """Whether these times are so large that a double cannot hold their fraction, and the text has some."""
+    large = np.abs(microseconds) >= EXACT_BELOW
+    if not large.any():
+        return False
+    return bool(np.any(large & (microseconds != np.floor(microseconds)))) or bool(FRACTION.search(text))
+
+
+def are_times(microseconds: npt.NDArray[np.float64]) -> bool:
+    """Whether all are numbers that a time can be."""
+    return bool(np.all(np.abs(microseconds) <= LATEST_US))
 
 
 def durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
@@ -45,6 +61,8 @@ def decimal_nanoseconds(text: Any) -> int:
     """Nanoseconds of a decimal number of microseconds, given as text or as a number; `ValueError` if it is none."""
     try:
         number = Decimal(text)
+        if not number.copy_abs() <= LATEST_US:
+            raise ValueError
         return int((number * 1000).to_integral_value())
     except (InvalidOperation, OverflowError, TypeError, ValueError):
         raise ValueError(f"{text!r} is not a time") from None
