@@ -126,9 +126,9 @@ class _Child:
         with os.fdopen(self.pipe, "rb") as stream:
             self.pipe = -1
             answer = stream.read()
-        os.waitpid(self.pid, 0)
+        _, status = os.waitpid(self.pid, 0)
         self.pid = -1
-        if not answer:
+        if status or not answer:
             raise TraceError(
                 "a worker process ended without an answer",
                 advice="It may have run out of memory: try fewer workers with --jobs 1.",
