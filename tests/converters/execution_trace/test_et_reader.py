@@ -1,0 +1,278 @@
+"""What every version of the format becomes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.execution_trace import (
+    FLAT,
+    NEWEST,
+    VERSIONS,
+    Node,
+    as_json,
+    as_source,
+    groups_node,
+    node,
+    process_root,
+    tensor,
+    thread_root,
+    trace,
+)
+from tracelink.converters.execution_trace import ExecutionTraceReader
+from tracelink.engine import Engine
+from tracelink.events import NO_TIME, UNFINISHED, EventKind, Key, TrackKind
+from tracelink.findings import Severity
+from tracelink.trace import ProcessGroup, RankTrace
+
+NUMBERS = st.integers(0, 2**63 - 1)
+
+
+def read(data: bytes) -> RankTrace:
+    return ExecutionTraceReader().read(as_source(data), Engine())
+
+
+def column(result: RankTrace, key: Key) -> dict[int, int]:
+    keys = result.key(key)
+    return dict(zip(keys.rows.tolist(), keys.values.tolist(), strict=True))
+
+
+def payloads(result: RankTrace) -> list[bytes]:
+    return [bytes(text) for _, run in result.payloads[0].batches() for text in run]
+
+
+def reasons(result: RankTrace) -> list[str]:
+    return [finding.reason for finding in result.findings]
+
+
+def linear() -> list[Node]:
+    return [
+        thread_root(2),
+        node(6, "aten::t", parent=5, handle=8, sequence=3, inputs=[tensor()]),
+        node(5, "aten::linear", parent=2, handle=7, sequence=3),
+        thread_root(9, thread=4),
+        node(11, "LinearBackward0", parent=9, handle=9, sequence=3, scope=1, thread=4, forward_thread=1),
+        process_root(),
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_gives_the_same_columns(version: str) -> None:
+    result = read(trace(*linear(), version=version))
+    texts = result.strings.texts()
+    assert [texts[name] for name in result.events.name][1:3] == ["aten::t", "aten::linear"]
+    assert set(result.events.kind) == {EventKind.NODE}
+    assert set(result.events.start) == {NO_TIME}
+    assert set(result.events.duration) == {UNFINISHED}
+    assert column(result, Key.NODE_ID) == {0: 2, 1: 6, 2: 5, 3: 9, 4: 11, 5: 1}
+    assert column(result, Key.NODE_PARENT) == {0: 1, 1: 5, 2: 2, 3: 1, 4: 9}
+    assert column(result, Key.RECORD_FUNCTION) == {1: 8, 2: 7, 4: 9}
+    assert column(result, Key.SEQUENCE) == {1: 3, 2: 3, 4: 3}
+    assert column(result, Key.FORWARD_THREAD) == {4: 1}
+    assert column(result, Key.LOGICAL_THREAD) == {0: 1, 1: 1, 2: 1, 3: 4, 4: 4, 5: 0}
+    assert column(result, Key.SCOPE) == {0: 7, 1: 0, 2: 0, 3: 7, 4: 1, 5: 7}
+    assert result.findings == []
+
+
+def test_a_track_for_each_logical_thread() -> None:
+    result = read(trace(*linear()))
+    tracks = [result.tracks[track] for track in result.events.track]
+    assert [track.identity for track in tracks] == ["1", "1", "1", "4", "4", "0"]
+    assert {(track.kind, track.process, track.label) for track in tracks} == {
+        (TrackKind.NODES, "4200", f"logical thread {number}") for number in (0, 1, 4)
+    }
+
+
+def test_what_the_file_says_of_itself() -> None:
+    data = trace(*linear())
+    info = read(data).source
+    assert (info.format, info.version, info.pid) == ("execution-trace", NEWEST, 4200)
+    assert (info.rank, info.start_ns, info.end_ns) == (None, None, None)
+    assert (info.events, info.records, info.bytes) == (6, 6, len(data))
+    assert list(info.header) == ["schema", "pid", "time", "start_ts", "finish_ts"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_payloads_are_the_nodes_as_they_stand(version: str, indent: int | None) -> None:
+    data = trace(*linear(), version=version, indent=indent)
+    texts = payloads(read(data))
+    assert [json.loads(text) for text in texts] == [as_json(node, version) for node in linear()]
+    assert all(text in data for text in texts[:-1])
+
+
+def test_payloads_of_some_nodes_in_a_long_file() -> None:
+    nodes = [node(number, f"aten::op{number}", handle=number) for number in range(3, 9000)]
+    result = read(trace(thread_root(2), *nodes, process_root()))
+    assert len(result.events) == len(nodes) + 2
+    for first, last in ((0, 1), (4000, 4003), (8990, 8998), (5, 5)):
+        runs = list(result.payloads[0].batches(first, last))
+        numbers = [start + place for start, run in runs for place in range(len(run))]
+        assert numbers == list(range(first, last))
+        texts = [json.loads(bytes(text))["id"] for _, run in runs for text in run]
+        assert texts == [number + 2 for number in numbers]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_process_groups(version: str) -> None:
+    default = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "group_size": 4}
+    listed = {"pg_name": "1", "pg_desc": "tp", "ranks": [0, 1], "group_size": 2, "group_count": 3}
+    nodes = [
+        thread_root(2),
+        groups_node(3, {**default, "ranks": []}, listed),
+        groups_node(4, listed),
+        process_root(),
+    ]
+    assert read(trace(*nodes, version=version)).groups == [
+        ProcessGroup("0", "default_pg", (), 4, "cuda:nccl"),
+        ProcessGroup("1", "tp", (0, 1), 2),
+    ]
+
+
+def test_a_group_of_1_0_2_without_a_name_has_its_backend() -> None:
+    group = {"pg_name": "", "backend_id": 94594108, "backend_config": "cuda:nccl", "ranks": {"1": 0, "3": 1}}
+    result = read(trace(thread_root(2), groups_node(3, group), process_root(), version=VERSIONS[1]))
+    assert result.groups == [ProcessGroup("94594108", "", (1, 3), 0, "cuda:nccl")]
+
+
+def test_lists_of_groups_that_cannot_be_read_are_told() -> None:
+    broken = node(3, "## process_group:init ##", inputs=[("[{", [], "String")])
+    result = read(trace(thread_root(2), broken, process_root()))
+    assert result.groups == []
+    assert reasons(result) == ["unreadable_groups"]
+
+
+def test_an_unknown_version_is_read_as_far_as_it_is_known() -> None:
+    result = read(trace(*linear(), version="2.0.0-chakra.1.0.0"))
+    assert len(result.events) == 6
+    assert [(finding.severity, finding.reason) for finding in result.findings] == [
+        (Severity.INFO, "newer_version")
+    ]
+
+
+def test_a_parent_that_is_not_in_the_file() -> None:
+    nodes = [
+        thread_root(2),
+        thread_root(9, thread=4),
+        node(5, parent=3),
+        node(6, parent=3, thread=4),
+        process_root(),
+    ]
+    result = read(trace(*nodes))
+    assert column(result, Key.NODE_PARENT) == {0: 1, 1: 1, 2: 2, 3: 9}
+    (finding,) = result.findings
+    assert (finding.reason, finding.count, finding.example) == ("missing_parent", 2, "node 5")
+
+
+def test_a_parent_that_is_missing_where_the_thread_has_no_root() -> None:
+    result = read(trace(node(5, parent=3), process_root()))
+    assert column(result, Key.NODE_PARENT) == {0: 1}
+    assert column(read(trace(node(5, parent=3))), Key.NODE_PARENT) == {}
+
+
+def test_a_node_zero_is_a_node() -> None:
+    nodes = [{**as_json(node(number, parent=0)), "attrs": []} for number in (0, 1)]
+    result = read(trace(nodes=nodes))
+    assert column(result, Key.NODE_PARENT) == {1: 0}
+    assert result.findings == []
+
+
+def test_attributes_that_are_missing_or_in_another_order() -> None:
+    usual = [as_json(each) for each in linear()]
+    for each in usual:
+        each["attrs"] = [attribute for attribute in reversed(each["attrs"]) if attribute["name"] != "scope"]
+    result = read(trace(nodes=usual))
+    assert column(result, Key.RECORD_FUNCTION) == {1: 8, 2: 7, 4: 9}
+    assert set(column(result, Key.SCOPE).values()) == {0}
+    assert result.findings == []
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_communication_that_the_observer_could_not_describe(version: str) -> None:
+    comms = node(5, "record_param_comms", handle=3, extra={"debug": "missing comms info"})
+    known = node(6, "record_param_comms", handle=4, extra={"collective_name": "allreduce", "pg_size": 2})
+    result = read(trace(thread_root(2), comms, known, process_root(), version=version))
+    (finding,) = result.findings
+    assert (finding.severity, finding.reason, finding.count) == (Severity.INFO, "missing_communication", 1)
+
+
+@pytest.mark.parametrize("value", [None, "text", 3, {"name": "no id"}, {"id": None}, {"id": "x"}])
+def test_elements_that_are_no_nodes_keep_their_place(value: Any) -> None:
+    nodes = [as_json(thread_root(2)), value, as_json(node(5)), as_json(process_root())]
+    result = read(trace(nodes=nodes))
+    assert list(result.events.payload) == [0, 2, 3]
+    assert reasons(result) == ["not_a_node"]
+    assert json.loads(payloads(result)[2])["id"] == 5
+
+
+def test_ids_of_other_types_are_taken_where_they_are_numbers() -> None:
+    nodes = [as_json(thread_root(2)), {"id": "5", "name": None, "ctrl_deps": [2, 3]}, as_json(process_root())]
+    result = read(trace(nodes=nodes))
+    assert column(result, Key.NODE_ID) == {0: 2, 1: 5, 2: 1}
+    assert column(result, Key.NODE_PARENT) == {0: 1, 1: 2}
+
+
+def test_repeated_ids_are_told() -> None:
+    assert reasons(read(trace(thread_root(2), node(5), node(5), process_root()))) == ["duplicate_node"]
+
+
+def test_no_nodes() -> None:
+    assert reasons(read(trace())) == ["no_nodes"]
+
+
+def test_keys_in_another_order() -> None:
+    nodes = [dict(sorted(as_json(each).items())) for each in linear() for _ in range(400)]
+    whole = dict(sorted(json.loads(trace(nodes=nodes)).items()))
+    result = read(json.dumps(whole).encode())
+    assert len(result.events) == 2400
+    assert reasons(result) == ["duplicate_node"]
+    assert result.source.version == NEWEST
+
+
+@pytest.mark.parametrize("version", [FLAT, NEWEST])
+def test_a_name_like_an_attribute(version: str) -> None:
+    names = ['"attrs":', '}, {"id": 7', '"name": "rf_id"', "]}", "näme 名"]
+    nodes = [node(number, name, handle=number) for number, name in enumerate(names * 2000, start=3)]
+    result = read(trace(thread_root(2), *nodes, process_root(), version=version))
+    texts = result.strings.texts()
+    assert [texts[code] for code in result.events.name][1:-1] == names * 2000
+    assert result.findings == []
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            Node,
+            id=NUMBERS,
+            name=st.text(),
+            parent=NUMBERS,
+            handle=NUMBERS,
+            sequence=st.integers(-1, 2**63 - 1),
+            scope=st.integers(0, 9),
+            thread=st.integers(0, 50),
+            forward_thread=st.integers(0, 50),
+        ),
+        max_size=30,
+        unique_by=lambda each: each.id,
+    ),
+    st.sampled_from(VERSIONS),
+    st.sampled_from([None, 2]),
+)
+def test_round_trip(nodes: list[Node], version: str, indent: int | None) -> None:
+    data = trace(*nodes, version=version, indent=indent)
+    result = read(data)
+    assert ExecutionTraceReader().recognises(data, "")
+    assert list(column(result, Key.NODE_ID).values()) == [each.id for each in nodes]
+    assert column(result, Key.RECORD_FUNCTION) == {
+        row: each.handle for row, each in enumerate(nodes) if each.handle
+    }
+    assert column(result, Key.SEQUENCE) == {
+        row: each.sequence for row, each in enumerate(nodes) if each.sequence >= 0
+    }
+    assert list(column(result, Key.LOGICAL_THREAD).values()) == [each.thread for each in nodes]
+    assert [json.loads(text) for text in payloads(result)] == [as_json(each, version) for each in nodes]
