@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,9 @@ UNWRAPPED = 100_000
 
 NOTHING = "-"
 """A cell with nothing to say."""
+
+INDENTED = (0, 0, 0, 2)
+"""Blanks above, right, below and left."""
 
 KILO = 1000
 
@@ -45,21 +49,27 @@ class Page:
         self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
     ) -> None:
         """Adds a table; the columns `numbers` are aligned to the right."""
-        self._console.print(_table(header, rows, numbers))
+        wide = _table(header, rows, numbers)
+        narrow = _table(header, rows, numbers, narrow=True)
+        self._console.print(next((table for table in (wide, narrow) if self._fits(table)), wide))
 
     def entries(
         self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
     ) -> None:
         """Adds a table, or a paragraph for each row where a table would be too wide."""
         table = _table(header, rows, numbers)
-        unwrapped = self._console.options.update(width=UNWRAPPED)
-        if self._console.measure(table, options=unwrapped).maximum <= self._console.width:
+        if self._fits(table):
             self._console.print(table)
             return
         for first, *others in rows:
             self.line(first, "bold")
             said = zip(header[1:], others, strict=True)
-            self.line("  " + ", ".join(f"{name} {text}" for name, text in said if text != NOTHING))
+            details = ", ".join(f"{name} {text}" for name, text in said if text != NOTHING)
+            self._console.print(Padding(Text(printable(details)), INDENTED))
+
+    def _fits(self, table: Table) -> bool:
+        unwrapped = self._console.options.update(width=UNWRAPPED)
+        return self._console.measure(table, options=unwrapped).maximum <= self._console.width
 
     @property
     def text(self) -> str:
@@ -89,10 +99,18 @@ def size(count: int) -> str:
     return f"{value:.1f} {unit}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]) -> Table:
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str], *, narrow: bool = False
+) -> Table:
+    """A table; in a narrow one the names of columns are wrapped, and nothing else."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in header:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for name, *cells in zip(header, *rows, strict=True):
+        table.add_column(
+            name,
+            justify="right" if name in numbers else "left",
+            overflow="fold",
+            width=max(map(len, [*name.split(), *cells])) if narrow else None,
+        )
     for row in rows:
         table.add_row(*(_cell(text) for text in row))
     return table
