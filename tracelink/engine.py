@@ -15,7 +15,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, TypeVar
+from functools import partial
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from tracelink.errors import TraceError
 
@@ -89,7 +90,7 @@ class Engine:
             while waiting or running:
                 while len(waiting) > 1 and len(running) < self.jobs - 1:
                     number = waiting.pop(0)
-                    running.append(self._start(number, lambda number=number: work(items[number]), shared))
+                    running.append(self._start(number, partial(work, items[number]), shared))
                 if waiting:
                     number = waiting.pop()
                     results[number] = work(items[number])
@@ -146,7 +147,7 @@ class _Child:
             os.waitpid(self.pid, 0)
 
 
-def _run_child(work: Callable[[], Any], pipe: int, shared: Sequence[object]) -> None:
+def _run_child(work: Callable[[], Any], pipe: int, shared: Sequence[object]) -> NoReturn:
     status = 1
     try:
         answer = _answer(work, shared)

@@ -212,7 +212,8 @@ class Events(Columns):
         """Whether the event is of one of these kinds."""
         wanted = np.zeros(256, np.bool_)
         wanted[list(kinds)] = True
-        return wanted[self.kind]
+        chosen: Bools = wanted[self.kind]
+        return chosen
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Events:
         """The events at `rows`."""

@@ -61,7 +61,7 @@ class EventGraph:
 
     def name(self, row: int) -> str:
         """The name of one event."""
-        return self.strings[self.events.name[row]]
+        return self.strings[int(self.events.name[row])]
 
     def rank_of_events(self) -> npt.NDArray[np.int32]:
         """The rank of each event."""
@@ -87,7 +87,8 @@ class EventGraph:
     def targets(self, row: int, relation: Relation) -> Int64s:
         """The events that stand in `relation` to `row`, seen from `row`."""
         edges = self.edges
-        return edges.target[(edges.source == row) & (edges.relation == relation)]
+        targets: Int64s = edges.target[(edges.source == row) & (edges.relation == relation)]
+        return targets
 
     def to_networkx(
         self, selection: Iterable[int] | npt.NDArray[Any] | None = None
@@ -154,7 +155,7 @@ class EventGraph:
 
 def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
     """Where each source's rows begin, for events that are grouped by source; one more entry for the end."""
-    bounds = np.searchsorted(source, np.arange(sources + 1)).tolist()
+    bounds: list[int] = np.searchsorted(source, np.arange(sources + 1)).tolist()
     assert all(before <= after for before, after in pairwise(bounds))
     return bounds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tracelink import plugins
 from tracelink.engine import Engine
@@ -167,6 +168,6 @@ def _successive(infos: Sequence[SourceInfo]) -> bool:
     windows = [(info.start_ns, info.end_ns) for info in infos if info.start_ns is not None]
     apart = all(
         before[1] is not None and after[0] is not None and before[1] <= after[0]
-        for before, after in zip(windows, windows[1:], strict=False)
+        for before, after in pairwise(windows)
     )
     return len(windows) == len(infos) and apart and len({info.pid for info in infos}) == 1

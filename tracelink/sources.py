@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import glob
 import io
 import shutil
@@ -11,8 +12,9 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from tracelink.errors import UnreadableError, UsageError
 from tracelink.findings import Finding, Severity
@@ -66,7 +68,7 @@ class Source:
             return Opened(Inflated(raw), plain=False)
         return Opened(raw, plain=True)
 
-    def head(self, size: int = HEAD) -> bytes:
+    def head(self, size: int = HEAD) -> builtins.bytes:
         """The first uncompressed bytes."""
         with self.open() as stream:
             return stream.read(size)
@@ -211,17 +213,12 @@ def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
     spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
     shutil.copyfileobj(stream, spool, 1 << 20)
     size = spool.tell()
-    return Source(name, lambda: _Window(spool, 0, size), size, None, format_name)
+    return Source(name, partial(_window, spool, 0, size), size, None, format_name)
 
 
 def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Source]:
-    source = Source(
-        str(path),
-        lambda: path.open("rb", buffering=0),
-        path.stat().st_size,
-        path,
-        format_name,  # type: ignore[arg-type,return-value]
-    )
+    opener = partial(path.open, "rb", buffering=0)
+    source = Source(str(path), opener, path.stat().st_size, path, format_name)
     try:
         head = source.head(1 << 10)
         if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
@@ -240,14 +237,8 @@ def _zip_members(source: Source, format_name: str) -> Iterator[Source]:
     members = [member for member in archive.infolist() if not member.is_dir()]
     _check_member_count(source, len(members))
     for member in sorted(members, key=lambda member: member.filename):
-        name = f"{source.path}:{member.filename}"
-        yield Source(
-            name,
-            lambda member=member: archive.open(member),
-            member.compress_size,
-            None,
-            format_name,  # type: ignore[misc,arg-type,return-value]
-        )
+        opener = cast("Callable[[], BinaryIO]", partial(archive.open, member))
+        yield Source(f"{source.path}:{member.filename}", opener, member.compress_size, None, format_name)
 
 
 def _tar_members(source: Source, format_name: str) -> Iterator[Source]:
@@ -264,14 +255,8 @@ def _tar_members(source: Source, format_name: str) -> Iterator[Source]:
         members = [member for member in archive if member.isfile()]
     _check_member_count(source, len(members))
     for member in sorted(members, key=lambda member: member.name):
-        start, size = member.offset_data, member.size
-        yield Source(
-            f"{source.path}:{member.name}",
-            lambda start=start, size=size: _Window(spool, start, size),  # type: ignore[misc,arg-type,return-value]
-            size,
-            None,
-            format_name,
-        )
+        opener = partial(_window, spool, member.offset_data, member.size)
+        yield Source(f"{source.path}:{member.name}", opener, member.size, None, format_name)
 
 
 def _check_member_count(source: Source, count: int) -> None:
@@ -279,6 +264,10 @@ def _check_member_count(source: Source, count: int) -> None:
         raise UnreadableError(
             f"an archive of {count} files", source=source.path, advice="Unpack what you need."
         )
+
+
+def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
+    return io.BufferedReader(_Window(whole, start, size))
 
 
 class _Window(io.RawIOBase):

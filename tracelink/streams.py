@@ -63,7 +63,7 @@ class Inflated(io.RawIOBase):
             self._begun = True
             try:
                 data = self._member.decompress(chunk, limit)
-            except isal_zlib.error as error:
+            except isal_zlib.error as error:  # type: ignore[misc]
                 if self._fault_at is None:
                     self._approach(self._at - len(chunk))
                     continue

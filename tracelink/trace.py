@@ -133,7 +133,9 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
         events.append(part)
         for key, column in trace.keys.items():
             recoded = (
-                replace(column, values=codes[column.values]) if key in TEXT_KEYS and len(column) else column
+                replace(column, values=codes.astype(np.int64)[column.values])
+                if key in TEXT_KEYS and len(column)
+                else column
             )
             keys.setdefault(key, []).append(recoded.shifted(offset))
         counters.append(replace(trace.counters, track=trace.counters.track + np.int32(len(whole.tracks))))

@@ -95,7 +95,7 @@ def _table(columns: Columns) -> tuple[dict[str, Any], int]:
 
 def _kinds(columns: Columns, table: Mapping[str, Any]) -> Any:
     shapes = columns.shapes
-    kinds = np.array([kind_of(text[:1], text[1:]) for text in shapes.table.texts()] or [0], np.uint8)
+    kinds = np.array([int(kind_of(text[:1], text[1:])) for text in shapes.table.texts()] or [0], np.uint8)
     kind = kinds[table["shape"]]
     memory = columns.names.find(MEMORY_EVENT)
     if memory >= 0:
@@ -107,7 +107,8 @@ def _kinds(columns: Columns, table: Mapping[str, Any]) -> Any:
 def _on_device(kind: Any) -> Bools:
     marks = np.zeros(256, np.bool_)
     marks[[int(kind) for kind in ON_DEVICE]] = True
-    return marks[kind]
+    chosen: Bools = marks[kind]
+    return chosen
 
 
 def _keys(columns: Columns, place: Int64s) -> dict[Key, KeyColumn]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.converters.kineto.elements import TEXT_LANE, AnyElement, Decoded
+from tracelink.converters.kineto.elements import TEXT_LANE, Decoded
 from tracelink.converters.kineto.schema import (
     FLOWS,
     INSTANTS,
@@ -18,6 +18,7 @@ from tracelink.converters.kineto.schema import (
     METADATA,
     PAIRED,
     Arguments,
+    Element,
 )
 from tracelink.converters.kineto.shapes import Shapes
 from tracelink.events import EventKind, Int64s, Key
@@ -179,7 +180,7 @@ class Columns:
         self.chunks = []
         self.keys = {key: [_joined(chunks)] for key, chunks in self.keys.items()}
 
-    def _add_keys(self, shape: Int64s, elements: Sequence[AnyElement]) -> None:
+    def _add_keys(self, shape: Int64s, elements: Sequence[Element]) -> None:
         for group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):
             kinds = frozenset(kind for kind, keys in KEYS_OF_KIND.items() if keys is group)
             chosen = self.shapes.have_kind(shape, kinds)
@@ -193,7 +194,7 @@ class Columns:
                 if given.any():
                     self.keys.setdefault(key, []).append((places[given], values[given]))
 
-    def _add_memory(self, shape: Int64s, elements: Sequence[AnyElement]) -> None:
+    def _add_memory(self, shape: Int64s, elements: Sequence[Element]) -> None:
         instants = self.shapes.are(shape, INSTANTS)
         if not instants.any():
             return

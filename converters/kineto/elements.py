@@ -38,8 +38,6 @@ from tracelink.strings import StringTable
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-AnyElement = Element | MixedElement | ExactElement
-
 STRICT = msgspec.json.Decoder(list[Element])
 MIXED = msgspec.json.Decoder(list[MixedElement])
 EXACT = msgspec.json.Decoder(list[ExactElement])
@@ -57,7 +55,7 @@ TEXT_LANE = -(1 << 40)
 class Decoded:
     """The elements of one piece. Times are whole nanoseconds, without the file's base."""
 
-    elements: Sequence[AnyElement]
+    elements: Sequence[Element]
     shape: Int64s
     slices: Bools
     """Which elements are events; the columns below have a row for each of those."""
@@ -71,7 +69,7 @@ class Decoded:
     not_events: int = 0
     """Elements that are no event: null, text, an event without a usable time. They keep their place."""
 
-    def times(self, elements: Sequence[AnyElement]) -> Int64s:
+    def times(self, elements: Sequence[Element]) -> Int64s:
         """When these elements of the piece were."""
         return _times(elements, self.exact)
 
@@ -101,14 +99,14 @@ class ElementDecoder:
 
     def convert(self, values: list[Any]) -> Decoded:
         """Elements that only a lenient parser could read, or of types that no event should have."""
-        elements: list[AnyElement] = []
+        elements: list[Element] = []
         samples: dict[int, dict[str, Any]] = {}
         not_events = 0
         for place, value in enumerate(values):
             try:
                 elements.append(self._element(value))
             except (TypeError, ValueError, AttributeError, OverflowError):
-                elements.append(ExactElement())
+                elements.append(cast("Element", ExactElement()))
                 not_events += 1
             else:
                 if elements[-1].ph == COUNTER and isinstance(value.get("args"), dict):
@@ -118,7 +116,7 @@ class ElementDecoder:
         piece.samples, piece.not_events = samples, not_events
         return piece
 
-    def _typed(self, text: memoryview) -> Sequence[AnyElement]:
+    def _typed(self, text: memoryview) -> Sequence[Element]:
         """The elements by the narrowest type that fits: the narrower, the faster."""
         if not self.exact:
             try:
@@ -127,7 +125,8 @@ class ElementDecoder:
                 return self._numbered(MIXED.decode(text))
         return self._numbered(EXACT.decode(bytes(text)))
 
-    def _numbered(self, elements: list[Any]) -> Sequence[AnyElement]:
+    def _numbered(self, elements: list[Any]) -> Sequence[Element]:
+        """The same elements with numbers for ids that are texts: from here on they count as `Element`s."""
         for element in elements:
             if type(element.pid) is str:
                 element.pid = self._lane(element.pid)
@@ -137,7 +136,7 @@ class ElementDecoder:
                 element.id = self._lane(element.id)
         return elements
 
-    def _piece(self, elements: Sequence[AnyElement], exact: bool, text: Buffer = b"") -> Decoded | None:
+    def _piece(self, elements: Sequence[Element], exact: bool, text: Buffer = b"") -> Decoded | None:
         """The piece with its columns; None if its times have fractions that doubles do not hold."""
         shape = self.shapes.of(elements)
         slices = self.shapes.are(shape, SLICES)
@@ -159,7 +158,7 @@ class ElementDecoder:
             duration[instants] = 0
         return piece
 
-    def _element(self, value: dict[str, Any]) -> ExactElement:
+    def _element(self, value: dict[str, Any]) -> Element:
         ph = _text(value["ph"])[:1] if "ph" in value else "?"
         arguments = value.get("args")
         element = ExactElement(
@@ -175,7 +174,7 @@ class ElementDecoder:
         if "ts" in value or ph != METADATA:
             decimal_nanoseconds(value.get("ts"))
             element.ts = msgspec.Raw(str(value["ts"]).encode())
-        return element
+        return cast("Element", element)
 
     def _lane(self, value: Any) -> int:
         if isinstance(value, str):
@@ -190,14 +189,14 @@ def _integer(value: Any) -> int:
     return int(value)
 
 
-def _times(elements: Sequence[AnyElement], exact: bool) -> Int64s:
+def _times(elements: Sequence[Element], exact: bool) -> Int64s:
     if exact:
-        texts = [bytes(element.ts).decode() for element in elements]  # type: ignore[arg-type]
+        texts = [bytes(cast("msgspec.Raw", element.ts)).decode() for element in elements]
         return np.array(list(map(decimal_nanoseconds, texts)), np.int64)
     return nanoseconds(_microseconds(elements))
 
 
-def _microseconds(elements: Sequence[AnyElement]) -> npt.NDArray[np.float64]:
+def _microseconds(elements: Sequence[Element]) -> npt.NDArray[np.float64]:
     return np.fromiter([element.ts for element in elements], np.float64, len(elements))
 
 

@@ -66,7 +66,8 @@ def _step(text: _Texts, reach: Int64s, edits: int) -> Int64s:
     inside = (y >= 0) & (y <= len(text.other))
     x[inside] = text.extend(x[inside], y[inside])
     x[~inside] = np.where(y[~inside] > len(text.other), len(text.other) + diagonal[~inside], NONE)
-    return np.minimum(x, len(text.one))
+    reached: Int64s = np.minimum(x, len(text.one))
+    return reached
 
 
 def _trace_back(history: list[Int64s], edits: int, diagonal: int, place: Int64s) -> None:
@@ -120,11 +121,13 @@ class _Texts:
     def _run(self, hashes: npt.NDArray[np.uint64], start: Int64s, length: Int64s) -> npt.NDArray[np.uint64]:
         """A number for the run of this length; runs of equal content have equal numbers wherever they stand."""
         run = hashes[start + length] - hashes[start]
-        return run * self._powers[len(self._powers) - 1 - start]
+        aligned: npt.NDArray[np.uint64] = run * self._powers[len(self._powers) - 1 - start]
+        return aligned
 
 
 def _powers(count: int) -> npt.NDArray[np.uint64]:
-    return np.multiply.accumulate(np.full(count, MULTIPLIER, np.uint64))
+    powers: npt.NDArray[np.uint64] = np.multiply.accumulate(np.full(count, MULTIPLIER, np.uint64))
+    return powers
 
 
 def _prefix_hashes(values: Int64s, powers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
