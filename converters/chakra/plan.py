@@ -1,0 +1,97 @@
+"""Everything that will be written of one rank, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.converters.chakra.device_work import DeviceWork, device_work
+from tracelink.converters.chakra.durations import exclusive
+from tracelink.converters.chakra.enclosing import callers, innermost, outside
+from tracelink.converters.chakra.excerpt import NONE, Excerpt
+from tracelink.converters.chakra.hand_overs import hand_overs
+from tracelink.converters.chakra.schema import BASE_TIME
+from tracelink.converters.chakra.tree import Tree, nodes_of, tree_of
+from tracelink.events import Int64s, Relation
+from tracelink.trace import SourceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One rank: its nodes by place, the operator that each one is, and the device work under each."""
+
+    part: Excerpt
+    source: int
+    """The execution trace."""
+    tree: Tree
+    operator: Int64s
+    """The row of the profiled operator that each node is, or -1."""
+    exclusive: Int64s
+    """Nanoseconds that each row ran itself."""
+    hand_over: Int64s
+    """The place of the node that each node waited for on another thread, or -1."""
+    work: DeviceWork
+    ids: Int64s
+    """The new id of each node; the work under it has the numbers that follow."""
+
+    @property
+    def linked(self) -> int:
+        """How many nodes have a time."""
+        return int(np.count_nonzero(self.operator != NONE))
+
+
+def plan_of(part: Excerpt, source: int) -> Plan:
+    """Puts the nodes of one execution trace and the rank's device work in order."""
+    rows = nodes_of(part, source)
+    operator = _operators(part, rows)
+    node_of = _nodes(operator, len(part.events))
+    caller = callers(part)
+    nearest = innermost(caller, node_of != NONE)
+    around = outside(caller, nearest)
+    tree = tree_of(part, rows, _at(node_of, _at(around, operator)))
+    if len(tree) > len(rows):
+        operator = np.append(NONE, operator)
+        node_of = np.where(node_of == NONE, NONE, node_of + 1)
+    work = device_work(part, _at(node_of, nearest))
+    events = part.events
+    inside = np.where(node_of == NONE, NONE, around)
+    return Plan(
+        part,
+        source,
+        tree,
+        operator,
+        exclusive(events.start, events.end, inside),
+        hand_overs(part, node_of, len(tree)),
+        work,
+        np.arange(len(tree)) + np.searchsorted(work.node, np.arange(len(tree))),
+    )
+
+
+def bases(sources: Sequence[SourceInfo]) -> Int64s:
+    """For each source the time that its own times count from; 0 where it does not say."""
+    said = [source.header.get(BASE_TIME, 0) for source in sources]
+    return np.array([base if isinstance(base, int) else 0 for base in said], np.int64)
+
+
+def _operators(part: Excerpt, rows: Int64s) -> Int64s:
+    """The row of the timed operator that each node is the same as, or -1."""
+    same = part.where(Relation.SAME)
+    timed = part.events.timed[same.target]
+    operator = np.full(len(part.events), NONE, np.int64)
+    operator[same.source[timed]] = same.target[timed]
+    return operator[rows]
+
+
+def _nodes(operator: Int64s, rows: int) -> Int64s:
+    """The place of the node that each row is; of nodes that are the same operator, the first."""
+    node_of = np.full(rows, NONE, np.int64)
+    linked = np.flatnonzero(operator != NONE)[::-1]
+    node_of[operator[linked]] = linked
+    return node_of
+
+
+def _at(values: Int64s, rows: Int64s) -> Int64s:
+    """`values[rows]`, -1 where the row is -1."""
+    return np.where(rows == NONE, NONE, np.append(values, NONE)[rows])
