@@ -107,10 +107,15 @@ class Engine:
     def _start(self, number: int, work: Callable[[], Any], shared: Sequence[object]) -> _Child:
         reading, writing = os.pipe()
         pid = os.fork()
-        if pid:
-            os.close(writing)
-            return _Child(number, pid, reading, shared)
-        os.close(reading)
+        if not pid:
+            os.close(reading)
+            self._become_child(number, work, writing, shared)
+        os.close(writing)
+        return _Child(number, pid, reading, shared)
+
+    def _become_child(
+        self, number: int, work: Callable[[], Any], writing: int, shared: Sequence[object]
+    ) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.meter.enter(number + 1)
         _run_child(work, writing, shared)

@@ -206,7 +206,8 @@ class Events(Columns):
     @property
     def timed(self) -> Bools:
         """Whether the event has a time."""
-        return self.start != NO_TIME
+        timed: Bools = self.start != NO_TIME
+        return timed
 
     def of_kind(self, *kinds: EventKind) -> Bools:
         """Whether the event is of one of these kinds."""

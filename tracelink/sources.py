@@ -217,7 +217,7 @@ def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
 
 
 def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Source]:
-    opener = partial(path.open, "rb", buffering=0)
+    opener = partial(_stored, path)
     source = Source(str(path), opener, path.stat().st_size, path, format_name)
     try:
         head = source.head(1 << 10)
@@ -264,6 +264,10 @@ def _check_member_count(source: Source, count: int) -> None:
         raise UnreadableError(
             f"an archive of {count} files", source=source.path, advice="Unpack what you need."
         )
+
+
+def _stored(path: Path) -> BinaryIO:
+    return path.open("rb", buffering=0)
 
 
 def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
