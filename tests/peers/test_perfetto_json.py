@@ -101,53 +101,53 @@ def test_what_is_written_and_printed_follows_its_schema(name: str, tmp_path_fact
     assert not list(Draft202012Validator(schemas.load("merge")).iter_errors(done.result))
 
 
-class TestTruth:
-    """The synthetic job, of which every link is known."""
+@pytest.fixture(scope="module")
+def synthetic(engine: PerfettoEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+    case = next(case for case in CASES if case.name == "gpu_pair")
+    merged = merge(case, tmp_path_factory.mktemp("truth") / "merged.json")
+    with engine.load(merged.path) as trace:
+        yield trace
 
-    @pytest.fixture(scope="class")
-    def trace(self, engine: PerfettoEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
-        case = next(case for case in CASES if case.name == "gpu_pair")
-        merged = merge(case, tmp_path_factory.mktemp("truth") / "merged.json")
-        with engine.load(merged.path) as trace:
-            yield trace
 
-    @pytest.fixture(scope="class")
-    def truth(self) -> dict[str, Any]:
-        truth: dict[str, Any] = json.loads((samples.path("gpu_pair") / "truth.json").read_bytes())
-        return truth
+@pytest.fixture(scope="module")
+def truth() -> dict[str, Any]:
+    """Every link of the synthetic job."""
+    truth: dict[str, Any] = json.loads((samples.path("gpu_pair") / "truth.json").read_bytes())
+    return truth
 
-    def test_launches_point_at_what_they_launched(self, trace: Loaded, truth: dict[str, Any]) -> None:
-        expected = Counter(
-            {
-                (rank["rank"], launch["correlation"], launch["correlation"]): launch["gpu_events"]
-                for rank in truth["ranks"]
-                for launch in rank["launches"]
-            }
-        )
-        arrows = self.arrows(trace, "correlation", "o.category = 'cuda_runtime'")
-        assert arrows == expected
 
-    def test_backward_operators_hang_on_their_forward_operators(
-        self, trace: Loaded, truth: dict[str, Any]
-    ) -> None:
-        expected = Counter(
-            (rank["rank"], pair["forward"], pair["backward"])
+def test_launches_point_at_what_they_launched(synthetic: Loaded, truth: dict[str, Any]) -> None:
+    expected = Counter(
+        {
+            (rank["rank"], launch["correlation"], launch["correlation"]): launch["gpu_events"]
             for rank in truth["ranks"]
-            for pair in rank["backward_of"]
-        )
-        within = "o.category = 'cpu_op' and i.category = 'cpu_op' and po.upid = pi.upid"
-        assert self.arrows(trace, "External id", within) == expected
+            for launch in rank["launches"]
+        }
+    )
+    gpu_work = "i.category in ('kernel', 'gpu_memcpy', 'gpu_memset')"
+    assert arrows(synthetic, "correlation", f"o.category = 'cuda_runtime' and {gpu_work}") == expected
 
-    def arrows(self, trace: Loaded, arg: str, where: str) -> Counter[tuple[int, int, int]]:
-        """(rank, argument of the slice where the arrow begins, and of that where it ends)."""
-        rows = trace.query(
-            "select po.name as process,"
-            f" extract_arg(o.arg_set_id, 'args.{arg}') as source,"
-            f" extract_arg(i.arg_set_id, 'args.{arg}') as target"
-            " from flow join slice o on o.id = slice_out join slice i on i.id = slice_in"
-            " join thread_track ot on ot.id = o.track_id join thread oth on oth.utid = ot.utid"
-            " join process po on po.upid = oth.upid"
-            " join thread_track it on it.id = i.track_id join thread ith on ith.utid = it.utid"
-            f" join process pi on pi.upid = ith.upid where {where}"
-        )
-        return Counter((rank_in(row["process"]), row["source"], row["target"]) for row in rows)
+
+def test_backward_operators_hang_on_their_forward_operators(synthetic: Loaded, truth: dict[str, Any]) -> None:
+    expected = Counter(
+        (rank["rank"], pair["forward"], pair["backward"])
+        for rank in truth["ranks"]
+        for pair in rank["backward_of"]
+    )
+    within = "o.category = 'cpu_op' and i.category = 'cpu_op' and po.upid = pi.upid"
+    assert arrows(synthetic, "External id", within) == expected
+
+
+def arrows(trace: Loaded, arg: str, where: str) -> Counter[tuple[int, int, int]]:
+    """(rank, argument of the slice where the arrow begins, and of that where it ends)."""
+    rows = trace.query(
+        "select po.name as process,"
+        f" extract_arg(o.arg_set_id, 'args.{arg}') as source,"
+        f" extract_arg(i.arg_set_id, 'args.{arg}') as target"
+        " from flow join slice o on o.id = slice_out join slice i on i.id = slice_in"
+        " join thread_track ot on ot.id = o.track_id join thread oth on oth.utid = ot.utid"
+        " join process po on po.upid = oth.upid"
+        " join thread_track it on it.id = i.track_id join thread ith on ith.utid = it.utid"
+        f" join process pi on pi.upid = ith.upid where {where}"
+    )
+    return Counter((rank_in(row["process"]), row["source"], row["target"]) for row in rows)
