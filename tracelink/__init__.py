@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged, load, merge
+    from tracelink.api import Merged, Survey, load, merge, survey, write
     from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
     from tracelink.events import EventKind, Key, Relation
     from tracelink.findings import Finding, Severity
@@ -27,11 +27,14 @@ _HOME = {
     "RankConflictError": "errors",
     "Relation": "events",
     "Severity": "findings",
+    "Survey": "api",
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
     "load": "api",
     "merge": "api",
+    "survey": "api",
+    "write": "api",
 }
 
 __all__ = [
@@ -43,11 +46,14 @@ __all__ = [
     "RankConflictError",
     "Relation",
     "Severity",
+    "Survey",
     "TraceError",
     "UnreadableError",
     "UsageError",
     "load",
     "merge",
+    "survey",
+    "write",
 ]
 
 

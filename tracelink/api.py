@@ -7,23 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink import plugins
-from tracelink.assembly import assemble
+from tracelink.assembly import assemble, in_order
 from tracelink.engine import Engine, Meter
 from tracelink.errors import UsageError
-from tracelink.events import Edges
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
-from tracelink.linking import LinkedRank, link_rank
+from tracelink.linking import link_rank
 from tracelink.plugins import Output, Writer
-from tracelink.reading import assign_ranks, read_sources
+from tracelink.reading import assign_ranks, read_sources, survey_ranks
 from tracelink.sources import Discovery, Request, discover
 from tracelink.targets import DirectoryTarget, FileTarget, target_of
-from tracelink.trace import RankTrace, combine
+from tracelink.trace import SourceInfo, combine
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Watch = Callable[[int], None]
 
 DEFAULT_FORMAT = "perfetto-json"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a set of inputs is: each source, and everything that is wrong with them."""
+
+    sources: Sequence[SourceInfo]
+    findings: Sequence[Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,6 @@ def load(
     ranks: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
-    link: bool = True,
 ) -> EventGraph:
     """Reads files, directories, globs and archives, of formats found by looking inside, into one graph.
 
@@ -74,8 +80,25 @@ def load(
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
     readings = read_sources(discovery, _engine(jobs, watch))
     assign_ranks(readings, discovery.sources)
-    linked = [(rank, _linked(combine(traces), link)) for rank, traces in readings.by_rank().items()]
+    linked = [(rank, link_rank(combine(traces))) for rank, traces in readings.by_rank().items()]
     return assemble(linked, readings.findings)
+
+
+def survey(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Survey:
+    """Reads the same inputs as `load` and says what they are, without making one job of them."""
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    readings = read_sources(discovery, _engine(jobs, watch))
+    infos = survey_ranks(readings, discovery.sources)
+    return Survey(infos, in_order(readings.findings))
 
 
 def write(
@@ -126,10 +149,6 @@ def _engine(jobs: int | None, watch: Watch | None) -> Engine:
     engine = Engine.of_this_machine() if jobs is None else Engine(jobs)
     engine.meter = Meter(watch)
     return engine
-
-
-def _linked(trace: RankTrace, link: bool) -> LinkedRank:
-    return link_rank(trace) if link else LinkedRank(trace, Edges.empty(), (), ())
 
 
 def _writer_for(path: str) -> Writer:

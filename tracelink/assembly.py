@@ -34,7 +34,7 @@ def assemble(ranks: Sequence[tuple[int, LinkedRank]], findings: Sequence[Finding
         counters=whole.counters,
         groups=_distinct(whole.groups),
         payloads=whole.payloads,
-        findings=_merged(every_finding) + _missing_ranks(rows),
+        findings=in_order(every_finding) + _missing_ranks(rows),
         reports={rank: linked.reports for rank, linked in ranks},
     )
 
@@ -50,7 +50,7 @@ def _distinct(groups: Sequence[ProcessGroup]) -> list[ProcessGroup]:
     return list(dict.fromkeys(groups))
 
 
-def _merged(findings: Sequence[Finding]) -> list[Finding]:
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
     """Findings in the order of severity."""
     order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
     return sorted(findings, key=lambda finding: order.index(finding.severity))

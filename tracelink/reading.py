@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tracelink import plugins
@@ -64,6 +64,26 @@ def read_sources(discovery: Discovery, engine: Engine) -> Readings:
     return readings
 
 
+def survey_ranks(readings: Readings, sources: Sequence[Source]) -> list[SourceInfo]:
+    """What is known of each source, its rank if something says it; contradictions are findings."""
+    said = {source.path: source for source in sources}
+    infos = []
+    for trace in readings.traces:
+        info, source = trace.source, said[trace.source.path]
+        try:
+            rank = resolve_rank(info.path, content=info.rank, name=source.rank_hint, said=source.rank)
+        except RankConflictError as conflict:
+            readings.findings.append(_conflict(conflict, info.path))
+            rank = info.rank
+        infos.append(replace(info, rank=rank))
+        readings.findings += trace.findings
+    try:
+        _check_duplicates([info for info in infos if info.rank is not None])
+    except RankConflictError as conflict:
+        readings.findings.append(_conflict(conflict, ""))
+    return infos
+
+
 def assign_ranks(readings: Readings, sources: Sequence[Source]) -> None:
     """Gives each trace its rank; a trace whose rank nobody knows is left out, with a finding."""
     said = {source.path: source for source in sources}
@@ -79,7 +99,7 @@ def assign_ranks(readings: Readings, sources: Sequence[Source]) -> None:
     for trace in unranked:
         _place(trace, readings, alone=len(unranked) == len({t.source.format for t in unranked}))
     readings.traces.sort(key=lambda trace: (trace.source.rank or 0, trace.source.start_ns or 0))
-    _check_duplicates(readings.traces)
+    _check_duplicates([trace.source for trace in readings.traces])
     readings.findings += [finding for trace in readings.traces for finding in trace.findings]
 
 
@@ -117,6 +137,10 @@ def _read(task: _Task, engine: Engine) -> RankTrace | Finding:
         return _unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
 
 
+def _conflict(conflict: RankConflictError, path: str) -> Finding:
+    return Finding(Severity.ERROR, "rank_conflict", str(conflict), source=path)
+
+
 def _unreadable(path: str, message: str, reason: str = "unreadable") -> Finding:
     return Finding(Severity.ERROR, reason, message, source=path)
 
@@ -152,10 +176,10 @@ def _place(trace: RankTrace, readings: Readings, *, alone: bool) -> None:
     readings.traces.append(trace.said_to_be_of(rank))
 
 
-def _check_duplicates(traces: Sequence[RankTrace]) -> None:
+def _check_duplicates(sources: Sequence[SourceInfo]) -> None:
     """One rank has one file of a format, except for the windows of one profiler, one after the other."""
-    for (rank, format_name), count in Counter((t.source.rank, t.source.format) for t in traces).items():
-        infos = [t.source for t in traces if (t.source.rank, t.source.format) == (rank, format_name)]
+    for (rank, format_name), count in Counter((info.rank, info.format) for info in sources).items():
+        infos = [info for info in sources if (info.rank, info.format) == (rank, format_name)]
         if count > 1 and not _successive(infos):
             paths = " and ".join(info.path for info in infos[:2])
             raise RankConflictError(
@@ -165,9 +189,6 @@ def _check_duplicates(traces: Sequence[RankTrace]) -> None:
 
 
 def _successive(infos: Sequence[SourceInfo]) -> bool:
-    windows = [(info.start_ns, info.end_ns) for info in infos if info.start_ns is not None]
-    apart = all(
-        before[1] is not None and after[0] is not None and before[1] <= after[0]
-        for before, after in pairwise(windows)
-    )
+    windows = sorted((info.start_ns, info.end_ns or 0) for info in infos if info.start_ns is not None)
+    apart = all(before[1] <= after[0] for before, after in pairwise(windows))
     return len(windows) == len(infos) and apart and len({info.pid for info in infos}) == 1

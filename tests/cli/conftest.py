@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tracelink import api
-from tracelink.api import Merged
+from tracelink.api import Merged, Survey
 from tracelink.cli import main
 from tracelink.events import Edges, EventKind, Events, Track, TrackKind
 from tracelink.findings import Finding
@@ -53,6 +53,11 @@ class Job:
         if self.error:
             raise self.error
         return self.graph()
+
+    def survey(self, paths: Any = (), **asked: Any) -> Survey:
+        """Stands in for `tracelink.api.survey`."""
+        graph = self.load(paths, **asked)
+        return Survey(graph.sources, graph.findings)
 
     def merge(self, paths: Any = (), **asked: Any) -> Merged:
         """Stands in for `tracelink.api.merge`."""
@@ -102,5 +107,6 @@ def tracelink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job()
     monkeypatch.setattr(api, "load", made.load)
+    monkeypatch.setattr(api, "survey", made.survey)
     monkeypatch.setattr(api, "merge", made.merge)
     return made

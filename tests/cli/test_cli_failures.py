@@ -125,9 +125,16 @@ def test_a_rank_for_a_file_that_is_no_input_ends_with_2(tracelink: Run) -> None:
 
 def test_two_ranks_for_one_file_end_with_2(tracelink: Run) -> None:
     profile = samples.path("cpu_job") / "kineto_0.json.gz"
-    result = tracelink("inspect", str(profile), "--rank", f"{profile.name}=7")
+    result = tracelink("merge", str(profile), "--rank", f"{profile.name}=7")
     assert result.exit_code == 2
-    assert "7" in result.stderr
+    assert "the content says 0, --rank says 7" in result.stderr
+
+
+def test_inspect_shows_two_ranks_for_one_file_beside_the_rest(tracelink: Run) -> None:
+    profile = samples.path("cpu_job") / "kineto_0.json.gz"
+    result = tracelink("inspect", str(profile), "--rank", f"{profile.name}=7")
+    assert result.exit_code == 1
+    assert "the content says 0, --rank says 7" in " ".join(result.stdout.split())
 
 
 def test_nothing_readable_ends_with_3_and_writes_nothing(tracelink: Run, tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ def test_a_source_is_described_without_linking(tracelink: Run, job: Job) -> None
         "1.2 MB",
     ):
         assert text in row
-    assert job.asked["link"] is False
 
 
 def test_what_a_source_does_not_say_is_a_dash(tracelink: Run, job: Job) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tracelink.cli.links import RankLinks, links_of_ranks
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged
+    from tracelink.api import Merged, Survey
     from tracelink.findings import Finding
-    from tracelink.graph import EventGraph
     from tracelink.linking.report import LinkReport
     from tracelink.plugins import Output
     from tracelink.trace import SourceInfo
@@ -27,11 +26,11 @@ def merge_document(merged: Merged) -> Document:
     }
 
 
-def inspect_document(graph: EventGraph) -> Document:
+def inspect_document(survey: Survey) -> Document:
     """The result of `inspect`."""
     return {
-        "sources": [_source(source) for source in graph.sources],
-        "findings": _findings(graph.findings),
+        "sources": [_source(source) for source in survey.sources],
+        "findings": _findings(survey.findings),
     }
 
 

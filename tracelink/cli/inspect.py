@@ -26,11 +26,11 @@ def inspect(voice: Voice, inputs: Inputs, jobs: int | None) -> None:
     PATHS are files, directories, globs and archives; - is standard input.
     """
     with watching(voice, inputs.named) as watch:
-        graph = api.load(**inputs.keywords(), jobs=jobs, watch=watch, link=False)
+        survey = api.survey(**inputs.keywords(), jobs=jobs, watch=watch)
     if voice.json:
-        voice.document(inspect_document(graph))
+        voice.document(inspect_document(survey))
     elif voice.quiet:
-        complain_of_errors(voice, graph.findings)
+        complain_of_errors(voice, survey.findings)
     else:
-        voice.say(listing(graph, verbose=voice.verbose))
-    click.get_current_context().exit(exit_code(graph.sources, graph.findings))
+        voice.say(listing(survey, verbose=voice.verbose))
+    click.get_current_context().exit(exit_code(survey.sources, survey.findings))

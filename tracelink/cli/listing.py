@@ -11,7 +11,7 @@ from tracelink.cli.page import NOTHING, Page, number, size
 from tracelink.findings import Severity
 
 if TYPE_CHECKING:
-    from tracelink.graph import EventGraph
+    from tracelink.api import Survey
     from tracelink.trace import SourceInfo
 
 HEADER = (
@@ -31,12 +31,12 @@ SECOND = 10**9
 MILLISECOND = 10**6
 
 
-def listing(graph: EventGraph, *, verbose: bool) -> str:
+def listing(survey: Survey, *, verbose: bool) -> str:
     """A table of the sources, and under it the findings."""
     page = Page()
-    problems = Counter(finding.source for finding in graph.findings if finding.severity is not Severity.INFO)
-    page.entries(HEADER, [_row(source, problems[source.path]) for source in graph.sources], numbers=NUMBERS)
-    show_findings(page, graph.findings, verbose=verbose)
+    problems = Counter(finding.source for finding in survey.findings if finding.severity is not Severity.INFO)
+    page.entries(HEADER, [_row(source, problems[source.path]) for source in survey.sources], numbers=NUMBERS)
+    show_findings(page, survey.findings, verbose=verbose)
     return page.text
 
 

@@ -1,0 +1,5 @@
+"""`python -m tracelink`: the command line."""
+
+from tracelink.cli import main
+
+main()
