@@ -18,7 +18,6 @@ from tracelink.events import Bools, Int64s, Relation
 from tracelink.findings import Finding, Severity
 from tracelink.graph import EventGraph
 
-
 FIRST_BINDING = 1 << 40
 """The engine counts other arrows from 0 and takes these numbers for its own."""
 
@@ -65,7 +64,7 @@ class Flows:
 def flows_of(graph: EventGraph, drawing: Drawing, seat: Int64s, order: Int64s) -> Flows:
     """All arrows of the graph; `order` holds the drawn rows by track in opening order."""
     findings: list[Finding] = []
-    arrows = _forward(_chosen(graph, drawing, findings), drawing, findings)
+    arrows = _unique(_forward(_chosen(graph, drawing, findings), drawing, findings))
     first, last = _ties(drawing, seat, order)
     own_events = last[arrows.source] & last[arrows.target]
     carried = arrows.where(~own_events)
@@ -91,7 +90,7 @@ def flows_of(graph: EventGraph, drawing: Drawing, seat: Int64s, order: Int64s) -
 
 
 def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:
-    """Cause to effect, for the relations that are drawn and events that are; each arrow once."""
+    """Cause to effect, for the relations that are drawn and events that are."""
     edges = graph.edges
     relation = edges.relation.astype(np.int64)
     wanted = np.isin(relation, list(FLOW_NAMES))
@@ -110,11 +109,14 @@ def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arr
                 example=graph.name(int(source[hidden[0]])),
             )
         )
-    arrows = Arrows(source, target, relation).where(wanted & ends)
+    return Arrows(source, target, relation).where(wanted & ends)
+
+
+def _unique(arrows: Arrows) -> Arrows:
+    """Each arrow once, those of one relation from one event together."""
     if not len(arrows):
         return arrows
-    order = np.lexsort((arrows.target, arrows.source, arrows.relation))
-    arrows = arrows.where(order)
+    arrows = arrows.where(np.lexsort((arrows.target, arrows.source, arrows.relation)))
     fresh = np.ones(len(arrows), np.bool_)
     fresh[1:] = (
         (arrows.source[1:] != arrows.source[:-1])

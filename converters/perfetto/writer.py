@@ -125,13 +125,14 @@ def _pieces(begin: int, end: int, most: int) -> list[tuple[int, int]]:
 
 def _findings(picture: _Picture) -> tuple[Finding, ...]:
     findings = [*picture.drawing.findings, *picture.flows.findings]
-    if picture.lanes.crossing:
+    moved = int(np.count_nonzero(picture.lanes.lane))
+    if moved:
         findings.append(
             Finding(
                 Severity.INFO,
                 "overlap",
                 "slices that overlap others of their thread without nesting stand in lanes of their own",
-                count=int(np.count_nonzero(picture.lanes.lane)),
+                count=moved,
             )
         )
     unwritten = len(picture.graph.counters) - int(np.count_nonzero(drawn_samples(picture.graph)))
