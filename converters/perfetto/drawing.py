@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.events import UNFINISHED, Bools, EventKind, Int64s, Key, Relation
+from tracelink.events import NO_TIME, UNFINISHED, Bools, EventKind, Int64s, Key, Relation
 from tracelink.findings import Finding, Severity
 from tracelink.graph import EventGraph
 
@@ -29,7 +29,7 @@ class Drawing:
     open_ended: Int64s
     """Rows whose end was not recorded."""
     nodes: Mapping[int, int]
-    """Row of a timed event to the id of the execution-trace node that is the same."""
+    """Row of a timed event to that of the execution-trace node that is the same."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -46,19 +46,10 @@ def draw(graph: EventGraph) -> Drawing:
     duration = np.maximum(events.duration, 0)
     findings = []
     if len(open_ended):
-        duration[open_ended] = _until_last_sign(graph, open_ended)
+        duration[open_ended] = _until_end_of_same(graph, open_ended, _until_last_sign(graph, open_ended))
         findings.append(_open_ended_finding(graph, open_ended))
     nodes = _partners(graph, shown)
-    untimed = len(events) - int(np.count_nonzero(shown)) - len(set(nodes.values()))
-    if untimed > 0:
-        findings.append(
-            Finding(
-                Severity.INFO,
-                "untimed",
-                "events without a time of their own or of a partner are not drawn",
-                count=untimed,
-            )
-        )
+    findings += _untimed_findings(graph, shown, nodes)
     return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings))
 
 
@@ -90,28 +81,52 @@ def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
     return until
 
 
+def _until_end_of_same(graph: EventGraph, rows: Int64s, otherwise: Int64s) -> Int64s:
+    """How long to draw events without an end that are the same as one with an end: as long as that lasts."""
+    events = graph.events
+    same = graph.edges.where(Relation.SAME)
+    one, other = np.concatenate([same.source, same.target]), np.concatenate([same.target, same.source])
+    known = events.timed[other] & (events.duration[other] != UNFINISHED)
+    last = np.full(len(events), NO_TIME)
+    np.maximum.at(last, one[known], events.end[other[known]])
+    return np.where(last[rows] > events.start[rows], last[rows] - events.start[rows], otherwise)
+
+
 def _open_ended_finding(graph: EventGraph, rows: Int64s) -> Finding:
     return Finding(
         Severity.INFO,
         "unfinished",
-        "events whose end was not recorded are drawn to the last event of their rank, or without length "
-        "where their source never says that anything ends",
+        "events whose end was not recorded are drawn to the end of the event that is the same, else to the last "
+        "event of their rank, or without length where their source never says that anything ends",
         count=len(rows),
         example=graph.name(int(rows[0])),
     )
 
 
+def _untimed_findings(graph: EventGraph, shown: Bools, nodes: Mapping[int, int]) -> list[Finding]:
+    """For each rank, how many events have neither a time nor a partner with one."""
+    hidden = ~shown
+    hidden[list(nodes.values())] = False
+    ranks, counts = np.unique(graph.rank_of_events()[hidden], return_counts=True)
+    return [
+        Finding(
+            Severity.INFO,
+            "untimed",
+            f"{count} events of rank {rank} have no time and are the same as none that has one: not drawn",
+            count=count,
+        )
+        for rank, count in zip(ranks.tolist(), counts.tolist(), strict=True)
+    ]
+
+
 def _partners(graph: EventGraph, shown: Bools) -> dict[int, int]:
-    """The timed events that are the same as an execution-trace node without a time."""
+    """The timed events that are the same as an execution-trace node without a time, and the node's row."""
     same = graph.edges.where(Relation.SAME)
-    ids = graph.key(Key.NODE_ID)
-    if not len(same) or not len(ids):
-        return {}
-    number = ids.dense(len(graph), -1)
+    number = graph.key(Key.NODE_ID).dense(len(graph), -1)
     timed = np.concatenate([same.source, same.target])
     node = np.concatenate([same.target, same.source])
     fits = shown[timed] & ~shown[node] & (number[node] >= 0)
-    return dict(zip(timed[fits].tolist(), number[node[fits]].tolist(), strict=True))
+    return dict(zip(timed[fits].tolist(), node[fits].tolist(), strict=True))
 
 
 def _in_logical_order(graph: EventGraph) -> Drawing:

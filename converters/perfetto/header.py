@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tracelink.converters.perfetto.schema import OWN_ARGUMENT, PRIVATE, REPLACED
+from tracelink.converters.perfetto.schema import OWN_HEADER, PRIVATE, REPLACED
 from tracelink.converters.perfetto.text import encoded
 from tracelink.graph import EventGraph, Rank
 from tracelink.trace import SourceInfo
@@ -28,7 +28,7 @@ def opening(graph: EventGraph, base: int) -> bytes:
     values |= {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base,
-        OWN_ARGUMENT: {"ranks": [_rank(graph, rank, brief=lone is not None) for rank in graph.ranks]},
+        OWN_HEADER: {"ranks": [_rank(graph, rank, brief=lone is not None) for rank in graph.ranks]},
     }
     lines = [b"%s: %s" % (encoded(key), encoded(value)) for key, value in values.items()]
     return b"{\n" + b",\n".join(lines)

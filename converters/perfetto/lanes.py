@@ -39,10 +39,10 @@ class Lanes:
     order: Int64s
 
 
-def halves(start: Int64s, duration: Int64s, instant: Bools) -> tuple[Int64s, Int64s]:
-    """Start and end in half nanoseconds; a slice without length, unlike an instant, lasts for one of them."""
+def halves(start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
+    """Start and end in half nanoseconds; what has no length, instants too, lasts for one of them."""
     end = 2 * (start + duration)
-    end += (duration == 0) & ~instant
+    end += duration == 0
     return 2 * start, end
 
 
@@ -171,11 +171,11 @@ def _fits(lanes: list[list[int]], number: int, start: int, end: int) -> bool:
 def _depths(parent: Int64s) -> Int64s:
     """How many others each slice is in."""
     hop = np.append(parent, NONE)
-    depth = (hop != NONE).astype(np.int64)
+    depth: Int64s = (hop != NONE).astype(np.int64)
     while (inside := np.flatnonzero(hop != NONE)).size:
         depth[inside] += depth[hop[inside]]
         hop[inside] = hop[hop[inside]]
-    return depth[:-1]
+    return depth[: len(parent)]
 
 
 def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:

@@ -173,9 +173,11 @@ def _homes(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[objec
 def _process(pid: int, key: ProcessKey, host: str, program: str) -> Process:
     rank, place, original = key
     label = LABELS.get(place) or (f"GPU {original}" if place == Place.GPU else original or "counters")
-    name = " · ".join(part for part in (f"rank {rank} {label}", host, program) if part)
-    if place == Place.CPU and original:
-        name += f" (pid {original})" if original.isdecimal() else f" ({original})"
+    if place == Place.CPU:
+        name = " · ".join(part for part in (f"rank {rank}", host, program) if part)
+        name += f" ({original})" if original else ""
+    else:
+        name = f"rank {rank} {label}"
     return Process(pid, name, label, original)
 
 

@@ -50,8 +50,13 @@ EXACT_NS = 10**15
 
 COUNTER_KEY = "value"
 NODE_ARGUMENT = "execution trace node"
-OWN_ARGUMENT = "tracelink"
-"""What is said here about an event stands under this key, apart from what its source said."""
+"""Argument of a timed event: the id of the execution-trace node that is the same."""
+
+DURATION_ARGUMENT = "duration known"
+"""Argument of an event whose end was not recorded."""
+
+OWN_HEADER = "tracelink"
+"""What is said here of the ranks stands under this key of the document."""
 
 PRIVATE = frozenset({"traceName", "username", "host_name", "INFO", "ERROR", "metadata"})
 """Parts of a source's header that hold host names and paths."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tracelink.converters.perfetto.drawing import Drawing
 from tracelink.converters.perfetto.flows import Binding
@@ -15,10 +14,10 @@ from tracelink.converters.perfetto.schema import (
     CATEGORIES,
     DRIVER_CALL,
     DRIVER_CATEGORY,
+    DURATION_ARGUMENT,
     NODE_ARGUMENT,
-    OWN_ARGUMENT,
 )
-from tracelink.converters.perfetto.text import Texts, encoded, loadable, micros, quoted
+from tracelink.converters.perfetto.text import Texts, loadable, micros, quoted
 from tracelink.events import Bools, EventKind, Int64s, Key
 from tracelink.graph import EventGraph
 from tracelink.trace import Payload, Payloads
@@ -199,35 +198,10 @@ def _names(graph: EventGraph, rows: Int64s) -> Texts:
 
 
 def _extras(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
-    """What the arguments of single events get in addition: the node that is the same, a recorder's state."""
-    extras: dict[int, bytes] = {}
-    records = np.flatnonzero(graph.events.of_kind(EventKind.RECORD) & drawing.shown)
-    unknown = set(drawing.open_ended.tolist())
-    for row, facts in _record_facts(graph, records).items():
-        if row in unknown:
-            facts["duration known"] = False
-        if facts:
-            extras[row] = b'"%s":%s' % (OWN_ARGUMENT.encode(), encoded(facts))
-    for row in unknown - set(records.tolist()):
-        extras[row] = b'"%s":%s' % (OWN_ARGUMENT.encode(), encoded({"duration known": False}))
+    """What the arguments of single events get in addition: that the end is unknown, the node that is the same."""
+    extras = dict.fromkeys(drawing.open_ended.tolist(), b'"%s":false' % DURATION_ARGUMENT.encode())
+    ids = graph.key(Key.NODE_ID).dense(len(graph), -1) if drawing.nodes else drawing.open_ended
     for row, node in drawing.nodes.items():
-        member = b'"%s":%d' % (NODE_ARGUMENT.encode(), node)
+        member = b'"%s":%d' % (NODE_ARGUMENT.encode(), ids[node])
         extras[row] = extras[row] + b"," + member if row in extras else member
     return extras
-
-
-def _record_facts(graph: EventGraph, records: npt.NDArray[np.int64]) -> dict[int, dict[str, object]]:
-    facts: dict[int, dict[str, object]] = {row: {} for row in records.tolist()}
-    if not facts:
-        return facts
-    for key, word in (
-        (Key.STATE, "state"),
-        (Key.COLLECTIVE_SEQUENCE, "sequence"),
-        (Key.P2P_SEQUENCE, "p2p sequence"),
-        (Key.GROUP, "group"),
-    ):
-        column = graph.key(key)
-        kept = np.isin(column.rows, records)
-        for row, value in zip(column.rows[kept].tolist(), column.values[kept].tolist(), strict=True):
-            facts[row][word] = graph.strings[value] if key in (Key.STATE, Key.GROUP) else value
-    return facts

@@ -88,7 +88,7 @@ def _picture(graph: EventGraph) -> _Picture:
     samples = np.unique(graph.counters.track[drawn_samples(graph)]).tolist()
     layout = lay_out(graph, tracks, samples)
     thread = layout.thread_of_track[graph.events.track[rows]]
-    start, end = halves(drawing.start[rows], drawing.duration[rows], drawing.instant[rows])
+    start, end = halves(drawing.start[rows], drawing.duration[rows])
     lanes = assign_lanes(thread, start, end)
     used = np.ones(len(layout.threads), np.int64)
     if lanes.lane.any():
