@@ -11,7 +11,7 @@ from tracelink.converters.chakra.device_work import DeviceWork, device_work
 from tracelink.converters.chakra.durations import exclusive
 from tracelink.converters.chakra.enclosing import callers, innermost, outside
 from tracelink.converters.chakra.excerpt import NONE, Excerpt
-from tracelink.converters.chakra.hand_overs import hand_overs
+from tracelink.converters.chakra.hand_overs import HandOvers, hand_overs
 from tracelink.converters.chakra.schema import BASE_TIME
 from tracelink.converters.chakra.tree import Tree, nodes_of, tree_of
 from tracelink.events import Int64s, Relation
@@ -30,8 +30,7 @@ class Plan:
     """The row of the profiled operator that each node is, or -1."""
     exclusive: Int64s
     """Nanoseconds that each row ran itself."""
-    hand_over: Int64s
-    """The place of the node that each node waited for on another thread, or -1."""
+    hand_overs: HandOvers
     work: DeviceWork
     ids: Int64s
     """The new id of each node; the work under it has the numbers that follow."""
@@ -54,7 +53,7 @@ def plan_of(part: Excerpt, source: int) -> Plan:
     if len(tree) > len(rows):
         operator = np.append(NONE, operator)
         node_of = np.where(node_of == NONE, NONE, node_of + 1)
-    work = device_work(part, _at(node_of, nearest))
+    work = device_work(part, tree, _at(node_of, nearest))
     events = part.events
     inside = np.where(node_of == NONE, NONE, around)
     return Plan(
@@ -63,7 +62,7 @@ def plan_of(part: Excerpt, source: int) -> Plan:
         tree,
         operator,
         exclusive(events.start, events.end, inside),
-        hand_overs(part, node_of, len(tree)),
+        hand_overs(part, node_of, tree.parent),
         work,
         np.arange(len(tree)) + np.searchsorted(work.node, np.arange(len(tree))),
     )

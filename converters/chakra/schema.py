@@ -46,6 +46,10 @@ RECORDED_GROUP = re.compile(rb'\{"name":"pg_name","type":"string","value":("(?:[
 PROFILED_GROUP = re.compile(rb'"Process Group Name"\s*:\s*("(?:[^"\\]|\\.)+")')
 """The argument by which a profiled kernel names its group."""
 
+COMMUNICATION = "record_param_comms"
+BACKEND_CALL = "nccl:"
+"""How the call of the communication library is named, which stands inside the record of its parameters."""
+
 COLLECTIVE_KERNEL = re.compile(r"nccl|rccl", re.IGNORECASE)
 
 REQUIRED_ATTRIBUTES: dict[str, tuple[str, int | str]] = {

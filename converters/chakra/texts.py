@@ -10,6 +10,7 @@ import numpy as np
 
 from tracelink.converters.chakra.excerpt import NONE
 from tracelink.converters.chakra.groups import profiled_groups
+from tracelink.converters.chakra.names import current_name
 from tracelink.converters.chakra.plan import Plan, bases
 from tracelink.converters.chakra.schema import (
     ATTRIBUTES,
@@ -72,7 +73,7 @@ class NodeTexts:
         operator = int(plan.operator[place])
         if operator == NONE:
             return fields
-        waited = int(plan.hand_over[place])
+        waited = int(plan.hand_overs.awaited[place])
         other_thread = NULL if waited == NONE else b"%d" % plan.ids[waited]
         return fields | self._times(operator, int(plan.exclusive[operator]), other_thread)
 
@@ -83,7 +84,7 @@ class NodeTexts:
         name = graph.strings[events.name[row]]
         fields = {
             ID: b"%d" % (self.plan.ids[place] + number),
-            NAME: _quoted(name),
+            NAME: _quoted(current_name(name)),
             PARENT: node[ID],
             **{key: node[key] for key in (INPUTS, OUTPUTS, ATTRIBUTES)},
             **self._times(row, inclusive, node.get(OTHER_THREAD, NULL)),
