@@ -131,7 +131,7 @@ class _Scan(Generic[Decoded]):
                 self._discard(element)
                 yield place, decoded
                 continue
-            elements, closed = self._lenient(comma, final=False)
+            elements, closed = self._lenient(element, final=False)
             if self.finished and not closed and self.offset + 1 == place:
                 yield self._tail()
                 return
@@ -244,14 +244,23 @@ class _Scan(Generic[Decoded]):
             self.buffer[comma : comma + 1] = b","
 
     def _lenient(self, until: int, *, final: bool) -> tuple[Decoded, bool]:
-        salvaged = parse_elements(bytes(self.buffer[1:until]), self.text_boundary, final=final)
+        text = bytes(self.buffer[1:until])
+        salvaged = parse_elements(text, self.text_boundary, final=final)
         base = self.offset + 1
         self.document.damage += [
             Damage(base + damage.position, damage.problem, damage.repaired) for damage in salvaged.damage
         ]
         self.unfinished = salvaged.unfinished
         self._discard(1 + salvaged.consumed)
-        return self.format.convert(salvaged.elements), salvaged.closed
+        decoded = None if salvaged.damage else self._strict(text[: salvaged.consumed])
+        return decoded or self.format.convert(salvaged.elements), salvaged.closed
+
+    def _strict(self, text: bytes) -> Decoded | None:
+        """Decodes whole elements, with or without the bracket behind them; None if the decoder refuses them."""
+        try:
+            return self.format.decode(memoryview(b"[" + text.rstrip(b" \t\r\n,]") + b"]"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
 
     def _tail(self) -> tuple[int, Decoded]:
         """The last element, the end of the array, and what follows it."""
