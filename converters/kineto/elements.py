@@ -18,6 +18,7 @@ from tracelink.converters.kineto.schema import (
     METADATA,
     NO_ARGUMENTS,
     SLICES,
+    TIMED,
     Arguments,
     CounterSample,
     Element,
@@ -141,15 +142,17 @@ class ElementDecoder:
         shape = self.shapes.of(elements)
         slices = self.shapes.are(shape, SLICES)
         events = list(compress(elements, slices.tolist()))
+        timed = self.shapes.are(shape, TIMED)
+        chosen = list(compress(elements, timed.tolist()))
         if exact:
-            start = _times(events, exact)
+            start = _times(chosen, exact)[slices[timed]]
         else:
-            microseconds = _microseconds(events)
+            microseconds = _microseconds(chosen)
             if not are_times(microseconds):
                 raise ValueError("times that are none")
             if loses_fractions(microseconds, text):
                 return None
-            start = nanoseconds(microseconds)
+            start = nanoseconds(microseconds[slices[timed]])
         duration, unusable = durations(np.fromiter([event.dur for event in events], np.float64, len(events)))
         piece = Decoded(elements, shape, slices, start, duration, exact)
         if unusable:

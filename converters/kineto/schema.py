@@ -52,6 +52,7 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_ARGUMENTS = Arguments()
+NO_NUMBER = float("nan")
 
 
 class Element(msgspec.Struct, gc=False):
@@ -62,7 +63,7 @@ class Element(msgspec.Struct, gc=False):
     name: str = ""
     pid: int = 0
     tid: int = 0
-    ts: float = 0.0
+    ts: float = NO_NUMBER
     dur: float = -1.0
     id: int = 0
     args: Arguments = NO_ARGUMENTS
@@ -76,7 +77,7 @@ class MixedElement(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: float = 0.0
+    ts: float = NO_NUMBER
     dur: float = -1.0
     id: int | str = 0
     args: Arguments = NO_ARGUMENTS
@@ -90,7 +91,7 @@ class ExactElement(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: msgspec.Raw = msgspec.Raw(b"0")
+    ts: msgspec.Raw = msgspec.Raw(b"")
     dur: float = -1.0
     id: int | str = 0
     args: Arguments = NO_ARGUMENTS
@@ -171,6 +172,7 @@ ON_DEVICE = frozenset(
 SLICES = frozenset({COMPLETE, *INSTANTS})
 FLOWS = frozenset({FLOW_START, FLOW_STEP, FLOW_END})
 PAIRED = frozenset({BEGIN, END, ASYNC_BEGIN, ASYNC_END, ASYNC_INSTANT})
+TIMED = SLICES | FLOWS | PAIRED | {COUNTER}
 
 
 def kind_of(ph: str, cat: str, name: str = "") -> EventKind:
