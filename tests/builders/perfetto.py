@@ -1,0 +1,59 @@
+"""What the writer makes of a graph, read back as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.engine import Engine
+from tracelink.findings import Finding
+from tracelink.graph import EventGraph
+from tracelink.targets import StreamTarget
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A document that was written, and what the writer found."""
+
+    text: bytes
+    document: dict[str, Any]
+    findings: tuple[Finding, ...]
+
+    def events(self, *phases: str) -> list[Event]:
+        return [event for event in self.document["traceEvents"] if event["ph"] in phases]
+
+    def slices(self) -> list[Event]:
+        return self.events("X", "i")
+
+    def slice(self, name: str) -> Event:
+        (found,) = (event for event in self.slices() if event["name"] == name)
+        return found
+
+    def processes(self) -> dict[int, str]:
+        return {e["pid"]: e["args"]["name"] for e in self.events("M") if e["name"] == "process_name"}
+
+    def threads(self) -> dict[int, str]:
+        return {e["tid"]: e["args"]["name"] for e in self.events("M") if e["name"] == "thread_name"}
+
+    def reasons(self) -> dict[str, int]:
+        return {finding.reason: finding.count for finding in self.findings}
+
+
+def write(graph: EventGraph) -> Written:
+    stream = io.BytesIO()
+    (output,) = PerfettoJsonWriter().write(graph, StreamTarget(stream), Engine(1))
+    text = stream.getvalue()
+    assert output.bytes == len(text)
+    return Written(text, json.loads(text, parse_float=Decimal), output.findings)
+
+
+def nanoseconds(microseconds: Decimal | int) -> int:
+    whole = int(Decimal(microseconds) * 1000)
+    assert whole == Decimal(microseconds) * 1000
+    return whole

@@ -1,0 +1,105 @@
+"""Targets: a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from tracelink.errors import TraceError, UsageError
+from tracelink.targets import DirectoryTarget, FileTarget, StreamTarget, target_of
+
+
+def test_a_file_appears_when_all_is_written(tmp_path: Path) -> None:
+    target = FileTarget(tmp_path / "out.json")
+    with target.file() as stream:
+        stream.write(b"whole")
+        assert not target.location.exists()
+    assert target.location.read_bytes() == b"whole"
+    assert target.size() == 5
+    assert target.path() == str(tmp_path / "out.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def write_half(target: FileTarget, error: type[BaseException]) -> None:
+    with target.file() as stream:
+        stream.write(b"half" * 100_000)
+        raise error
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("suffix", ["json", "json.gz"])
+def test_what_was_there_stays_when_writing_ends_early(
+    error: type[BaseException], suffix: str, tmp_path: Path
+) -> None:
+    target = FileTarget(tmp_path / f"out.{suffix}")
+    target.location.write_bytes(b"before")
+    with pytest.raises(error):
+        write_half(target, error)
+    assert target.location.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == [f"out.{suffix}"]
+
+
+def test_nothing_appears_when_writing_ends_early(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write_half(FileTarget(tmp_path / "out.json"), KeyboardInterrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gz_suffix_compresses_the_same_content_to_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one.gz", "two.gz"):
+        with FileTarget(tmp_path / name).file() as stream:
+            stream.write(b"text " * 1000)
+    first, second = (tmp_path / name for name in ("one.gz", "two.gz"))
+    assert first.read_bytes() == second.read_bytes()
+    assert gzip.decompress(first.read_bytes()) == b"text " * 1000
+
+
+def test_a_link_goes_on_leading_to_the_file(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_bytes(b"before")
+    link.symlink_to(real)
+    with FileTarget(link).file() as stream:
+        stream.write(b"after")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"after"
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    with FileTarget(Path("/dev/null")).file() as stream:
+        stream.write(b"gone")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"missing/out\.json: cannot be written: .*-o"):
+        FileTarget(tmp_path / "missing" / "out.json").file().__enter__()
+
+
+def test_a_directory_is_made_and_takes_only_names(tmp_path: Path) -> None:
+    target = DirectoryTarget(tmp_path / "deep" / "er")
+    with target.file("a.json") as stream:
+        stream.write(b"{}")
+    assert target.size("a.json") == 2
+    assert target.path("a.json") == str(tmp_path / "deep" / "er" / "a.json")
+    for name in ("", "../a.json", "/a.json"):
+        with pytest.raises(UsageError):
+            target.file(name)
+
+
+def test_a_stream_stays_open_and_is_counted() -> None:
+    stream = io.BytesIO()
+    target = StreamTarget(stream)
+    with target.file() as out:
+        out.write(b"12345")
+    assert not stream.closed
+    assert (stream.getvalue(), target.size(), target.path()) == (b"12345", 5, "-")
+
+
+def test_what_a_path_means(tmp_path: Path) -> None:
+    assert isinstance(target_of("-"), StreamTarget)
+    assert target_of(str(tmp_path)) == DirectoryTarget(tmp_path)
+    assert target_of(f"{tmp_path}/new/") == DirectoryTarget(tmp_path / "new")
+    assert target_of(f"{tmp_path}/new.json") == FileTarget(tmp_path / "new.json")
