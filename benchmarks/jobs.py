@@ -1,0 +1,135 @@
+"""One job in this process: `python jobs.py NAME FILE...` does it and prints what it cost, as JSON.
+
+Only the standard library is imported here, and what a job needs inside that job, so that another
+interpreter can run a peer's job and no job pays for another's imports. A job does its imports, and a
+parser its reading, then hands back the work to be measured.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Work = Callable[[], Any]
+
+
+def load(jobs: str, *paths: str) -> Work:
+    """Reads and links; as many processes as said."""
+    import tracelink
+
+    return lambda: described(tracelink.load(list(paths), jobs=int(jobs)))
+
+
+def load_again(*paths: str) -> Work:
+    """Reads and links in a process that has read a trace before, so that all is imported."""
+    import tracelink
+    from tracelink import samples
+
+    tracelink.load(samples.path("gpu_pair") / "kineto_0.json.gz", jobs=1)
+    return load("1", *paths)
+
+
+def merge(jobs: str, output: str, *paths: str) -> Work:
+    """Reads, links and writes."""
+    import tracelink
+
+    return lambda: described(tracelink.merge(list(paths), output=output, jobs=int(jobs)).graph)
+
+
+def described(graph: Any) -> dict[str, Any]:
+    """What was read, kept alive until the clock stands."""
+    findings = {finding.reason: finding.count for finding in graph.findings}
+    errors = [finding.message for finding in graph.findings if finding.severity.value == "error"]
+    if errors:
+        raise SystemExit(f"the input was not read well: {errors[0]}")
+    return {"events": len(graph), "edges": len(graph.edges), "findings": findings, "alive": graph}
+
+
+def orjson_loads(*paths: str) -> Work:
+    """The strictest baseline: all bytes in memory, no garbage collection."""
+    import orjson
+
+    texts = contents(paths)
+    gc.disable()
+    return lambda: {"alive": [orjson.loads(text) for text in texts]}
+
+
+def orjson_round_trip(*paths: str) -> Work:
+    """Parses and prints again, without a file."""
+    import orjson
+
+    texts = contents(paths)
+    gc.disable()
+    return lambda: {"alive": [orjson.dumps(orjson.loads(text)) for text in texts]}
+
+
+def json_loads(*paths: str) -> Work:
+    """The standard library's parser, under the same conditions."""
+    texts = contents(paths)
+    gc.disable()
+    return lambda: {"alive": [json.loads(text) for text in texts]}
+
+
+def holistic_trace_analysis(path: str) -> Work:
+    """HTA reads the trace into a DataFrame and aligns it; it links when an analysis asks."""
+    from hta.common.trace import Trace
+
+    def parse() -> dict[str, Any]:
+        trace = Trace(trace_files={0: path}, trace_dir="")
+        trace.parse_traces(use_multiprocessing=False)
+        return {"events": len(trace.get_trace(0)), "alive": trace}
+
+    return parse
+
+
+def contents(paths: Any) -> list[bytes]:
+    """The bytes of the files."""
+    texts = []
+    for path in paths:
+        with open(path, "rb") as file:
+            texts.append(file.read())
+    return texts
+
+
+def cpu_seconds() -> float:
+    """What this process and the children that ended have used."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def peak_megabytes() -> dict[str, float]:
+    """The most that this process had resident, and the most that any child had.
+
+    VmHWM begins anew when a program starts; `ru_maxrss` of the process itself would be what its parent had.
+    """
+    with open("/proc/self/status") as file:
+        (peak,) = (int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {"peak_mb": peak * 1024 / 1e6, "children_peak_mb": children * 1024 / 1e6}
+
+
+def main() -> None:
+    """Runs the job that the command line names."""
+    name, *arguments = sys.argv[1:]
+    work = JOBS[name](*arguments)
+    before = peak_megabytes()["peak_mb"]
+    cpu, wall = cpu_seconds(), time.perf_counter()
+    result = work()
+    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    result.pop("alive", None)
+    print(json.dumps({"cpu_s": cpu, "wall_s": wall, "before_mb": before, **peak_megabytes(), **result}))
+
+
+JOBS = {
+    job.__name__: job
+    for job in (load, load_again, merge, orjson_loads, orjson_round_trip, json_loads, holistic_trace_analysis)
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""How fast and how big: tracelink beside its peers on the same inputs, in the same run.
+
+python benchmarks/run.py [--size 200] [--only NAME]... [--repeat 3] [--output results.json]
+    [--peer-python PATH]...
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from measure import JobFailed
+from suites import SUITES, Bar, Options, Result, Row, cpu, memory, wall
+
+PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
+
+
+def main() -> int:
+    """Runs the suites, prints their tables and saves everything; 1 if a suite could not run."""
+    arguments = parsed_arguments()
+    options = Options(arguments.size, arguments.repeat, (*arguments.peer_python, sys.executable))
+    facts = machine()
+    print(
+        f"{facts['cores']} cores, Python {facts['python']}, load {facts['load_before']}; {arguments.size} MB inputs"
+    )
+    results = {name: measured(name, options) for name in arguments.only or SUITES}
+    print_bars(results)
+    saved = {
+        "machine": facts | {"load_after": load_average()},
+        "options": asdict(options),
+        "suites": {name: as_json(result) for name, result in results.items()},
+    }
+    if arguments.output:
+        arguments.output.write_text(json.dumps(saved, indent=1) + "\n")
+    return int(any(not result.rows for result in results.values()))
+
+
+def parsed_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=200, help="megabytes (10^6 bytes) of an input")
+    parser.add_argument("--only", action="append", choices=list(SUITES), help="run this; may be given again")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds; ratios are medians over them")
+    parser.add_argument("--output", type=Path, default=Path("results.json"), help="where the JSON goes")
+    parser.add_argument(
+        "--peer-python",
+        action="append",
+        default=[],
+        help="an interpreter with HTA or torch; may be given again",
+    )
+    return parser.parse_args()
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": processor(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "load_before": load_average(),
+    }
+
+
+def processor() -> str:
+    """The name of the first core."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def load_average() -> float:
+    """Processes that wanted to run in the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def measured(name: str, options: Options) -> Result:
+    """Runs a suite and prints its table."""
+    print(f"\n{name}: {SUITES[name].__doc__}", flush=True)
+    try:
+        result = SUITES[name](options)
+    except JobFailed as failure:
+        result = Result(failures=[str(failure)])
+    if result.rows:
+        print(f"  {'':30}{'input MB':>9}{'CPU s':>9}{'wall s':>9}{'peak MB':>9}{'of input':>9}{'MB/s':>7}")
+    for row in result.rows:
+        print(f"  {row.job:30}{cells(row)}  {row.remark}".rstrip())
+    for missing in result.failures:
+        print(f"  not measured: {missing}")
+    return result
+
+
+def cells(row: Row) -> str:
+    """The numbers of a row; a dash where there is none."""
+    size, seconds, clock, peak = row.megabytes, row.median(cpu), row.median(wall), row.median(memory)
+    numbers = (
+        (size, 9, 1),
+        (seconds, 9, 3),
+        (clock, 9, 3),
+        (peak, 9, 1),
+        (size and peak / size, 9, 2),
+        (size / seconds, 7, 0),
+    )
+    return "".join(
+        f"{number:{width}.{decimals}f}" if number else f"{'-':>{width}}"
+        for number, width, decimals in numbers
+    )
+
+
+def print_bars(results: dict[str, Result]) -> None:
+    """Every bar, the measured number and whether it is kept."""
+    bars = [(name, bar) for name, result in results.items() for bar in result.bars]
+    if bars:
+        print(f"\n{'suite':15}{'what':42}{'measured':>9}{'bar':>9}")
+    for name, bar in bars:
+        print(f"{name:15}{bar.what:42}{bar.measured:9.2f}{bar.bar:9.2f}  {bar.word}")
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """A suite's part of the saved file."""
+    return {
+        "rows": [row.as_json() for row in result.rows],
+        "bars": [bar_as_json(bar) for bar in result.bars],
+        "not_measured": result.failures,
+    }
+
+
+def bar_as_json(bar: Bar) -> dict[str, Any]:
+    """A bar with its word."""
+    return asdict(bar) | {"result": bar.word}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
