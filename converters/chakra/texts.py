@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -134,7 +135,12 @@ def microseconds(nanoseconds: int) -> bytes:
 
 
 def _object(fields: Fields) -> bytes:
-    return b"{" + b",".join([_quoted(key) + b":" + value for key, value in fields.items()]) + b"}"
+    return b"{" + b",".join([_key(key) + value for key, value in fields.items()]) + b"}"
+
+
+@lru_cache(maxsize=256)
+def _key(text: str) -> bytes:
+    return _quoted(text) + b":"
 
 
 def _quoted(text: str) -> bytes:

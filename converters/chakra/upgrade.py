@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from tracelink.converters.chakra.schema import (
@@ -22,6 +24,8 @@ FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 ATTRIBUTE_LIST = msgspec.json.Decoder(list[Attribute])
 NO_VALUES = msgspec.json.encode(Values())
 MARKS = [b'{"name":"%s","type":' % name.encode() for name in REQUIRED_ATTRIBUTES]
+IN_USUAL_ORDER = re.compile(rb"\[" + rb'"\w+","value":-?\d+\},'.join(map(re.escape, MARKS)))
+"""Every torch so far lists these first, which is faster to see than that all are somewhere."""
 
 
 def fields_of(text: bytes) -> Fields:
@@ -29,12 +33,16 @@ def fields_of(text: bytes) -> Fields:
     fields: Fields = {key: bytes(value) for key, value in FIELDS.decode(text).items()} if text else {}
     if ATTRIBUTES not in fields:
         fields = _upgraded(fields)
-    elif not all(mark in fields[ATTRIBUTES] for mark in MARKS):
+    elif not _is_complete(fields[ATTRIBUTES]):
         fields[ATTRIBUTES] = _completed(fields[ATTRIBUTES])
     for key in (INPUTS, OUTPUTS):
         if not fields.get(key, b"").startswith(b"{"):
             fields[key] = NO_VALUES
     return fields
+
+
+def _is_complete(attributes: bytes) -> bool:
+    return bool(IN_USUAL_ORDER.match(attributes)) or all(mark in attributes for mark in MARKS)
 
 
 def _upgraded(flat: Fields) -> Fields:
