@@ -112,6 +112,10 @@ def _reader_of(source: Source, findings: list[Finding]) -> Reader | None:
             for reader in plugins.working(plugins.readers()):
                 if reader.recognises(head, source.name):
                     return reader
+    except UnreadableError as error:
+        error.source = error.source or source.path
+        findings.append(_unreadable(source.path, str(error)))
+        return None
     except OSError as error:
         findings.append(_unreadable(source.path, str(error)))
         return None

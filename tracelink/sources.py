@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import glob
 import io
+import os
 import shutil
 import sys
 import tarfile
@@ -19,7 +20,7 @@ from typing import BinaryIO, cast
 from tracelink.errors import UnreadableError, UsageError
 from tracelink.findings import Finding, Severity
 from tracelink.ranks import RankHint, rank_in_name
-from tracelink.streams import GZIP_MAGIC, Inflated
+from tracelink.streams import GZIP_MAGIC, Inflated, Unzipped
 
 STDIN = "-"
 HEAD = 64 << 10
@@ -90,7 +91,7 @@ class Opened:
     @property
     def damage(self) -> str:
         """Why the bytes ended before their time; empty if they did not."""
-        return self._stream.damage if isinstance(self._stream, Inflated) else ""
+        return self._stream.damage if isinstance(self._stream, Inflated | Unzipped) else ""
 
     def readinto(self, buffer: memoryview) -> int:
         """Fills `buffer` unless the end comes first; returns how many bytes there are."""
@@ -148,7 +149,7 @@ class Discovery:
 def discover(request: Request) -> Discovery:
     """Every source that the request names: files, directories, globs, archives, standard input."""
     found = Discovery()
-    used: set[str] = set()
+    used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     for path, format_name in request.paths:
         for source in _expand(path, format_name, found.findings):
@@ -157,15 +158,23 @@ def discover(request: Request) -> Discovery:
             seen.add((source.path, format_name))
             named = _named_rank(source, request.ranks)
             if named:
-                used.add(named)
+                _check_unambiguous(named, source, used)
                 source = _with_rank(source, request.ranks[named])
             found.sources.append(source)
-    if unused := set(request.ranks) - used:
+    if unused := set(request.ranks) - set(used):
         raise UsageError(
             f"--rank names {', '.join(sorted(unused))}, which is not among the inputs",
             advice="Give the file's path or name as: --rank FILE=N",
         )
     return found
+
+
+def _check_unambiguous(named: str, source: Source, used: dict[str, str]) -> None:
+    other = used.setdefault(named, source.path)
+    if other != source.path:
+        raise UsageError(
+            f"--rank {named} fits {other} and {source.path}", advice="Give the whole path as: --rank FILE=N"
+        )
 
 
 def _with_rank(source: Source, rank: int) -> Source:
@@ -213,6 +222,7 @@ def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
     spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
     shutil.copyfileobj(stream, spool, 1 << 20)
     size = spool.tell()
+    spool.flush()
     return Source(name, partial(_window, spool, 0, size), size, None, format_name)
 
 
@@ -224,7 +234,7 @@ def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Sou
         if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
             yield from _zip_members(source, format_name)
         elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
-            yield from _tar_members(source, format_name)
+            yield from _tar_members(source, format_name, findings)
         else:
             yield source
     except (OSError, zipfile.BadZipFile, tarfile.TarError, UnreadableError) as error:
@@ -233,15 +243,16 @@ def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Sou
 
 def _zip_members(source: Source, format_name: str) -> Iterator[Source]:
     assert source.local is not None
-    archive = zipfile.ZipFile(source.local)
+    whole = _stored(source.local)
+    archive = zipfile.ZipFile(_window(whole, 0, source.bytes))
     members = [member for member in archive.infolist() if not member.is_dir()]
     _check_member_count(source, len(members))
     for member in sorted(members, key=lambda member: member.filename):
-        opener = cast("Callable[[], BinaryIO]", partial(archive.open, member))
+        opener = partial(_unzipped, archive, member)
         yield Source(f"{source.path}:{member.filename}", opener, member.compress_size, None, format_name)
 
 
-def _tar_members(source: Source, format_name: str) -> Iterator[Source]:
+def _tar_members(source: Source, format_name: str, findings: list[Finding]) -> Iterator[Source]:
     with source.open() as opened:
         if opened.plain:
             assert source.local is not None
@@ -251,8 +262,17 @@ def _tar_members(source: Source, format_name: str) -> Iterator[Source]:
             while chunk := opened.read(1 << 20):
                 spool.write(chunk)
             spool.seek(0)
+    members: list[tarfile.TarInfo] = []
     with tarfile.open(fileobj=spool, mode="r:") as archive:
-        members = [member for member in archive if member.isfile()]
+        try:
+            for member in archive:
+                if member.isfile():
+                    members.append(member)  # noqa: PERF401  what stands before a fault is kept
+        except tarfile.TarError as error:
+            message = (
+                f"{source.path}: the archive is damaged ({error}); {len(members)} files before that are used."
+            )
+            findings.append(Finding(Severity.ERROR, "unreadable", message, source=source.path))
     _check_member_count(source, len(members))
     for member in sorted(members, key=lambda member: member.name):
         opener = partial(_window, spool, member.offset_data, member.size)
@@ -270,12 +290,19 @@ def _stored(path: Path) -> BinaryIO:
     return path.open("rb", buffering=0)
 
 
+def _unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
+    try:
+        return cast("BinaryIO", Unzipped(archive, member))
+    except (RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise UnreadableError(str(error), advice="Unpack it by other means.") from error
+
+
 def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
     return io.BufferedReader(_Window(whole, start, size))
 
 
 class _Window(io.RawIOBase):
-    """A part of a file as a file of its own, with a position of its own."""
+    """A part of a file as a file of its own, with a position of its own, also where processes share the file."""
 
     def __init__(self, whole: BinaryIO, start: int, size: int) -> None:
         self._whole = whole
@@ -296,7 +323,6 @@ class _Window(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         view = memoryview(buffer)[: max(0, self._size - self._at)]
-        self._whole.seek(self._start + self._at)
-        count = self._whole.readinto(view) or 0  # type: ignore[attr-defined]
+        count = os.preadv(self._whole.fileno(), [view], self._start + self._at)
         self._at += count
-        return int(count)
+        return count

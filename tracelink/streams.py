@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zipfile
+import zlib
 from typing import BinaryIO
 
 from isal import isal_zlib
@@ -11,6 +13,9 @@ GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 256 << 10
 GZIP_WINDOW = 31
 """zlib's `wbits` for a gzip member."""
+
+UNZIPPED_AT_ONCE = 64 << 10
+BROKEN_MEMBER = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
 class Inflated(io.RawIOBase):
@@ -108,3 +113,53 @@ class Inflated(io.RawIOBase):
     def _end(self, damage: str) -> None:
         self._ended = True
         self.damage = damage
+
+
+class Unzipped(io.RawIOBase):
+    """The bytes of one member of a zip archive.
+
+    A member that is broken ends early, and `damage` then says why.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+        self._archive = archive
+        self._member = member
+        self._stream = archive.open(member)
+        self._at = 0
+        self._step = UNZIPPED_AT_ONCE
+        self.damage = ""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Goes to a place in the member."""
+        try:
+            self._at = self._stream.seek(offset, whence)
+        except BROKEN_MEMBER as error:
+            self.damage = f"the zip member is broken ({error})"
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fills `buffer` as far as one step goes; near a fault the steps are bytes, as it costs what its step gives."""
+        view = memoryview(buffer)
+        while not self.damage:
+            try:
+                data = self._stream.read(min(len(view), self._step))
+            except BROKEN_MEMBER as error:
+                if self._step == 1:
+                    self.damage = f"the zip member is broken ({error})"
+                    break
+                self._step = 1
+                self._stream = self._archive.open(self._member)
+                self.seek(self._at)
+                continue
+            view[: len(data)] = data
+            self._at += len(data)
+            return len(data)
+        return 0
