@@ -1,0 +1,45 @@
+"""Files, archives and requests as a user would give them."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tracelink.sources import Discovery, Request, Source, discover
+
+
+def found(*paths: Path | str, **ranks: int) -> Discovery:
+    """What these paths stand for."""
+    return discover(Request([(str(path), "") for path in paths], ranks))
+
+
+def names(discovery: Discovery, below: Path) -> list[str]:
+    """The sources of a discovery, as paths below a folder."""
+    return [source.path.removeprefix(f"{below}/") for source in discovery.sources]
+
+
+def content(source: Source) -> bytes:
+    """All uncompressed bytes of a source."""
+    with source.open() as stream:
+        return stream.read_all(1 << 30)
+
+
+def tar(path: Path, members: Mapping[str, bytes], mode: str = "w") -> Path:
+    """Writes a tar archive."""
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name, data in members.items():
+            header = tarfile.TarInfo(name)
+            header.size = len(data)
+            archive.addfile(header, io.BytesIO(data))
+    return path
+
+
+def zipped(path: Path, members: Mapping[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> Path:
+    """Writes a zip archive."""
+    with zipfile.ZipFile(path, "w", how) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
