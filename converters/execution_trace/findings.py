@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tracelink.damage import damage_findings
 from tracelink.findings import Finding, Severity
 from tracelink.salvage import Damage
 
@@ -35,22 +36,8 @@ def findings_of(misfits: Misfits) -> Iterator[Finding]:
 
 
 def _damage(m: Misfits) -> Iterator[Finding]:
-    if m.cut_off:
-        offset, reason = m.cut_off
-        text = f"{m.path}: {reason} at byte {offset}; the {m.nodes} nodes before it are used"
-        hanging = f", {m.orphans} of them under the root of their thread because their parents are lost"
-        text += f"{hanging if m.orphans else ''}."
-        yield Finding(Severity.WARNING, "cut_off", text, source=m.path, example=f"byte {offset}")
-    for reason, repaired, outcome in (
-        ("damaged", False, "places do not parse"),
-        ("repaired", True, "nodes were not valid JSON and were mended"),
-    ):
-        places = [place for place in m.damage if place.repaired == repaired]
-        if places:
-            first = places[0]
-            text = f"{m.path}: {len(places)} {outcome}, first at byte {first.position} ({first.problem})."
-            example = f"byte {first.position}"
-            yield Finding(Severity.WARNING, reason, text, len(places), m.path, example)
+    hanging = f", {m.orphans} of them under the root of their thread because their parents are lost"
+    yield from damage_findings(m.path, m.damage, m.cut_off, m.nodes, "nodes", hanging if m.orphans else "")
 
 
 def _structure(m: Misfits) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from tracelink.converters.kineto.header import base_time, process_groups, source
 from tracelink.converters.kineto.payloads import KinetoPayloads
 from tracelink.converters.kineto.schema import BASE_TIME, INSTANTS, MEMORY_EVENT, ON_DEVICE, kind_of
 from tracelink.converters.kineto.tracks import Names, tracks_of
+from tracelink.damage import damage_findings
 from tracelink.events import Bools, EventKind, Events, Int64s, Key, KeyColumn, Track, TrackKind
 from tracelink.findings import Finding, Severity
 from tracelink.salvage import Damage
@@ -154,37 +155,7 @@ def _named(track: Track, process_name: str) -> Track:
 def _findings(
     path: str, columns: Columns, damage: Sequence[Damage], cut_off: tuple[int, str] | None, kept: int
 ) -> Iterator[Finding]:
-    lost = [place for place in damage if not place.repaired]
-    repaired = [place for place in damage if place.repaired]
-    if cut_off:
-        offset, reason = cut_off
-        yield Finding(
-            Severity.WARNING,
-            "cut_off",
-            f"{path}: {reason} at byte {offset}; the {kept} events before it are used.",
-            source=path,
-            example=f"byte {offset}",
-        )
-    if lost:
-        yield Finding(
-            Severity.WARNING,
-            "damaged",
-            f"{path}: {len(lost)} places do not parse, first at byte {lost[0].position} ({lost[0].problem}); "
-            f"{kept} events are used.",
-            len(lost),
-            path,
-            f"byte {lost[0].position}",
-        )
-    if repaired:
-        yield Finding(
-            Severity.WARNING,
-            "repaired",
-            f"{path}: {len(repaired)} elements were not valid JSON and were mended, first at byte "
-            f"{repaired[0].position} ({repaired[0].problem}).",
-            len(repaired),
-            path,
-            f"byte {repaired[0].position}",
-        )
+    yield from damage_findings(path, damage, cut_off, kept, "events")
     if columns.not_events:
         text = f"{path}: {columns.not_events} elements are no events (null, or without a usable time)."
         yield Finding(Severity.WARNING, "not_an_event", text, columns.not_events, path)
