@@ -1,0 +1,1 @@
+"""Formats: one folder for each, installed as `tracelink.converters`."""
