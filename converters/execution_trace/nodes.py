@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -14,20 +13,22 @@ import numpy as np
 from tracelink.converters.execution_trace.schema import (
     ATTRIBUTES_MARK,
     COLUMNS,
-    COMMUNICATION,
     DEBUG,
     MISSING_COMMUNICATION,
+    MISSING_COMMUNICATION_MARK,
     PROCESS_GROUPS,
-    USUAL_PLACES,
-    Attribute,
     FlatNode,
     Node,
+    UsualNode,
 )
 from tracelink.events import Int64s
 
-USUAL = msgspec.json.Decoder(list[Node])
+USUAL = msgspec.json.Decoder(list[UsualNode])
+UNUSUAL = msgspec.json.Decoder(list[Node])
 FLAT = msgspec.json.Decoder(list[FlatNode])
 TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+Nodes = Sequence[UsualNode] | Sequence[Node] | Sequence[FlatNode]
 
 ID, PARENT = "id", "parent"
 
@@ -57,25 +58,35 @@ def decode(text: memoryview) -> Piece:
 
 
 def _decode_usual(text: memoryview) -> Piece:
-    nodes = USUAL.decode(text)
-    names = [node.name for node in nodes]
-    piece = _piece(nodes, names, _attributes([node.attributes for node in nodes]))
-    if COMMUNICATION in names:
-        communications = compress(nodes, [name == COMMUNICATION for name in names])
-        piece.without_communication = _undescribed(_as_mapping(node.attributes) for node in communications)
+    try:
+        nodes = USUAL.decode(text)
+    except msgspec.ValidationError:
+        return _decode_unusual(text)
+    attributes = [node.attrs for node in nodes]
+    columns = {name: int64s([item.value for item in map(attrgetter(name), attributes)]) for name in COLUMNS}
+    piece = _piece(nodes, columns)
+    if MISSING_COMMUNICATION_MARK.search(text):
+        piece.without_communication = _decode_unusual(text).without_communication
+    return piece
+
+
+def _decode_unusual(text: memoryview) -> Piece:
+    nodes = UNUSUAL.decode(text)
+    attributes = [{item.name: item.value for item in node.attrs} for node in nodes]
+    piece = _piece(nodes, _by_name(attributes))
+    piece.without_communication = _undescribed(attributes)
     return piece
 
 
 def _decode_flat(text: memoryview) -> Piece:
     nodes = FLAT.decode(text)
-    columns = {name: int64s(list(map(attrgetter(name), nodes))) for name in COLUMNS}
-    return _piece(nodes, [node.name for node in nodes], columns)
+    return _piece(nodes, {name: int64s(list(map(attrgetter(name), nodes))) for name in COLUMNS})
 
 
-def _piece(nodes: Sequence[Node] | Sequence[FlatNode], names: list[str], columns: dict[str, Int64s]) -> Piece:
+def _piece(nodes: Nodes, columns: dict[str, Int64s]) -> Piece:
     columns[ID] = int64s([node.id for node in nodes])
-    columns[PARENT] = int64s([node.parent for node in nodes])
-    return Piece(columns, names, np.arange(len(names)), len(names))
+    columns[PARENT] = int64s([node.ctrl_deps or node.parent for node in nodes])
+    return Piece(columns, [node.name for node in nodes], np.arange(len(nodes)), len(nodes))
 
 
 def convert(values: list[Any]) -> Piece:
@@ -112,28 +123,6 @@ def whole(value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _attributes(attributes: Sequence[Sequence[Attribute]]) -> dict[str, Int64s]:
-    try:
-        columns = _by_place(attributes)
-    except (IndexError, TypeError, ValueError):
-        columns = None
-    return columns or _by_name([_as_mapping(items) for items in attributes])
-
-
-def _as_mapping(attributes: Iterable[Attribute]) -> dict[str, Any]:
-    return {item.name: item.value for item in attributes}
-
-
-def _by_place(attributes: Sequence[Sequence[Attribute]]) -> dict[str, Int64s] | None:
-    columns = {}
-    for name, place in USUAL_PLACES.items():
-        items = [items[place] for items in attributes]
-        if [item.name for item in items].count(name) != len(items):
-            return None
-        columns[name] = int64s([item.value for item in items])
-    return columns
 
 
 def _by_name(attributes: Sequence[Mapping[str, Any]]) -> dict[str, Int64s]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,17 +42,14 @@ FLAT_FIRST_KEYS = ("name", "id")
 PROCESS_ROOTS = ("[pytorch|profiler|execution_trace|process]", "[pytorch|profiler|execution_graph|process]")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
 PROCESS_GROUPS = "## process_group:init ##"
-COMMUNICATION = "record_param_comms"
 
 RECORD_FUNCTION, SEQUENCE, SCOPE = "rf_id", "seq_id", "scope"
 THREAD, FORWARD_THREAD = "tid", "fw_tid"
 COLUMNS = {RECORD_FUNCTION: 0, SEQUENCE: -1, SCOPE: 0, THREAD: 0, FORWARD_THREAD: 0}
 """Attributes that become link keys, and what they are where a node lacks them."""
 
-USUAL_PLACES = {RECORD_FUNCTION: 0, SEQUENCE: 2, SCOPE: 3, THREAD: 4, FORWARD_THREAD: 5}
-"""Where every torch so far writes them among a node's attributes."""
-
 DEBUG, MISSING_COMMUNICATION = "debug", "missing comms info"
+MISSING_COMMUNICATION_MARK = re.compile(MISSING_COMMUNICATION.encode())
 
 
 class Attribute(msgspec.Struct, gc=False):
@@ -62,20 +59,82 @@ class Attribute(msgspec.Struct, gc=False):
     value: Any = None
 
 
+class RecordFunction(msgspec.Struct, gc=False):
+    """The attribute by which a profile knows the node."""
+
+    name: Literal["rf_id"]
+    value: int
+
+
+class Sequence(msgspec.Struct, gc=False):
+    """Autograd's number."""
+
+    name: Literal["seq_id"]
+    value: int
+
+
+class Scope(msgspec.Struct, gc=False):
+    """What sort of record function it was."""
+
+    name: Literal["scope"]
+    value: int
+
+
+class Thread(msgspec.Struct, gc=False):
+    """The logical thread."""
+
+    name: Literal["tid"]
+    value: int
+
+
+class ForwardThread(msgspec.Struct, gc=False):
+    """The logical thread of the forward pass, on backward nodes."""
+
+    name: Literal["fw_tid"]
+    value: int
+
+
+class Passed(msgspec.Struct, gc=False):
+    """An attribute that becomes no column."""
+
+
+class UsualAttributes(msgspec.Struct, gc=False, array_like=True):
+    """The first attributes in the order in which every torch so far writes them; the decoder skips the others."""
+
+    rf_id: RecordFunction
+    fw_parent: Passed
+    seq_id: Sequence
+    scope: Scope
+    tid: Thread
+    fw_tid: ForwardThread
+
+
+class UsualNode(msgspec.Struct, gc=False):
+    """A node as almost all are since 1.0.2, without its inputs and outputs."""
+
+    id: int
+    attrs: UsualAttributes
+    name: str = ""
+    ctrl_deps: int = 0
+    parent: int = 0
+
+
 class Node(msgspec.Struct, gc=False):
-    """A node in the layout since 1.0.2, without its inputs and outputs."""
+    """A node in the layout since 1.0.2, whatever the order of its attributes."""
 
     id: int
     name: str = ""
-    parent: int = msgspec.field(name="ctrl_deps", default=0)
-    attributes: list[Attribute] = msgspec.field(name="attrs", default_factory=list)
+    ctrl_deps: int = 0
+    parent: int = 0
+    attrs: list[Attribute] = []
 
 
 class FlatNode(msgspec.Struct, gc=False):
-    """A node of 1.0.1, without its inputs and outputs."""
+    """A node of 1.0.1, or a later one without attributes."""
 
     id: int
     name: str = ""
+    ctrl_deps: int = 0
     parent: int = 0
     rf_id: int = 0
     seq_id: int = -1

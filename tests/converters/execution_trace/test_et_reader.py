@@ -276,3 +276,9 @@ def test_round_trip(nodes: list[Node], version: str, indent: int | None) -> None
     }
     assert list(column(result, Key.LOGICAL_THREAD).values()) == [each.thread for each in nodes]
     assert [json.loads(text) for text in payloads(result)] == [as_json(each, version) for each in nodes]
+
+
+def test_a_node_without_attributes_keeps_its_parent() -> None:
+    bare = {"id": 7, "name": "bare", "ctrl_deps": 5}
+    data = json.dumps({"schema": NEWEST, "nodes": [bare, {"id": 5, "name": "outer", "ctrl_deps": 5}]})
+    assert read(data.encode()).key(Key.NODE_PARENT).values.tolist() == [5]
