@@ -14,6 +14,9 @@ from tracelink.converters.perfetto.schema import MAX_DEPTH
 from tracelink.events import Bools, Int64s
 from tracelink.linking.nesting import LOWEST, NONE, nest, previous_at_least, sort_outer_first
 
+PATIENCE = 8
+"""So many slices in a row that are over end the search for one that is open: kernels can overlap in long chains."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slices:
@@ -119,12 +122,14 @@ def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s) -> Int64s:
     around, _ = previous_at_least(closes, opens + 1)
     outermost = around[late]
     climber, node = np.arange(len(late)), outermost
+    over = np.zeros(len(late), np.int64)
     while len(climber):
         node = around[node]
-        on = (node != NONE) & (closes[node] < closes[late[climber]])
-        climber, node = climber[on], node[on]
+        on = (node != NONE) & (closes[node] < closes[late[climber]]) & (over < PATIENCE)
+        climber, node, over = climber[on], node[on], over[on]
         still_open = closes[node] > opens[late[climber]]
         outermost[climber[still_open]] = node[still_open]
+        over = np.where(still_open, 0, over + 1)
     return outermost
 
 

@@ -77,6 +77,12 @@ def test_an_overlap_of_one_nanosecond_parts_two_slices() -> None:
     assert of_one_track((0, 11), (10, 20), (19, 30), (29, 40)) == [0, 1, 0, 1]
 
 
+def test_kernels_that_overlap_in_a_long_chain_take_turns_on_two_lanes() -> None:
+    chain = np.arange(100_000) * 20
+    lane = assign_lanes(np.zeros(len(chain), np.int64), chain, chain + 24).lane
+    assert lane.tolist() == [0, 1] * 50_000
+
+
 def test_a_slice_without_length_inside_another_is_no_overlap() -> None:
     assert of_one_track((0, 10), (5, 5), (10, 10), (0, 0)) == [0, 0, 0, 0]
 
