@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from builders.data import shared
 from tracelink import samples
 from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
 from tracelink.events import Key
 from tracelink.sources import Request, discover
 
-DATA = Path(os.environ.get("TRACELINK_DATA", "/work/shared/data"))
 SHIPPED = [samples.path(name) / f"et_{rank}.json.gz" for name in ("cpu_job", "gpu_pair") for rank in (0, 1)]
 REAL = [
     *(f"pairs/dlrm8/host.{rank}.json.gz" for rank in (0, 7)),
@@ -35,9 +34,7 @@ def test_samples(path: Path) -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_files(name: str) -> None:
-    if not (DATA / name).exists():
-        pytest.skip(f"there is no {name} in {DATA}")
-    check(DATA / name)
+    check(shared(name))
 
 
 def check(path: Path) -> None:
