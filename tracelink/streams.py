@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
+from copy import copy
 from typing import BinaryIO
 
 from isal import isal_zlib
@@ -123,10 +124,10 @@ class Unzipped(io.RawIOBase):
 
     def __init__(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         self._archive = archive
-        self._member = member
+        self._member = copy(member)
         self._stream = archive.open(member)
         self._at = 0
-        self._step = UNZIPPED_AT_ONCE
+        self._fault = ""
         self.damage = ""
 
     def readable(self) -> bool:
@@ -139,10 +140,8 @@ class Unzipped(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Goes to a place in the member."""
-        try:
-            self._at = self._stream.seek(offset, whence)
-        except BROKEN_MEMBER as error:
-            self.damage = f"the zip member is broken ({error})"
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._member.file_size}[whence]
+        self._go_to(base + offset)
         return self._at
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
@@ -150,16 +149,33 @@ class Unzipped(io.RawIOBase):
         view = memoryview(buffer)
         while not self.damage:
             try:
-                data = self._stream.read(min(len(view), self._step))
+                data = self._stream.read(min(len(view), 1 if self._fault else UNZIPPED_AT_ONCE))
             except BROKEN_MEMBER as error:
-                if self._step == 1:
-                    self.damage = f"the zip member is broken ({error})"
-                    break
-                self._step = 1
-                self._stream = self._archive.open(self._member)
-                self.seek(self._at)
+                if self._fault:
+                    self.damage = self._fault
+                else:
+                    self._approach(f"the zip member is broken ({error})")
                 continue
+            if not data:
+                self.damage = self._fault
             view[: len(data)] = data
             self._at += len(data)
             return len(data)
         return 0
+
+    def _approach(self, fault: str) -> None:
+        """Opens the member again without a checksum, which would be found wrong before the last bytes are given."""
+        self._fault = fault
+        del self._member.CRC
+        self._go_to(self._at)
+
+    def _go_to(self, place: int) -> None:
+        """From the start again if it must be; a member without a checksum can only be read."""
+        if place < self._at or self._fault:
+            self._stream = self._archive.open(self._member)
+            self._at = 0
+        try:
+            while self._at < place and (passed := self._stream.read(min(place - self._at, UNZIPPED_AT_ONCE))):
+                self._at += len(passed)
+        except BROKEN_MEMBER as error:
+            self.damage = f"the zip member is broken ({error})"
