@@ -1,0 +1,208 @@
+"""Which reader, which rank; one bad file never costs the others."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import execution_trace as et
+from builders.inputs import found, tar, zipped
+from builders.kineto import cpu_op, trace, write
+from tracelink.engine import Engine
+from tracelink.errors import RankConflictError, UnreadableError, UsageError
+from tracelink.findings import Severity
+from tracelink.reading import Readings, assign_ranks, read_sources
+from tracelink.sources import Discovery, Request, discover
+
+JOBS = pytest.mark.parametrize("jobs", [1, 3])
+
+
+def profile(rank: int | None = None, ts: int = 0, pid: int = 4200, **header: Any) -> bytes:
+    """A window of one operator."""
+    return trace(cpu_op("aten::add", ts, 5, pid=pid), rank=rank, **header)
+
+
+def nodes() -> bytes:
+    """An execution trace, which never says its rank; its process is 4200."""
+    return et.trace(et.thread_root(2), et.node(3, handle=1), et.process_root())
+
+
+def readings(discovery: Discovery, jobs: int = 1) -> Readings:
+    """The traces with their ranks."""
+    result = read_sources(discovery, Engine(jobs))
+    assign_ranks(result, discovery.sources)
+    return result
+
+
+def ranks(result: Readings) -> list[tuple[str, int | None]]:
+    return [(Path(trace.source.path).name, trace.source.rank) for trace in result.traces]
+
+
+def findings(result: Readings) -> list[tuple[Severity, str, str]]:
+    return [(finding.severity, finding.reason, Path(finding.source).name) for finding in result.findings]
+
+
+@JOBS
+def test_formats_are_found_by_content(tmp_path: Path, jobs: int) -> None:
+    write(tmp_path / "a0.txt", profile(0))
+    write(tmp_path / "rank0.bin", nodes())
+    result = readings(found(tmp_path), jobs)
+    assert {(Path(t.source.path).name, t.source.format, t.source.rank) for t in result.traces} == {
+        ("a0.txt", "kineto", 0),
+        ("rank0.bin", "execution-trace", 0),
+    }
+    assert findings(result) == []
+
+
+@JOBS
+def test_one_bad_file_never_costs_the_others(tmp_path: Path, jobs: int) -> None:
+    write(tmp_path / "a.json", profile(0))
+    write(tmp_path / "b.json", b'{"schemaVersion": 1, "deviceProperties": [')
+    write(tmp_path / "c.json", b"")
+    write(tmp_path / "d.json", profile(1)[:-30])
+    write(tmp_path / "e.json", profile(2))
+    write(tmp_path / "notes.txt", b"learning rate 0.1")
+    result = readings(found(tmp_path), jobs)
+    assert ranks(result) == [("a.json", 0), ("d.json", 1), ("e.json", 2)]
+    assert findings(result) == [
+        (Severity.ERROR, "unreadable", "c.json"),
+        (Severity.INFO, "passed_over", "notes.txt"),
+        (Severity.ERROR, "unreadable", "b.json"),
+        (Severity.WARNING, "cut_off", "d.json"),
+        (Severity.WARNING, "no_events", "d.json"),
+    ]
+
+
+@JOBS
+def test_a_broken_member_of_an_archive_costs_only_itself(tmp_path: Path, jobs: int) -> None:
+    members = {f"rank{rank}.json": profile(rank) for rank in range(4)}
+    path = zipped(tmp_path / "a.zip", members, zipfile.ZIP_STORED)
+    archive = bytearray(path.read_bytes())
+    archive[archive.index(members["rank2.json"]) + 20] ^= 0xFF
+    path.write_bytes(archive)
+    result = readings(found(path), jobs)
+    assert [trace.source.rank for trace in result.traces] == [0, 1, 2, 3]
+    assert {reason for _, reason, _ in findings(result)} <= {"cut_off", "damaged"}
+    assert {name for *_, name in findings(result)} == {"a.zip:rank2.json"}
+
+
+@pytest.mark.parametrize("pack", [tar, zipped])
+def test_members_of_an_archive_are_read_by_many_processes(tmp_path: Path, pack: Any) -> None:
+    members = {
+        f"{rank}.json": trace(*(cpu_op(f"rank {rank}", ts) for ts in range(5000)), rank=rank)
+        for rank in range(6)
+    }
+    result = readings(found(pack(tmp_path / "archive", members)), jobs=3)
+    assert [(t.source.rank, len(t.events), t.strings.texts()) for t in result.traces] == [
+        (rank, 5000, [f"rank {rank}"]) for rank in range(6)
+    ]
+    assert result.findings == []
+
+
+def test_nothing_readable_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", b'{"traceEvents": 5}')
+    with pytest.raises(UnreadableError, match=r"a\.json: it has no 'traceEvents'"):
+        read_sources(found(path), Engine())
+
+
+def test_nothing_readable_among_many_names_the_first_and_says_how_to_go_on(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        write(tmp_path / name, b'{"traceEvents": 5}')
+    with pytest.raises(UnreadableError, match=r"none of 2 files can be read; the first: .*a\.json") as caught:
+        read_sources(found(tmp_path), Engine())
+    assert "tracelink inspect" in caught.value.advice
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="there is nothing to read"):
+        read_sources(found(tmp_path), Engine())
+
+
+def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", profile(0))
+    notes = write(tmp_path / "notes.txt", b"learning rate 0.1")
+    named = readings(found(tmp_path / "a.json", notes))
+    assert findings(named) == [(Severity.ERROR, "unknown_format", "notes.txt")]
+    assert "Known formats: " in named.findings[0].message
+    assert findings(readings(found(tmp_path))) == [(Severity.INFO, "passed_over", "notes.txt")]
+
+
+def test_a_format_that_the_user_names_is_not_doubted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", nodes())
+    with pytest.raises(UnreadableError, match="it has no 'traceEvents'"):
+        read_sources(discover(Request([(str(path), "kineto")])), Engine())
+    with pytest.raises(UsageError, match="there is no reader 'telepathy'"):
+        read_sources(discover(Request([(str(path), "telepathy")])), Engine())
+
+
+def test_a_single_file_that_says_no_rank_counts_as_rank_0(tmp_path: Path) -> None:
+    result = readings(found(write(tmp_path / "trace.json", profile())))
+    assert ranks(result) == [("trace.json", 0)]
+    assert findings(result) == [(Severity.INFO, "assumed_rank", "trace.json")]
+
+
+def test_a_file_without_a_rank_is_of_the_rank_of_its_process(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", profile(0, pid=4100))
+    write(tmp_path / "b.json", profile(1, pid=4200))
+    write(tmp_path / "nodes.json", nodes())
+    result = readings(found(tmp_path))
+    assert ranks(result) == [("a.json", 0), ("nodes.json", 1), ("b.json", 1)] or ranks(result) == [
+        ("a.json", 0),
+        ("b.json", 1),
+        ("nodes.json", 1),
+    ]
+    assert findings(result) == [(Severity.INFO, "assumed_rank", "nodes.json")]
+    assert "its process 4200 is that of rank 1" in result.findings[0].message
+
+
+def test_a_rank_that_nobody_knows_is_left_out_and_told(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", profile(0, pid=1))
+    write(tmp_path / "b.json", profile(1, pid=2))
+    write(tmp_path / "other.json", profile(pid=3))
+    result = readings(found(tmp_path))
+    assert ranks(result) == [("a.json", 0), ("b.json", 1)]
+    assert findings(result) == [(Severity.ERROR, "unknown_rank", "other.json")]
+    assert "--rank" in result.findings[0].message
+
+
+def test_what_the_user_says_counts_where_nobody_else_says(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", profile())
+    write(tmp_path / "b.json", profile())
+    said = {"a.json": 7, "b.json": 2}
+    result = readings(found(tmp_path, **said))
+    assert ranks(result) == [("b.json", 2), ("a.json", 7)]
+    assert {track.rank for track in result.by_rank()[7][0].tracks} == {7}
+
+
+def test_a_rank_that_content_and_name_contradict(tmp_path: Path) -> None:
+    path = write(tmp_path / "rank3.json", profile(2))
+    with pytest.raises(RankConflictError, match=r"rank3\.json: .*the content says 2, the name says 3"):
+        readings(found(path))
+
+
+def test_two_files_of_one_rank_and_format_are_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", profile(1, ts=0))
+    write(tmp_path / "b.json", profile(1, ts=3))
+    with pytest.raises(
+        RankConflictError, match=r"rank 1 stands twice in format kineto: .*a\.json and .*b\.json"
+    ):
+        readings(found(tmp_path))
+
+
+def test_windows_of_one_profiler_one_after_the_other_are_one_rank(tmp_path: Path) -> None:
+    write(tmp_path / "second.json", profile(1, ts=100))
+    write(tmp_path / "first.json", profile(1, ts=0))
+    result = readings(found(tmp_path))
+    assert ranks(result) == [("first.json", 1), ("second.json", 1)]
+    assert list(result.by_rank()) == [1]
+    assert findings(result) == []
+
+
+def test_windows_of_different_processes_are_no_windows(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", profile(1, ts=0, pid=1))
+    write(tmp_path / "b.json", profile(1, ts=100, pid=2))
+    with pytest.raises(RankConflictError, match="rank 1 stands twice"):
+        readings(found(tmp_path))
