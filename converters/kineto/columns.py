@@ -149,13 +149,12 @@ class Columns:
 
     def add(self, offset: int, piece: Decoded) -> None:
         """Takes in one piece."""
-        elements, shape, slices = piece.elements, piece.shape, piece.slices
-        events = list(compress(elements, slices.tolist()))
-        names = self.names
+        shape, events, names = piece.shape, piece.events, self.names
+        places, shape_of_event = self.total + np.flatnonzero(piece.slices), shape[piece.slices]
         self.chunks.append(
             {
-                "place": self.total + np.flatnonzero(slices),
-                "shape": shape[slices].astype(np.uint16),
+                "place": places,
+                "shape": shape_of_event.astype(np.uint16),
                 "name": np.fromiter([names[event.name] for event in events], np.int32, len(events)),
                 "pid": int64s([event.pid for event in events]),
                 "tid": int64s([event.tid for event in events]),
@@ -163,13 +162,13 @@ class Columns:
                 "duration": piece.duration,
             }
         )
-        self._add_keys(shape, elements)
-        self._add_memory(shape, elements)
+        self._add_keys(places, shape_of_event, events)
+        self._add_memory(places, shape_of_event, events)
         self._add_flows(shape, piece)
         self._add_rest(shape, piece)
         self.offsets.append(offset)
-        self.counts.append(len(elements))
-        self.total += len(elements)
+        self.counts.append(len(shape))
+        self.total += len(shape)
         self.unusable_durations += piece.unusable_durations
         self.not_events += piece.not_events
 
@@ -180,31 +179,30 @@ class Columns:
         self.chunks = []
         self.keys = {key: [_joined(chunks)] for key, chunks in self.keys.items()}
 
-    def _add_keys(self, shape: Int64s, elements: Sequence[Element]) -> None:
+    def _add_keys(self, places: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
         for group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):
             kinds = frozenset(kind for kind, keys in KEYS_OF_KIND.items() if keys is group)
             chosen = self.shapes.have_kind(shape, kinds)
             if not chosen.any():
                 continue
-            places = self.total + np.flatnonzero(chosen)
-            wanted = [element.args for element in compress(elements, chosen.tolist())]
+            arguments = [event.args for event in compress(events, chosen.tolist())]
             for key, name in group:
-                values = _values(wanted, name)
+                values = _values(arguments, name)
                 given = values > NOT_GIVEN[key]
                 if given.any():
-                    self.keys.setdefault(key, []).append((places[given], values[given]))
+                    self.keys.setdefault(key, []).append((places[chosen][given], values[given]))
 
-    def _add_memory(self, shape: Int64s, elements: Sequence[Element]) -> None:
+    def _add_memory(self, places: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
         instants = self.shapes.are(shape, INSTANTS)
         if not instants.any():
             return
-        arguments = [element.args for element in compress(elements, instants.tolist())]
+        arguments = [event.args for event in compress(events, instants.tolist())]
         table = int64s(
             [value for a in arguments for value in (a.allocated, a.reserved, a.device_type, a.device)]
         )
         table = table.reshape(-1, 4)
         told = table[:, 0] >= 0
-        self.memory.append((self.total + np.flatnonzero(instants)[told], table[told]))
+        self.memory.append((places[instants][told], table[told]))
 
     def _add_flows(self, shape: Int64s, piece: Decoded) -> None:
         """Of launch arrows only the ids are of use; other arrows are bound to events by place and time."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tracelink.converters.kineto.schema import (
     COUNTER,
     INSTANTS,
+    LAUNCH_FLOWS,
     METADATA,
     NO_ARGUMENTS,
     SLICES,
@@ -59,7 +60,9 @@ class Decoded:
     elements: Sequence[Element]
     shape: Int64s
     slices: Bools
-    """Which elements are events; the columns below have a row for each of those."""
+    """Which elements are events."""
+    events: Sequence[Element]
+    """Those elements; the columns below have a row for each."""
     start: Int64s
     duration: Int64s
     exact: bool = False
@@ -142,8 +145,9 @@ class ElementDecoder:
         shape = self.shapes.of(elements)
         slices = self.shapes.are(shape, SLICES)
         events = list(compress(elements, slices.tolist()))
-        timed = self.shapes.are(shape, TIMED)
-        chosen = list(compress(elements, timed.tolist()))
+        timed = self.shapes.are(shape, TIMED) & ~self.shapes.in_category(shape, LAUNCH_FLOWS)
+        more = int(np.count_nonzero(timed)) > len(events)
+        chosen = list(compress(elements, timed.tolist())) if more else events
         if exact:
             start = _times(chosen, exact)[slices[timed]]
         else:
@@ -154,7 +158,7 @@ class ElementDecoder:
                 return None
             start = nanoseconds(microseconds[slices[timed]])
         duration, unusable = durations(np.fromiter([event.dur for event in events], np.float64, len(events)))
-        piece = Decoded(elements, shape, slices, start, duration, exact)
+        piece = Decoded(elements, shape, slices, events, start, duration, exact)
         if unusable:
             instants = self.shapes.are(shape[slices], INSTANTS)
             piece.unusable_durations = unusable - int(np.count_nonzero(instants & (duration == UNFINISHED)))
