@@ -57,8 +57,8 @@ def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
     parent, crosses = _on_lanes(slices, lane)
     if crosses.any():
         places = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
-        lane[places] = _separated(slices.take(places), crosses[places])
-        parent, _ = _on_lanes(slices, lane)
+        lane[places], inside = _separated(slices.take(places), crosses[places])
+        parent[places] = np.where(inside == NONE, NONE, places[inside])
     depth = _depths(parent)
     if depth.max(initial=0) >= MAX_DEPTH:
         _split_deep(slices.track, depth, lane)
@@ -82,8 +82,8 @@ def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
     return parent, crosses
 
 
-def _separated(slices: Slices, crosses: Bools) -> Int64s:
-    """Lanes for slices of which some cross: those choose a lane, all others follow what they are in."""
+def _separated(slices: Slices, crosses: Bools) -> tuple[Int64s, Int64s]:
+    """Lanes for slices of which some cross, and what each is in there: those choose, all others follow."""
     opens, closes = _on_one_line(slices)
     late = np.flatnonzero(crosses)
     early = _outermost_crossed(opens, closes, late)
@@ -91,18 +91,25 @@ def _separated(slices: Slices, crosses: Bools) -> Int64s:
     choosing = crosses.copy()
     choosing[early] = True
     lane = _chosen(opens, closes, yields, choosing)
-    if _on_lanes(slices, lane)[1].any():  # one moved to where another follows
+    parent, crosses = _on_lanes(slices, lane)
+    if crosses.any():  # one moved to where another follows
         lane = _chosen(opens, closes, yields, np.ones_like(choosing))
-    return lane
+        parent, _ = _on_lanes(slices, lane)
+    return lane, parent
 
 
 def _chosen(opens: Int64s, closes: Int64s, yields: Bools, choosing: Bools) -> Int64s:
     """Lanes for those that choose, and for the others that of the slice they open in."""
     places = np.flatnonzero(choosing)
+    lanes = choose_lanes(opens[places].tolist(), closes[places].tolist(), yields[places].tolist())
     lane = np.zeros(len(opens), np.int64)
-    lane[places] = choose_lanes(opens[places].tolist(), closes[places].tolist(), yields[places].tolist())
-    inside, _ = previous_at_least(np.where(choosing, closes, LOWEST), opens + 1)
-    return np.where(choosing | (inside == NONE), lane, lane[inside])
+    lane[places] = lanes
+    turns = np.unique(np.concatenate([[0], places, np.searchsorted(opens, closes[places])]))
+    turns = turns[turns < len(opens)]  # between two of them all are in the same slice
+    mine = choosing[turns]
+    inside, _ = previous_at_least(np.where(mine, closes[turns], LOWEST), opens[turns] + 1)
+    followed = np.where(mine | (inside == NONE), lane[turns], lane[turns[inside]])
+    return np.repeat(followed, np.diff(turns, append=len(opens)))
 
 
 def _on_one_line(slices: Slices) -> tuple[Int64s, Int64s]:

@@ -84,10 +84,7 @@ def write_counters(graph: EventGraph, processes: Mapping[int, Process], base: in
         pieces[0::6] = openings[graph.counters.track[some]].tolist()
         pieces[2::6] = micros(graph.counters.time[some] - base)
         pieces[3::6] = [value_key] * len(some)
-        pieces[4::6] = [
-            b"%d" % value if value.is_integer() else b"%r" % value
-            for value in graph.counters.value[some].tolist()
-        ]
+        pieces[4::6] = numbers(graph.counters.value[some])
         pieces[5::6] = [b"}"] * len(some)
         yield b"".join(pieces)
 

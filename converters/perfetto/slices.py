@@ -58,7 +58,7 @@ class Sheet:
     extras: dict[int, bytes]
     """For few rows: members to add to the arguments."""
     special: Int64s
-    """The rows that need more than their pieces: instants, bindings, extras."""
+    """The rows that have bindings or extras."""
 
 
 def sheet(
@@ -69,7 +69,7 @@ def sheet(
     extras = _extras(graph, drawing)
     driver = np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
     rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras)]
-    special = np.unique(np.concatenate([np.flatnonzero(drawing.instant), *rare]))
+    special = np.unique(np.concatenate(rare))
     openings = _openings(_codes(graph, drawing, seat, driver, rows), seats)
     return Sheet(graph, drawing, openings, _names(graph, rows), driver, seat, bindings, extras, special)
 
@@ -94,6 +94,8 @@ def _chunk(sheet: Sheet, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
     pieces[3::PIECES] = [DURATION] * len(rows)
     pieces[4::PIECES] = micros(sheet.drawing.duration[rows])
     pieces[6::PIECES] = payloads
+    for at in (PIECES * np.flatnonzero(sheet.drawing.instant[rows])).tolist():
+        pieces[at + 3] = pieces[at + 4] = b""
     first, last = np.searchsorted(sheet.special, [rows[0], rows[-1] + 1]).tolist()
     for index in np.searchsorted(rows, sheet.special[first:last]).tolist():
         _specialise(sheet, int(rows[index]), pieces, index * PIECES)
@@ -106,8 +108,6 @@ def _chunk(sheet: Sheet, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
 
 
 def _specialise(sheet: Sheet, row: int, pieces: list[Payload], at: int) -> None:
-    if sheet.drawing.instant[row]:
-        pieces[at + 3] = pieces[at + 4] = b""
     if binding := sheet.bindings.get(row):
         leaves = b',"flow_out":true' if binding.leaves else b""
         arrives = b',"flow_in":true' if binding.arrives else b""

@@ -14,6 +14,7 @@ import orjson
 from tracelink.converters.perfetto.schema import EXACT_NS
 from tracelink.events import Int64s
 
+Float64s = npt.NDArray[np.float64]
 Texts = npt.NDArray[np.object_]
 """One bytes object for each code."""
 
@@ -42,8 +43,8 @@ def _micros(time: int) -> bytes:
     return b"%s%d.%03d" % (b"-" if time < 0 else b"", whole, rest)
 
 
-def numbers(values: Int64s) -> list[bytes]:
-    """Integers as text."""
+def numbers(values: Int64s | Float64s) -> list[bytes]:
+    """Finite numbers as text."""
     if not len(values):
         return []
     return orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
