@@ -109,8 +109,5 @@ class GraphBuilder:
                 np.array(samples[1], np.int64),
                 np.array(samples[2], np.float64),
             ),
-            payloads=[
-                ListedPayloads(self.payloads[low:high])
-                for low, high in pairwise(bounds)
-            ],
+            payloads=[ListedPayloads(self.payloads[low:high]) for low, high in pairwise(bounds)],
         )
