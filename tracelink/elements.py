@@ -95,6 +95,7 @@ class _Scan(Generic[Decoded]):
         self.best_boundary = _boundary(self.format.first_keys[:1])
         self.any_boundary = _boundary(self.format.first_keys)
         self.text_boundary = re.compile(self.any_boundary.pattern.decode())
+        self.sure_boundary = re.compile(self.best_boundary.pattern.decode())
         self.buffer = bytearray(2 * PIECE)
         self.end = 1
         self.offset = document.part.start - 1
@@ -245,7 +246,7 @@ class _Scan(Generic[Decoded]):
 
     def _lenient(self, until: int, *, final: bool) -> tuple[Decoded, bool]:
         text = bytes(self.buffer[1:until])
-        salvaged = parse_elements(text, self.text_boundary, final=final)
+        salvaged = parse_elements(text, self.text_boundary, final=final, sure=self.sure_boundary)
         base = self.offset + 1
         self.document.damage += [
             Damage(base + damage.position, damage.problem, damage.repaired) for damage in salvaged.damage

@@ -67,20 +67,24 @@ def parse_document(data: bytes | bytearray | memoryview) -> Any:
     raise ValueError(str(problem))
 
 
-def parse_elements(data: bytes, boundary: re.Pattern[str], *, final: bool) -> Salvaged:
+def parse_elements(
+    data: bytes, boundary: re.Pattern[str], *, final: bool, sure: re.Pattern[str] | None = None
+) -> Salvaged:
     """The elements of an array, from the middle of it; `boundary` matches between two of them.
 
+    It may match between objects inside an element too; `sure` does so only between elements of the usual form.
     Unless `final`, an element that does not end within `data` is left unconsumed.
     """
-    run = _Run(data, boundary, final)
+    run = _Run(data, boundary, sure or boundary, final)
     return run.parse()
 
 
 class _Run:
-    def __init__(self, data: bytes, boundary: re.Pattern[str], final: bool) -> None:
+    def __init__(self, data: bytes, boundary: re.Pattern[str], sure: re.Pattern[str], final: bool) -> None:
         self.text = data.decode("utf-8", "surrogateescape")
         self.ascii = data.isascii()
         self.boundary = boundary
+        self.sure = sure
         self.final = final
         self.result = Salvaged()
 
@@ -115,9 +119,10 @@ class _Run:
         return end
 
     def _damaged_element(self, position: int, error: Exception) -> int | None:
-        if not self.final and self._may_go_on(position, error):
+        fault = error.pos if isinstance(error, json.JSONDecodeError) else position
+        if not self.final and fault >= len(self.text) and len(self.text) - position < LONG:
             return None
-        end = self._resume_at(position)
+        end = self._resume_at(position, fault)
         if end is None:
             if not self.final:
                 return None
@@ -137,25 +142,25 @@ class _Run:
         self.result.unfinished = end == len(self.text)
         return end
 
-    def _may_go_on(self, position: int, error: Exception) -> bool:
-        """Whether the element only lacks what comes after the text: it was cut between objects inside it."""
-        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(self.text)
-        return at_end and len(self.text) - position < LONG
+    def _resume_at(self, position: int, fault: int) -> int | None:
+        """The comma that most likely ends the element; what only may be one counts behind the fault."""
+        if self.sure.match("}," + self.text[position : position + 64]):
+            found = [self.sure.search(self.text, position), self.boundary.search(self.text, fault)]
+        else:
+            found = [self.boundary.search(self.text, position)]
+        if commas := [self.text.index(",", match.start()) for match in found if match]:
+            return min(commas)
+        return self._last_end(position, fault) if self.final else None
 
-    def _resume_at(self, position: int) -> int | None:
-        if match := self.boundary.search(self.text, position):
-            return self.text.index(",", match.start())
-        return self._last_end(position) if self.final else None
-
-    def _last_end(self, position: int) -> int | None:
-        """Where the last element ends: before the first bracket that closes more than the element opened."""
+    def _last_end(self, position: int, fault: int) -> int | None:
+        """Where the last element ends: before the first bracket behind the fault that closes more than it opened."""
         start, depth = position, 0
         for closing in CLOSING.finditer(self.text, position):
             depth += self.text.count("[", start, closing.end()) - self.text.count("]", start, closing.end())
-            if depth < 0:
+            if depth < 0 and closing.end() > fault:
                 return closing.start() + 1
             start = closing.end()
-        followed = CLOSING_BEFORE_KEY.search(self.text, position)
+        followed = CLOSING_BEFORE_KEY.search(self.text, max(position, fault - 1))
         return followed.start() + 1 if followed else None
 
     def _note(self, position: int, problem: str, *, repaired: bool = False) -> None:
