@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -148,9 +148,19 @@ class EventGraph:
                 return self.counters.columns()
             case "tracks" | "ranks" | "sources" | "groups" | "findings":
                 rows = msgspec.to_builtins(list(getattr(self, name)))
-                return {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
+                return {column.name: [row[column.name] for row in rows] for column in fields(ROWS[name])}
             case _:
                 raise KeyError(name)
+
+
+ROWS: Mapping[str, Any] = {
+    "tracks": Track,
+    "ranks": Rank,
+    "sources": SourceInfo,
+    "groups": ProcessGroup,
+    "findings": Finding,
+}
+"""What a row of each table that is not of numbers is."""
 
 
 def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
