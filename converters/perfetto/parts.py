@@ -23,14 +23,14 @@ def write_parts(parts: Sequence[Part], stream: Output, directory: str | None, en
     _end_member(stream)
     if engine.jobs < 2 or len(parts) < 2:
         for part in parts:
-            _write_one(part, stream)
+            _write_one(part, stream, engine)
         return
     with ExitStack() as stack:
         files = [cast(BinaryIO, stack.enter_context(tempfile.TemporaryFile(dir=directory))) for _ in parts]
 
         def work(number: int) -> None:
             file = files[number]
-            _write_one(parts[number], GzipStream(file) if isinstance(stream, GzipStream) else file)
+            _write_one(parts[number], GzipStream(file) if isinstance(stream, GzipStream) else file, engine)
             file.flush()
 
         engine.map(work, range(len(parts)))
@@ -39,9 +39,10 @@ def write_parts(parts: Sequence[Part], stream: Output, directory: str | None, en
             file.close()  # its space is free for the next
 
 
-def _write_one(part: Part, stream: Output) -> None:
+def _write_one(part: Part, stream: Output, engine: Engine) -> None:
     for text in part():
         stream.write(text)
+        engine.meter.add(len(text))
     _end_member(stream)
 
 
