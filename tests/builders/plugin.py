@@ -1,0 +1,93 @@
+"""A distribution with formats of its own, laid out by hand as an installer would: no network, no build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+
+NOTES = dedent(
+    '''
+    """One event on each line: `<nanoseconds> <name>`."""
+
+    from tracelink.errors import UnreadableError
+    from tracelink.events import EventKind, Events, Track, TrackKind
+    from tracelink.plugins import Output
+    from tracelink.strings import StringTable
+    from tracelink.trace import ListedPayloads, RankTrace, SourceInfo
+
+
+    class NotesReader:
+        name = "notes"
+        summary = "Notes: one event on each line"
+
+        def recognises(self, head, name):
+            return head.startswith(b"#notes")
+
+        def read(self, source, engine):
+            with source.open() as stream:
+                first, *lines = stream.read_all(1 << 20).decode().splitlines()
+            if not lines:
+                raise UnreadableError("no notes", source=source.path, advice="Write some.")
+            times, names = zip(*(line.split(" ", 1) for line in lines))
+            strings, count = StringTable(), len(lines)
+            rank = int(first.split()[1])
+            events = Events.of(
+                kind=[EventKind.ANNOTATION] * count,
+                name=[strings[name] for name in names],
+                track=[0] * count,
+                start=[int(time) for time in times],
+                duration=[1000] * count,
+                source=[0] * count,
+                payload=range(count),
+            )
+            return RankTrace(
+                [SourceInfo(source.path, self.name, rank=rank, events=count)],
+                strings,
+                events,
+                [Track(TrackKind.THREAD, "1", "1", "notes", rank)],
+                payloads=[ListedPayloads([b'{"line": %d}' % line for line in range(2, count + 2)])],
+            )
+
+
+    class NotesWriter:
+        name = "notes"
+        summary = "Notes: one event on each line"
+        suffixes = (".notes",)
+        one_file_per_rank = True
+
+        def write(self, graph, target, engine):
+            outputs = []
+            for rank in graph.ranks:
+                file = f"rank{rank.rank}.notes" if len(graph.ranks) > 1 else ""
+                rows = [row for row in range(len(graph)) if graph.rank_of_events()[row] == rank.rank]
+                lines = [f"#notes {rank.rank}", *(f"{graph.events.start[row]} {graph.name(row)}" for row in rows)]
+                with target.file(file) as stream:
+                    stream.write("\\n".join(lines).encode())
+                outputs.append(Output(target.path(file), self.name, rank.rank, target.size(file), len(rows)))
+            return outputs
+    '''
+)
+
+
+def installed(
+    folder: Path,
+    name: str,
+    modules: Mapping[str, str],
+    readers: Mapping[str, str],
+    writers: Mapping[str, str],
+) -> Path:
+    """Puts a distribution with these modules and entry points into a folder for the module path."""
+    information = folder / f"{name.replace('-', '_')}-1.2.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    for module, text in modules.items():
+        (folder / f"{module}.py").write_text(text)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    groups = {"tracelink.readers": readers, "tracelink.writers": writers}
+    lines = [
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{point} = {value}" for point, value in points.items()))
+    ]
+    (information / "entry_points.txt").write_text("\n".join(lines))
+    return folder

@@ -1,0 +1,208 @@
+"""What harnesses call: load, survey, write, merge."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tracelink
+from builders import execution_trace as et
+from builders.data import shared
+from builders.kineto import arrow, cpu_op, kernel, launch, trace, write
+from tracelink import EventKind, RankConflictError, Relation, Severity, UnreadableError, UsageError
+
+CALL = launch(12, 2, correlation=7)
+WORK = kernel("add_kernel", 20, 4, correlation=7)
+
+
+def profile(rank: int | None = None) -> bytes:
+    """An operator that launches a kernel."""
+    operator = cpu_op("aten::add", 10, 5, Record_function_id=9)
+    return trace(operator, CALL, WORK, *arrow(CALL, WORK, 7), rank=rank, host_name=f"node{rank}")
+
+
+def nodes() -> bytes:
+    return et.trace(et.thread_root(2), et.node(3, "aten::add", handle=9), et.process_root())
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Profile and nodes of two ranks."""
+    for rank in (0, 1):
+        write(tmp_path / "job" / f"kineto_rank{rank}.json.gz", profile(rank))
+        write(tmp_path / "job" / f"et_rank{rank}.json", nodes())
+    return tmp_path / "job"
+
+
+def edges(graph: tracelink.EventGraph) -> set[tuple[str, str, str, int]]:
+    """Every edge as (from, relation, to, rank)."""
+    rank = graph.rank_of_events()
+    return {
+        (graph.name(source), Relation(relation).name, graph.name(target), int(rank[source]))
+        for source, target, relation in zip(
+            graph.edges.source.tolist(),
+            graph.edges.target.tolist(),
+            graph.edges.relation.tolist(),
+            strict=True,
+        )
+    }
+
+
+@pytest.mark.parametrize("jobs", [None, 1, 2, 8])
+def test_a_folder_becomes_one_graph(job: Path, jobs: int | None) -> None:
+    graph = tracelink.load(job, jobs=jobs)
+    assert [(rank.rank, rank.host, rank.world_size) for rank in graph.ranks] == [
+        (0, "node0", 8),
+        (1, "node1", 8),
+    ]
+    assert [source.format for source in graph.sources] == ["execution-trace", "kineto"] * 2 or [
+        source.format for source in graph.sources
+    ] == ["kineto", "execution-trace"] * 2
+    assert sorted(graph.bounds) == list(graph.bounds)
+    for rank in (0, 1):
+        assert {
+            ("aten::add", "CALLS", "cudaLaunchKernel", rank),
+            ("cudaLaunchKernel", "LAUNCHES", "add_kernel", rank),
+            ("aten::add", "SAME", "aten::add", rank),
+        } <= edges(graph)
+    assert [finding.reason for finding in graph.findings if finding.severity != Severity.INFO] == []
+
+
+def test_no_edge_joins_two_ranks_by_accident(job: Path) -> None:
+    graph = tracelink.load(job)
+    rank = graph.rank_of_events()
+    assert (rank[graph.edges.source] == rank[graph.edges.target]).all()
+
+
+def test_paths_of_every_kind_and_number(job: Path) -> None:
+    files = sorted(job.iterdir())
+    alone = [tracelink.load(given) for given in (str(files[2]), files[2], [files[2]], job / "kineto_rank0*")]
+    assert [len(graph) for graph in alone] == [3, 3, 3, 3]
+    assert len(tracelink.load(files)) == len(tracelink.load(job))
+
+
+def test_inputs_by_format(job: Path) -> None:
+    graph = tracelink.load(kineto=job / "kineto_rank1.json.gz", et=[job / "et_rank1.json"])
+    assert {source.format for source in graph.sources} == {"kineto", "execution-trace"}
+    assert [rank.rank for rank in graph.ranks] == [1]
+    with pytest.raises(UnreadableError, match="it has no 'traceEvents'"):
+        tracelink.load(kineto=job / "et_rank1.json")
+
+
+def test_ranks_as_the_user_says(tmp_path: Path) -> None:
+    for name in ("x.json", "y.json"):
+        write(tmp_path / name, profile())
+    graph = tracelink.load(tmp_path, ranks={"x.json": 4, "y.json": 2})
+    assert [rank.rank for rank in graph.ranks] == [2, 4]
+    with pytest.raises(UsageError, match=r"--rank names z\.json"):
+        tracelink.load(tmp_path, ranks={"z.json": 1})
+
+
+def test_the_watcher_is_told_the_bytes(job: Path) -> None:
+    told: list[int] = []
+    tracelink.load(job, jobs=1, watch=told.append)
+    assert told == sorted(told)
+    assert told[-1] >= len(profile(0)) + len(profile(1))
+
+
+def test_ranks_without_a_source_are_told(job: Path) -> None:
+    (finding,) = [one for one in tracelink.load(job).findings if one.reason == "missing_ranks"]
+    assert finding.message == "6 of 8 ranks have no source: 2, 3, 4, 5, 6, 7."
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [({}, "no inputs"), ({"paths": "nowhere"}, "nowhere"), ({"paths": ".", "jobs": 0}, "0 jobs")],
+)
+def test_requests_that_make_no_sense(request_: dict[str, object], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        tracelink.load(**request_)  # type: ignore[arg-type]
+
+
+def test_a_survey_tells_what_load_refuses(job: Path) -> None:
+    write(job / "again_rank1.json", profile(1))
+    write(job / "kineto_rank5.json", profile(3))
+    with pytest.raises(RankConflictError):
+        tracelink.load(job)
+    survey = tracelink.survey(job)
+    assert len(survey.sources) == 6
+    assert {finding.reason for finding in survey.findings} >= {"rank_conflict"}
+
+
+def test_a_survey_of_a_good_job_has_nothing_to_say(job: Path) -> None:
+    survey = tracelink.survey(job)
+    assert sorted((source.format, source.rank) for source in survey.sources) == [
+        ("execution-trace", 0),
+        ("execution-trace", 1),
+        ("kineto", 0),
+        ("kineto", 1),
+    ]
+    assert [finding for finding in survey.findings if finding.severity != Severity.INFO] == []
+
+
+def test_a_merge_is_a_load_and_a_write(job: Path, tmp_path: Path) -> None:
+    merged = tracelink.merge(job, output=tmp_path / "one.json")
+    tracelink.write(tracelink.load(job), tmp_path / "two.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    (output,) = merged.outputs
+    assert (output.path, output.format, output.rank) == (str(tmp_path / "one.json"), "perfetto-json", None)
+    assert output.bytes == (tmp_path / "one.json").stat().st_size
+    assert set(merged.graph.findings) <= set(merged.findings)
+
+
+def test_what_was_written_can_be_read_again(job: Path, tmp_path: Path) -> None:
+    tracelink.merge(job / "kineto_rank1.json.gz", output=tmp_path / "rank1.json.gz")
+    again = tracelink.load(tmp_path / "rank1.json.gz")
+    kinds = {(again.name(row), EventKind(kind)) for row, kind in enumerate(again.events.kind.tolist())}
+    assert kinds >= {
+        ("aten::add", EventKind.OPERATOR),
+        ("cudaLaunchKernel", EventKind.RUNTIME),
+        ("add_kernel", EventKind.KERNEL),
+    }
+
+
+def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no writer 'telepathy'"):
+        tracelink.merge(tmp_path / "nowhere", output=tmp_path / "out.json", to="telepathy")
+
+
+def test_nothing_is_written_where_nothing_can_be_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", b'{"traceEvents": 5}')
+    with pytest.raises(UnreadableError):
+        tracelink.merge(path, output=tmp_path / "out.json")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_every_public_name_is_there_and_importing_costs_nothing() -> None:
+    assert all(getattr(tracelink, name) for name in tracelink.__all__)
+    assert dir(tracelink) == sorted(tracelink.__all__)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = tracelink.nonsense
+    text = "import sys, tracelink; print('numpy' in sys.modules, 'click' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert result.stdout.split() == ["False", "False"]
+
+
+def test_arguments_of_a_merged_job_are_those_of_the_files(job: Path) -> None:
+    graph = tracelink.load(job)
+    (row,) = [
+        row for row in range(len(graph)) if graph.name(row) == "add_kernel" and graph.rank_of_events()[row]
+    ]
+    assert graph.arguments(row) == WORK["args"]
+
+
+def test_a_real_job_of_four_ranks() -> None:
+    folder = shared("kineto/four_ranks_derived")
+    graph = tracelink.load(folder)
+    assert [rank.rank for rank in graph.ranks] == [0, 1, 2, 3]
+    assert len(graph) == sum(source.events for source in graph.sources)
+    assert (
+        json.dumps([finding.message for finding in graph.findings if finding.severity == Severity.ERROR])
+        == "[]"
+    )

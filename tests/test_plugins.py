@@ -1,0 +1,155 @@
+"""A format from somebody else's distribution: found, read, written and listed, with no change to the core."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders.kineto import cpu_op, trace, write
+from builders.plugin import NOTES, installed
+from tracelink import plugins
+from tracelink.errors import UsageError
+
+FIRST, SECOND = "#notes 0\n1000 wake\n5000 think", "#notes 1\n1500 wake"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with somebody's formats."""
+    return installed(
+        tmp_path / "site",
+        "somebody-notes",
+        {"somebody_notes": NOTES},
+        {"notes": "somebody_notes:NotesReader"},
+        {"notes": "somebody_notes:NotesWriter"},
+    )
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Notes of two ranks and a profile of a third."""
+    write(tmp_path / "job" / "a.txt", FIRST.encode())
+    write(tmp_path / "job" / "b.txt.gz", SECOND.encode())
+    write(tmp_path / "job" / "c.json", trace(cpu_op("aten::add", 2), rank=2))
+    return tmp_path / "job"
+
+
+def run(site: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Python with what is installed in `site`."""
+    environment = {**os.environ, "PYTHONPATH": str(site), **more}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+def python(site: Path, text: str) -> str:
+    result = run(site, "-c", text)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def tracelink(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(site, "-c", "from tracelink.cli import main; main(prog_name='tracelink')", *arguments)
+
+
+def test_a_file_of_the_new_format_is_recognised_and_read(site: Path, job: Path) -> None:
+    text = f"""
+import json, tracelink
+graph = tracelink.load({str(job)!r})
+print(json.dumps({{
+    "names": [graph.name(row) for row in range(len(graph))],
+    "ranks": graph.rank_of_events().tolist(),
+    "formats": [source.format for source in graph.sources],
+    "arguments": graph.arguments(1),
+}}))
+"""
+    assert json.loads(python(site, text)) == {
+        "names": ["wake", "think", "wake", "aten::add"],
+        "ranks": [0, 0, 1, 2],
+        "formats": ["notes", "notes", "kineto"],
+        "arguments": {"line": 3},
+    }
+
+
+@pytest.mark.parametrize("how", ["suffix", "name"])
+def test_a_graph_is_written_in_the_new_format(site: Path, job: Path, tmp_path: Path, how: str) -> None:
+    said = ", to='notes'" if how == "name" else ""
+    output = tmp_path / ("out.notes" if how == "suffix" else "out")
+    python(site, f"import tracelink; tracelink.merge({str(job / 'a.txt')!r}, output={str(output)!r}{said})")
+    assert output.read_text() == FIRST
+
+
+def test_many_ranks_become_a_folder_of_files(site: Path, job: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.notes"
+    python(
+        site,
+        f"import tracelink; tracelink.write(tracelink.load({str(job)!r}), {str(output)!r}, to='notes')",
+    )
+    assert {path.name: path.read_text() for path in output.iterdir()} == {
+        "rank0.notes": FIRST,
+        "rank1.notes": SECOND,
+        "rank2.notes": "#notes 2\n2000 aten::add",
+    }
+
+
+def test_the_command_converts_from_and_to_the_new_format(site: Path, job: Path, tmp_path: Path) -> None:
+    there, back = tmp_path / "a.json", tmp_path / "a.notes"
+    assert tracelink(site, "convert", str(job / "a.txt"), str(there)).returncode == 0
+    assert {event["name"] for event in json.loads(there.read_text())["traceEvents"]} >= {"wake", "think"}
+    assert tracelink(site, "convert", str(job / "a.txt"), str(back)).returncode == 0
+    assert back.read_text() == FIRST
+
+
+def test_the_command_lists_the_new_format_with_where_it_is_from(site: Path) -> None:
+    result = tracelink(site, "formats", "--json")
+    assert result.returncode == 0
+    assert "somebody-notes 1.2" in result.stdout
+    listed = tracelink(site, "formats").stdout
+    assert "notes" in listed
+    assert "kineto" in listed
+
+
+def test_an_error_of_the_new_format_is_told_like_any_other(site: Path, job: Path) -> None:
+    empty = write(job / "empty.txt", b"#notes 0")
+    result = tracelink(site, "merge", str(empty))
+    assert result.returncode != 0
+    assert "no notes" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("value", ["missing_module:Reader", "somebody_notes:Nobody"])
+def test_a_broken_plugin_costs_only_itself(site: Path, job: Path, tmp_path: Path, value: str) -> None:
+    installed(site, "broken", {}, {"aaa": value}, {"aaa": value})
+    output = tmp_path / "merged.json"
+    result = tracelink(site, "merge", str(job), "-o", str(output))
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
+    assert output.exists()
+    asked = tracelink(site, "merge", str(job), "-o", str(output), "--to", "aaa")
+    assert asked.returncode != 0
+    assert "the plugin 'aaa'" in asked.stderr.replace("\n", " ")
+    listed = tracelink(site, "formats")
+    assert all(name in listed.stdout for name in ("aaa", "kineto", "notes"))
+    assert "Traceback" not in listed.stderr
+
+
+def test_the_own_formats_come_the_same_way() -> None:
+    assert {"kineto", "execution-trace", "flight-recorder"} <= set(plugins.readers())
+    assert {"perfetto-json"} <= set(plugins.writers())
+    for name, plugin in plugins.readers().items():
+        reader = plugins.reader(name)
+        assert reader.name == name
+        assert reader.summary
+        assert plugin.origin.startswith("torch-tracelink ")
+        assert plugins.reader(name) is reader
+
+
+@pytest.mark.parametrize(("find", "what"), [(plugins.reader, "reader"), (plugins.writer, "writer")])
+def test_a_format_that_is_not_installed(find: object, what: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no {what} 'telepathy'") as caught:
+        find("telepathy")  # type: ignore[operator]
+    assert caught.value.advice.startswith("Installed: ")
