@@ -117,7 +117,15 @@ def test_whole_elements_come_back_byte_for_byte_also_the_last() -> None:
 
 
 def test_elements_that_begin_in_unusual_ways() -> None:
-    items = [{"other": 1}, *ITEMS[:9], None, 5, {"name": 2, "l": [{"name": 1}, {"name": 2}]}, [], *ITEMS[9:]]
+    items: list[Any] = [
+        {"other": 1},
+        *ITEMS[:9],
+        None,
+        5,
+        {"name": 2, "l": [{"name": 1}, {"name": 2}]},
+        [],
+        *ITEMS[9:],
+    ]
     result = read(whole(items))
     assert (result.items, result.damage, result.header) == (items, [], KEYS)
 

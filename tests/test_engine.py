@@ -54,7 +54,7 @@ class Thing:
 
 def test_shared_objects_come_back_as_this_process_has_them() -> None:
     things = [Thing(lambda: 1), Thing(lambda: 2), Thing(lambda: 3)]
-    results = Engine(2).map(lambda thing: [thing, {"also": thing}], things, shared=things)
+    results = Engine(2).map(lambda thing: (thing, {"also": thing}), things, shared=things)
     assert [first for first, _ in results] == things
     assert all(
         first is thing and second["also"] is thing

@@ -106,7 +106,7 @@ SEEN_STEP = [
 @pytest.mark.parametrize("pretty", [False, True])
 @pytest.mark.parametrize("form", ["header before", "header after", "bare array", "byte-order mark"])
 def test_the_form_of_the_file_makes_no_difference(form: str, pretty: bool) -> None:
-    told = {"distributedInfo": distributed(3)}
+    told: dict[str, Any] = {"distributedInfo": distributed(3)}
     data = {
         "header before": trace(*ONE_STEP, pretty=pretty, **told),
         "header after": trace(*ONE_STEP, pretty=pretty, after=told),
