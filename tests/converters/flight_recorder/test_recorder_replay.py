@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from tracelink.converters.flight_recorder.replay import NotPlain, replay
 
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: (
-        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers(), inner)
-    ),
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | INTEGERS, inner),
     max_leaves=20,
 )
 
