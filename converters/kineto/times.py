@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,8 @@ EXACT_BELOW = float(1 << 43)
 LATEST_US = 4e15
 """Times after this (the year 2096) are garbage, and as nanoseconds they would not fit the column."""
 
-FRACTION = re.compile(rb'"ts"\s*:\s*-?\d+\.\d*[1-9]')
+LONG_DIGITS = 13
+"""A whole number of microseconds that is not below `EXACT_BELOW` has at least so many digits."""
 
 LONGEST_US = 1e13
 """A duration above this (116 days) is a wrapped or garbage value, not a measurement."""
@@ -38,7 +38,18 @@ def loses_fractions(microseconds: npt.NDArray[np.float64], text: Buffer) -> bool
     large = np.abs(microseconds) >= EXACT_BELOW
     if not large.any():
         return False
-    return bool(np.any(large & (microseconds != np.floor(microseconds)))) or bool(FRACTION.search(text))
+    return bool(np.any(large & (microseconds != np.floor(microseconds)))) or _has_long_fractions(text)
+
+
+def _has_long_fractions(text: Buffer) -> bool:
+    """Whether there is a decimal point behind so many digits that a double may have rounded the fraction away."""
+    characters = np.frombuffer(text, np.uint8)
+    points = np.flatnonzero(characters == ord("."))
+    points = points[points >= LONG_DIGITS]
+    for back in range(1, LONG_DIGITS + 1):
+        before = characters[points - back]
+        points = points[(before >= ord("0")) & (before <= ord("9"))]
+    return bool(len(points))
 
 
 def are_times(microseconds: npt.NDArray[np.float64]) -> bool:
