@@ -13,10 +13,11 @@ from tracelink.converters.execution_trace.findings import Misfits, findings_of
 from tracelink.converters.execution_trace.groups import groups_of
 from tracelink.converters.execution_trace.nodes import ID, PARENT, Piece, convert, decode, whole
 from tracelink.converters.execution_trace.parents import Parents, parents_of
-from tracelink.converters.execution_trace.payloads import NodePayloads
+from tracelink.converters.execution_trace.payloads import whole_nodes
 from tracelink.elements import ArrayDocument, ArrayFormat
 from tracelink.engine import Engine
 from tracelink.events import NO_TIME, UNFINISHED, EventKind, Events, Int64s, Key, KeyColumn, Track, TrackKind
+from tracelink.rereading import RereadPayloads
 from tracelink.sources import Source
 from tracelink.trace import RankTrace, SourceInfo
 
@@ -42,7 +43,7 @@ class ExecutionTraceReader:
         columns = Columns()
         for offset, piece in document.pieces(engine.meter.add):
             columns.add(offset, piece)
-        payloads = NodePayloads(source, first_keys, columns.offsets, columns.counts)
+        payloads = RereadPayloads(source, whole_nodes(first_keys), columns.offsets, columns.counts)
         return _assemble(document, columns, payloads)
 
 
@@ -55,7 +56,7 @@ def _first_keys(head: bytes) -> tuple[str, ...]:
     return (first,) if first not in ("", "name") else schema.USUAL_FIRST_KEYS
 
 
-def _assemble(document: ArrayDocument[Piece], columns: Columns, payloads: NodePayloads) -> RankTrace:
+def _assemble(document: ArrayDocument[Piece], columns: Columns, payloads: RereadPayloads) -> RankTrace:
     table = columns.table()
     threads, track = np.unique(table[schema.THREAD], return_inverse=True)
     parents = parents_of(table[ID], table[PARENT], table[schema.THREAD], table[NAME], columns.names)

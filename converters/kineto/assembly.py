@@ -12,12 +12,13 @@ from tracelink.converters.kineto.counters import counters_of
 from tracelink.converters.kineto.flows import Arrows, Ends, bind, sort_flows
 from tracelink.converters.kineto.halves import pair
 from tracelink.converters.kineto.header import base_time, process_groups, source_info
-from tracelink.converters.kineto.payloads import KinetoPayloads
+from tracelink.converters.kineto.payloads import ARGUMENTS
 from tracelink.converters.kineto.schema import BASE_TIME, INSTANTS, MEMORY_EVENT, ON_DEVICE, kind_of
 from tracelink.converters.kineto.tracks import Names, tracks_of
 from tracelink.damage import damage_findings
 from tracelink.events import Bools, EventKind, Events, Int64s, Key, KeyColumn, Track, TrackKind
 from tracelink.findings import Finding, Severity
+from tracelink.rereading import RereadPayloads
 from tracelink.salvage import Damage
 from tracelink.sources import Source
 from tracelink.trace import RankTrace
@@ -61,7 +62,7 @@ def assemble(
         counters,
         process_groups(header),
         arrows.launches,
-        [KinetoPayloads(source, columns.offsets, columns.counts)],
+        [RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
     )
     if base is None:
         text = f"{source.path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."
