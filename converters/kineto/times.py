@@ -43,7 +43,7 @@ def loses_fractions(microseconds: npt.NDArray[np.float64], text: Buffer) -> bool
 
 def _has_long_fractions(text: Buffer) -> bool:
     """Whether there is a decimal point behind so many digits that a double may have rounded the fraction away."""
-    characters = np.frombuffer(text, np.uint8)
+    characters = np.frombuffer(memoryview(text), np.uint8)
     points = np.flatnonzero(characters == ord("."))
     points = points[points >= LONG_DIGITS]
     for back in range(1, LONG_DIGITS + 1):
