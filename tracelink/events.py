@@ -80,8 +80,6 @@ class Key(StrEnum):
     FORWARD_THREAD = "forward_thread"
     PYTHON_ID = "python_id"
     PYTHON_PARENT = "python_parent"
-    LAUNCH_FLOW_OUT = "launch_flow_out"
-    LAUNCH_FLOW_IN = "launch_flow_in"
     BACKWARD_FLOW_OUT = "backward_flow_out"
     BACKWARD_FLOW_IN = "backward_flow_in"
     FLOW_OUT = "flow_out"
