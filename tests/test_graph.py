@@ -127,6 +127,11 @@ def test_tables_have_texts_instead_of_codes() -> None:
         "world_size": [8, None],
         "clock_offset_ns": [0, 0],
         "clock_uncertainty_ns": [None, None],
+        "clock_drift_ppm": [0.0, 0.0],
+        "clock_low_ns": [None, None],
+        "clock_high_ns": [None, None],
+        "clock_constraints": [0, 0],
+        "clock_reference_ns": [0, 0],
     }
     assert made.table("findings")["severity"] == ["warning"]
     assert made.table("tracks")["kind"] == ["thread", "stream", "process", "counter"]

@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tracelink.clock import Clock
+from tracelink.collectives import Collectives, Messages, Participations
 from tracelink.events import Counters, Edges, EventKind, Events, Int64s, Key, KeyColumn, Relation, Track
 from tracelink.findings import Finding
 from tracelink.frames import arrow_table, frame
@@ -31,7 +33,30 @@ class Rank:
     host: str = ""
     world_size: int | None = None
     clock_offset_ns: int = 0
+    """What its clock shows more than the reference clock, at `clock_reference_ns`."""
     clock_uncertainty_ns: int | None = None
+    clock_drift_ppm: float = 0.0
+    clock_low_ns: int | None = None
+    clock_high_ns: int | None = None
+    """The offset must lie between these; None where nothing bounds it."""
+    clock_constraints: int = 0
+    clock_reference_ns: int = 0
+
+    @classmethod
+    def with_clock(cls, clock: Clock, world_size: int | None = None) -> Rank:
+        """A rank whose clock is known."""
+        return cls(
+            clock.rank,
+            clock.host,
+            world_size,
+            clock.offset_ns,
+            clock.uncertainty_ns,
+            clock.drift_ppm,
+            clock.low_ns,
+            clock.high_ns,
+            clock.constraints,
+            clock.reference_ns,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +64,7 @@ class EventGraph:
     """Events of all ranks on one clock, and the edges between them.
 
     Events of one source stand together and in the order of the source; `bounds[i]:bounds[i + 1]` are the rows
-    of source `i`.
+    of source `i`. Columns of events in `participations` and `messages` are rows, or -1.
     """
 
     strings: Sequence[str]
@@ -52,6 +77,9 @@ class EventGraph:
     keys: Mapping[Key, KeyColumn] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters.empty)
     groups: Sequence[ProcessGroup] = ()
+    collectives: Collectives = field(default_factory=lambda: Collectives.of(0))
+    participations: Participations = field(default_factory=lambda: Participations.of(0))
+    messages: Messages = field(default_factory=lambda: Messages.of(0))
     payloads: Sequence[Payloads] = ()
     findings: Sequence[Finding] = ()
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracelink.events import Counters, Events, Int64s, Key, KeyColumn, Track
+from tracelink.communications import Communications
+from tracelink.events import Counters, Events, Int32s, Int64s, Key, KeyColumn, Track
 from tracelink.findings import Finding
 from tracelink.strings import StringTable
 
@@ -90,6 +91,7 @@ class RankTrace:
     keys: dict[Key, KeyColumn] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters.empty)
     groups: list[ProcessGroup] = field(default_factory=list)
+    communications: Communications = field(default_factory=Communications.empty)
     launch_flows: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     """Correlations that a producer linked itself, by an arrow with both ends: a check on the launches."""
     payloads: list[Payloads] = field(default_factory=list)
@@ -119,6 +121,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     events: list[Events] = []
     counters: list[Counters] = []
     keys: dict[Key, list[KeyColumn]] = {}
+    communications: list[Communications] = []
     offset = 0
     for trace in traces:
         codes = whole.strings.absorb(trace.strings.texts())
@@ -138,6 +141,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
                 else column
             )
             keys.setdefault(key, []).append(recoded.shifted(offset))
+        communications.append(_renumbered(trace.communications, codes, offset))
         counters.append(replace(trace.counters, track=trace.counters.track + np.int32(len(whole.tracks))))
         offset += len(part)
         whole.tracks += trace.tracks
@@ -147,6 +151,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
         whole.findings += trace.findings
     whole.events = Events.concatenate(events)
     whole.counters = Counters.concatenate(counters)
+    whole.communications = Communications.concatenate(communications)
     whole.launch_flows = (
         np.unique(np.concatenate([trace.launch_flows for trace in traces])) if traces else whole.launch_flows
     )
@@ -156,6 +161,11 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
 
 TEXT_KEYS = frozenset({Key.GROUP, Key.STATE})
 """Link keys whose values are codes of the string table."""
+
+
+def _renumbered(communications: Communications, codes: Int32s, offset: int) -> Communications:
+    """The same communications of events that moved down by `offset`, with texts by their new codes."""
+    return replace(communications.recoded(codes), row=communications.row + offset)
 
 
 def _joined(columns: Sequence[KeyColumn]) -> KeyColumn:

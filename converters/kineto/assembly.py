@@ -61,8 +61,8 @@ def assemble(
         keys,
         counters,
         process_groups(header),
-        arrows.launches,
-        [RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
+        launch_flows=arrows.launches,
+        payloads=[RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
     )
     if base is None:
         text = f"{source.path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."

@@ -1,0 +1,222 @@
+"""What the events of one rank say of communication, and the calls that they are parts of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from tracelink.events import NO_TIME, Bools, Columns, Int32s, Int64s
+
+UNKNOWN = -1
+"""Stands in every column for what a source does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Communications(Columns):
+    """One row for each event that says something of communication, as its reader found it.
+
+    `operation`, `group`, `type`, `members` and `shape` are codes of the trace's string table.
+    """
+
+    row: Int64s
+    """The event."""
+    operation: Int32s
+    """As the source spells it: `allreduce`, `nccl:send 1->2`, `c10d::allreduce_`."""
+    group: Int32s
+    """The group's name."""
+    sequence: Int64s
+    """The number within the group, of collectives or of messages."""
+    point_to_point: Bools
+    """Whether `sequence` counts messages and not collectives."""
+    source: Int32s
+    """Rank that sends, or that is the root."""
+    target: Int32s
+    """Rank that receives."""
+    global_ranks: Bools
+    """Whether `source` and `target` are ranks of the job and not of the group."""
+    tag: Int64s
+    elements_in: Int64s
+    elements_out: Int64s
+    """How many numbers the rank gives and gets, over all tensors."""
+    type: Int32s
+    """Of the numbers: `Float`, `BFloat16`."""
+    size: Int32s
+    """How many ranks the group has."""
+    members: Int32s
+    """The group's ranks as a JSON list; cut after 30 of them, with `...` at the end."""
+    shape: Int32s
+    """The sizes of the input tensors as text: tells alike operations apart."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @classmethod
+    def of(cls, row: Any, **columns: Any) -> Communications:
+        """Communications of these events; what is not given is unknown."""
+        rows = np.asarray(row, np.int64)
+        return cls(
+            rows,
+            *(
+                _column(COMMUNICATION_TYPES[f.name], columns.pop(f.name, None), len(rows))
+                for f in fields(cls)[1:]
+            ),
+        )
+
+    @classmethod
+    def empty(cls) -> Communications:
+        """No communications."""
+        return cls.of(())
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Communications]) -> Communications:
+        """All communications of all parts, in order."""
+        if not parts:
+            return cls.empty()
+        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+
+    def recoded(self, codes: Int32s) -> Communications:
+        """The same with texts by other codes: `codes[old]` is the new one."""
+        texts: dict[str, Any] = {name: recoded(getattr(self, name), codes) for name in COMMUNICATION_TEXTS}
+        return replace(self, **texts)
+
+
+COMMUNICATION_TYPES: dict[str, Any] = {
+    "operation": np.int32,
+    "group": np.int32,
+    "sequence": np.int64,
+    "point_to_point": np.bool_,
+    "source": np.int32,
+    "target": np.int32,
+    "global_ranks": np.bool_,
+    "tag": np.int64,
+    "elements_in": np.int64,
+    "elements_out": np.int64,
+    "type": np.int32,
+    "size": np.int32,
+    "members": np.int32,
+    "shape": np.int32,
+}
+COMMUNICATION_TEXTS = ("operation", "group", "type", "members", "shape")
+"""The columns that are codes of the string table."""
+
+
+class Evidence(IntEnum):
+    """What the start and the end of a call rest on, from the weakest to the best."""
+
+    NONE = 0
+    """There is no time but that of the enqueuing, if that."""
+    RECORDER = 1
+    """The recorder's watchdog saw it start or complete: late by design."""
+    ANNOTATION = 2
+    """The annotation around the work of a CPU backend."""
+    KERNEL = 3
+    """The kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls(Columns):
+    """One row for each communication of one rank, joined from everything that tells of it.
+
+    The columns that end in a kind of event hold its row, or UNKNOWN. `operation`, `group`, `type`, `members`,
+    `state` and `shape` are codes of the string table; `operation` is the name that `operation_of` gives.
+    """
+
+    operation: Int32s
+    group: Int32s
+    sequence: Int64s
+    point_to_point: Bools
+    source: Int32s
+    target: Int32s
+    global_ranks: Bools
+    tag: Int64s
+    elements_in: Int64s
+    elements_out: Int64s
+    type: Int32s
+    size: Int32s
+    members: Int32s
+    shape: Int32s
+    record: Int64s
+    """The flight-recorder entry."""
+    operator: Int64s
+    """The operator that issued it: `record_param_comms`, else `c10d::…`."""
+    annotation: Int64s
+    """`nccl:…` or `gloo:…`."""
+    node: Int64s
+    """The execution-trace node that is the same as the operator."""
+    kernel: Int64s
+    """The first kernel."""
+    enqueued: Int64s
+    """When the rank asked for it: the recorder's creation time, else the operator's start. Or NO_TIME."""
+    start: Int64s
+    """When the rank entered it, as far as `evidence` tells. Or NO_TIME."""
+    end: Int64s
+    """When the rank left it, as far as `evidence` tells. Or NO_TIME."""
+    evidence: Int32s
+    state: Int32s
+    """The recorder's word for how far it got."""
+
+    def __len__(self) -> int:
+        return len(self.operation)
+
+    @classmethod
+    def of(cls, count: int, **columns: Any) -> Calls:
+        """`count` calls; what is not given is unknown."""
+        return cls(
+            *(
+                _column(CALL_TYPES[f.name], columns.pop(f.name, None), count, _default(f.name))
+                for f in fields(cls)
+            )
+        )
+
+    @classmethod
+    def empty(cls) -> Calls:
+        """No calls."""
+        return cls.of(0)
+
+    def recoded(self, codes: Int32s) -> Calls:
+        """The same with texts by other codes: `codes[old]` is the new one."""
+        texts: dict[str, Any] = {name: recoded(getattr(self, name), codes) for name in CALL_TEXTS}
+        return replace(self, **texts)
+
+    def take(self, rows: Int64s | Bools) -> Calls:
+        """Some of the calls."""
+        return Calls(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+CALL_TYPES: dict[str, Any] = {
+    **COMMUNICATION_TYPES,
+    "record": np.int64,
+    "operator": np.int64,
+    "annotation": np.int64,
+    "node": np.int64,
+    "kernel": np.int64,
+    "enqueued": np.int64,
+    "start": np.int64,
+    "end": np.int64,
+    "evidence": np.int32,
+    "state": np.int32,
+}
+CALL_TEXTS = (*COMMUNICATION_TEXTS, "state")
+CALL_ROWS = ("record", "operator", "annotation", "node", "kernel")
+"""The columns that are rows of events."""
+
+
+def recoded(column: Int32s, codes: Int32s) -> Int32s:
+    """A column of text codes by other codes; what is unknown stays so."""
+    return np.where(column == UNKNOWN, np.int32(UNKNOWN), np.append(codes, np.int32(UNKNOWN))[column])
+
+
+def _default(name: str) -> int:
+    return {"enqueued": NO_TIME, "start": NO_TIME, "end": NO_TIME, "evidence": Evidence.NONE}.get(
+        name, UNKNOWN
+    )
+
+
+def _column(kind: Any, given: Any, count: int, default: int = UNKNOWN) -> Any:
+    if given is not None:
+        return np.asarray(given, kind)
+    return np.full(count, kind is not np.bool_ and default, kind)

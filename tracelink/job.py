@@ -1,0 +1,211 @@
+"""A job: all ranks of which one at a time is in memory, and what they did together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracelink.collectives import Collectives, Messages, Participations
+from tracelink.communications import UNKNOWN
+from tracelink.events import Bools, Columns, Edges, Int32s, Int64s, Relation
+from tracelink.findings import Finding
+from tracelink.graph import EventGraph, Rank, source_bounds
+from tracelink.linking.report import LinkReport
+from tracelink.trace import ProcessGroup, SourceInfo
+
+PARTICIPATION_ROWS = ("record", "operator", "annotation", "node", "kernel")
+MESSAGE_ROWS = {"send": "source", "receive": "target"}
+"""Columns of rows of events, and whose they are."""
+
+
+class Part(Protocol):
+    """The events of one rank, on the reference clock; read from where they are kept whenever asked."""
+
+    @property
+    def rank(self) -> int:
+        """Which rank."""
+        ...
+
+    def load(self) -> EventGraph:
+        """A graph of this rank alone: its events, edges, tracks, sources, counters and payloads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ties(Columns):
+    """Edges between ranks: one event of one rank made one of another possible. Rows are within the rank's part."""
+
+    cause_rank: Int32s
+    cause: Int64s
+    effect_rank: Int32s
+    effect: Int64s
+    relation: Int32s
+    """WAITS_FOR: in a collective, for the last that entered. DEPENDS_ON: a message received, on its sending."""
+
+    def __len__(self) -> int:
+        return len(self.cause)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What writers write: ranks one by one, and the tables that join them.
+
+    Columns of events in `participations` and `messages` hold rows within the part of the rank in question.
+    """
+
+    parts: Sequence[Part]
+    ranks: Sequence[Rank]
+    sources: Sequence[SourceInfo]
+    strings: Sequence[str] = ()
+    """The texts of `collectives`, `participations` and `messages`."""
+    groups: Sequence[ProcessGroup] = ()
+    collectives: Collectives = field(default_factory=lambda: Collectives.of(0))
+    participations: Participations = field(default_factory=lambda: Participations.of(0))
+    messages: Messages = field(default_factory=lambda: Messages.of(0))
+    findings: Sequence[Finding] = ()
+    reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
+    first_ns: int | None = None
+    """The earliest time of any event or sample; None where nothing has a time."""
+    events: int = 0
+
+    @classmethod
+    def of(cls, graph: EventGraph) -> Job:
+        """A graph in memory as a job; its parts are views."""
+        rows = {rank.rank: rank_rows(graph, rank.rank) for rank in graph.ranks}
+        times = [graph.events.start[graph.events.timed], graph.counters.time]
+        return cls(
+            [GraphPart(graph, rank.rank) for rank in graph.ranks],
+            graph.ranks,
+            graph.sources,
+            graph.strings,
+            graph.groups,
+            graph.collectives,
+            _shifted(graph.participations, dict.fromkeys(PARTICIPATION_ROWS, "rank"), rows, -1),
+            _shifted(graph.messages, MESSAGE_ROWS, rows, -1),
+            graph.findings,
+            graph.reports,
+            min((int(time.min()) for time in times if len(time)), default=None),
+            len(graph),
+        )
+
+    @cached_property
+    def ties(self) -> Ties:
+        """The edges between ranks, where both ends have an event."""
+        parts = self.participations
+        last = _first_of(parts.collective, parts.rank == self.collectives.last_rank[parts.collective])
+        event = event_of(parts)
+        cause = last[parts.collective]
+        tied = (cause != UNKNOWN) & (cause != np.arange(len(parts))) & (event != UNKNOWN)
+        tied &= np.where(cause == UNKNOWN, UNKNOWN, np.append(event, UNKNOWN)[cause]) != UNKNOWN
+        cause, effect = cause[tied], np.flatnonzero(tied)
+        sent = self.messages
+        whole = (sent.send != UNKNOWN) & (sent.receive != UNKNOWN)
+        return Ties(
+            np.concatenate([parts.rank[cause], sent.source[whole]]).astype(np.int32),
+            np.concatenate([event[cause], sent.send[whole]]),
+            np.concatenate([parts.rank[effect], sent.target[whole]]).astype(np.int32),
+            np.concatenate([event[effect], sent.receive[whole]]),
+            np.where(
+                np.arange(len(effect) + np.count_nonzero(whole)) < len(effect),
+                Relation.WAITS_FOR,
+                Relation.DEPENDS_ON,
+            ).astype(np.int32),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPart:
+    """One rank of a graph in memory."""
+
+    graph: EventGraph
+    rank: int
+
+    def load(self) -> EventGraph:
+        """Views of the rank's rows."""
+        graph = self.graph
+        (place,) = (place for place, rank in enumerate(graph.ranks) if rank.rank == self.rank)
+        if len(graph.ranks) == 1:
+            return graph
+        rows = rank_rows(graph, self.rank)
+        sources = [number for number, source in enumerate(graph.sources) if source.rank == self.rank]
+        first = sources[0] if sources else 0
+        events = graph.events.take(np.arange(rows.start, rows.stop))
+        events = replace(events, source=events.source - np.int32(first))
+        edges = graph.edges
+        inside = (edges.source >= rows.start) & (edges.source < rows.stop)
+        inside &= (edges.target >= rows.start) & (edges.target < rows.stop)
+        mine = np.array([track.rank == self.rank for track in graph.tracks], np.bool_)
+        samples = mine[graph.counters.track] if len(graph.counters) else np.empty(0, np.bool_)
+        return EventGraph(
+            strings=graph.strings,
+            events=events,
+            edges=Edges(edges.source[inside], edges.target[inside], edges.relation[inside]).shifted(
+                -rows.start
+            ),
+            tracks=graph.tracks,
+            ranks=[graph.ranks[place]],
+            sources=[graph.sources[number] for number in sources],
+            bounds=source_bounds(events.source, len(sources)),
+            keys={
+                key: column.where((column.rows >= rows.start) & (column.rows < rows.stop)).shifted(
+                    -rows.start
+                )
+                for key, column in graph.keys.items()
+            },
+            counters=type(graph.counters)(
+                graph.counters.track[samples], graph.counters.time[samples], graph.counters.value[samples]
+            ),
+            groups=graph.groups,
+            payloads=[graph.payloads[number] for number in sources if number < len(graph.payloads)],
+            reports={self.rank: graph.reports.get(self.rank, ())},
+        )
+
+
+def rank_rows(graph: EventGraph, rank: int) -> slice:
+    """The rows of one rank, which stand together."""
+    numbers = [number for number, source in enumerate(graph.sources) if source.rank == rank]
+    if not numbers:
+        return slice(0, len(graph)) if len(graph.ranks) == 1 else slice(0, 0)
+    return slice(int(graph.bounds[numbers[0]]), int(graph.bounds[numbers[-1] + 1]))
+
+
+def event_of(participations: Participations) -> Int64s:
+    """The event that stands for each participation: the kernel, else annotation, operator or record."""
+    event = participations.record
+    for better in (participations.operator, participations.annotation, participations.kernel):
+        event = np.where(better != UNKNOWN, better, event)
+    return event
+
+
+def shifted_to_graph(job_table: Any, rows: Mapping[int, slice]) -> Any:
+    """Participations or messages with rows of the whole graph in place of those within parts."""
+    columns = MESSAGE_ROWS if isinstance(job_table, Messages) else dict.fromkeys(PARTICIPATION_ROWS, "rank")
+    return _shifted(job_table, columns, rows, 1)
+
+
+def _shifted(table: Any, columns: Mapping[str, str], rows: Mapping[int, slice], sign: int) -> Any:
+    if not len(table):
+        return table
+    offset = np.zeros(max(rows, default=0) + 2, np.int64)
+    for rank, span in rows.items():
+        offset[rank] = sign * span.start
+    changed = {}
+    for name, owner in columns.items():
+        values = getattr(table, name)
+        changed[name] = np.where(values == UNKNOWN, UNKNOWN, values + offset[getattr(table, owner)])
+    return replace(table, **changed)
+
+
+def _first_of(group: Int64s, chosen: Bools) -> Int64s:
+    """For each group the first chosen row, or UNKNOWN."""
+    result = np.full(int(group.max()) + 1 if len(group) else 0, UNKNOWN, np.int64)
+    rows = np.flatnonzero(chosen)[::-1]
+    result[group[rows]] = rows
+    return result
+
+
+__all__ = ["GraphPart", "Job", "Part", "Ties", "event_of", "rank_rows", "shifted_to_graph"]
