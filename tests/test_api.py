@@ -151,7 +151,7 @@ def test_a_merge_is_a_load_and_a_write(job: Path, tmp_path: Path) -> None:
     (output,) = merged.outputs
     assert (output.path, output.format, output.rank) == (str(tmp_path / "one.json"), "perfetto-json", None)
     assert output.bytes == (tmp_path / "one.json").stat().st_size
-    assert set(merged.graph.findings) <= set(merged.findings)
+    assert set(merged.job.findings) <= set(merged.findings)
 
 
 def test_what_was_written_can_be_read_again(job: Path, tmp_path: Path) -> None:

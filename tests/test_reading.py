@@ -14,8 +14,10 @@ from builders.kineto import cpu_op, trace, write
 from tracelink.engine import Engine
 from tracelink.errors import RankConflictError, UnreadableError, UsageError
 from tracelink.findings import Severity
-from tracelink.reading import Readings, assign_ranks, read_sources
+from tracelink.gathering import Gathered, gather
+from tracelink.graph import EventGraph
 from tracelink.sources import Discovery, Request, discover
+from tracelink.trace import SourceInfo
 
 JOBS = pytest.mark.parametrize("jobs", [1, 3])
 
@@ -30,19 +32,29 @@ def nodes() -> bytes:
     return et.trace(et.thread_root(2), et.node(3, handle=1), et.process_root())
 
 
-def readings(discovery: Discovery, jobs: int = 1) -> Readings:
-    """The traces with their ranks."""
-    result = read_sources(discovery, Engine(jobs))
-    assign_ranks(result, discovery.sources)
-    return result
+def readings(discovery: Discovery, jobs: int = 1) -> Gathered:
+    """The ranks of these sources."""
+    return gather(discovery, Engine(jobs))
 
 
-def ranks(result: Readings) -> list[tuple[str, int | None]]:
-    return [(Path(trace.source.path).name, trace.source.rank) for trace in result.traces]
+def sources(result: Gathered) -> list[SourceInfo]:
+    return [source for rank in result.ranks for source in rank.sources]
 
 
-def findings(result: Readings) -> list[tuple[Severity, str, str]]:
-    return [(finding.severity, finding.reason, Path(finding.source).name) for finding in result.findings]
+def graphs(result: Gathered) -> list[EventGraph]:
+    """The ranks as they are kept."""
+    return [result.keeper.get(rank.graph) for rank in result.ranks if rank.graph]
+
+
+def ranks(result: Gathered) -> list[tuple[str, int | None]]:
+    return [(Path(source.path).name, source.rank) for source in sources(result)]
+
+
+def findings(result: Gathered) -> list[tuple[Severity, str, str]]:
+    """What did not fit, apart from links."""
+    found = [*result.findings, *(finding for rank in result.ranks for finding in rank.findings)]
+    of_reading = [finding for finding in found if not finding.reason.startswith("unlinked")]
+    return [(finding.severity, finding.reason, Path(finding.source).name) for finding in of_reading]
 
 
 @JOBS
@@ -50,7 +62,7 @@ def test_formats_are_found_by_content(tmp_path: Path, jobs: int) -> None:
     write(tmp_path / "a0.txt", profile(0))
     write(tmp_path / "rank0.bin", nodes())
     result = readings(found(tmp_path), jobs)
-    assert {(Path(t.source.path).name, t.source.format, t.source.rank) for t in result.traces} == {
+    assert {(Path(s.path).name, s.format, s.rank) for s in sources(result)} == {
         ("a0.txt", "kineto", 0),
         ("rank0.bin", "execution-trace", 0),
     }
@@ -84,7 +96,7 @@ def test_a_broken_member_of_an_archive_costs_only_itself(tmp_path: Path, jobs: i
     archive[archive.index(members["rank2.json"]) + 20] ^= 0xFF
     path.write_bytes(archive)
     result = readings(found(path), jobs)
-    assert [trace.source.rank for trace in result.traces] == [0, 1, 2, 3]
+    assert [source.rank for source in sources(result)] == [0, 1, 2, 3]
     assert {reason for _, reason, _ in findings(result)} <= {"cut_off", "damaged"}
     assert {name for *_, name in findings(result)} == {"a.zip:rank2.json"}
 
@@ -96,7 +108,7 @@ def test_members_of_an_archive_are_read_by_many_processes(tmp_path: Path, pack: 
         for rank in range(6)
     }
     result = readings(found(pack(tmp_path / "archive", members)), jobs=3)
-    assert [(t.source.rank, len(t.events), t.strings.texts()) for t in result.traces] == [
+    assert [(g.ranks[0].rank, len(g), g.strings) for g in graphs(result)] == [
         (rank, 5000, [f"rank {rank}"]) for rank in range(6)
     ]
     assert result.findings == []
@@ -105,20 +117,20 @@ def test_members_of_an_archive_are_read_by_many_processes(tmp_path: Path, pack: 
 def test_nothing_readable_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", b'{"traceEvents": 5}')
     with pytest.raises(UnreadableError, match=r"a\.json: it has no 'traceEvents'"):
-        read_sources(found(path), Engine())
+        gather(found(path), Engine())
 
 
 def test_nothing_readable_among_many_names_the_first_and_says_how_to_go_on(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         write(tmp_path / name, b'{"traceEvents": 5}')
     with pytest.raises(UnreadableError, match=r"none of 2 files can be read; the first: .*a\.json") as caught:
-        read_sources(found(tmp_path), Engine())
+        gather(found(tmp_path), Engine())
     assert "tracelink inspect" in caught.value.advice
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="there is nothing to read"):
-        read_sources(found(tmp_path), Engine())
+        gather(found(tmp_path), Engine())
 
 
 def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> None:
@@ -133,9 +145,9 @@ def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> No
 def test_a_format_that_the_user_names_is_not_doubted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", nodes())
     with pytest.raises(UnreadableError, match="it has no 'traceEvents'"):
-        read_sources(discover(Request([(str(path), "kineto")])), Engine())
+        gather(discover(Request([(str(path), "kineto")])), Engine())
     with pytest.raises(UsageError, match="there is no reader 'telepathy'"):
-        read_sources(discover(Request([(str(path), "telepathy")])), Engine())
+        gather(discover(Request([(str(path), "telepathy")])), Engine())
 
 
 def test_a_single_file_that_says_no_rank_counts_as_rank_0(tmp_path: Path) -> None:
@@ -174,7 +186,7 @@ def test_what_the_user_says_counts_where_nobody_else_says(tmp_path: Path) -> Non
     said = {"a.json": 7, "b.json": 2}
     result = readings(found(tmp_path, **said))
     assert ranks(result) == [("b.json", 2), ("a.json", 7)]
-    assert {track.rank for track in result.by_rank()[7][0].tracks} == {7}
+    assert {track.rank for track in graphs(result)[1].tracks} == {7}
 
 
 def test_a_rank_that_content_and_name_contradict(tmp_path: Path) -> None:
@@ -197,7 +209,7 @@ def test_windows_of_one_profiler_one_after_the_other_are_one_rank(tmp_path: Path
     write(tmp_path / "first.json", profile(1, ts=0))
     result = readings(found(tmp_path))
     assert ranks(result) == [("first.json", 1), ("second.json", 1)]
-    assert list(result.by_rank()) == [1]
+    assert [rank.rank for rank in result.ranks] == [1]
     assert findings(result) == []
 
 

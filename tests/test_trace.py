@@ -38,9 +38,9 @@ def one(path: str, *names: str, group: str = "tp", flows: tuple[int, ...] = ()) 
         },
         Counters(np.array([2], np.int32), np.array([5]), np.array([1.5])),
         [ProcessGroup(group)],
-        np.array(flows, np.int64),
-        [ListedPayloads([b"{}"] * count)],
-        [Finding(Severity.INFO, "seen", path)],
+        launch_flows=np.array(flows, np.int64),
+        payloads=[ListedPayloads([b"{}"] * count)],
+        findings=[Finding(Severity.INFO, "seen", path)],
     )
 
 

@@ -10,41 +10,56 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged, Survey, load, merge, survey, write
+    from tracelink.api import Merged, load, merge, survey, tables, write
+    from tracelink.clock import Clock, ClockMode, Clocks
     from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
     from tracelink.events import EventKind, Key, Relation
     from tracelink.findings import Finding, Severity
     from tracelink.graph import EventGraph
+    from tracelink.job import Job
+    from tracelink.selection import Selection
+    from tracelink.surveying import Survey
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Clock": "clock",
+    "ClockMode": "clock",
+    "Clocks": "clock",
     "EventGraph": "graph",
     "EventKind": "events",
     "Finding": "findings",
+    "Job": "job",
     "Key": "events",
     "Merged": "api",
     "RankConflictError": "errors",
     "Relation": "events",
+    "Selection": "selection",
     "Severity": "findings",
-    "Survey": "api",
+    "Survey": "surveying",
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
     "load": "api",
     "merge": "api",
     "survey": "api",
+    "tables": "api",
     "write": "api",
 }
 
 __all__ = [
+    "Clock",
+    "ClockMode",
+    "Clocks",
     "EventGraph",
     "EventKind",
     "Finding",
+    "Job",
     "Key",
     "Merged",
     "RankConflictError",
     "Relation",
+    "Selection",
     "Severity",
     "Survey",
     "TraceError",
@@ -53,6 +68,7 @@ __all__ = [
     "load",
     "merge",
     "survey",
+    "tables",
     "write",
 ]
 

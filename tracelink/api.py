@@ -7,17 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink import plugins
-from tracelink.assembly import assemble, in_order
+from tracelink.assembly import assemble
+from tracelink.clock import ClockMode, Clocks, read_clocks
 from tracelink.engine import Engine, Meter
 from tracelink.errors import UsageError
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
-from tracelink.linking import link_rank
+from tracelink.job import Job
+from tracelink.joining import read_job
 from tracelink.plugins import Output, Writer
-from tracelink.reading import assign_ranks, read_sources, survey_ranks
+from tracelink.selection import Selection
 from tracelink.sources import Discovery, Request, discover
+from tracelink.surveying import Survey, survey_sources
 from tracelink.targets import DirectoryTarget, FileTarget, target_of
-from tracelink.trace import SourceInfo, combine
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Watch = Callable[[int], None]
@@ -26,24 +28,16 @@ DEFAULT_FORMAT = "perfetto-json"
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What a set of inputs is: each source, and everything that is wrong with them."""
-
-    sources: Sequence[SourceInfo]
-    findings: Sequence[Finding]
-
-
-@dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge made: the graph, the files, and everything that did not fit."""
+    """What a merge made: the job that was read, the files, and everything that did not fit."""
 
-    graph: EventGraph
+    job: Job
     outputs: Sequence[Output]
 
     @property
     def findings(self) -> list[Finding]:
         """The findings of reading and linking, then those of writing."""
-        return [*self.graph.findings, *(finding for output in self.outputs for finding in output.findings)]
+        return [*self.job.findings, *(finding for output in self.outputs for finding in output.findings)]
 
 
 def discover_inputs(
@@ -71,17 +65,37 @@ def load(
     ranks: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
 ) -> EventGraph:
     """Reads files, directories, globs and archives, of formats found by looking inside, into one graph.
 
     `et`, `kineto` and `fr` say what a path holds; `ranks` says whose a file is, by its path or name.
     `jobs` bounds the processes that work at once; `watch` is told the bytes dealt with so far.
+    `clock` is a `ClockMode`, a file that `tracelink clocks --json` wrote, or clocks that are known.
+    `selection` cuts the graph to some ranks, a time, some steps or some kinds of events.
     """
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    readings = read_sources(discovery, _engine(jobs, watch))
-    assign_ranks(readings, discovery.sources)
-    linked = [(rank, link_rank(combine(traces))) for rank, traces in readings.by_rank().items()]
-    return assemble(linked, readings.findings)
+    job = read_job(discovery, _engine(jobs, watch), clock=_clock(clock), selection=selection)
+    return assemble(job)
+
+
+def tables(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+) -> Job:
+    """Reads the same inputs as `load` for what the ranks did together; the events themselves are not kept."""
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    engine = _engine(jobs, watch)
+    return read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=False)
 
 
 def survey(
@@ -96,9 +110,7 @@ def survey(
 ) -> Survey:
     """Reads the same inputs as `load` and says what they are, without making one job of them."""
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    readings = read_sources(discovery, _engine(jobs, watch))
-    infos = survey_ranks(readings, discovery.sources)
-    return Survey(infos, in_order(readings.findings))
+    return survey_sources(discovery, _engine(jobs, watch))
 
 
 def write(
@@ -110,12 +122,7 @@ def write(
     watch: Watch | None = None,
 ) -> list[Output]:
     """Writes a graph: in the format `to`, else in the one that the output's name means. `-` is standard output."""
-    path = os.fspath(output)
-    writer = plugins.writer(to) if to else _writer_for(path)
-    target = target_of(path)
-    if isinstance(target, FileTarget) and writer.one_file_per_rank and len(graph.ranks) > 1:
-        target = DirectoryTarget(target.location)
-    return writer.write(graph, target, _engine(jobs, watch))
+    return _written(Job.of(graph), os.fspath(output), to, _engine(jobs, watch))
 
 
 def merge(
@@ -129,12 +136,32 @@ def merge(
     ranks: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
 ) -> Merged:
-    """Loads, links and writes in one go."""
+    """Loads, links and writes in one go, with few ranks in memory at a time."""
     if to:
         plugins.writer(to)
-    graph = load(paths, et=et, kineto=kineto, fr=fr, ranks=ranks, jobs=jobs, watch=watch)
-    return Merged(graph, write(graph, output, to=to, jobs=jobs, watch=watch))
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    engine = _engine(jobs, watch)
+    job = read_job(discovery, engine, clock=_clock(clock), selection=selection)
+    return Merged(job, _written(job, os.fspath(output), to, engine))
+
+
+def _written(job: Job, path: str, to: str | None, engine: Engine) -> list[Output]:
+    writer = plugins.writer(to) if to else _writer_for(path)
+    target = target_of(path)
+    if isinstance(target, FileTarget) and writer.one_file_per_rank and len(job.ranks) > 1:
+        target = DirectoryTarget(target.location)
+    return writer.write(assemble(job), target, engine)
+
+
+def _clock(said: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
+    if isinstance(said, Clocks):
+        return said
+    if said in list(ClockMode):
+        return ClockMode(said)
+    return read_clocks(said)
 
 
 def _listed(paths: Paths) -> list[str]:

@@ -47,6 +47,10 @@ class Clock:
             return None
         return max(self.offset_ns - self.low_ns, self.high_ns - self.offset_ns)
 
+    def corrected_time(self, time: int) -> int:
+        """One time of this clock on the reference clock."""
+        return int(self.corrected(np.array([time], np.int64))[0])
+
     def corrected(self, times: Int64s) -> Int64s:
         """Times of this clock on the reference clock; NO_TIME stays."""
         if not self.offset_ns and not self.drift_ppm:
@@ -96,3 +100,8 @@ class Clocks:
 def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
     """The clock of every rank in `hosts` (rank to host name, empty where not known)."""
     return Clocks({rank: Clock(rank, host) for rank, host in hosts.items()})
+
+
+def read_clocks(path: object) -> Clocks:
+    """(stub)"""
+    raise NotImplementedError

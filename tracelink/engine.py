@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
-import pickle
 import select
 import signal
 import struct
@@ -16,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tracelink.errors import TraceError
+from tracelink.shipping import packed, unpacked
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -139,7 +138,7 @@ class _Child:
                 "a worker process ended without an answer",
                 advice="It may have run out of memory: try fewer workers with --jobs 1.",
             )
-        ok, value = _Unpickler(io.BytesIO(answer), self.shared).load()
+        ok, value = unpacked(answer, self.shared)
         if not ok:
             raise value
         return value
@@ -163,39 +162,15 @@ def _run_child(work: Callable[[], Any], pipe: int, shared: Sequence[object]) -> 
         os._exit(status)
 
 
-class _Pickler(pickle.Pickler):
-    """Sends the objects that both processes have by their number."""
-
-    def __init__(self, stream: BinaryIO, shared: Sequence[object]) -> None:
-        super().__init__(stream, protocol=5)
-        self._numbers = {id(thing): number for number, thing in enumerate(shared)}
-
-    def persistent_id(self, thing: object) -> int | None:
-        return self._numbers.get(id(thing))
-
-
-class _Unpickler(pickle.Unpickler):
-    """Reads what our own child wrote; never an input."""
-
-    def __init__(self, stream: BinaryIO, shared: Sequence[object]) -> None:
-        super().__init__(stream)
-        self._shared = shared
-
-    def persistent_load(self, number: int) -> object:
-        return self._shared[number]
-
-
 def _answer(work: Callable[[], Any], shared: Sequence[object]) -> bytes:
-    stream = io.BytesIO()
     try:
-        _Pickler(stream, shared).dump((True, work()))
-        return stream.getvalue()
+        return packed((True, work()), shared)
     except Exception as error:  # noqa: BLE001  whatever happened here is raised again in the parent
         error.add_note("".join(traceback.format_exception(error)))
         try:
-            return pickle.dumps((False, error), protocol=5)
+            return packed((False, error))
         except Exception:  # noqa: BLE001  an error that cannot be pickled still has a text
-            return pickle.dumps((False, RuntimeError(repr(error))), protocol=5)
+            return packed((False, RuntimeError(repr(error))))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,3 +25,9 @@ class Finding:
     count: int = 1
     source: str = ""
     example: str = ""
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings in the order of severity."""
+    order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
+    return sorted(findings, key=lambda finding: order.index(finding.severity))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
 from tracelink.collectives import Collectives, Messages, Participations
-from tracelink.communications import UNKNOWN
+from tracelink.communications import UNKNOWN, recoded
 from tracelink.events import Bools, Columns, Edges, Int32s, Int64s, Relation
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph, Rank, source_bounds
@@ -18,8 +18,13 @@ from tracelink.linking.report import LinkReport
 from tracelink.trace import ProcessGroup, SourceInfo
 
 PARTICIPATION_ROWS = ("record", "operator", "annotation", "node", "kernel")
+TEXTS = ("operation", "type", "verdict", "state")
+"""Columns that are codes of texts."""
+
 MESSAGE_ROWS = {"send": "source", "receive": "target"}
 """Columns of rows of events, and whose they are."""
+
+Table = TypeVar("Table", Collectives, Participations, Messages)
 
 
 class Part(Protocol):
@@ -84,8 +89,8 @@ class Job:
             graph.strings,
             graph.groups,
             graph.collectives,
-            _shifted(graph.participations, dict.fromkeys(PARTICIPATION_ROWS, "rank"), rows, -1),
-            _shifted(graph.messages, MESSAGE_ROWS, rows, -1),
+            shifted_to_graph(graph.participations, rows, -1),
+            shifted_to_graph(graph.messages, rows, -1),
             graph.findings,
             graph.reports,
             min((int(time.min()) for time in times if len(time)), default=None),
@@ -181,23 +186,70 @@ def event_of(participations: Participations) -> Int64s:
     return event
 
 
-def shifted_to_graph(job_table: Any, rows: Mapping[int, slice]) -> Any:
-    """Participations or messages with rows of the whole graph in place of those within parts."""
-    columns = MESSAGE_ROWS if isinstance(job_table, Messages) else dict.fromkeys(PARTICIPATION_ROWS, "rank")
-    return _shifted(job_table, columns, rows, 1)
+def shifted_to_graph(table: Table, rows: Mapping[int, slice], sign: int = 1) -> Table:
+    """Participations or messages with rows of the whole graph in place of those within parts; -1 turns back."""
+    first = _by_rank({rank: sign * span.start for rank, span in rows.items()})
+    return _changed(table, lambda ranks, events: events + first[ranks])
 
 
-def _shifted(table: Any, columns: Mapping[str, str], rows: Mapping[int, slice], sign: int) -> Any:
-    if not len(table):
-        return table
-    offset = np.zeros(max(rows, default=0) + 2, np.int64)
-    for rank, span in rows.items():
-        offset[rank] = sign * span.start
-    changed = {}
-    for name, owner in columns.items():
-        values = getattr(table, name)
-        changed[name] = np.where(values == UNKNOWN, UNKNOWN, values + offset[getattr(table, owner)])
-    return replace(table, **changed)
+def mentioned_rows(job: Job) -> dict[int, Int64s]:
+    """The rows of each rank's events that participations or messages name, in order."""
+    ranks, rows = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    for table in (job.participations, job.messages):
+        for name, owner in _event_columns(table).items():
+            given = getattr(table, name) != UNKNOWN
+            rows.append(getattr(table, name)[given])
+            ranks.append(getattr(table, owner)[given])
+    rank, row = np.unique(np.stack([np.concatenate(ranks), np.concatenate(rows)]), axis=1)
+    numbers = [part.rank for part in job.parts]
+    begins = np.searchsorted(rank, numbers).tolist()
+    ends = np.searchsorted(rank, numbers, side="right").tolist()
+    return {number: row[begin:end] for number, begin, end in zip(numbers, begins, ends, strict=True)}
+
+
+def moved(table: Table, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> Table:
+    """The table where event `old[rank][i]` has become `new[rank][i]`."""
+    ranks = sorted(old)
+    begins = dict(zip(ranks, np.cumsum([0, *(len(old[rank]) for rank in ranks)]).tolist(), strict=False))
+    first = _by_rank(begins)
+    every_new = np.concatenate([np.empty(0, np.int64), *(new[rank] for rank in ranks)])
+
+    def places(owners: Int32s, events: Int64s) -> Int64s:
+        place = np.empty(len(events), np.int64)
+        for rank in np.unique(owners).tolist():
+            mine = owners == rank
+            place[mine] = first[rank] + np.searchsorted(old[rank], events[mine])
+        return every_new[place]
+
+    return _changed(table, places)
+
+
+def recoded_texts(table: Table, codes: Int32s) -> Table:
+    """The table with texts by other codes: `codes[old]` is the new one."""
+    names = [name for name in TEXTS if hasattr(table, name)]
+    return cast(Table, replace(table, **{name: recoded(getattr(table, name), codes) for name in names}))
+
+
+def _changed(table: Table, change: Callable[[Int32s, Int64s], Int64s]) -> Table:
+    """The table with every event replaced by `change(its rank, its row)`."""
+    changed: dict[str, Any] = {}
+    for name, owner in _event_columns(table).items():
+        events = getattr(table, name).copy()
+        given = events != UNKNOWN
+        events[given] = change(getattr(table, owner)[given], events[given])
+        changed[name] = events
+    return cast(Table, replace(table, **changed))
+
+
+def _event_columns(table: Participations | Messages) -> Mapping[str, str]:
+    return MESSAGE_ROWS if isinstance(table, Messages) else dict.fromkeys(PARTICIPATION_ROWS, "rank")
+
+
+def _by_rank(numbers: Mapping[int, int]) -> Int64s:
+    column = np.zeros(max(numbers, default=0) + 1, np.int64)
+    for rank, number in numbers.items():
+        column[rank] = number
+    return column
 
 
 def _first_of(group: Int64s, chosen: Bools) -> Int64s:
@@ -206,6 +258,3 @@ def _first_of(group: Int64s, chosen: Bools) -> Int64s:
     rows = np.flatnonzero(chosen)[::-1]
     result[group[rows]] = rows
     return result
-
-
-__all__ = ["GraphPart", "Job", "Part", "Ties", "event_of", "rank_rows", "shifted_to_graph"]

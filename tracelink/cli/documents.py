@@ -21,7 +21,7 @@ def merge_document(merged: Merged) -> Document:
     """The result of `merge` and `convert`."""
     return {
         "outputs": [_output(output) for output in merged.outputs],
-        "ranks": [_rank(rank) for rank in links_of_ranks(merged.graph)],
+        "ranks": [_rank(rank) for rank in links_of_ranks(merged.job)],
         "findings": _findings(merged.findings),
     }
 

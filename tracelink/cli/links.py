@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tracelink.linking.report import LinkReport
 
 if TYPE_CHECKING:
-    from tracelink.graph import EventGraph
+    from tracelink.job import Job
 
 RELATIONS = ("launches", "calls", "backward_of", "same.et_kineto", "same.recorder_kineto")
 """Said of every rank, even where it has nothing to link."""
@@ -27,13 +25,14 @@ class RankLinks:
     links: dict[str, LinkReport]
 
 
-def links_of_ranks(graph: EventGraph) -> list[RankLinks]:
+def links_of_ranks(job: Job) -> list[RankLinks]:
     """The links of each rank."""
-    numbers, counts = np.unique(graph.rank_of_events(), return_counts=True)
-    events = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    events: Counter[int | None] = Counter()
+    for source in job.sources:
+        events[source.rank] += source.events
     return [
-        RankLinks(rank.rank, events.get(rank.rank, 0), _by_relation(graph.reports.get(rank.rank, ())))
-        for rank in graph.ranks
+        RankLinks(rank.rank, events[rank.rank], _by_relation(job.reports.get(rank.rank, ())))
+        for rank in job.ranks
     ]
 
 

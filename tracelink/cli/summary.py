@@ -37,12 +37,12 @@ def report_merge(voice: Voice, merged: Merged, *, aside: bool = False) -> int:
         complain_of_errors(voice, merged.findings)
     else:
         voice.say(_summary(merged, verbose=voice.verbose, aside=aside), aside=aside)
-    return exit_code(merged.graph.sources, merged.findings)
+    return exit_code(merged.job.sources, merged.findings)
 
 
 def _summary(merged: Merged, *, verbose: bool, aside: bool) -> str:
     page = Page(aside=aside)
-    ranks = links_of_ranks(merged.graph)
+    ranks = links_of_ranks(merged.job)
     _show_table(page, ranks)
     for relation in dict.fromkeys(relation for rank in ranks for relation in rank.links):
         _show_relation(page, relation, [rank for rank in ranks if relation in rank.links], verbose=verbose)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tracelink.communications import Calls
 from tracelink.events import Edges
 from tracelink.findings import Finding, Severity
 from tracelink.linking.autograd import link_backward
@@ -27,6 +28,7 @@ class LinkedRank:
     edges: Edges
     reports: Sequence[LinkReport]
     findings: Sequence[Finding]
+    calls: Calls = field(default_factory=Calls.empty)
 
 
 def link_rank(trace: RankTrace) -> LinkedRank:

@@ -1,0 +1,110 @@
+"""Inputs to a job: ranks gathered, matched with each other, on one clock, and cut to what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracelink.assembly import KeptPart
+from tracelink.clock import ClockMode, Clocks
+from tracelink.cutting import cut
+from tracelink.engine import Engine
+from tracelink.findings import Finding, Severity, in_order
+from tracelink.gathering import Gathered, GatheredRank, gather
+from tracelink.graph import Rank
+from tracelink.job import Job
+from tracelink.linking.across import JobTables, link_ranks
+from tracelink.selection import Selection
+from tracelink.sources import Discovery
+
+APART_NS = 60 * 10**9
+"""More than clocks differ, less than between two jobs."""
+
+
+def read_job(
+    discovery: Discovery,
+    engine: Engine,
+    *,
+    clock: ClockMode | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+    with_events: bool = True,
+) -> Job:
+    """Everything that the inputs tell of one job; its events stay where the workers left them."""
+    wanted = selection.ranks if selection and selection.ranks else ()
+    gathered = gather(discovery, engine, wanted=wanted, with_events=with_events)
+    tables = link_ranks([rank.calls for rank in gathered.ranks], clock)
+    job = _job(gathered, tables)
+    if selection is None or not selection.cuts or not with_events:
+        return job
+    return cut(job, selection, engine, gathered.keeper)
+
+
+def _job(gathered: Gathered, tables: JobTables) -> Job:
+    ranks = [
+        Rank.with_clock(tables.clocks.clocks[rank.rank], rank.calls.world_size) for rank in gathered.ranks
+    ]
+    parts = [
+        KeptPart(row, tables.clocks.clocks[row.rank], tables.groups, gathered.keeper, rank.graph)
+        for row, rank in zip(ranks, gathered.ranks, strict=True)
+    ]
+    findings = [*gathered.findings, *(finding for rank in gathered.ranks for finding in rank.findings)]
+    firsts = [
+        tables.clocks.clocks[rank.rank].corrected_time(rank.first_ns)
+        for rank in gathered.ranks
+        if rank.first_ns is not None
+    ]
+    return Job(
+        parts=parts,
+        ranks=ranks,
+        sources=[source for rank in gathered.ranks for source in rank.sources],
+        strings=tables.strings,
+        groups=tables.groups,
+        collectives=tables.collectives,
+        participations=tables.participations,
+        messages=tables.messages,
+        findings=in_order([*findings, *tables.findings, *_job_findings(ranks, gathered.ranks)]),
+        reports={rank.rank: rank.reports for rank in gathered.ranks},
+        first_ns=min(firsts, default=None),
+        events=sum(rank.events for rank in gathered.ranks),
+    )
+
+
+def _job_findings(ranks: Sequence[Rank], gathered: Sequence[GatheredRank]) -> list[Finding]:
+    return [*_missing_ranks(ranks), *_apart(gathered)]
+
+
+def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
+    sizes = {rank.world_size for rank in ranks if rank.world_size}
+    if len(sizes) > 1:
+        message = (
+            f"The sources disagree on the world size: {', '.join(map(str, sorted(sizes)))}. Is this one job?"
+        )
+        return [Finding(Severity.WARNING, "world_size", message, len(sizes))]
+    size = max(sizes, default=0)
+    missing = sorted(set(range(size)) - {rank.rank for rank in ranks})
+    if not missing:
+        return []
+    some = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+    message = f"{len(missing)} of {size} ranks have no source: {some}."
+    return [Finding(Severity.INFO, "missing_ranks", message, len(missing))]
+
+
+def _apart(ranks: Sequence[GatheredRank]) -> list[Finding]:
+    """Ranks of one job are recorded at one time; a minute between them means that they are not."""
+    spans = []
+    for rank in ranks:
+        times = [(info.start_ns, info.end_ns) for info in rank.sources if info.start_ns and info.end_ns]
+        if times:
+            spans.append((min(start for start, _ in times), max(end for _, end in times), rank.rank))
+    spans.sort()
+    reached, before = 0, -1
+    for start, end, rank in spans:
+        if before >= 0 and start - reached > APART_NS:
+            seconds = (start - reached) / 1e9
+            message = (
+                f"Rank {rank} begins {seconds:.0f} s after rank {before} has ended: "
+                "these seem to be recordings of two jobs. Merge each by itself."
+            )
+            return [Finding(Severity.WARNING, "two_jobs", message)]
+        if end > reached:
+            reached, before = end, rank
+    return []
