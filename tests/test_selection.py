@@ -1,0 +1,403 @@
+"""What a selection keeps of a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.graph import START, GraphBuilder
+from tracelink.errors import UsageError
+from tracelink.events import NO_TIME, UNFINISHED, EventKind, Key, Relation, TrackKind
+from tracelink.graph import EventGraph
+from tracelink.ranges import Numbers
+from tracelink.selection import KINDS, Selection, Window, apply
+
+K = EventKind
+
+
+def kept(
+    graph: EventGraph, *, communications: Iterable[int] = (), origin: int = START, **said: str
+) -> list[int]:
+    """The rows of the events that a selection keeps."""
+    return cut(graph, communications=communications, origin=origin, **said)[1]
+
+
+def cut(
+    graph: EventGraph, *, communications: Iterable[int] = (), origin: int = START, **said: str
+) -> tuple[EventGraph, list[int]]:
+    rows = np.array(list(communications), np.int64)
+    left, old = apply(Selection.parse(**said), graph, origin, rows)
+    return left, old.tolist()
+
+
+class TestWhatIsSaid:
+    @pytest.mark.parametrize(
+        ("text", "first", "last"),
+        [
+            ("2.5s..3.1s", 2_500_000_000, 3_100_000_000),
+            ("2.5s..", 2_500_000_000, None),
+            ("..800ms", None, 800_000_000),
+            ("0..1m", 0, 60_000_000_000),
+            (" 1us .. 2min ", 1_000, 120_000_000_000),
+            ("3ns..4µs", 3, 4_000),
+            ("0.1s..0.3s", 100_000_000, 300_000_000),
+            ("999999999.123456789s..", 999_999_999_123_456_789, None),
+        ],
+    )
+    def test_a_window_from_and_to_a_time_after_the_beginning(
+        self, text: str, first: int | None, last: int | None
+    ) -> None:
+        assert Window.parse(text) == Window(first, last)
+
+    @pytest.mark.parametrize(
+        "text", ["", "..", "2s", "2s-3s", "2..3", "1h..", "-1s..", "x..", "1e3s..", "1s...2s"]
+    )
+    def test_what_is_no_window_is_refused(self, text: str) -> None:
+        with pytest.raises(UsageError, match=r"--window: .*(Write, for example|Write a number and a unit)"):
+            Window.parse(text)
+
+    @pytest.mark.parametrize("text", ["3s..2s", "2s..2000ms"])
+    def test_a_window_that_ends_before_it_begins_is_refused(self, text: str) -> None:
+        with pytest.raises(UsageError, match=r"ends before it begins\. Give the earlier time first"):
+            Window.parse(text)
+
+    def test_an_unknown_kind_is_refused_with_those_there_are(self) -> None:
+        with pytest.raises(UsageError) as error:
+            Selection.parse(only="kernels,kernel")
+        assert (
+            str(error.value) == f"--only: there is no kind of events 'kernel'. There are: {', '.join(KINDS)}."
+        )
+
+    def test_ranks_alone_cut_nothing_from_a_rank(self) -> None:
+        assert not Selection.parse(ranks="0-7").cuts
+        assert Selection.parse(ranks="0-7").ranks == Numbers(((0, 7),))
+        assert all(Selection.parse(**{name: text}).cuts for name, text in SAID.items())
+
+
+SAID = {"window": "1s..", "steps": "3", "only": "python"}
+
+
+class TestKinds:
+    def test_every_kind_has_a_word(self) -> None:
+        assert {kind for kinds in KINDS.values() for kind in kinds} == set(EventKind)
+
+    @pytest.mark.parametrize("word", KINDS)
+    def test_a_word_keeps_its_kinds(self, word: str) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        for kind in EventKind:
+            built.add(track, kind.name, 0, 1, kind)
+        assert kept(built.build(), only=word) == [int(kind) for kind in EventKind if kind in KINDS[word]]
+
+    def test_collectives_are_whatever_takes_part_in_one(self) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        for kind in (K.OPERATOR, K.KERNEL, K.NODE, K.KERNEL, K.RECORD, K.PYTHON):
+            built.add(track, "x", 0, 1, kind)
+        assert kept(built.build(), only="collectives", communications=[0, 3, 4]) == [0, 3, 4]
+        assert kept(built.build(), only="collectives,python", communications=[0, 3, 4]) == [0, 3, 4, 5]
+        assert kept(built.build(), only="python", communications=[0, 3, 4]) == [5]
+
+    def test_counters_have_a_word_too(self) -> None:
+        built = GraphBuilder()
+        built.sample(built.track(TrackKind.COUNTER), 5, 1.0)
+        assert len(cut(built.build(), only="counters")[0].counters) == 1
+        assert len(cut(built.build(), only="kernels")[0].counters) == 0
+
+
+class TestWindow:
+    def test_what_overlaps_it_is_kept_whole(self) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        for start, duration in ((0, 10), (0, 11), (5, 30), (10, 5), (19, 5), (20, 5)):
+            built.add(track, "op", start, duration)
+        left, rows = cut(built.build(), window="10ns..20ns")
+        assert rows == [1, 2, 3, 4]
+        assert left.events.duration.tolist() == [11, 30, 5, 5]
+
+    def test_it_counts_from_the_beginning_of_the_job_and_not_of_the_rank(self) -> None:
+        built = GraphBuilder()
+        built.add(built.track(), "op", 50, 10)
+        assert kept(built.build(), window="55ns..") == [0]
+        assert kept(built.build(), window="55ns..", origin=START + 10) == []
+
+    def test_an_instant_belongs_to_one_of_two_windows_that_touch(self) -> None:
+        built = GraphBuilder()
+        built.add(built.track(), "mark", 10, UNFINISHED, K.INSTANT)
+        assert kept(built.build(), window="..10ns") == []
+        assert kept(built.build(), window="10ns..20ns") == [0]
+        assert kept(built.build(), window="11ns..20ns") == []
+
+    def test_a_sample_is_an_instant(self) -> None:
+        built = GraphBuilder()
+        track = built.track(TrackKind.COUNTER)
+        for time in (9, 10, 19, 20):
+            built.sample(track, time, float(time))
+        assert cut(built.build(), window="10ns..20ns")[0].counters.value.tolist() == [10.0, 19.0]
+
+    def test_a_node_without_a_time_is_where_the_operator_is_that_is_the_same(self) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        rows = [built.add(track, "op", start, 5) for start in (0, 20)]
+        nodes = [built.add(track, "op", None, UNFINISHED, K.NODE) for _ in range(3)]
+        for node, row in zip(nodes, rows, strict=False):
+            built.edge(node, Relation.SAME, row)
+        assert kept(built.build(), window="20ns..") == [rows[1], nodes[1]]
+        assert kept(built.build(), window="20ns..", only="nodes") == [nodes[1]]
+
+    def test_what_was_still_running_when_the_recording_stopped_lasts(self) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        built.add(track, "op", 5, UNFINISHED)
+        for state in ("scheduled", "started", "completed"):
+            built.add(track, "gloo:all_reduce", 5, UNFINISHED, K.RECORD, keys={Key.STATE: state})
+        assert kept(built.build(), window="20ns..") == [0, 2]
+        assert kept(built.build(), window="..5ns") == []
+
+    def test_an_entry_without_an_end_is_where_the_operator_is_that_is_the_same(self) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        entry = built.add(track, "nccl:all_reduce", 5, UNFINISHED, K.RECORD, keys={Key.STATE: "scheduled"})
+        kernel = built.add(track, "ncclKernel", 15, 10, K.KERNEL)
+        built.edge(entry, Relation.SAME, kernel)
+        assert kept(built.build(), window="20ns..") == [entry, kernel]
+
+
+class TestSteps:
+    def test_each_rank_has_its_own(self) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        for number in (3, 4, 5):
+            built.add(track, f"ProfilerStep#{number}", 10 * number, 10, K.ANNOTATION)
+            built.add(track, "op", 10 * number + 1, 2)
+        assert kept(built.build(), steps="4") == [2, 3]
+        assert kept(built.build(), steps="3,5") == [0, 1, 4, 5]
+        assert kept(built.build(), steps="6-99") == []
+
+    def test_what_a_step_puts_on_the_gpu_is_kept_whenever_it_runs(self) -> None:
+        built = GraphBuilder()
+        thread, stream = built.track(), built.track(TrackKind.STREAM)
+        built.add(thread, "ProfilerStep#1", 0, 10, K.ANNOTATION)
+        launch = built.add(thread, "cudaLaunchKernel", 5, 1, K.RUNTIME)
+        late = built.add(stream, "kernel", 50, 5, K.KERNEL)
+        built.add(stream, "of another", 50, 5, K.KERNEL)
+        built.edge(launch, Relation.LAUNCHES, late)
+        graph = built.build()
+        assert kept(graph, steps="1") == [0, launch, late]
+        assert kept(graph, steps="1", only="kernels") == [late]
+        assert kept(graph, steps="1", window="..20ns") == [0, launch]
+        assert kept(graph, steps="1", window="6ns..") == [0]
+
+    def test_a_window_and_steps_are_what_lies_in_both_at_once(self) -> None:
+        built = GraphBuilder()
+        track = built.track()
+        built.add(track, "step 1", 0, 10, K.ANNOTATION)
+        built.add(track, "step 2", 10, 10, K.ANNOTATION)
+        built.add(track, "both, at different times", 5, 10)
+        built.add(track, "both", 15, 10)
+        assert kept(built.build(), steps="2", window="16ns..") == [1, 3]
+
+
+class TestWhatIsLeft:
+    def built(self) -> EventGraph:
+        built = GraphBuilder()
+        track = built.track()
+        rows = [built.add(track, f"op {place}", 10 * place, 5, args={"place": place}) for place in range(4)]
+        built.keys = {Key.CORRELATION: [(row, 100 + row) for row in rows if row != 2]}
+        built.edge(rows[0], Relation.CALLS, rows[1])
+        built.edge(rows[1], Relation.CALLS, rows[3])
+        return built.build()
+
+    def test_edges_and_keys_of_the_events_that_stay(self) -> None:
+        left, rows = cut(self.built(), window="10ns..")
+        assert rows == [1, 2, 3]
+        assert [left.name(row) for row in range(3)] == ["op 1", "op 2", "op 3"]
+        assert (left.edges.source.tolist(), left.edges.target.tolist()) == ([0], [2])
+        assert left.key(Key.CORRELATION).rows.tolist() == [0, 2]
+        assert left.key(Key.CORRELATION).values.tolist() == [101, 103]
+        assert left.bounds == [0, 3]
+
+    def test_events_still_find_their_arguments(self) -> None:
+        left, _ = cut(self.built(), window="25ns..")
+        assert [left.arguments(row) for row in range(len(left))] == [{"place": 3}]
+
+    def test_a_selection_that_cuts_nothing_gives_the_graph_itself(self) -> None:
+        graph = self.built()
+        left, rows = cut(graph, ranks="0")
+        assert left is graph
+        assert rows == [0, 1, 2, 3]
+
+    def test_no_events(self) -> None:
+        built = GraphBuilder()
+        built.track()
+        left, rows = cut(built.build(), window="1s..", steps="3", only="kernels,collectives")
+        assert (len(left), rows, left.bounds) == (0, [], [0, 0])
+
+
+NAMES = ["op", "ProfilerStep#1", "ProfilerStep#2", "step 1"]
+STATES = ["scheduled", "started", "completed"]
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(EventKind),
+        st.sampled_from(NAMES),
+        st.none() | st.integers(0, 30),
+        st.integers(UNFINISHED, 12),
+        st.none() | st.sampled_from(STATES),
+    ),
+    max_size=12,
+)
+EDGES = st.lists(
+    st.tuples(
+        st.integers(0, 11),
+        st.sampled_from([Relation.LAUNCHES, Relation.SAME, Relation.CALLS]),
+        st.integers(0, 11),
+    ),
+    max_size=12,
+)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> EventGraph:
+    built = GraphBuilder()
+    track = built.track()
+    events = draw(EVENTS)
+    for kind, name, start, duration, state in events:
+        built.add(track, name, start, duration, kind, keys=state and {Key.STATE: state})
+    for source, relation, target in draw(EDGES):
+        if max(source, target) < len(events):
+            built.edge(source, relation, target)
+    for time in draw(st.lists(st.integers(0, 30), max_size=5)):
+        built.sample(track, time, float(time))
+    return built.build()
+
+
+def naive_end(graph: EventGraph, row: int) -> float:
+    start, duration = int(graph.events.start[row]), int(graph.events.duration[row])
+    kind = graph.events.kind[row]
+    if duration >= 0 or start == NO_TIME or kind in (K.INSTANT, K.MEMORY):
+        return start + max(duration, 0)
+    states = dict(zip(graph.key(Key.STATE).rows.tolist(), graph.key(Key.STATE).values.tolist(), strict=True))
+    begun = row in states and graph.strings[states[row]] == "started"
+    return float("inf") if kind != K.RECORD or begun else start
+
+
+def naive_moments(graph: EventGraph, window: tuple[int, int] | None, steps: set[int] | None) -> list[bool]:
+    """For each ns of the job, whether it is wanted."""
+    wanted = [window is None or window[0] <= moment < window[1] for moment in range(60)]
+    if steps is None:
+        return wanted
+    marks = [row for row in range(len(graph)) if graph.events.kind[row] in (K.ANNOTATION, K.OPERATOR)]
+    profiler = any(graph.name(row).startswith("ProfilerStep") for row in marks)
+    marks = [row for row in marks if graph.name(row).startswith("ProfilerStep" if profiler else "step")]
+    spans = [
+        (int(graph.events.start[row]) - START, naive_end(graph, row) - START)
+        for row in marks
+        if graph.events.start[row] != NO_TIME and int(graph.name(row)[-1]) in steps
+    ]
+    return [good and any(low <= moment < high for low, high in spans) for moment, good in enumerate(wanted)]
+
+
+def naive_selection(
+    graph: EventGraph,
+    window: tuple[int, int] | None,
+    steps: set[int] | None,
+    only: set[str] | None,
+    communications: set[int],
+) -> list[int]:
+    """The rows that are kept, event by event."""
+    everything = window is None and steps is None
+    moments, in_window = naive_moments(graph, window, steps), naive_moments(graph, window, None)
+
+    def lies(row: int, among: list[bool]) -> bool:
+        start = int(graph.events.start[row]) - START
+        last = max(naive_end(graph, row) - START, start + 1)
+        return graph.events.start[row] != NO_TIME and any(
+            good for moment, good in enumerate(among) if start <= moment < last
+        )
+
+    edges = list(
+        zip(
+            graph.edges.source.tolist(),
+            graph.edges.target.tolist(),
+            graph.edges.relation.tolist(),
+            strict=True,
+        )
+    )
+    inside = {row for row in range(len(graph)) if everything or lies(row, moments)}
+    if steps is not None:
+        inside |= {
+            target
+            for source, target, relation in edges
+            if relation == Relation.LAUNCHES and source in inside and lies(target, in_window)
+        }
+    same = [(source, target) for source, target, relation in edges if relation == Relation.SAME]
+    inside |= {
+        row
+        for pair in same
+        for row, other in (pair, pair[::-1])
+        if other in inside and (graph.events.start[row] == NO_TIME or graph.events.duration[row] < 0)
+    }
+    return [
+        row
+        for row in sorted(inside)
+        if only is None
+        or any(graph.events.kind[row] in KINDS[word] for word in only)
+        or ("collectives" in only and row in communications)
+    ]
+
+
+@given(
+    graphs(),
+    st.none() | st.tuples(st.integers(0, 20), st.integers(1, 15)),
+    st.none() | st.sets(st.integers(1, 3), min_size=1),
+    st.none() | st.sets(st.sampled_from(list(KINDS)), min_size=1),
+    st.sets(st.integers(0, 11)),
+)
+def test_a_selection_keeps_what_asking_each_event_would_keep(
+    graph: EventGraph,
+    window: tuple[int, int] | None,
+    steps: set[int] | None,
+    only: set[str] | None,
+    communications: set[int],
+) -> None:
+    bounds = window and (window[0], window[0] + window[1])
+    said = {
+        "window": bounds and f"{bounds[0]}ns..{bounds[1]}ns",
+        "steps": steps and ",".join(map(str, steps)),
+        "only": only and ",".join(only),
+    }
+    present = {row for row in communications if row < len(graph)}
+    left, rows = cut(graph, communications=present, **{name: text for name, text in said.items() if text})
+    assert rows == naive_selection(graph, bounds, steps, only, present)
+    assert same_events(graph, left, rows)
+    assert edges_of(left, range(len(left))) == edges_of(graph, rows)
+    moments = naive_moments(graph, bounds, steps)
+    assert (left.counters.time - START).tolist() == [
+        time
+        for time in (graph.counters.time - START).tolist()
+        if moments[time] and (only is None or "counters" in only)
+    ]
+
+
+def same_events(graph: EventGraph, left: EventGraph, rows: list[int]) -> bool:
+    return all(
+        np.array_equal(column, graph.events.columns()[name][rows])
+        for name, column in left.events.columns().items()
+    )
+
+
+def edges_of(graph: EventGraph, rows: Iterable[int]) -> list[tuple[int, int, int]]:
+    """The edges between these rows, by the rows' places in the list."""
+    place = {row: number for number, row in enumerate(rows)}
+    edges = graph.edges
+    return [
+        (place[source], place[target], relation)
+        for source, target, relation in zip(
+            edges.source.tolist(), edges.target.tolist(), edges.relation.tolist(), strict=True
+        )
+        if source in place and target in place
+    ]

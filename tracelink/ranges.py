@@ -1,0 +1,84 @@
+"""Whole numbers as a user lists them: `0-7,64`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+
+from tracelink.errors import UsageError
+from tracelink.events import Bools, Int64s
+
+RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers from the first to the last of each range; the ranges are in order and apart."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, numbers: Iterable[int]) -> Numbers:
+        """These numbers."""
+        return cls._joined([(number, number) for number in numbers])
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Numbers:
+        """The numbers that the user gave to `option`."""
+        ranges = []
+        for part in text.split(","):
+            match = RANGE.fullmatch(part.strip())
+            if not match:
+                raise UsageError(
+                    f"{option}: {part.strip()!r} is not a number or a range of numbers",
+                    advice=f"Write, for example, {option} 0-7,64",
+                )
+            first, last = int(match[1]), int(match[2] or match[1])
+            if last < first:
+                raise UsageError(
+                    f"{option}: {part.strip()!r} runs backwards", advice=f"Write {last}-{first}."
+                )
+            ranges.append((first, last))
+        return cls._joined(ranges)
+
+    @classmethod
+    def _joined(cls, ranges: Iterable[tuple[int, int]]) -> Numbers:
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted(ranges):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = joined[-1][0], max(joined[-1][1], last)
+            else:
+                joined.append((first, last))
+        return cls(tuple(joined))
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and any(first <= number <= last for first, last in self.ranges)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(range(first, last + 1) for first, last in self.ranges)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in self.ranges)
+
+    def mark(self, numbers: Int64s) -> Bools:
+        """Which of these are among the numbers."""
+        marked = np.zeros(len(numbers), np.bool_)
+        for first, last in self.ranges:
+            marked |= (numbers >= first) & (numbers <= last)
+        return marked
+
+    def without(self, present: Iterable[int]) -> Numbers:
+        """The numbers that are not among `present`."""
+        gaps = []
+        for first, last in self.ranges:
+            inside = sorted(number for number in set(present) if first <= number <= last)
+            edges = pairwise([first - 1, *inside, last + 1])
+            gaps += [(before + 1, after - 1) for before, after in edges if after - before > 1]
+        return Numbers(tuple(gaps))
