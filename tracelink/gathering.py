@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -18,6 +18,7 @@ from tracelink.findings import Finding
 from tracelink.graph import EventGraph
 from tracelink.keeping import Keeper, Place
 from tracelink.linking import LinkedRank, LinkReport, link_rank
+from tracelink.ranges import Numbers
 from tracelink.reading import Task, nothing_readable, read, tasks_of
 from tracelink.sources import Discovery
 from tracelink.trace import RankTrace, SourceInfo, combine
@@ -25,6 +26,8 @@ from tracelink.trace import RankTrace, SourceInfo, combine
 BATCH_BYTES = 8 << 20
 BATCH_RANKS = 32
 """Small sources are read many by one worker: a process for each would cost more than the reading."""
+
+EVERY_RANK = Numbers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ class _Gathering:
 
 
 def gather(
-    discovery: Discovery, engine: Engine, *, wanted: Collection[int] = (), with_events: bool = True
+    discovery: Discovery, engine: Engine, *, wanted: Numbers = EVERY_RANK, with_events: bool = True
 ) -> Gathered:
     """Reads and links every source of the wanted ranks (all, where none are named)."""
     findings = list(discovery.findings)
@@ -150,8 +153,8 @@ def gather(
     infos = [replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)]
     known = sorted({info.rank for info in infos if info.rank is not None})
     chosen = [rank for rank in known if not wanted or rank in wanted]
-    if wanted and not set(wanted) <= set(known):
-        raise _no_such_rank(wanted, known, tasks)
+    if missing := wanted.without(known):
+        raise _no_such_rank(missing, known, tasks)
     check_duplicates([info for info in infos if info.rank in chosen])
     return Gathered(_completed(gathering, answers, infos, chosen), keeper, findings)
 
@@ -220,14 +223,12 @@ def _readers(groups: Sequence[Sequence[Task]]) -> list[object]:
     return list(readers.values())
 
 
-def _may_be_wanted(task: Task, wanted: Collection[int]) -> bool:
+def _may_be_wanted(task: Task, wanted: Numbers) -> bool:
     return not wanted or task.likely_rank is None or task.likely_rank in wanted
 
 
-def _no_such_rank(wanted: Collection[int], known: Sequence[int], tasks: Sequence[Task]) -> UsageError:
-    likely = sorted({*known, *(task.likely_rank for task in tasks if task.likely_rank is not None)})
-    missing = ", ".join(str(rank) for rank in sorted(set(wanted) - set(known)))
-    there = ", ".join(map(str, likely[:16])) + (", …" if len(likely) > 16 else "")
+def _no_such_rank(missing: Numbers, known: Sequence[int], tasks: Sequence[Task]) -> UsageError:
+    there = Numbers.of([*known, *(task.likely_rank for task in tasks if task.likely_rank is not None)])
     return UsageError(f"there is no rank {missing}", advice=f"The inputs are of ranks {there or 'unknown'}.")
 
 

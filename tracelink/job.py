@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ MESSAGE_ROWS = {"send": "source", "receive": "target"}
 """Columns of rows of events, and whose they are."""
 
 Table = TypeVar("Table", Collectives, Participations, Messages)
+EventTable = TypeVar("EventTable", Participations, Messages)
 
 
 class Part(Protocol):
@@ -186,7 +187,7 @@ def event_of(participations: Participations) -> Int64s:
     return event
 
 
-def shifted_to_graph(table: Table, rows: Mapping[int, slice], sign: int = 1) -> Table:
+def shifted_to_graph(table: EventTable, rows: Mapping[int, slice], sign: int = 1) -> EventTable:
     """Participations or messages with rows of the whole graph in place of those within parts; -1 turns back."""
     first = _by_rank({rank: sign * span.start for rank, span in rows.items()})
     return _changed(table, lambda ranks, events: events + first[ranks])
@@ -194,25 +195,26 @@ def shifted_to_graph(table: Table, rows: Mapping[int, slice], sign: int = 1) -> 
 
 def mentioned_rows(job: Job) -> dict[int, Int64s]:
     """The rows of each rank's events that participations or messages name, in order."""
-    ranks, rows = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    ranks: list[Int64s] = [np.empty(0, np.int64)]
+    rows: list[Int64s] = [np.empty(0, np.int64)]
     for table in (job.participations, job.messages):
         for name, owner in _event_columns(table).items():
             given = getattr(table, name) != UNKNOWN
             rows.append(getattr(table, name)[given])
-            ranks.append(getattr(table, owner)[given])
-    rank, row = np.unique(np.stack([np.concatenate(ranks), np.concatenate(rows)]), axis=1)
+            ranks.append(getattr(table, owner)[given].astype(np.int64))
+    named: Int64s = np.unique(np.stack([np.concatenate(ranks), np.concatenate(rows)]), axis=1)
     numbers = [part.rank for part in job.parts]
-    begins = np.searchsorted(rank, numbers).tolist()
-    ends = np.searchsorted(rank, numbers, side="right").tolist()
-    return {number: row[begin:end] for number, begin, end in zip(numbers, begins, ends, strict=True)}
+    begins = np.searchsorted(named[0], numbers).tolist()
+    ends = np.searchsorted(named[0], numbers, side="right").tolist()
+    return {number: named[1, begin:end] for number, begin, end in zip(numbers, begins, ends, strict=True)}
 
 
-def moved(table: Table, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> Table:
+def moved(table: EventTable, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> EventTable:
     """The table where event `old[rank][i]` has become `new[rank][i]`."""
-    ranks = sorted(old)
-    begins = dict(zip(ranks, np.cumsum([0, *(len(old[rank]) for rank in ranks)]).tolist(), strict=False))
+    ordered = sorted(old)
+    begins = dict(zip(ordered, np.cumsum([0, *(len(old[rank]) for rank in ordered)]).tolist(), strict=False))
     first = _by_rank(begins)
-    every_new = np.concatenate([np.empty(0, np.int64), *(new[rank] for rank in ranks)])
+    every_new = np.concatenate([np.empty(0, np.int64), *(new[rank] for rank in ordered)])
 
     def places(owners: Int32s, events: Int64s) -> Int64s:
         place = np.empty(len(events), np.int64)
@@ -227,10 +229,11 @@ def moved(table: Table, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) ->
 def recoded_texts(table: Table, codes: Int32s) -> Table:
     """The table with texts by other codes: `codes[old]` is the new one."""
     names = [name for name in TEXTS if hasattr(table, name)]
-    return cast(Table, replace(table, **{name: recoded(getattr(table, name), codes) for name in names}))
+    changed: dict[str, Any] = {name: recoded(getattr(table, name), codes) for name in names}
+    return replace(table, **changed)
 
 
-def _changed(table: Table, change: Callable[[Int32s, Int64s], Int64s]) -> Table:
+def _changed(table: EventTable, change: Callable[[Int32s, Int64s], Int64s]) -> EventTable:
     """The table with every event replaced by `change(its rank, its row)`."""
     changed: dict[str, Any] = {}
     for name, owner in _event_columns(table).items():
@@ -238,7 +241,7 @@ def _changed(table: Table, change: Callable[[Int32s, Int64s], Int64s]) -> Table:
         given = events != UNKNOWN
         events[given] = change(getattr(table, owner)[given], events[given])
         changed[name] = events
-    return cast(Table, replace(table, **changed))
+    return replace(table, **changed)
 
 
 def _event_columns(table: Participations | Messages) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from tracelink.clock import ClockMode, Clocks
 from tracelink.cutting import cut
 from tracelink.engine import Engine
 from tracelink.findings import Finding, Severity, in_order
-from tracelink.gathering import Gathered, GatheredRank, gather
+from tracelink.gathering import EVERY_RANK, Gathered, GatheredRank, gather
 from tracelink.graph import Rank
 from tracelink.job import Job
 from tracelink.linking.across import JobTables, link_ranks
@@ -29,7 +29,7 @@ def read_job(
     with_events: bool = True,
 ) -> Job:
     """Everything that the inputs tell of one job; its events stay where the workers left them."""
-    wanted = selection.ranks if selection and selection.ranks else ()
+    wanted = (selection.ranks if selection else None) or EVERY_RANK
     gathered = gather(discovery, engine, wanted=wanted, with_events=with_events)
     tables = link_ranks([rank.calls for rank in gathered.ranks], clock)
     job = _job(gathered, tables)
@@ -97,14 +97,14 @@ def _apart(ranks: Sequence[GatheredRank]) -> list[Finding]:
             spans.append((min(start for start, _ in times), max(end for _, end in times), rank.rank))
     spans.sort()
     reached, before = 0, -1
-    for start, end, rank in spans:
+    for start, end, number in spans:
         if before >= 0 and start - reached > APART_NS:
             seconds = (start - reached) / 1e9
             message = (
-                f"Rank {rank} begins {seconds:.0f} s after rank {before} has ended: "
+                f"Rank {number} begins {seconds:.0f} s after rank {before} has ended: "
                 "these seem to be recordings of two jobs. Merge each by itself."
             )
             return [Finding(Severity.WARNING, "two_jobs", message)]
         if end > reached:
-            reached, before = end, rank
+            reached, before = end, number
     return []

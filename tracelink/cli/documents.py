@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tracelink.cli.links import RankLinks, links_of_ranks
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged, Survey
+    from tracelink.api import Merged
+    from tracelink.surveying import Survey
     from tracelink.findings import Finding
     from tracelink.linking.report import LinkReport
     from tracelink.plugins import Output

@@ -11,7 +11,7 @@ from tracelink.cli.page import NOTHING, Page, number, size
 from tracelink.findings import Severity
 
 if TYPE_CHECKING:
-    from tracelink.api import Survey
+    from tracelink.surveying import Survey
     from tracelink.trace import SourceInfo
 
 HEADER = (

@@ -1,0 +1,111 @@
+"""Sources of one rank meet, wherever they lie and whoever read them first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builders import execution_trace as et
+from builders.inputs import found
+from builders.kineto import cpu_op, trace, write
+from tracelink.engine import Engine
+from tracelink.errors import RankConflictError, UsageError
+from tracelink.gathering import Gathered, gather
+from tracelink.ranges import Numbers
+
+JOBS = pytest.mark.parametrize("jobs", [1, 3])
+
+
+def profile(rank: int | None, pid: int = 4200) -> bytes:
+    return trace(cpu_op("aten::add", 5, 5, pid=pid), rank=rank)
+
+
+def nodes() -> bytes:
+    """Of process 4200."""
+    return et.trace(et.thread_root(2), et.node(3, handle=1), et.process_root())
+
+
+def formats(gathered: Gathered) -> dict[int, list[str]]:
+    return {rank.rank: sorted(source.format for source in rank.sources) for rank in gathered.ranks}
+
+
+@JOBS
+def test_files_whose_names_say_their_rank(tmp_path: Path, jobs: int) -> None:
+    for rank in (0, 1, 2):
+        write(tmp_path / f"kineto_rank{rank}.json", profile(rank))
+        write(tmp_path / f"et_rank{rank}.json", nodes())
+    gathered = gather(found(tmp_path), Engine(jobs))
+    assert formats(gathered) == {rank: ["execution-trace", "kineto"] for rank in (0, 1, 2)}
+    assert gathered.findings == []
+
+
+@JOBS
+def test_a_rank_that_only_the_content_says_and_a_rank_that_only_the_name_says(
+    tmp_path: Path, jobs: int
+) -> None:
+    """The profile of rank 1 says so behind its events, where nobody looks before it is read."""
+    said_last = profile(None).rstrip().removesuffix(b"}") + b', "distributedInfo": {"rank": 1}}'
+    write(tmp_path / "first.json", said_last)
+    write(tmp_path / "rank1.et.json", nodes())
+    write(tmp_path / "rank0.json", profile(0))
+    assert formats(gather(found(tmp_path), Engine(jobs)))[1] == ["execution-trace", "kineto"]
+
+
+@JOBS
+def test_a_trace_of_which_only_the_process_is_known_joins_the_rank_of_its_process(
+    tmp_path: Path, jobs: int
+) -> None:
+    write(tmp_path / "a.json", profile(0, pid=17))
+    write(tmp_path / "b.json", profile(1, pid=4200))
+    write(tmp_path / "nodes.json", nodes())
+    gathered = gather(found(tmp_path), Engine(jobs))
+    assert formats(gathered) == {0: ["kineto"], 1: ["execution-trace", "kineto"]}
+    assert [finding.reason for finding in gathered.findings] == ["assumed_rank"]
+    graph = gathered.keeper.get(gathered.ranks[1].graph) if gathered.ranks[1].graph else None
+    assert graph is not None
+    assert {track.rank for track in graph.tracks} == {1}
+
+
+@JOBS
+def test_only_the_wanted_ranks_are_read(tmp_path: Path, jobs: int) -> None:
+    for rank in range(5):
+        write(tmp_path / f"rank{rank}.json", profile(rank))
+    write(tmp_path / "rank9.json", b'{"schemaVersion": 1, "traceEvents": [{]')
+    gathered = gather(found(tmp_path), Engine(jobs), wanted=Numbers.parse("1,3-4", "--ranks"))
+    assert formats(gathered) == {1: ["kineto"], 3: ["kineto"], 4: ["kineto"]}
+    assert gathered.findings == []
+
+
+def test_a_wanted_rank_that_is_not_there(tmp_path: Path) -> None:
+    for rank in range(3):
+        write(tmp_path / f"rank{rank}.json", profile(rank))
+    with pytest.raises(UsageError, match=r"there is no rank 3-99999999\. The inputs are of ranks 0-2\."):
+        gather(found(tmp_path), Engine(1), wanted=Numbers.parse("2-99999999", "--ranks"))
+
+
+def test_a_rank_twice_among_ranks_that_are_not_wanted_does_not_matter(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "rank0.json", profile(0))
+    write(tmp_path / "b" / "rank0.json", profile(0))
+    write(tmp_path / "rank1.json", profile(1))
+    assert formats(gather(found(tmp_path), Engine(1), wanted=Numbers.of([1]))) == {1: ["kineto"]}
+    with pytest.raises(RankConflictError, match=r"rank 0 stands twice in format kineto: .*rank0\.json and"):
+        gather(found(tmp_path), Engine(1))
+
+
+@JOBS
+def test_events_that_nobody_asks_for_are_not_kept(tmp_path: Path, jobs: int) -> None:
+    for rank in range(3):
+        write(tmp_path / f"rank{rank}.json", profile(rank))
+    gathered = gather(found(tmp_path), Engine(jobs), with_events=False)
+    assert [(rank.rank, rank.events, rank.graph) for rank in gathered.ranks] == [
+        (r, 1, None) for r in range(3)
+    ]
+
+
+@JOBS
+def test_many_small_sources_are_read_by_few_workers(tmp_path: Path, jobs: int) -> None:
+    for rank in range(100):
+        write(tmp_path / f"rank{rank}.json", profile(rank))
+    gathered = gather(found(tmp_path), Engine(jobs))
+    assert [(rank.rank, rank.events) for rank in gathered.ranks] == [(rank, 1) for rank in range(100)]
