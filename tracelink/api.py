@@ -153,7 +153,7 @@ def _written(job: Job, path: str, to: str | None, engine: Engine) -> list[Output
     target = target_of(path)
     if isinstance(target, FileTarget) and writer.one_file_per_rank and len(job.ranks) > 1:
         target = DirectoryTarget(target.location)
-    return writer.write(assemble(job), target, engine)
+    return writer.write(job, target, engine)
 
 
 def _clock(said: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:

@@ -14,7 +14,7 @@ from tracelink.findings import Finding
 
 if TYPE_CHECKING:
     from tracelink.engine import Engine
-    from tracelink.graph import EventGraph
+    from tracelink.job import Job
     from tracelink.sources import Source
     from tracelink.trace import RankTrace
 
@@ -67,7 +67,7 @@ class Target(Protocol):
 
 
 class Writer(Protocol):
-    """Turns an event graph into the bytes of one format. Knows nothing of readers."""
+    """Turns a job into the bytes of one format. Knows nothing of readers."""
 
     name: str
     summary: str
@@ -75,8 +75,8 @@ class Writer(Protocol):
     """File names that mean this format, in `convert A B` and `merge -o B`; the first is the usual one."""
     one_file_per_rank: bool
 
-    def write(self, graph: EventGraph, target: Target, engine: Engine) -> list[Output]:
-        """Writes the whole graph."""
+    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+        """Writes the whole job; a rank is in memory only while its part is loaded."""
         ...
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import msgspec
 
 from tracelink.converters.chakra import schema
-from tracelink.converters.chakra.excerpt import excerpt, execution_traces
+from tracelink.converters.chakra.excerpt import Excerpt, execution_traces
 from tracelink.converters.chakra.findings import findings_of, without_trace
 from tracelink.converters.chakra.plan import plan_of
 from tracelink.converters.chakra.spool import spooled
@@ -21,6 +22,7 @@ from tracelink.engine import Engine
 from tracelink.errors import UsageError
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
+from tracelink.job import Job, Part
 from tracelink.plugins import Output, Target
 from tracelink.trace import SourceInfo
 
@@ -36,29 +38,43 @@ class ChakraJsonWriter:
     suffixes = (".et.json", ".et.json.gz")
     one_file_per_rank = True
 
-    def write(self, graph: EventGraph, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes a file for each rank that has an execution trace."""
-        traces = execution_traces(graph)
-        ranks = [rank.rank for rank in graph.ranks if rank.rank in traces]
-        if not ranks:
+        parts = job.parts
+        if len({target.path(file_name(part.rank)) for part in parts}) < len(parts):
+            parts = self._only_part_with_trace(parts, target, engine)
+        written = engine.map(partial(self._write_part, target), parts)
+        outputs = [output for output in written if output]
+        if not outputs:
             raise UsageError(
                 f"no rank has an execution trace, so there is nothing to write as {self.name}",
                 advice="Add the files of torch's ExecutionTraceObserver with --et.",
             )
-        if len({target.path(file_name(rank)) for rank in ranks}) < len(ranks):
+        names = {output.rank for output in outputs}
+        findings = tuple(without_trace(part.rank) for part in job.parts if part.rank not in names)
+        return [replace(outputs[0], findings=findings + outputs[0].findings), *outputs[1:]]
+
+    def _only_part_with_trace(self, parts: Sequence[Part], target: Target, engine: Engine) -> list[Part]:
+        """What goes into a target that takes one file: of several ranks only one can have something to write."""
+        fit = engine.map(lambda part: bool(execution_traces(part.load())), parts)
+        chosen = [part for part, fits in zip(parts, fit, strict=True) if fits]
+        if len(chosen) > 1:
             raise UsageError(
-                f"{target.path()} takes one file, and these are {len(ranks)} ranks",
+                f"{target.path()} takes one file, and these are {len(chosen)} ranks",
                 advice="Name a directory: -o DIRECTORY/",
             )
-        outputs = engine.map(lambda rank: self._write(graph, rank, traces[rank], target), ranks)
-        missing = [rank.rank for rank in graph.ranks if rank.rank not in traces]
-        findings = tuple(without_trace(rank) for rank in missing)
-        return [replace(outputs[0], findings=findings + outputs[0].findings), *outputs[1:]]
+        return chosen
+
+    def _write_part(self, target: Target, part: Part) -> Output | None:
+        """Writes a rank, unless it has no execution trace."""
+        graph = part.load()
+        sources = execution_traces(graph)
+        return self._write(graph, part.rank, sources, target) if sources else None
 
     def _write(self, graph: EventGraph, rank: int, sources: list[int], target: Target) -> Output:
         name = file_name(rank)
         path = target.path(name)
-        plan = plan_of(excerpt(graph, rank), sources[0])
+        plan = plan_of(Excerpt(graph), sources[0])
         with ExitStack() as stack:
             stream = stack.enter_context(target.file(name))
             spool = stack.enter_context(spooled(graph.payloads[sources[0]], os.path.dirname(path) or None))

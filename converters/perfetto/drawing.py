@@ -10,6 +10,7 @@ import numpy as np
 from tracelink.events import NO_TIME, UNFINISHED, Bools, EventKind, Int64s, Key, Relation
 from tracelink.findings import Finding, Severity
 from tracelink.graph import EventGraph
+from tracelink.job import Job
 
 SECOND = 10**9
 MICROSECOND = 1000
@@ -33,13 +34,18 @@ class Drawing:
     findings: tuple[Finding, ...] = ()
 
 
-def draw(graph: EventGraph) -> Drawing:
-    """Times for everything that can be drawn, relative to a whole second before the first."""
+def base_of(job: Job) -> int | None:
+    """The whole second before the first event; None where nothing has a time."""
+    return None if job.first_ns is None else job.first_ns // SECOND * SECOND
+
+
+def draw(graph: EventGraph, base: int | None) -> Drawing:
+    """Times for everything of one rank that can be drawn, relative to `base`."""
     events = graph.events
     shown = events.timed
-    if not shown.any() and events.of_kind(EventKind.NODE).any():
+    if base is None and events.of_kind(EventKind.NODE).any():
         return _in_logical_order(graph)
-    base = _base(graph, shown)
+    base = base or 0
     start = np.where(shown, events.start - base, 0)
     instant = events.of_kind(EventKind.INSTANT, EventKind.MEMORY) & (events.duration <= 0) & shown
     open_ended = np.flatnonzero(shown & (events.duration == UNFINISHED) & ~instant)
@@ -53,12 +59,6 @@ def draw(graph: EventGraph) -> Drawing:
     return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings))
 
 
-def _base(graph: EventGraph, shown: Bools) -> int:
-    starts = [graph.events.start[shown], graph.counters.time]
-    earliest = min((int(times.min()) for times in starts if len(times)), default=0)
-    return earliest // SECOND * SECOND
-
-
 def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
     """How long to draw events without an end: to the last sign of life of their rank, or not at all.
 
@@ -66,11 +66,7 @@ def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
     about an end; neither does a completed entry without a duration.
     """
     events = graph.events
-    ranks = graph.rank_of_events()
-    last: dict[int, int] = {}
-    for rank in np.unique(ranks[rows]).tolist():
-        last[rank] = int(events.end[events.timed & (ranks == rank)].max())
-    until = np.array([last[rank] for rank in ranks[rows].tolist()]) - events.start[rows]
+    until = events.end[events.timed].max() - events.start[rows]
     records = events.kind[rows] == EventKind.RECORD
     states = graph.key(Key.STATE).dense(len(events), -1)
     progress = np.array([text in SHOWS_PROGRESS for text in graph.strings] + [False])
@@ -104,19 +100,14 @@ def _open_ended_finding(graph: EventGraph, rows: Int64s) -> Finding:
 
 
 def _untimed_findings(graph: EventGraph, shown: Bools, nodes: Mapping[int, int]) -> list[Finding]:
-    """For each rank, how many events have neither a time nor a partner with one."""
+    """How many events have neither a time nor a partner with one."""
     hidden = ~shown
     hidden[list(nodes.values())] = False
-    ranks, counts = np.unique(graph.rank_of_events()[hidden], return_counts=True)
-    return [
-        Finding(
-            Severity.INFO,
-            "untimed",
-            f"{count} events of rank {rank} have no time and are the same as none that has one: not drawn",
-            count=count,
-        )
-        for rank, count in zip(ranks.tolist(), counts.tolist(), strict=True)
-    ]
+    rows = np.flatnonzero(hidden)
+    if not len(rows):
+        return []
+    message = "events that have no time and are the same as none that has one are not drawn"
+    return [Finding(Severity.INFO, "untimed", message, len(rows), example=graph.name(int(rows[0])))]
 
 
 def _partners(graph: EventGraph, shown: Bools) -> dict[int, int]:

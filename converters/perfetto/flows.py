@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracelink.converters.perfetto.drawing import Drawing
+from tracelink.converters.perfetto.numbering import Numbering
+from tracelink.converters.perfetto.openings import Openings
 from tracelink.converters.perfetto.schema import EFFECT_FIRST, FLOW_NAMES
 from tracelink.events import Bools, Int64s, Relation
 from tracelink.findings import Finding, Severity
 from tracelink.graph import EventGraph
-
-FIRST_BINDING = 1 << 40
-"""The engine counts other arrows from 0 and takes these numbers for its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +60,14 @@ class Flows:
     findings: list[Finding] = field(default_factory=list)
 
 
-def flows_of(graph: EventGraph, drawing: Drawing, seat: Int64s, order: Int64s) -> Flows:
-    """All arrows of the graph; `order` holds the drawn rows by track in opening order."""
+def flows_of(graph: EventGraph, drawing: Drawing, openings: Openings, numbering: Numbering) -> Flows:
+    """All arrows within one rank."""
     findings: list[Finding] = []
     arrows = _unique(_forward(_chosen(graph, drawing, findings), drawing, findings))
-    first, last = _ties(drawing, seat, order)
+    first, last = openings.first, openings.last
     own_events = last[arrows.source] & last[arrows.target]
     carried = arrows.where(~own_events)
-    bindings, left = _bind(carried, drawing)
+    bindings, left = _bind(carried, drawing, numbering.first_binding)
     rest = carried.where(left)
     possible = (
         last[rest.source] & first[rest.target] & (drawing.start[rest.target] > drawing.start[rest.source])
@@ -86,7 +85,7 @@ def flows_of(graph: EventGraph, drawing: Drawing, seat: Int64s, order: Int64s) -
     ahead = np.arange(len(whole)) >= len(plain)
     group = whole.relation * (len(graph) + 1) + whole.source
     _, number = np.unique(group, return_inverse=True)
-    return Flows(whole, number + 1, ahead, bindings, len(arrows) - len(lost), findings)
+    return Flows(whole, number + numbering.first_arrow, ahead, bindings, len(arrows) - len(lost), findings)
 
 
 def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:
@@ -146,20 +145,7 @@ def _forward(arrows: Arrows, drawing: Drawing, findings: list[Finding]) -> Arrow
     )
 
 
-def _ties(drawing: Drawing, seat: Int64s, order: Int64s) -> tuple[Bools, Bools]:
-    """Whether an event opens before, and after, all others of its lane that open at the same instant."""
-    order = order[np.argsort(seat[order], kind="stable")]
-    start, lane = drawing.start[order], seat[order]
-    apart = np.ones(len(order) + 1, np.bool_)
-    apart[1:-1] = (start[1:] != start[:-1]) | (lane[1:] != lane[:-1])
-    first = np.zeros(len(seat), np.bool_)
-    last = np.zeros(len(seat), np.bool_)
-    first[order] = apart[:-1]
-    last[order] = apart[1:]
-    return first, last
-
-
-def _bind(arrows: Arrows, drawing: Drawing) -> tuple[dict[int, Binding], Bools]:
+def _bind(arrows: Arrows, drawing: Drawing, first_number: int) -> tuple[dict[int, Binding], Bools]:
     """Lets slices carry arrows, in the order in which the engine meets their ends; marks what is left over."""
     bindings: dict[int, Binding] = {}
     holder: dict[int, int] = {}
@@ -180,7 +166,7 @@ def _bind(arrows: Arrows, drawing: Drawing) -> tuple[dict[int, Binding], Bools]:
             left[index] = True
             continue
         if start is None:
-            start = bindings[source] = Binding(FIRST_BINDING + len(holder))
+            start = bindings[source] = Binding(first_number + len(holder))
         start.leaves = True
         holder[start.number] = source
         bindings[target] = Binding(start.number, arrives=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 from tracelink.converters.perfetto.schema import OWN_HEADER, PRIVATE, REPLACED
 from tracelink.converters.perfetto.text import encoded
-from tracelink.graph import EventGraph, Rank
+from tracelink.graph import Rank
+from tracelink.job import Job
 from tracelink.trace import SourceInfo
 
 PROFILER_KEYS = frozenset({"deviceProperties", "distributedInfo"})
@@ -19,28 +20,28 @@ LAST = b"}"
 """Closes the last event."""
 
 
-def opening(graph: EventGraph, base: int) -> bytes:
+def opening(job: Job, base: int) -> bytes:
     """Everything before the list of events."""
     values: dict[str, Any] = {"schemaVersion": 1}
-    lone = _lone_header(graph)
+    lone = _lone_header(job)
     if lone is not None:
         values |= lone
     values |= {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base,
-        OWN_HEADER: {"ranks": [_rank(graph, rank, brief=lone is not None) for rank in graph.ranks]},
+        OWN_HEADER: {"ranks": [_rank(job, rank, brief=lone is not None) for rank in job.ranks]},
     }
     lines = [b"%s: %s" % (encoded(key), encoded(value)) for key, value in values.items()]
     return b"{\n" + b",\n".join(lines)
 
 
-def _lone_header(graph: EventGraph) -> dict[str, Any] | None:
+def _lone_header(job: Job) -> dict[str, Any] | None:
     """The header of a single rank's profile, at the top level where other tools look for it."""
-    if len(graph.ranks) != 1:
+    if len(job.ranks) != 1:
         return None
-    rank = graph.ranks[0]
+    rank = job.ranks[0]
     header: dict[str, Any] = {"deviceProperties": [], "distributedInfo": {}}
-    for source in graph.sources:
+    for source in job.sources:
         if PROFILER_KEYS & source.header.keys():
             header |= _public(source.header)
             break
@@ -49,14 +50,19 @@ def _lone_header(graph: EventGraph) -> dict[str, Any] | None:
     return header
 
 
-def _rank(graph: EventGraph, rank: Rank, *, brief: bool) -> dict[str, Any]:
+def _rank(job: Job, rank: Rank, *, brief: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"rank": rank.rank, "clock_offset_ns": rank.clock_offset_ns}
-    if rank.clock_uncertainty_ns is not None:
-        facts["clock_uncertainty_ns"] = rank.clock_uncertainty_ns
+    clock = {
+        "clock_drift_ppm": rank.clock_drift_ppm or None,
+        "clock_low_ns": rank.clock_low_ns,
+        "clock_high_ns": rank.clock_high_ns,
+        "clock_uncertainty_ns": rank.clock_uncertainty_ns,
+    }
+    facts |= {name: value for name, value in clock.items() if value is not None}
     if rank.world_size is not None:
         facts["world_size"] = rank.world_size
     facts["sources"] = [
-        _source(source, brief=brief) for source in graph.sources if source.rank in (rank.rank, None)
+        _source(source, brief=brief) for source in job.sources if source.rank in (rank.rank, None)
     ]
     return facts
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.events import Int64s, Track, TrackKind
 from tracelink.graph import EventGraph
 
@@ -78,7 +79,9 @@ class Seats:
     thread: Sequence[Thread]
 
 
-def lay_out(graph: EventGraph, tracks: Iterable[int], counters: Iterable[int]) -> Layout:
+def lay_out(
+    graph: EventGraph, tracks: Iterable[int], counters: Iterable[int], numbering: Numbering
+) -> Layout:
     """Processes and threads for the tracks that are drawn, in the order in which they are shown."""
     used = [(row, graph.tracks[row]) for row in tracks]
     sampled = [(row, graph.tracks[row]) for row in counters]
@@ -87,8 +90,8 @@ def lay_out(graph: EventGraph, tracks: Iterable[int], counters: Iterable[int]) -
     keys = sorted({homes[_identity(track)] for _, track in used + sampled}, key=_process_order)
     programs = {homes[_identity(track)]: track.process_label for _, track in used if track.process_label}
     processes = {
-        key: _process(pid, key, hosts.get(key[0], ""), programs.get(key, ""))
-        for pid, key in enumerate(keys, 1)
+        key: _process(numbering.seat(number), key, hosts.get(key[0], ""), programs.get(key, ""))
+        for number, key in enumerate(keys, 1)
     }
     places = {key: number for number, key in enumerate(keys)}
     identities: dict[tuple[object, ...], Track] = {}
@@ -108,7 +111,7 @@ def lay_out(graph: EventGraph, tracks: Iterable[int], counters: Iterable[int]) -
     )
 
 
-def seats(layout: Layout, lanes: Int64s) -> Seats:
+def seats(layout: Layout, lanes: Int64s, numbering: Numbering) -> Seats:
     """Numbers for every lane of every thread; no number is used twice, not even by a process."""
     first = np.cumsum(lanes) - lanes
     threads = [
@@ -120,7 +123,7 @@ def seats(layout: Layout, lanes: Int64s) -> Seats:
         for lane in range(count)
     ]
     after = len(layout.processes) + 1
-    tids = range(after, after + len(threads))
+    tids = [numbering.seat(number) for number in range(after, after + len(threads))]
     return Seats(first, [thread.process.pid for thread in threads], tids, names, threads)
 
 

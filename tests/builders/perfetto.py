@@ -12,6 +12,7 @@ from tracelink.converters.perfetto import PerfettoJsonWriter
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
+from tracelink.job import Job
 from tracelink.targets import StreamTarget
 
 Event = dict[str, Any]
@@ -45,9 +46,10 @@ class Written:
         return {finding.reason: finding.count for finding in self.findings}
 
 
-def write(graph: EventGraph) -> Written:
+def write(written: EventGraph | Job) -> Written:
     stream = io.BytesIO()
-    (output,) = PerfettoJsonWriter().write(graph, StreamTarget(stream), Engine(1))
+    job = written if isinstance(written, Job) else Job.of(written)
+    (output,) = PerfettoJsonWriter().write(job, StreamTarget(stream), Engine(1))
     text = stream.getvalue()
     assert output.bytes == len(text)
     return Written(text, json.loads(text, parse_float=Decimal), output.findings)

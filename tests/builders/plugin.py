@@ -56,15 +56,15 @@ NOTES = dedent(
         suffixes = (".notes",)
         one_file_per_rank = True
 
-        def write(self, graph, target, engine):
+        def write(self, job, target, engine):
             outputs = []
-            for rank in graph.ranks:
-                file = f"rank{rank.rank}.notes" if len(graph.ranks) > 1 else ""
-                rows = [row for row in range(len(graph)) if graph.rank_of_events()[row] == rank.rank]
-                lines = [f"#notes {rank.rank}", *(f"{graph.events.start[row]} {graph.name(row)}" for row in rows)]
+            for part in job.parts:
+                graph = part.load()
+                file = f"rank{part.rank}.notes" if len(job.parts) > 1 else ""
+                notes = [f"{graph.events.start[row]} {graph.name(row)}" for row in range(len(graph))]
                 with target.file(file) as stream:
-                    stream.write("\\n".join(lines).encode())
-                outputs.append(Output(target.path(file), self.name, rank.rank, target.size(file), len(rows)))
+                    stream.write("\\n".join([f"#notes {part.rank}", *notes]).encode())
+                outputs.append(Output(target.path(file), self.name, part.rank, target.size(file), len(graph)))
             return outputs
     '''
 )

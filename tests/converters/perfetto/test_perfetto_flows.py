@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, write
-from tracelink.converters.perfetto.flows import FIRST_BINDING
+from tracelink.converters.perfetto.numbering import ARROWS, BINDINGS
 from tracelink.events import EventKind, Relation, TrackKind
 
 
@@ -73,7 +73,7 @@ def test_a_slice_whose_child_starts_with_it_carries_the_arrow_itself() -> None:
     built.edge(call, Relation.LAUNCHES, kernel)
     written = write(built.build())
     assert arrows(written) == []
-    assert written.slice("outer")["bind_id"] == written.slice("gemm")["bind_id"] == FIRST_BINDING
+    assert written.slice("outer")["bind_id"] == written.slice("gemm")["bind_id"] == BINDINGS
     assert written.slice("outer")["flow_out"] is True
     assert written.slice("gemm")["flow_in"] is True
     assert "bind_id" not in written.slice("inner")
@@ -126,7 +126,7 @@ def test_numbers_are_unique_over_ranks_and_relations() -> None:
             built.edge(call, Relation.LAUNCHES, work)
             built.edge(work, Relation.BACKWARD_OF, call)
     numbers = [event["id"] for event in write(built.build()).events("s")]
-    assert sorted(numbers) == list(range(1, 9))
+    assert sorted(numbers) == [*range(1, 5), *range(ARROWS + 1, ARROWS + 5)]
 
 
 def test_an_edge_to_what_is_not_drawn_is_counted() -> None:

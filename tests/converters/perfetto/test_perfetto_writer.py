@@ -10,10 +10,12 @@ import pytest
 
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
-from tracelink.converters.perfetto import PerfettoJsonWriter, writer
+from tracelink.converters.perfetto import PerfettoJsonWriter, picture
+from tracelink.converters.perfetto.numbering import STRIDE
 from tracelink.engine import Engine
 from tracelink.events import EventKind, Key, Relation, TrackKind
 from tracelink.graph import EventGraph
+from tracelink.job import Job
 from tracelink.targets import FileTarget
 
 WHOLE = """{
@@ -65,7 +67,7 @@ def test_ranks_have_processes_of_their_own_in_order() -> None:
         for name in (f"rank {rank} (100)", f"rank {rank} GPU 0", f"rank {rank} collectives")
     ]
     numbers = [*written.processes(), *written.threads()]
-    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    assert sorted(numbers) == [rank * STRIDE + number for rank in range(11) for number in range(1, 7)]
     assert [rank["rank"] for rank in written.document["tracelink"]["ranks"]] == list(range(11))
     assert "distributedInfo" not in written.document
 
@@ -228,7 +230,7 @@ def test_a_graph_without_events() -> None:
 def test_parts_written_side_by_side_are_the_same_bytes(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "PART_ROWS", 7)
+    monkeypatch.setattr(picture, "PIECE_ROWS", 7)
     built = GraphBuilder()
     for rank in range(3):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
@@ -238,9 +240,9 @@ def test_parts_written_side_by_side_are_the_same_bytes(
             built.edge(call, Relation.LAUNCHES, kernel)
     graph = built.build()
     contents = []
-    for jobs in (1, 2, 3):
+    for jobs in (1, 2, 3, 4):
         path = tmp_path / f"{jobs}{suffix}"
-        PerfettoJsonWriter().write(graph, FileTarget(path), Engine(jobs))
+        PerfettoJsonWriter().write(Job.of(graph), FileTarget(path), Engine(jobs))
         contents.append(path.read_bytes())
     assert contents[0] == contents[1] == contents[2]
     text = gzip.decompress(contents[0]) if suffix.endswith(".gz") else contents[0]
