@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from tracelink import selection as selecting
+from tracelink.collectives import Collectives, Messages, Participations
 from tracelink.communications import UNKNOWN
 from tracelink.engine import Engine
-from tracelink.events import Int64s
-from tracelink.findings import Finding, Severity
+from tracelink.events import Bools, Int64s
 from tracelink.graph import EventGraph
-from tracelink.job import Job, Part, mentioned_rows, moved
+from tracelink.job import PARTICIPATION_ROWS, Job, Part, mentioned_rows, moved
 from tracelink.keeping import Keeper, Place
-from tracelink.selection import Selection
+from tracelink.outcome import Stock, outcome
+from tracelink.selection import COLLECTIVES, Selection
+
+Table = TypeVar("Table", Collectives, Participations, Messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +39,45 @@ def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
     mentioned = mentioned_rows(job)
     first_ns = job.first_ns or 0
 
-    def work(part: Part) -> tuple[Place[EventGraph], Int64s, int]:
-        rows = mentioned[part.rank]
-        graph, kept = selecting.apply(selection, part.load(), first_ns, rows)
-        return keeper.put(graph), _new_rows(kept, rows), len(graph)
+    def work(part: Part) -> tuple[Place[EventGraph], Int64s, Stock]:
+        rows, whole = mentioned[part.rank], part.load()
+        graph, kept = selecting.apply(selection, whole, first_ns, rows)
+        return keeper.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph)
 
     results = engine.map(work, job.parts, shared=keeper.shared)
     new_rows = {part.rank: rows for part, (_, rows, _) in zip(job.parts, results, strict=True)}
-    left = sum(count for _, _, count in results)
-    return replace(
+    stocks = [stock for _, _, stock in results]
+    smaller = replace(
         job,
         parts=[
             CutPart(part.rank, keeper, place) for part, (place, _, _) in zip(job.parts, results, strict=True)
         ],
         participations=moved(job.participations, mentioned, new_rows),
         messages=moved(job.messages, mentioned, new_rows),
-        findings=[*job.findings, *_left_out(job.events, left)],
-        events=left,
+        findings=[*job.findings, *outcome(selection, stocks, job.first_ns)],
+        events=sum(stock.kept for stock in stocks),
     )
+    return without_unseen(smaller, shown=selection.keeps(COLLECTIVES))
+
+
+def without_unseen(job: Job, *, shown: bool = True) -> Job:
+    """The job without the collectives and messages of which no event is left; without any, unless `shown`."""
+    parts, messages = job.participations, job.messages
+    left = np.any([getattr(parts, name) != UNKNOWN for name in PARTICIPATION_ROWS], axis=0)
+    seen = np.zeros(len(job.collectives), np.bool_)
+    seen[parts.collective[left & shown]] = True
+    participations = _taken(parts, seen[parts.collective])
+    place = np.cumsum(seen) - 1
+    return replace(
+        job,
+        collectives=_taken(job.collectives, seen),
+        participations=replace(participations, collective=place[participations.collective]),
+        messages=_taken(messages, ((messages.send != UNKNOWN) | (messages.receive != UNKNOWN)) & shown),
+    )
+
+
+def _taken(table: Table, rows: Bools) -> Table:
+    return type(table)(*(column[rows] for column in table.columns().values()))
 
 
 def _new_rows(kept: Int64s, rows: Int64s) -> Int64s:
@@ -60,10 +85,3 @@ def _new_rows(kept: Int64s, rows: Int64s) -> Int64s:
     place = np.searchsorted(kept, rows)
     found = np.append(kept, UNKNOWN)[place] == rows
     return np.where(found, place, UNKNOWN)
-
-
-def _left_out(before: int, after: int) -> list[Finding]:
-    if before == after:
-        return []
-    message = f"{before - after} of {before} events are outside what was selected."
-    return [Finding(Severity.INFO, "left_out", message, before - after)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracelink.errors import UsageError
@@ -40,15 +40,6 @@ class Stock:
             steps_of(whole).numbers,
             int(timed.start.min()) if len(timed) else None,
             int(timed.end.max()) if len(timed) else None,
-        )
-
-
-def check_ranks(selection: Selection, present: Collection[int]) -> None:
-    """Refuses a selection of ranks that are not there."""
-    absent = selection.ranks.without(present) if selection.ranks else None
-    if absent:
-        raise UsageError(
-            f"--ranks: there is no rank {absent}", advice=f"There are the ranks {Numbers.of(present)}."
         )
 
 
