@@ -1,45 +1,21 @@
-"""Collectives, sends and receives of a synthetic rank: operators, kernel, and what each tool notes."""
+"""Communications of a synthetic rank: operators, kernel, and what each tool notes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tracelink.samples.generate.job import COMMUNICATION_STREAM, COMPUTE_STREAM, Group
+from tracelink.samples.generate.kinds import Kind
 from tracelink.samples.generate.machine import Machine, Meeting, Program, kernel_shape
 from tracelink.samples.generate.recording import Input, Operation, Participation, Tensor
 
-LISTED_RANKS = 30
-"""A profile writes no more ranks of a group than this."""
+LISTED_NUMBERS = 30
+"""A profile writes no more of a list of ranks or of sizes than this."""
 
 BYTES_PER_US = 20_000
-SEND_RECEIVE_KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A sort of collective, as each tool calls it."""
-
-    operator: str
-    annotation: str
-    parameter_name: str
-    kernel: str
-
-
-ALL_REDUCE = Kind(
-    "c10d::allreduce_",
-    "all_reduce",
-    "allreduce",
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-)
-ALL_GATHER = Kind(
-    "c10d::_allgather_base_",
-    "_all_gather_base",
-    "_allgather_base",
-    "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,39 +28,47 @@ class Exchange:
     incoming: Tensor
     peers: tuple[int, int] | None = None
     """(source, destination) as global ranks."""
+    splits: tuple[Sequence[int], Sequence[int]] = ((), ())
+    """How much goes to and comes from each member, where that differs."""
 
     @property
     def meeting_ranks(self) -> tuple[int, ...]:
         """Who has to be there."""
         return self.peers or self.group.ranks
 
+    def awaited(self, machine: Machine) -> tuple[int, ...]:
+        """Whom this rank waits for."""
+        if self.kind.from_root:
+            return self.group.ranks[:1]
+        if self.peers is not None and machine.job.eager:
+            return self.peers[:1]
+        return self.meeting_ranks
 
-def collective(machine: Machine, kind: Kind, group: Group, outgoing: Tensor, incoming: Tensor) -> Program:
+
+def collective(
+    machine: Machine,
+    kind: Kind,
+    group: Group,
+    outgoing: Tensor,
+    incoming: Tensor,
+    splits: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> Program:
     """A collective of a whole group."""
-    yield from communicate(machine, Exchange(kind, group, outgoing, incoming))
-
-
-def point_to_point(machine: Machine, group: Group, tensor: Tensor, peers: tuple[int, int]) -> Program:
-    """A send from the first peer to the second, as seen by either."""
-    verb = "send" if machine.rank == peers[0] else "recv"
-    source, destination = (group.ranks.index(peer) for peer in peers)
-    arrow = f"{destination}<-{source}" if verb == "recv" else f"{source}->{destination}"
-    operator = "c10d::send" if verb == "send" else "c10d::recv_"
-    kind = Kind(operator, f"{verb} {arrow}", verb, SEND_RECEIVE_KERNEL)
-    yield from communicate(machine, Exchange(kind, group, tensor, tensor, peers))
+    yield from communicate(machine, Exchange(kind, group, outgoing, incoming, splits=splits))
 
 
 def communicate(machine: Machine, exchange: Exchange) -> Program:
     """Operator, parameters, annotation, kernel; and what the flight recorder keeps of it."""
     sequence = machine.next_sequence(exchange.group, point_to_point=exchange.peers is not None)
-    fields = communication_fields(machine.rank, exchange)
-    with parameters(machine, exchange, sequence, fields) as noted:
+    message = 0 if exchange.peers is None else machine.next_message(exchange.group, exchange.peers)
+    fields = communication_fields(machine, exchange, sequence)
+    with machine.footprint() as footprint, parameters(machine, exchange, sequence, fields) as noted:
         machine.stream_waits_for_stream(COMMUNICATION_STREAM, COMPUTE_STREAM)
         with machine.annotation(f"nccl:{exchange.kind.annotation}"):
             enqueued = machine.now
             call = machine.call("cudaLaunchKernelExC", kernels=1)
             start = machine.ready(call, COMMUNICATION_STREAM)
-            end = yield meeting(exchange, sequence, start)
+            end = yield meeting(machine, exchange, message or sequence, start)
             machine.place(
                 call,
                 "kernel",
@@ -94,29 +78,7 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
                 **kernel_shape(machine.random),
                 **{name: value for name, value in fields.items() if not name.startswith("Global rank")},
             )
-    times = (enqueued, start, end)
-    machine.recording.participations.append(
-        participation(machine, exchange, sequence, noted, call.correlation, times)
-    )
-
-
-def meeting(exchange: Exchange, sequence: int, ready: int) -> Meeting:
-    """Where the ranks of an exchange meet."""
-    kind = "collective" if exchange.peers is None else f"from {exchange.peers[0]} to {exchange.peers[1]}"
-    transfer = 8_000 + exchange.outgoing.elements * 4 * 1_000 // BYTES_PER_US
-    return Meeting((exchange.group.number, kind, sequence), exchange.meeting_ranks, ready, transfer)
-
-
-def participation(
-    machine: Machine,
-    exchange: Exchange,
-    sequence: int,
-    noted: Operation,
-    correlation: int,
-    times: tuple[int, int, int],
-) -> Participation:
-    """The part of this rank, as a flight recorder would number it."""
-    return Participation(
+    part = Participation(
         machine.rank,
         exchange.group,
         exchange.kind.annotation,
@@ -126,10 +88,39 @@ def participation(
         len(machine.recording.participations),
         noted.external_id,
         noted.record_function,
-        correlation,
-        (exchange.outgoing.shape, exchange.incoming.shape),
-        *times,
+        call.correlation,
+        shapes_of(exchange),
+        *(enqueued, start, end),
+        footprint=footprint,
+        kernel=exchange.kind.kernel,
+        peers=exchange.peers,
+        message=message,
     )
+    machine.recording.participations.append(part)
+
+
+def shapes_of(exchange: Exchange) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What goes out and what comes in."""
+    return exchange.outgoing.shape, exchange.incoming.shape
+
+
+def meeting(machine: Machine, exchange: Exchange, number: int, ready: int) -> Meeting:
+    """Where the ranks of an exchange meet."""
+    kind = "collective" if exchange.peers is None else f"from {exchange.peers[0]} to {exchange.peers[1]}"
+    return Meeting(
+        (exchange.group.number, kind, number),
+        exchange.meeting_ranks,
+        ready,
+        transfer(machine, exchange.outgoing.elements),
+        exchange.awaited(machine),
+    )
+
+
+def transfer(machine: Machine, elements: int) -> int:
+    """How long it takes to bring so many numbers to all, as this rank sees it."""
+    jitter = machine.job.end_jitter_ns
+    seen = machine.random.randint(0, jitter) if jitter else 0
+    return 8_000 + elements * 4 * 1_000 // BYTES_PER_US + seen
 
 
 @contextmanager
@@ -146,42 +137,56 @@ def parameters(
         [group.name, group.description],
         machine.rank if peer is None else peer,
         exchange.kind.parameter_name,
-        list[int](),
-        list[int](),
+        list(exchange.splits[0]),
+        list(exchange.splits[1]),
         fields["Global rank start"],
         fields["Global rank stride"],
         len(group.ranks),
     ]
+    # The operator of a send or receive also gets its group, the peer and the tag.
+    given = tensors if peer is None else [*tensors, "", peer, 0]
     with (
-        machine.operation(exchange.kind.operator, tensors),
+        machine.operation(exchange.kind.operator, given),
         machine.operation("record_param_comms", described, communication=fields) as noted,
     ):
         yield noted
 
 
-def communication_fields(rank: int, exchange: Exchange) -> dict[str, Any]:
+def communication_fields(machine: Machine, exchange: Exchange, sequence: int) -> dict[str, Any]:
     """What a profile says of a communication."""
-    group = exchange.group
-    listed = ", ".join(str(member) for member in group.ranks[:LISTED_RANKS])
-    more = ", ..." if len(group.ranks) > LISTED_RANKS else ""
+    group, kind = exchange.group, exchange.kind
     stride = group.ranks[1] - group.ranks[0] if len(group.ranks) > 1 else 1
-    peer = peer_of(rank, exchange)
-    direction = "Dst Rank" if exchange.kind.parameter_name == "send" else "Src Rank"
+    peer = peer_of(machine.rank, exchange)
+    direction = "Dst Rank" if kind.parameter_name == "send" else "Src Rank"
     peers = {} if peer is None else {direction: peer}
+    outgoing, incoming = exchange.outgoing.elements, exchange.incoming.elements
     return {
-        "Collective name": exchange.kind.parameter_name,
-        "In msg nelems": exchange.outgoing.elements,
-        "Out msg nelems": exchange.incoming.elements,
+        "Collective name": kind.parameter_name,
+        "In msg nelems": outgoing if kind.sized else 0,
+        "Out msg nelems": incoming if kind.sized else 0,
         "Group size": len(group.ranks),
-        "dtype": "Float",
-        "In split size": "[]",
-        "Out split size": "[]",
+        "dtype": "Float" if kind.sized else "Byte",
+        "In split size": listed(exchange.splits[0]),
+        "Out split size": listed(exchange.splits[1]),
         "Global rank start": group.ranks[0],
         "Global rank stride": stride,
         "Process Group Name": group.name,
         "Process Group Description": group.description,
-        "Process Group Ranks": f"[{listed}{more}]",
-    } | peers
+        "Process Group Ranks": listed(group.ranks),
+        **peers,
+        **numbered(machine, sequence),
+    }
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers as a profile lists them."""
+    more = ", ..." if len(numbers) > LISTED_NUMBERS else ""
+    return f"[{', '.join(map(str, numbers[:LISTED_NUMBERS]))}{more}]"
+
+
+def numbered(machine: Machine, sequence: int) -> dict[str, int]:
+    """The number of a communication, where profiles tell it."""
+    return {"Seq": sequence} if machine.job.numbered else {}
 
 
 def peer_of(rank: int, exchange: Exchange) -> int | None:
@@ -208,6 +213,7 @@ def wait(machine: Machine, sequence: int) -> None:
         "Process Group Name": "",
         "Process Group Description": "",
         "Process Group Ranks": "[]",
+        **numbered(machine, sequence),
     }
     with machine.operation("record_param_comms", described, communication=fields):
         machine.stream_waits_for_stream(COMPUTE_STREAM, COMMUNICATION_STREAM)

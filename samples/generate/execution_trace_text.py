@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tracelink.samples.generate.job import BACKWARD_THREAD, MAIN_THREAD, Job
+from tracelink.samples.generate.job import BACKWARD_THREAD, DEVICE_COUNT, MAIN_THREAD, Job
 from tracelink.samples.generate.kineto_text import process_number
 from tracelink.samples.generate.machine import thread_root
 from tracelink.samples.generate.recording import Input, Operation, Recording, Tensor
@@ -24,13 +24,13 @@ Attribute = tuple[str, str, Any]
 
 def execution_trace(job: Job, recording: Recording) -> dict[str, Any]:
     """The whole file. Nodes stand in the order in which they ended, the process last."""
-    device = f"cuda:{recording.rank % 8}"
+    device = f"cuda:{job.place(recording.rank) % DEVICE_COUNT}"
     begin, end = recording.window
     roots = [root(thread_root(thread), "thread", thread) for thread in (MAIN_THREAD, BACKWARD_THREAD)]
     nodes = [operation_node(operation, device) for operation in recording.operations]
     return {
         "schema": SCHEMA,
-        "pid": process_number(recording.rank),
+        "pid": process_number(job, recording.rank),
         "time": "2025-03-01 08:06:00",
         "start_ts": BOOT_MS,
         "nodes": [groups_node(job, recording.rank), *nodes, *roots, root(PROCESS_NODE, "process", 0)],
@@ -53,7 +53,7 @@ def groups_node(job: Job, rank: int) -> dict[str, Any]:
             # The default group does not list its members.
             "ranks": list(group.ranks) if group.number else [],
             "group_size": len(group.ranks),
-            "group_count": 1 + job.ranks // 2,
+            "group_count": job.group_count,
         }
         for group in job.groups(rank)
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tracelink.samples.generate.host_clock import HostClock
+
 BASE_NS = 1_735_632_360_000_000_000
 """The base time that profiles of that quarter share."""
 
@@ -49,20 +51,53 @@ class Job:
         """The default group."""
         return Group(0, "default_pg", tuple(range(self.ranks)))
 
-    def pair(self, rank: int) -> Group | None:
+    @property
+    def end_jitter_ns(self) -> int:
+        """By how much the ends of a collective differ between its ranks at most."""
+        return 0
+
+    @property
+    def numbered(self) -> bool:
+        """Whether profiles number collectives, as they do since March 2026."""
+        return False
+
+    @property
+    def eager(self) -> bool:
+        """Whether a send is over before the message is received."""
+        return False
+
+    def tensor_group(self, rank: int) -> Group | None:
         """The tensor-parallel group of a rank: two neighbours; the last of an odd number has none."""
         first = rank - rank % 2
         if first + 1 >= self.ranks:
             return None
         return Group(1 + first // 2, "tensor_parallel", (first, first + 1))
 
+    def gradient_group(self, rank: int) -> Group:
+        """The group that shares the gradients of a rank."""
+        return self.everyone
+
     def groups(self, rank: int) -> tuple[Group, ...]:
         """The groups that a rank belongs to."""
-        pair = self.pair(rank)
+        pair = self.tensor_group(rank)
         return (self.everyone, pair) if pair else (self.everyone,)
 
-    def clock_offset_ns(self, rank: int) -> int:
-        """What the clock of a rank shows more than the reference clock."""
+    @property
+    def group_count(self) -> int:
+        """How many groups there are in the whole job."""
+        return 1 + self.ranks // 2
+
+    def host(self, rank: int) -> str:
+        """The name of the host of a rank; empty if its profile does not tell."""
+        return ""
+
+    def place(self, rank: int) -> int:
+        """The number of a rank among those of its host."""
+        return rank
+
+    def clock(self, rank: int) -> HostClock:
+        """The clock of a rank; that of rank 0 shows the true time."""
         if rank == 0 or not self.clock_skew_ns:
-            return 0
-        return Random(f"clock {self.seed} {rank}").randint(-self.clock_skew_ns, self.clock_skew_ns)
+            return HostClock()
+        skew = self.clock_skew_ns
+        return HostClock(Random(f"clock {self.seed} {rank}").randint(-skew, skew))

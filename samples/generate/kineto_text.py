@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracelink.samples.generate.job import (
@@ -36,9 +36,9 @@ class KinetoText:
         self.job = job
         self.recording = recording
         self.rank = recording.rank
-        self.process = process_number(self.rank)
-        self.device = self.rank % DEVICE_COUNT
-        self.offset = job.clock_offset_ns(self.rank) - BASE_NS
+        self.process = process_number(job, self.rank)
+        self.device = job.place(self.rank) % DEVICE_COUNT
+        self.clock = job.clock(self.rank)
 
     def text(self) -> str:
         """The whole file."""
@@ -202,9 +202,10 @@ class KinetoText:
     def ending(self) -> Iterator[str]:
         """What the profiler says of itself."""
         begin, end = self.recording.window
+        requested = begin + 5_000
         yield (
             f'  {{\n    "ph": "X", "cat": "overhead", "name": "Activity Buffer Request",\n'
-            f'    "pid": -1, "tid": 0, "ts": {self.time(begin + 5_000)}, "dur": {microseconds(2_345)}\n  }}'
+            f'    "pid": -1, "tid": 0, "ts": {self.time(requested)}, "dur": {self.duration(requested, 2_345)}\n  }}'
         )
         args = {"Op count": 0}
         name = "PyTorch Profiler (0)"
@@ -233,7 +234,7 @@ class KinetoText:
         return (
             f'  {{\n    "ph": "X", "cat": "{category}", "name": {json.dumps(name)}, '
             f'"pid": {json.dumps(process)}, "tid": {json.dumps(thread)},\n'
-            f'    "ts": {self.time(start)}, "dur": {microseconds(duration)},\n'
+            f'    "ts": {self.time(start)}, "dur": {self.duration(start, duration)},\n'
             f'    "args": {json.dumps(dict(args))}\n  }}'
         )
 
@@ -251,12 +252,16 @@ class KinetoText:
 
     def time(self, true_ns: int) -> str:
         """A true time as this rank's clock shows it, in the profile's unit."""
-        return microseconds(true_ns + self.offset)
+        return microseconds(self.clock.shown(true_ns) - BASE_NS)
+
+    def duration(self, start: int, duration: int) -> str:
+        """How long something lasted by this rank's clock, in the profile's unit."""
+        return microseconds(self.clock.shown(start + duration) - self.clock.shown(start))
 
 
-def process_number(rank: int) -> int:
-    """The process id of a rank."""
-    return FIRST_PROCESS + 100 * rank
+def process_number(job: Job, rank: int) -> int:
+    """The process id of a rank; those of different hosts may be equal."""
+    return FIRST_PROCESS + 100 * job.place(rank)
 
 
 def microseconds(ns: int) -> str:
@@ -285,8 +290,8 @@ def described_inputs(inputs: Any) -> dict[str, Any]:
     return {
         "Concrete Inputs": [concrete(value) for value in inputs],
         "Input type": [type_name(value) for value in inputs],
-        "Input Strides": [value.strides if isinstance(value, Tensor) else [] for value in inputs],
-        "Input Dims": [shape(value) for value in inputs],
+        "Input Strides": [of_tensors(value, lambda tensor: tensor.strides) for value in inputs],
+        "Input Dims": [of_tensors(value, lambda tensor: list(tensor.shape)) for value in inputs],
     }
 
 
@@ -304,10 +309,10 @@ def type_name(value: Input) -> str:
     return "Scalar" if isinstance(value, int | float | bool) else ""
 
 
-def shape(value: Input) -> list[Any]:
-    """The shape of a tensor, or of each tensor of a list."""
+def of_tensors(value: Input, what: Callable[[Tensor], list[int]]) -> list[Any]:
+    """Something of a tensor, or of each tensor of a list."""
     if isinstance(value, Tensor):
-        return list(value.shape)
+        return what(value)
     if isinstance(value, list):
-        return [list(part.shape) for part in value if isinstance(part, Tensor)]
+        return [what(part) for part in value if isinstance(part, Tensor)]
     return []

@@ -9,9 +9,17 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from tracelink.samples.generate.job import COMMUNICATION_STREAM, COMPUTE_STREAM, MAIN_THREAD, Group, Job
+from tracelink.samples.generate.job import (
+    COMMUNICATION_STREAM,
+    COMPUTE_STREAM,
+    DEVICE_COUNT,
+    MAIN_THREAD,
+    Group,
+    Job,
+)
 from tracelink.samples.generate.recording import (
     Call,
+    Footprint,
     Frame,
     GpuEvent,
     Input,
@@ -32,18 +40,21 @@ RUNTIME_CODES = {
     "cudaGraphLaunch": 311,
     "cudaLaunchKernelExC": 430,
 }
+FIRST_CORRELATION = 100
 LAUNCH_LATENCY_NS = 4_000
 GAP_ON_STREAM_NS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A collective that a rank is ready for; the answer is when it ends."""
+    """A communication that a rank is ready for; the answer is when it ends on this rank."""
 
     key: tuple[int, str, int]
     ranks: tuple[int, ...]
     ready: int
     transfer: int
+    awaited: tuple[int, ...]
+    """The ranks that have to be ready before it can end here."""
 
 
 Program = Generator[Meeting, int, None]
@@ -55,17 +66,18 @@ class Machine:
     def __init__(self, job: Job, rank: int) -> None:
         self.job = job
         self.rank = rank
-        self.device = rank % 8
+        self.device = job.place(rank) % DEVICE_COUNT
         self.random = Random(f"work {job.seed} {rank}")
         self.now = job.start_ns + self.random.randrange(30_000)
         self.streams = {COMPUTE_STREAM: 0, COMMUNICATION_STREAM: 0}
         self.recording = Recording(rank)
         self.thread = MAIN_THREAD
-        self.external_ids, self.record_functions = count(1), count(2)
-        self.event_indices, self.frame_numbers, self.correlations = count(0), count(1), count(100)
+        self.record_functions, self.external_id = count(2), 0
+        self.event_indices, self.frame_numbers = count(0), count(1)
         self.nodes, self.events, self.sequences = count(5), count(1), count(10)
         self.group_sequences: dict[tuple[int, bool], int] = {}
         self.group_orders: dict[int, int] = {}
+        self.messages: dict[tuple[int, tuple[int, int]], int] = {}
         self.allocated = 0
         self.open_operations: dict[int, list[Operation]] = {}
         self._open_frames: list[Frame] = []
@@ -81,6 +93,20 @@ class Machine:
     def tensor(self, *shape: int) -> Tensor:
         """A new tensor."""
         return Tensor(next(self.nodes), next(self.nodes), shape)
+
+    @property
+    def next_correlation(self) -> int:
+        """The correlation of the next call."""
+        return FIRST_CORRELATION + len(self.recording.calls)
+
+    @contextmanager
+    def footprint(self) -> Iterator[Footprint]:
+        """The ids of everything that happens in here; known when it is over."""
+        left = Footprint()
+        operation, call = self.external_id + 1, self.next_correlation
+        yield left
+        left.operations = range(operation, self.external_id + 1)
+        left.calls = range(call, self.next_correlation)
 
     @contextmanager
     def on_thread(self, thread: int) -> Iterator[None]:
@@ -105,12 +131,13 @@ class Machine:
         """An operator that runs for as long as what happens in it."""
         self.work(600, 2_500)
         stack = self.open_operations.setdefault(self.thread, [])
+        self.external_id += 1
         done = Operation(
             name,
             category,
             self.thread,
             self.now,
-            next(self.external_ids),
+            self.external_id,
             next(self.record_functions),
             next(self.event_indices),
             next(self.nodes),
@@ -175,7 +202,7 @@ class Machine:
             self.thread,
             self.now,
             spent,
-            next(self.correlations),
+            self.next_correlation,
             stack[-1].external_id if stack else None,
             kernels,
         )
@@ -263,6 +290,12 @@ class Machine:
         key = (group.number, point_to_point)
         self.group_sequences[key] = self.group_sequences.get(key, 0) + 1
         return self.group_sequences[key]
+
+    def next_message(self, group: Group, peers: tuple[int, int]) -> int:
+        """The number of the next message from the first to the second of the peers."""
+        key = (group.number, peers)
+        self.messages[key] = self.messages.get(key, 0) + 1
+        return self.messages[key]
 
     def next_order(self, group: Group) -> int:
         """The number of the next operation of a group."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from tracelink.samples.generate.host_clock import HostClock
 from tracelink.samples.generate.job import Job
 from tracelink.samples.generate.recording import Participation, Recording
 
@@ -21,7 +22,7 @@ CALLERS = {
 
 def recorder_dump(job: Job, recording: Recording) -> dict[str, Any]:
     """The whole dump."""
-    offset = job.clock_offset_ns(recording.rank)
+    clock = job.clock(recording.rank)
     groups = job.groups(recording.rank)
     return {
         "version": VERSION,
@@ -34,13 +35,14 @@ def recorder_dump(job: Job, recording: Recording) -> dict[str, Any]:
             for group in groups
         },
         "pg_status": {str(group.number): status(recording, group.name) for group in groups},
-        "entries": entries(recording, offset),
+        "entries": entries(recording, clock),
     }
 
 
 def status(recording: Recording, group: str) -> dict[str, int]:
     """How far a group has come: everything was finished."""
-    last = max((part.order for part in recording.participations if part.group.name == group), default=-1)
+    numbers = [part.sequence for part in recording.participations if part.group.name == group]
+    last = numbers[-1] if numbers else -1
     return {
         "last_enqueued_collective": last,
         "last_started_collective": last,
@@ -48,7 +50,7 @@ def status(recording: Recording, group: str) -> dict[str, int]:
     }
 
 
-def entries(recording: Recording, offset: int) -> list[dict[str, Any]]:
+def entries(recording: Recording, clock: HostClock) -> list[dict[str, Any]]:
     """The entries, with the numbers of the last collective also on sends and receives."""
     last: dict[tuple[str, bool], int] = {}
     written = []
@@ -58,13 +60,14 @@ def entries(recording: Recording, offset: int) -> list[dict[str, Any]]:
             "collective_seq_id": last.get((part.group.name, False), 0),
             "p2p_seq_id": last.get((part.group.name, True), 0),
         }
-        written.append(entry(part, sequences, offset))
+        written.append(entry(part, sequences, clock))
     return written
 
 
-def entry(part: Participation, sequences: dict[str, int], offset: int) -> dict[str, Any]:
+def entry(part: Participation, sequences: dict[str, int], clock: HostClock) -> dict[str, Any]:
     """One entry, in the order of the recorder's writer."""
-    sent, received = ([list(shape)] for shape in part.shapes)
+    shapes = [[list(shape)] for shape in part.shapes] or [[], []]
+    types = ["Float"] * len(part.shapes[:1])
     return {
         "frames": frames(part),
         "record_id": part.record,
@@ -73,18 +76,36 @@ def entry(part: Participation, sequences: dict[str, int], offset: int) -> dict[s
         **sequences,
         "op_id": part.order,
         "profiling_name": f"nccl:{part.operation}",
-        "time_created_ns": part.enqueued + offset,
-        "duration_ms": (part.finished - part.started) / 1e6,
-        "input_sizes": sent,
-        "input_dtypes": ["Float"],
-        "output_sizes": received,
-        "output_dtypes": ["Float"],
-        "state": "completed",
-        "time_discovered_started_ns": seen_by_watchdog(part.started + offset),
-        "time_discovered_completed_ns": seen_by_watchdog(part.finished + offset),
-        "retired": True,
+        "time_created_ns": clock.shown(part.enqueued),
+        **duration(part, clock),
+        "input_sizes": shapes[0],
+        "input_dtypes": types,
+        "output_sizes": shapes[1],
+        "output_dtypes": types,
+        **progress(part, clock),
         "timeout_ms": TIMEOUT_MS,
         "is_p2p": part.point_to_point,
+    }
+
+
+def duration(part: Participation, clock: HostClock) -> dict[str, float]:
+    """How long it ran; the recorder is not told of the members of a batch."""
+    if part.batched:
+        return {}
+    return {"duration_ms": (clock.shown(part.finished) - clock.shown(part.started)) / 1e6}
+
+
+def progress(part: Participation, clock: HostClock) -> dict[str, Any]:
+    """How far it came; the members of a batch stay scheduled for ever."""
+    seen = [
+        None if part.batched else seen_by_watchdog(clock.shown(time))
+        for time in (part.started, part.finished)
+    ]
+    return {
+        "state": "scheduled" if part.batched else "completed",
+        "time_discovered_started_ns": seen[0],
+        "time_discovered_completed_ns": seen[1],
+        "retired": not part.batched,
     }
 
 

@@ -117,6 +117,14 @@ class MemoryChange:
     event_index: int
 
 
+@dataclass(slots=True)
+class Footprint:
+    """What a communication leaves in a profile: `External id`s of operators, correlations of calls."""
+
+    operations: range = range(0)
+    calls: range = range(0)
+
+
 @dataclass(frozen=True, slots=True)
 class Participation:
     """One rank's part in a collective."""
@@ -133,10 +141,19 @@ class Participation:
     external_id: int
     record_function: int
     correlation: int
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], ...]
+    """Of what goes out and of what comes in; none of what closes a batch."""
     enqueued: int
     started: int
     finished: int
+    footprint: Footprint
+    kernel: str = ""
+    """Empty for a member of a batch, which has no kernel of its own."""
+    peers: tuple[int, int] | None = None
+    """Of a message: source and destination, as global ranks."""
+    message: int = 0
+    """Number among the messages of the same group and peers."""
+    batched: bool = False
 
 
 @dataclass(slots=True)

@@ -1,19 +1,20 @@
-"""Runs all ranks of a synthetic job together: a collective ends some time after its last rank has come."""
+"""Runs all ranks of a synthetic job together: a communication ends after those that it awaits have come."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 
 from tracelink.samples.generate.job import Job
-from tracelink.samples.generate.machine import Machine, Meeting
+from tracelink.samples.generate.machine import Machine, Meeting, Program
 from tracelink.samples.generate.recording import Recording
 from tracelink.samples.generate.training import train
 
 
-def simulate(job: Job) -> list[Recording]:
-    """What each rank of the job records."""
+def simulate(job: Job, program: Callable[[Machine, Job], Program] = train) -> list[Recording]:
+    """What each rank of the job records when all run the same program."""
     machines = [Machine(job, rank) for rank in range(job.ranks)]
-    programs = [train(machine, job) for machine in machines]
+    programs = [program(machine, job) for machine in machines]
     waiting: dict[tuple[int, str, int], dict[int, Meeting]] = {}
     runnable: deque[tuple[int, int | None]] = deque((rank, None) for rank in range(job.ranks))
     while runnable:
@@ -25,8 +26,13 @@ def simulate(job: Job) -> list[Recording]:
         arrived = waiting.setdefault(meeting.key, {})
         arrived[rank] = meeting
         if len(arrived) == len(meeting.ranks):
-            end = max(other.ready for other in arrived.values()) + meeting.transfer
-            runnable.extend((member, end) for member in waiting.pop(meeting.key))
+            runnable.extend((member, end_of(member, arrived)) for member in waiting.pop(meeting.key))
     if waiting:
         raise RuntimeError(f"ranks wait for each other for ever: {sorted(waiting)}")
     return [machine.recording for machine in machines]
+
+
+def end_of(rank: int, arrived: Mapping[int, Meeting]) -> int:
+    """When a communication for which all are ready ends on one rank."""
+    own = arrived[rank]
+    return max(own.ready, *(arrived[other].ready for other in own.awaited)) + own.transfer

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tracelink.samples.generate.communication import ALL_GATHER, ALL_REDUCE, collective, point_to_point, wait
+from tracelink.samples.generate.communication import collective, wait
 from tracelink.samples.generate.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, Job
+from tracelink.samples.generate.kinds import ALL_GATHER, ALL_REDUCE
 from tracelink.samples.generate.machine import Machine, Program, kernel_shape
+from tracelink.samples.generate.messages import point_to_point
 from tracelink.samples.generate.recording import Operation, Tensor
 
 BATCH, WIDTH = 64, 1024
@@ -102,7 +104,7 @@ def forward_layer(machine: Machine, job: Job, layer: int, batch: Tensor, step: S
         ):
             machine.launch(ELEMENTWISE_KERNEL.format(op="at::native::ClampMinFunctor<float>"))
     step.forward.append(("ReluBackward0", recorded))
-    pair = job.pair(machine.rank)
+    pair = job.tensor_group(machine.rank)
     if pair is None:
         return
     with machine.frame("torch/distributed/distributed_c10d.py(2770): all_reduce"):
@@ -148,7 +150,7 @@ def replay_graph(machine: Machine) -> None:
 
 def exchange_with_neighbour(machine: Machine, job: Job, batch: Tensor) -> Program:
     """The first of a pair sends to the second."""
-    pair = job.pair(machine.rank)
+    pair = job.tensor_group(machine.rank)
     if pair is not None:
         yield from point_to_point(machine, pair, batch, (pair.ranks[0], pair.ranks[1]))
 
@@ -179,7 +181,7 @@ def backward(machine: Machine, job: Job, step: Step) -> Program:
         if name == "TBackward0":
             gradient = gradients.pop()
             accumulate(machine, gradient)
-            yield from collective(machine, ALL_REDUCE, job.everyone, gradient, gradient)
+            yield from collective(machine, ALL_REDUCE, job.gradient_group(machine.rank), gradient, gradient)
 
 
 def run_backward(machine: Machine, name: str) -> None:
@@ -213,7 +215,7 @@ def accumulate(machine: Machine, gradient: Tensor) -> None:
 
 def update(machine: Machine, job: Job) -> None:
     """The optimizer waits for the reduced gradients, changes the weights and clears the gradients."""
-    wait(machine, machine.group_sequences.get((0, False), 0))
+    wait(machine, machine.group_sequences.get((job.gradient_group(machine.rank).number, False), 0))
     with (
         machine.frame("torch/optim/optimizer.py(473): wrapper"),
         machine.annotation("Optimizer.step#SGD.step"),

@@ -24,7 +24,7 @@ def rank_truth(job: Job, recording: Recording) -> dict[str, Any]:
     """The links of one rank."""
     return {
         "rank": recording.rank,
-        "clock_offset_ns": job.clock_offset_ns(recording.rank),
+        "clock_offset_ns": job.clock(recording.rank).offset_ns,
         "slices": slices(recording),
         "launches": [
             {
