@@ -41,7 +41,7 @@ SYNCHRONIZING = frozenset(
 POINT_TO_POINT = frozenset({Operation.SEND, Operation.RECV})
 
 SPELLINGS = {
-    Operation.ALL_REDUCE: ("allreduce", "allreducesparse", "allreducebarrier"),
+    Operation.ALL_REDUCE: ("allreduce", "allreducesparse", "sparseallreduce", "allreducebarrier"),
     Operation.ALL_GATHER: ("allgather", "allgatherbase", "allgathersingle", "allgatherinto", "allgatherv"),
     Operation.REDUCE_SCATTER: (
         "reducescatter",
@@ -63,10 +63,18 @@ SPELLINGS = {
 }
 KNOWN = {spelling: operation for operation, spellings in SPELLINGS.items() for spelling in spellings}
 
+COLLECTIVE_OPERATOR = re.compile(r"^(_?c10d(_functional)?(_autograd)?::|record_param_comms$)")
+COLLECTIVE_ANNOTATION = re.compile(r"^(ncclx?|rcclx?|xccl|mccl|hccl|gloo|mpi|ucc)\d*(-\w+)?:\w")
+"""A backend and its operation; a wrapper of a backend adds to its name (`nccl2`, `nccl-lazy`)."""
+COLLECTIVE_KERNEL = re.compile(
+    r"nccl|rccl|msccl|mccl|hccl|hcom_|xccl|oneccl|cross_device_reduce|symm_mem", re.IGNORECASE
+)
+
 DECORATION = re.compile(r"intotensor|coalesced$|outofplace$")
 KERNEL = re.compile(r"^nccl(?:Dev|SymDev|SymkDev)?Kernel_([A-Za-z]+)")
 PEERS = re.compile(r"\s.*$")
 """`nccl:send 1->2` names the ranks after the operation."""
+MESSAGE = re.compile(r"\s(\d+)(->|<-)(\d+)$")
 
 
 @cache
@@ -77,3 +85,13 @@ def operation_of(name: str) -> str:
     plain = PEERS.sub("", name.rsplit(":", 1)[-1]).replace("_", "").lower()
     known = KNOWN.get(plain) or KNOWN.get(DECORATION.sub("", plain))
     return known.value if known else name.rsplit(":", 1)[-1]
+
+
+@cache
+def peers_of(name: str) -> tuple[int, int] | None:
+    """The ranks within the group that send and receive, of `nccl:send 1->2` or `nccl:recv 2<-1`."""
+    message = MESSAGE.search(name)
+    if not message:
+        return None
+    own, direction, other = message.groups()
+    return (int(own), int(other)) if direction == "->" else (int(other), int(own))

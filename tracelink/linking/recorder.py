@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +9,8 @@ import numpy as np
 
 from tracelink.events import ON_THREAD, Edges, EventKind, Int64s, Relation
 from tracelink.linking.report import LinkReport, Links
+from tracelink.operations import COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.trace import RankTrace
-
-COLLECTIVE_OPERATOR = re.compile(r"^(c10d::|_c10d_functional::|record_param_comms$)")
-COLLECTIVE_KERNEL = re.compile(
-    r"nccl|rccl|msccl|hccl|xccl|oneccl|cross_device_reduce|symm_mem", re.IGNORECASE
-)
 
 DEEPEST = 16
 """Collective operators enclose each other a few deep at most; further back none is still running."""
