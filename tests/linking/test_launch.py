@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from builders.trace import TraceBuilder, column, pairs
+from tracelink.communications import Calls
 from tracelink.events import EventKind, TrackKind
 from tracelink.linking.launch import link_annotations, link_launches
 
@@ -61,4 +62,4 @@ def test_an_annotation_leads_to_its_shadow_on_the_device() -> None:
     stream = build.track(TrackKind.STREAM, "7")
     annotation = build.event(EventKind.ANNOTATION, "ProfilerStep#1", 0, 50, external_id=4)
     shadow = build.event(EventKind.GPU_ANNOTATION, "ProfilerStep#1", 10, 60, stream, external_id=4)
-    assert pairs(link_annotations(build.build()).edges) == [(annotation, shadow)]
+    assert pairs(link_annotations(build.build(), Calls.empty()).edges) == [(annotation, shadow)]

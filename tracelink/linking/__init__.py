@@ -9,6 +9,7 @@ from tracelink.communications import Calls
 from tracelink.events import Edges
 from tracelink.findings import Finding, Severity
 from tracelink.linking.autograd import link_backward
+from tracelink.linking.calls import calls_of
 from tracelink.linking.execution import link_execution
 from tracelink.linking.launch import link_annotations, link_launches
 from tracelink.linking.nesting import link_calls
@@ -42,13 +43,17 @@ def link_rank(trace: RankTrace) -> LinkedRank:
         link_execution(trace),
         recorded,
         link_recorder_kernels(trace, recorded.edges, launches.edges),
-        link_annotations(trace),
         link_drawn(trace),
     ]
+    joined = calls_of(trace, Edges.concatenate([link.edges for link in links]))
+    links.append(link_annotations(trace, joined.calls))
     reports = [link.report for link in links if link.report.candidates or link.report.notes]
+    reports += joined.reports
     findings = [finding for report in reports for finding in _findings(report)]
     findings += [finding for link in links for finding in link.findings]
-    return LinkedRank(trace, Edges.concatenate([link.edges for link in links]), reports, findings)
+    findings += joined.findings
+    edges = Edges.concatenate([link.edges for link in links])
+    return LinkedRank(trace, edges, reports, findings, joined.calls)
 
 
 def _findings(report: LinkReport) -> list[Finding]:

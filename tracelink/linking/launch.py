@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.events import GPU_WORK, Bools, Edges, EventKind, Int64s, Key, KeyColumn, Relation
+from tracelink.communications import Calls
+from tracelink.events import GPU_WORK, Bools, Edges, EventKind, Events, Int64s, Key, KeyColumn, Relation
 from tracelink.linking.joins import NONE, lookup, repeated, scoped_pair
 from tracelink.linking.report import LinkReport, Links
 from tracelink.trace import RankTrace
@@ -29,8 +30,8 @@ def link_launches(trace: RankTrace) -> Links:
     return Links(edges, report)
 
 
-def link_annotations(trace: RankTrace) -> Links:
-    """An annotation on a thread to its shadow on the device: the shadow carries the annotation's id."""
+def link_annotations(trace: RankTrace, calls: Calls) -> Links:
+    """An annotation to its shadow on the device, and an operator to the annotation of its work on another thread."""
     events = trace.events
     external = trace.key(Key.EXTERNAL_ID)
     kind = events.kind[external.rows]
@@ -39,11 +40,23 @@ def link_annotations(trace: RankTrace) -> Links:
     identity, wanted = scoped_pair(trace, annotations, shadows)
     found = lookup(identity, wanted)
     linked = found != NONE
-    edges = Edges.of(Relation.LAUNCHES, annotations.rows[found[linked]], shadows.rows[linked])
-    total = int(np.count_nonzero(events.of_kind(EventKind.GPU_ANNOTATION)))
+    operator, work = _work_elsewhere(events, calls)
+    source = np.concatenate([annotations.rows[found[linked]], operator])
+    target = np.concatenate([shadows.rows[linked], work])
+    edges = Edges.of(Relation.LAUNCHES, source, target)
+    total = int(np.count_nonzero(events.of_kind(EventKind.GPU_ANNOTATION))) + len(work)
     missing = total - len(edges)
     reasons = {"its annotation was not recorded": missing} if missing else {}
     return Links(edges, LinkReport("launches.annotation", len(edges), total, reasons))
+
+
+def _work_elsewhere(events: Events, calls: Calls) -> tuple[Int64s, Int64s]:
+    """The operators whose work another thread does, and the annotations of that work."""
+    whole = np.flatnonzero((calls.operator != NONE) & (calls.annotation != NONE))
+    annotation, first = np.unique(calls.annotation[whole], return_index=True)
+    operator = calls.operator[whole[first]]
+    elsewhere = events.track[operator] != events.track[annotation]
+    return operator[elsewhere], annotation[elsewhere]
 
 
 def _by_correlation(trace: RankTrace, work: Bools) -> tuple[Edges, KeyColumn, KeyColumn]:

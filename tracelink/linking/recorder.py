@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.events import ON_THREAD, Edges, EventKind, Int64s, Relation
+from tracelink.events import ON_THREAD, Bools, Edges, EventKind, Int64s, Relation
 from tracelink.linking.report import LinkReport, Links
 from tracelink.operations import COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.trace import RankTrace
@@ -37,7 +37,7 @@ def link_recorder(trace: RankTrace) -> Links:
     """Entry to the operator on whose interval its creation time falls, within what the profiler recorded."""
     events = trace.events
     entries = np.flatnonzero(events.of_kind(EventKind.RECORD) & events.timed)
-    inside = entries[_profiled(trace, events.start[entries])]
+    inside = entries[profiled(trace, events.start[entries])]
     threads = _threads(trace) if len(inside) else []
     source, target = [], []
     texts = trace.strings.texts()
@@ -48,13 +48,14 @@ def link_recorder(trace: RankTrace) -> Links:
             target.append(row)
     edges = Edges.of(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
     missing, outside = len(inside) - len(edges), len(entries) - len(inside)
-    profiled = bool(events.of_kind(*ON_THREAD).any())
     report = LinkReport(
         "same.recorder_kineto",
         linked=len(edges),
         candidates=len(inside),
         unlinked={"no collective operator holds its creation time": missing} if missing else {},
-        notes={"entries from outside the profiled time": outside} if outside and profiled else {},
+        notes={"entries from outside the profiled time": outside}
+        if outside and events.of_kind(*ON_THREAD).any()
+        else {},
     )
     return Links(edges, report)
 
@@ -86,7 +87,7 @@ def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) ->
     return Links(edges, LinkReport("same.recorder_kernel", with_kernel, candidates, reasons))
 
 
-def _profiled(trace: RankTrace, time: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def profiled(trace: RankTrace, time: Int64s) -> Bools:
     """Whether each time lies between the first and the last thing that a profile saw on a thread."""
     events = trace.events
     inside = np.zeros(len(time), np.bool_)

@@ -1,0 +1,213 @@
+"""The annotations around the work of CPU backends, which runs on threads of its own, and the calls they are of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracelink.communications import UNKNOWN
+from tracelink.events import NO_TIME, Int32s, Int64s, Key
+from tracelink.linking.calls_draft import Draft
+from tracelink.linking.communicating import Words
+from tracelink.linking.joins import NONE, lookup
+from tracelink.operations import Operation
+from tracelink.trace import RankTrace
+
+TOLD = ("operation", "group", "elements_in", "type")
+
+ANNOTATED_AS = (Operation.REDUCE_SCATTER.value, Operation.ALL_REDUCE.value)
+"""gloo has no reduce_scatter of its own and does another operation."""
+
+MOST_WAITING = 256
+"""Calls of one operation that can wait for their work at a time; older ones were never annotated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """For each annotation the call that it is of, or NONE, and how many were found in which way."""
+
+    call: Int64s
+    by_identity: int
+    by_order: int
+
+    @classmethod
+    def none(cls) -> Pairing:
+        """There was nothing to pair."""
+        return cls(np.empty(0, np.int64), 0, 0)
+
+
+def pair_annotations(
+    trace: RankTrace, words: Words, draft: Draft, told: Mapping[str, Any], rows: Int64s
+) -> Pairing:
+    """Annotations on threads that issue nothing, and the calls that wait for such work."""
+    waiting = np.flatnonzero((draft.annotation == NONE) & (draft.kernel == NONE))
+    begun = np.where(draft.operator != NONE, draft.operator, draft.record)[waiting]
+    waiting = waiting[np.append(trace.events.start, NO_TIME)[begun] != NO_TIME]
+    calls = _issued(trace, words, draft.take(waiting), {name: told[name][waiting] for name in TOLD})
+    annotations = _annotated(trace, words, rows)
+    found = _by_identity(trace, calls, annotations)
+    identified = int(np.count_nonzero(found != NONE))
+    free = np.setdiff1d(np.arange(len(waiting)), found)
+    ordered = _by_order(calls, annotations, free, np.flatnonzero(found == NONE))
+    found = np.where(found == NONE, ordered, found)
+    call = np.where(found == NONE, NONE, np.append(waiting, NONE)[found])
+    return Pairing(call, identified, int(np.count_nonzero(found != NONE)) - identified)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Things that stand for one communication each, as calls see them or as annotations do."""
+
+    rows: Int64s
+    start: Int64s
+    thread: Int64s
+    operation: Int32s
+    group: Int32s
+    elements: Int64s
+    type: Int32s
+
+
+def _issued(trace: RankTrace, words: Words, draft: Draft, told: Mapping[str, Any]) -> Work:
+    """Calls by the operation that their annotation will name."""
+    events = trace.events
+    rows = np.where(draft.operator != NONE, draft.operator, draft.record)
+    operation = told["operation"].copy()
+    asked, done = (words.strings.find(name) for name in ANNOTATED_AS)
+    operation[(operation == asked) & (asked != UNKNOWN)] = done
+    return Work(
+        rows,
+        events.start[rows],
+        events.track[rows].astype(np.int64),
+        operation,
+        told["group"],
+        _sizes(words, operation, told["elements_in"]),
+        told["type"],
+    )
+
+
+def _annotated(trace: RankTrace, words: Words, rows: Int64s) -> Work:
+    """Annotations by what they say themselves."""
+    events, table = trace.events, trace.communications
+    said = lookup(table.row, rows)
+    operation = words.operations(events.name[rows])
+    unknown = np.full(len(rows), UNKNOWN, np.int32)
+    return Work(
+        rows,
+        events.start[rows],
+        events.track[rows].astype(np.int64),
+        operation,
+        unknown,
+        _sizes(words, operation, np.append(table.elements_in, UNKNOWN)[said]),
+        np.append(table.type, np.int32(UNKNOWN))[said],
+    )
+
+
+def _sizes(words: Words, operation: Int32s, elements: Int64s) -> Int64s:
+    """A barrier's operator has a tensor that its annotation does not have."""
+    return np.where(operation == words.strings.find(Operation.BARRIER.value), UNKNOWN, elements)
+
+
+def _by_identity(trace: RankTrace, calls: Work, annotations: Work) -> Int64s:
+    """For each annotation the call that issued it, or NONE: the profiler numbers both where they are issued.
+
+    The number of an annotation that runs elsewhere lies between those of the operator that issued it and of
+    whatever its thread does after that operator.
+    """
+    numbers = trace.key(Key.RECORD_FUNCTION)
+    numbers = numbers.where(numbers.values > 0)
+    wanted = np.append(numbers.values, NONE)[lookup(numbers.rows, annotations.rows)]
+    own = np.append(numbers.values, NONE)[lookup(numbers.rows, calls.rows)]
+    found = np.full(len(annotations.rows), NONE, np.int64)
+    nearest = np.full(len(annotations.rows), NONE, np.int64)
+    for thread in np.unique(calls.thread[own != NONE]):
+        place = np.flatnonzero((calls.thread == thread) & (own != NONE))
+        place = place[np.argsort(own[place], kind="stable")]
+        last = np.searchsorted(own[place], wanted) - 1
+        call = np.where(last == NONE, NONE, place[last])
+        next_number = _number_after(trace, int(thread), numbers.rows, numbers.values, calls.rows[call])
+        fits = (wanted != NONE) & (last != NONE) & (wanted < next_number)
+        fits &= (annotations.operation == calls.operation[call]) & (own[call] > nearest)
+        found[fits], nearest[fits] = call[fits], own[call[fits]]
+    return found
+
+
+def _number_after(trace: RankTrace, thread: int, rows: Int64s, values: Int64s, operators: Int64s) -> Int64s:
+    """The number of what begins on a thread after each operator has ended."""
+    events = trace.events
+    here = np.flatnonzero(events.track[rows] == thread)
+    here = here[np.argsort(events.start[rows[here]], kind="stable")]
+    after = np.searchsorted(events.start[rows[here]], events.end[operators])
+    following: Int64s = np.append(values[here], np.iinfo(np.int64).max)[after]
+    return following
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Calls that have been issued by a time and have no annotation yet, by operation and in order."""
+
+    calls: Work
+    places: list[int]
+    next: int = 0
+    by_operation: dict[int, list[int]] = field(default_factory=dict)
+
+    def until(self, time: int) -> None:
+        """Lets in what is issued by `time`."""
+        while self.next < len(self.places) and self.calls.start[self.places[self.next]] <= time:
+            place = self.places[self.next]
+            queue = self.by_operation.setdefault(int(self.calls.operation[place]), [])
+            queue.append(place)
+            del queue[:-MOST_WAITING]
+            self.next += 1
+
+    def like(self, annotations: Work, index: int) -> Iterator[int]:
+        """Places of the calls that an annotation can be of, the oldest first."""
+        for place in self.by_operation.get(int(annotations.operation[index]), ()):
+            if all(
+                theirs[place] == ours[index] or UNKNOWN in (theirs[place], ours[index])
+                for theirs, ours in (
+                    (self.calls.elements, annotations.elements),
+                    (self.calls.type, annotations.type),
+                )
+            ):
+                yield place
+
+    def done(self, place: int) -> None:
+        """A call has its annotation."""
+        self.by_operation[int(self.calls.operation[place])].remove(place)
+
+
+def _by_order(calls: Work, annotations: Work, open_calls: Int64s, open_annotations: Int64s) -> Int64s:
+    """For each annotation the oldest call that it can be of, or NONE; `open_…` are the places still unpaired.
+
+    Every group has threads of its own, which take its work in the order of issue: a thread's group is learned
+    from those annotations for which there is only one call.
+    """
+    group_of: dict[int, int] = {}
+    found = np.full(len(annotations.rows), NONE, np.int64)
+    order = open_calls[np.argsort(calls.start[open_calls], kind="stable")].tolist()
+    turns = open_annotations[np.argsort(annotations.start[open_annotations], kind="stable")].tolist()
+    votes: Counter[tuple[int, int]] = Counter()
+    for learning in (True, False):
+        waiting = _Waiting(calls, order)
+        for index in turns:
+            waiting.until(int(annotations.start[index]))
+            thread = int(annotations.thread[index])
+            places = list(waiting.like(annotations, index))
+            mine = [place for place in places if _may_be_of(calls, place, group_of.get(thread, UNKNOWN))]
+            if not mine:
+                continue
+            waiting.done(mine[0])
+            if learning and len(places) == 1 and calls.group[mine[0]] != UNKNOWN:
+                votes[thread, int(calls.group[mine[0]])] += 1
+            elif not learning:
+                found[index] = mine[0]
+        group_of = {thread: group for (thread, group), _ in reversed(votes.most_common())}
+    return found
+
+
+def _may_be_of(calls: Work, place: int, group: int) -> bool:
+    return UNKNOWN in (group, calls.group[place]) or int(calls.group[place]) == group

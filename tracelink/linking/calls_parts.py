@@ -1,0 +1,170 @@
+"""The parts that calls are made of, and which of them one operator leads to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.communications import UNKNOWN
+from tracelink.events import Bools, Edges, EventKind, Int64s, Relation
+from tracelink.linking.calls_draft import Draft, first_of_each, latest_of_each
+from tracelink.linking.communicating import (
+    NO_CALLS,
+    OF_CPU,
+    RECORDED,
+    Nodes,
+    Operators,
+    Words,
+    named,
+    nodes_of,
+    operators_of,
+)
+from tracelink.linking.joins import NONE, lookup
+from tracelink.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
+from tracelink.trace import RankTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What of a rank communicates, one column for each kind of event; kernels in order of start."""
+
+    operators: Operators
+    nodes: Nodes
+    annotations: Int64s
+    kernels: Int64s
+    launches: Int64s
+    """The runtime call that launched each kernel, or NONE."""
+    records: Int64s
+    recorded: Int64s
+    """The operator that made each record, or NONE."""
+    annotated: Int64s
+    """The place, among innermost operators, of the one during which each annotation starts, or NONE."""
+    launched: Int64s
+    """The place, among innermost operators, of the one that launched each kernel, or NONE."""
+    waits: int
+    """Operators that only wait for others."""
+
+
+def parts_of(trace: RankTrace, words: Words, edges: Edges) -> Parts:
+    """Finds what communicates, and what of it operators lead to."""
+    kind = trace.events.kind
+    node_rows = named(trace, words, COLLECTIVE_OPERATOR, EventKind.NODE)
+    rows = named(trace, words, COLLECTIVE_OPERATOR, EventKind.OPERATOR)
+    same, launches = edges.where(Relation.SAME), edges.where(Relation.LAUNCHES)
+    of_node = kind[same.source] == EventKind.NODE
+    same_node = np.append(same.source[of_node], NONE)[lookup(same.target[of_node], rows)]
+    waits = _waits(trace, words, rows, same_node)
+    operators = operators_of(trace, words, rows[~waits])
+    place = np.append(np.cumsum(operators.innermost) - 1, NONE)
+    annotations = named(trace, words, COLLECTIVE_ANNOTATION, EventKind.ANNOTATION)
+    kernels = _kernels(trace, words)
+    launching = np.append(launches.source, NONE)[lookup(launches.target, kernels)]
+    records = np.flatnonzero(kind == EventKind.RECORD)
+    made = (kind[same.source] == EventKind.RECORD) & (kind[same.target] == EventKind.OPERATOR)
+    return Parts(
+        operators,
+        nodes_of(trace, words, node_rows[~_waits(trace, words, node_rows, node_rows)], same),
+        annotations,
+        kernels,
+        launching,
+        records,
+        np.append(same.target[made], NONE)[lookup(same.source[made], records)],
+        place[operators.issuing_starts(trace, annotations)],
+        place[operators.issuing_starts(trace, launching)],
+        int(np.count_nonzero(waits)),
+    )
+
+
+def _waits(trace: RankTrace, words: Words, rows: Int64s, nodes: Int64s) -> Bools:
+    """Whether an operator is no communication of its own, by its node, else by itself."""
+    table = trace.communications
+    spelled = np.append(table.operation, np.int32(UNKNOWN))
+    said = spelled[lookup(table.row, nodes)]
+    said = np.where(said == UNKNOWN, spelled[lookup(table.row, rows)], said)
+    said = np.where(said == UNKNOWN, trace.events.name[rows], said)
+    operation = words.operations(said)
+    return np.isin(operation, [words.strings.find(name) for name in NO_CALLS])
+
+
+def _kernels(trace: RankTrace, words: Words) -> Int64s:
+    """Kernels of collectives, by name or because they say so."""
+    events = trace.events
+    rows = np.flatnonzero(events.kind == EventKind.KERNEL)
+    if not len(rows):
+        return rows
+    chosen = words.matching(COLLECTIVE_KERNEL, events.name[rows])
+    chosen |= lookup(trace.communications.row, rows) != NONE
+    rows = rows[chosen]
+    return rows[np.argsort(events.start[rows], kind="stable")]
+
+
+def issued_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
+    """A call for each innermost operator, or several if the recorder saw several; with all that it led to."""
+    operators = parts.operators
+    rows = operators.rows[operators.innermost]
+    draft = Draft.of(
+        len(rows),
+        operator=rows,
+        issuer=np.arange(len(rows)),
+        node=parts.nodes.of(rows),
+        annotation=first_of_each(parts.annotated, len(rows), parts.annotations),
+        kernel=first_of_each(parts.launched, len(rows), parts.kernels),
+        kernels_end=latest_of_each(parts.launched, len(rows), trace.events.end[parts.kernels]),
+    )
+    made = _made_by(operators, parts.recorded)
+    recorded = np.flatnonzero(made != NONE)
+    draft = draft.take(np.concatenate([made[recorded], np.setdiff1d(np.arange(len(rows)), made)]))
+    draft.record[: len(recorded)] = parts.records[recorded]
+    return draft.take(~_says_nothing(trace, words, operators, draft))
+
+
+def _made_by(operators: Operators, recorded: Int64s) -> Int64s:
+    """The place of the innermost operator that made each record, or NONE."""
+    order = np.argsort(operators.rows)
+    position = np.append(order, NONE)[lookup(operators.rows[order], recorded)]
+    inner = np.flatnonzero(operators.innermost)
+    return np.where(position == NONE, NONE, np.searchsorted(inner, position))
+
+
+def _says_nothing(trace: RankTrace, words: Words, operators: Operators, draft: Draft) -> Bools:
+    """Whether it is but `record_param_comms` alone: old profiles do not say what that was, it waits."""
+    name = trace.events.name[draft.operator]
+    position = np.flatnonzero(operators.innermost)[draft.issuer]
+    table = trace.communications
+    said = np.append(table.operation, np.int32(UNKNOWN))
+    unsaid = (said[lookup(table.row, draft.operator)] == UNKNOWN) & (
+        said[lookup(table.row, draft.node)] == UNKNOWN
+    )
+    alone = (operators.parent[position] == NONE) & (draft.record == NONE)
+    nothing = (draft.kernel == NONE) & (draft.annotation == NONE)
+    return alone & nothing & unsaid & (name == words.strings.find(RECORDED))
+
+
+def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
+    """Annotations of device backends, kernels and nodes that no operator of the profile leads to."""
+    events = trace.events
+    lone = parts.annotations[(parts.annotated == NONE)]
+    lone = lone[~words.matching(OF_CPU, events.name[lone])]
+    issuers = operators_of(trace, words, lone)
+    kernels = np.flatnonzero(parts.launched == NONE)
+    launched = issuers.issuing_starts(trace, parts.launches[kernels])
+    kernels_end = events.end[parts.kernels[kernels]]
+    alone = launched == NONE
+    nodes = parts.nodes.rows[parts.nodes.unseen]
+    return Draft.concatenate(
+        [
+            Draft.of(
+                len(lone),
+                annotation=issuers.rows,
+                kernel=first_of_each(launched, len(lone), parts.kernels[kernels]),
+                kernels_end=latest_of_each(launched, len(lone), kernels_end),
+            ),
+            Draft.of(
+                int(np.count_nonzero(alone)),
+                kernel=parts.kernels[kernels[alone]],
+                kernels_end=kernels_end[alone],
+            ),
+            Draft.of(len(nodes), node=nodes),
+        ]
+    )
