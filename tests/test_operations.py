@@ -55,7 +55,12 @@ def test_who_sends_to_whom(name, peers):
     [
         (
             COLLECTIVE_OPERATOR,
-            ("c10d::allreduce_", "_c10d_functional::all_reduce", "c10d_functional::all_reduce", "record_param_comms"),
+            (
+                "c10d::allreduce_",
+                "_c10d_functional::all_reduce",
+                "c10d_functional::all_reduce",
+                "record_param_comms",
+            ),
             ("aten::add", "record_param_comms_more", "torch/distributed/distributed_c10d.py(1): all_reduce"),
         ),
         (
