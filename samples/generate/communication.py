@@ -92,6 +92,7 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
         shapes_of(exchange),
         *(enqueued, start, end),
         footprint=footprint,
+        sequences=machine.sequences_of(exchange.group),
         kernel=exchange.kind.kernel,
         peers=exchange.peers,
         message=message,

@@ -32,21 +32,24 @@ BACKWARD_THREAD_OFFSET = 77
 class KinetoText:
     """The profile of one rank."""
 
-    def __init__(self, job: Job, recording: Recording) -> None:
+    def __init__(self, job: Job, recording: Recording, base_ns: int = BASE_NS) -> None:
         self.job = job
         self.recording = recording
         self.rank = recording.rank
         self.process = process_number(job, self.rank)
         self.device = job.place(self.rank) % DEVICE_COUNT
         self.clock = job.clock(self.rank)
+        self.base_ns = base_ns
 
-    def text(self) -> str:
-        """The whole file."""
+    def pieces(self, more: bytes = b"") -> list[bytes]:
+        """The whole file; `more` are events behind its own."""
         header = "".join(
             f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in self.header().items()
         )
         events = ",\n".join(self.events())
-        return f'{{\n{header}  "traceEvents": [\n{events}\n  ],\n{self.trailer()}\n}}\n'
+        before = f'{{\n{header}  "traceEvents": [\n{events}'
+        after = f"\n  ],\n{self.trailer()}\n}}\n"
+        return [before.encode(), b",\n" if more else b"", more, after.encode()]
 
     def header(self) -> dict[str, Any]:
         """What stands before the events."""
@@ -73,6 +76,7 @@ class KinetoText:
                 "pg_config": groups,
                 "nccl_version": "2.21.5",
             },
+            **({"host_name": self.job.host(self.rank)} if self.job.host(self.rank) else {}),
             "with_stack": 1,
             "record_shapes": 1,
             "profile_memory": 1,
@@ -82,7 +86,7 @@ class KinetoText:
         """What stands after the events."""
         return (
             f'  "traceName": "/srv/job/rank{self.rank}.json",\n'
-            f'  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {BASE_NS}'
+            f'  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {self.base_ns}'
         )
 
     def events(self) -> Iterator[str]:
@@ -252,7 +256,7 @@ class KinetoText:
 
     def time(self, true_ns: int) -> str:
         """A true time as this rank's clock shows it, in the profile's unit."""
-        return microseconds(self.clock.shown(true_ns) - BASE_NS)
+        return microseconds(self.clock.shown(true_ns) - self.base_ns)
 
     def duration(self, start: int, duration: int) -> str:
         """How long something lasted by this rank's clock, in the profile's unit."""

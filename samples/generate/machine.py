@@ -291,6 +291,12 @@ class Machine:
         self.group_sequences[key] = self.group_sequences.get(key, 0) + 1
         return self.group_sequences[key]
 
+    def sequences_of(self, group: Group) -> tuple[int, int]:
+        """The numbers of the last collective and of the last message or batch of a group."""
+        return self.group_sequences.get((group.number, False), 0), self.group_sequences.get(
+            (group.number, True), 0
+        )
+
     def next_message(self, group: Group, peers: tuple[int, int]) -> int:
         """The number of the next message from the first to the second of the peers."""
         key = (group.number, peers)

@@ -71,6 +71,7 @@ def batched(machine: Machine, group: Group, tensor: Tensor, messages: Sequence[P
         (),
         *(enqueued, start, end),
         footprint=footprint,
+        sequences=machine.sequences_of(group),
         kernel=SEND_RECEIVE_KERNEL,
     )
     recorded.append(closing)
@@ -99,6 +100,7 @@ def member(machine: Machine, exchange: Exchange, sequence: int) -> Participation
         shapes_of(exchange),
         *(enqueued, 0, 0),
         footprint=footprint,
+        sequences=machine.sequences_of(exchange.group),
         peers=exchange.peers,
         message=machine.next_message(exchange.group, exchange.peers),
         batched=True,

@@ -35,7 +35,7 @@ def recorder_dump(job: Job, recording: Recording) -> dict[str, Any]:
             for group in groups
         },
         "pg_status": {str(group.number): status(recording, group.name) for group in groups},
-        "entries": entries(recording, clock),
+        "entries": [entry(part, clock) for part in recording.participations],
     }
 
 
@@ -50,21 +50,7 @@ def status(recording: Recording, group: str) -> dict[str, int]:
     }
 
 
-def entries(recording: Recording, clock: HostClock) -> list[dict[str, Any]]:
-    """The entries, with the numbers of the last collective also on sends and receives."""
-    last: dict[tuple[str, bool], int] = {}
-    written = []
-    for part in recording.participations:
-        last[part.group.name, part.point_to_point] = part.sequence
-        sequences = {
-            "collective_seq_id": last.get((part.group.name, False), 0),
-            "p2p_seq_id": last.get((part.group.name, True), 0),
-        }
-        written.append(entry(part, sequences, clock))
-    return written
-
-
-def entry(part: Participation, sequences: dict[str, int], clock: HostClock) -> dict[str, Any]:
+def entry(part: Participation, clock: HostClock) -> dict[str, Any]:
     """One entry, in the order of the recorder's writer."""
     shapes = [[list(shape)] for shape in part.shapes] or [[], []]
     types = ["Float"] * len(part.shapes[:1])
@@ -73,7 +59,8 @@ def entry(part: Participation, sequences: dict[str, int], clock: HostClock) -> d
         "record_id": part.record,
         "pg_id": part.group.number,
         "process_group": (part.group.name, part.group.description),
-        **sequences,
+        "collective_seq_id": part.sequences[0],
+        "p2p_seq_id": part.sequences[1],
         "op_id": part.order,
         "profiling_name": f"nccl:{part.operation}",
         "time_created_ns": clock.shown(part.enqueued),

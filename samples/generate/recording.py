@@ -147,6 +147,8 @@ class Participation:
     started: int
     finished: int
     footprint: Footprint
+    sequences: tuple[int, int]
+    """How many collectives, and how many messages or batches, the group had issued by then."""
     kernel: str = ""
     """Empty for a member of a batch, which has no kernel of its own."""
     peers: tuple[int, int] | None = None

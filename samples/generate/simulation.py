@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from tracelink.samples.generate.job import Job
 from tracelink.samples.generate.machine import Machine, Meeting, Program
 from tracelink.samples.generate.recording import Recording
-from tracelink.samples.generate.training import train
+
+AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-def simulate(job: Job, program: Callable[[Machine, Job], Program] = train) -> list[Recording]:
+def simulate(job: AnyJob, program: Callable[[Machine, AnyJob], Program]) -> list[Recording]:
     """What each rank of the job records when all run the same program."""
     machines = [Machine(job, rank) for rank in range(job.ranks)]
     programs = [program(machine, job) for machine in machines]

@@ -8,7 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from tracelink.samples.generate.job import Job
-from tracelink.samples.generate.recording import Participation, Recording
+from tracelink.samples.generate.kept import Kept
+from tracelink.samples.generate.recording import Recording
+from tracelink.samples.generate.shared_truth import clock_truth, shared_truth
 
 
 def truth(job: Job, recordings: Sequence[Recording]) -> dict[str, Any]:
@@ -16,15 +18,14 @@ def truth(job: Job, recordings: Sequence[Recording]) -> dict[str, Any]:
     return {
         "job": asdict(job),
         "ranks": [rank_truth(job, recording) for recording in recordings],
-        "collectives": collectives(recordings),
+        **shared_truth(job, recordings, Kept()),
     }
 
 
 def rank_truth(job: Job, recording: Recording) -> dict[str, Any]:
     """The links of one rank."""
     return {
-        "rank": recording.rank,
-        "clock_offset_ns": job.clock(recording.rank).offset_ns,
+        **clock_truth(job, recording.rank),
         "slices": slices(recording),
         "launches": [
             {
@@ -57,40 +58,3 @@ def slices(recording: Recording) -> dict[str, int]:
     counts.update(python_function=len(recording.frames), cuda_runtime=len(recording.calls))
     counts.update(overhead=1, Trace=1)
     return dict(sorted(counts.items()))
-
-
-def collectives(recordings: Sequence[Recording]) -> list[dict[str, Any]]:
-    """Every communication with its members, in true time: the others wait for the last to start."""
-    found: dict[tuple[str, bool, str, int], list[Participation]] = {}
-    for recording in recordings:
-        for part in recording.participations:
-            # Both ends of a send name the same two ranks: "send 0->1" and "recv 1<-0".
-            ends = " ".join(sorted(part.operation.replace("->", " ").replace("<-", " ").split()[1:]))
-            key = (part.group.name, part.point_to_point, ends, part.sequence)
-            found.setdefault(key, []).append(part)
-    return [collective(members) for _, members in sorted(found.items())]
-
-
-def collective(members: Sequence[Participation]) -> dict[str, Any]:
-    """One communication."""
-    first = members[0]
-    return {
-        "group": first.group.name,
-        "ranks": list(first.group.ranks),
-        "operation": "send_recv" if first.point_to_point else first.operation,
-        "sequence": first.sequence,
-        "point_to_point": first.point_to_point,
-        "last_rank": max(members, key=lambda part: part.started).rank,
-        "members": [
-            {
-                "rank": part.rank,
-                "enqueued_ns": part.enqueued,
-                "started_ns": part.started,
-                "finished_ns": part.finished,
-                "correlation": part.correlation,
-                "record": part.record,
-                "record_function": part.record_function,
-            }
-            for part in members
-        ],
-    }

@@ -1,0 +1,129 @@
+"""What ranks of a synthetic job did together, and where their clocks stood, in numbers that its files contain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tracelink.samples.generate.job import Group, Job
+from tracelink.samples.generate.kept import SOURCES, Kept
+from tracelink.samples.generate.recording import Participation, Recording
+
+
+def clock_truth(job: Job, rank: int) -> dict[str, Any]:
+    """Where the clock of a rank stands: at the true time `clock_reference_ns` it shows so much more."""
+    clock = job.clock(rank)
+    return {
+        "rank": rank,
+        "host": job.host(rank),
+        "clock_offset_ns": clock.offset_ns,
+        "clock_drift_ppm": clock.drift_ppm,
+        "clock_reference_ns": clock.reference_ns,
+        "clock_step_ns": clock.step_ns,
+        "clock_step_at_ns": clock.step_at_ns,
+    }
+
+
+def groups(job: Job) -> list[dict[str, Any]]:
+    """Every process group."""
+    found: dict[str, Group] = {group.name: group for rank in range(job.ranks) for group in job.groups(rank)}
+    return [
+        {"name": group.name, "description": group.description, "ranks": list(group.ranks)}
+        for group in sorted(found.values(), key=lambda group: group.number)
+    ]
+
+
+class SharedTruth:
+    """Collectives and messages with true times, and with what the clocks of the ranks showed."""
+
+    def __init__(self, job: Job, recordings: Sequence[Recording], kept: Kept) -> None:
+        self.job = job
+        self.parts = [part for recording in recordings for part in recording.participations]
+        self.shown = {
+            source: {
+                (part.rank, part.record) for recording in recordings for part in kept.shown(recording, source)
+            }
+            for source in SOURCES
+        }
+
+    def collectives(self) -> list[dict[str, Any]]:
+        """Every collective with its members: the others wait for the last to start."""
+        found: dict[tuple[int, int], list[Participation]] = {}
+        for part in self.parts:
+            if not part.point_to_point:
+                found.setdefault((part.group.number, part.sequence), []).append(part)
+        return [self.collective(members) for _, members in sorted(found.items())]
+
+    def collective(self, members: Sequence[Participation]) -> dict[str, Any]:
+        """One collective."""
+        first = members[0]
+        last = max(members, key=lambda part: part.started)
+        return {
+            "group": first.group.name,
+            "ranks": list(first.group.ranks),
+            "operation": first.operation,
+            "sequence": first.sequence,
+            "start_ns": min(part.started for part in members),
+            "end_ns": max(part.finished for part in members),
+            "last_rank": last.rank,
+            "skew_ns": last.started - min(part.started for part in members),
+            "members": [self.member(part) for part in members],
+        }
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Every message with both its ends."""
+        found: dict[tuple[int, tuple[int, int], int], dict[str, Participation]] = {}
+        for part in self.parts:
+            if part.peers is not None:
+                key = (part.group.number, part.peers, part.message)
+                found.setdefault(key, {})[part.operation.split()[0]] = part
+        return [self.message(ends["send"], ends["recv"]) for _, ends in sorted(found.items(), key=_key)]
+
+    def message(self, send: Participation, receive: Participation) -> dict[str, Any]:
+        """One message."""
+        assert send.peers
+        return {
+            "group": send.group.name,
+            "source": send.peers[0],
+            "target": send.peers[1],
+            "order": send.message,
+            "shape": list(send.shapes[0]),
+            "batched": send.batched,
+            "sent_ns": send.started,
+            "received_ns": receive.finished,
+            "send": self.member(send),
+            "receive": self.member(receive),
+        }
+
+    def member(self, part: Participation) -> dict[str, Any]:
+        """One rank's part: true times, what its clock showed, and the names of its events."""
+        clock = self.job.clock(part.rank)
+        return {
+            "rank": part.rank,
+            "sequence": part.sequence,
+            "enqueued_ns": part.enqueued,
+            "started_ns": part.started,
+            "finished_ns": part.finished,
+            "shown_ns": [clock.shown(time) for time in (part.enqueued, part.started, part.finished)],
+            "kernel": part.kernel,
+            "correlation": part.correlation,
+            "record": part.record,
+            "record_function": part.record_function,
+            "external_id": part.external_id,
+            "sources": [source for source in SOURCES if (part.rank, part.record) in self.shown[source]],
+        }
+
+
+def _key(item: tuple[Any, Any]) -> Any:
+    return item[0]
+
+
+def shared_truth(job: Job, recordings: Sequence[Recording], kept: Kept) -> dict[str, Any]:
+    """Groups, collectives and messages."""
+    known = SharedTruth(job, recordings, kept)
+    return {"groups": groups(job), "collectives": known.collectives(), "messages": known.messages()}
+
+
+def clocks(job: Job, ranks: Iterable[int]) -> list[dict[str, Any]]:
+    """The clocks of ranks."""
+    return [clock_truth(job, rank) for rank in ranks]
