@@ -130,15 +130,16 @@ def seats(layout: Layout, lanes: Int64s, numbering: Numbering) -> Seats:
 def metadata(layout: Layout, seats: Seats) -> Iterator[dict[str, Any]]:
     """The events that give processes and threads their names and their order."""
     for process in layout.processes:
-        yield _named("process_name", process.pid, 0, {"name": process.name, "original pid": process.original})
-        yield _named("process_labels", process.pid, 0, {"labels": process.label})
-        yield _named("process_sort_index", process.pid, 0, {"sort_index": process.pid})
+        yield named("process_name", process.pid, 0, {"name": process.name, "original pid": process.original})
+        yield named("process_labels", process.pid, 0, {"labels": process.label})
+        yield named("process_sort_index", process.pid, 0, {"sort_index": process.pid})
     for pid, tid, name, thread in zip(seats.pid, seats.tid, seats.name, seats.thread, strict=True):
-        yield _named("thread_name", pid, tid, {"name": name, "original tid": thread.original})
-        yield _named("thread_sort_index", pid, tid, {"sort_index": tid})
+        yield named("thread_name", pid, tid, {"name": name, "original tid": thread.original})
+        yield named("thread_sort_index", pid, tid, {"sort_index": tid})
 
 
-def _named(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
+def named(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
+    """The event that says this of a process or thread."""
     return {"ph": "M", "name": name, "pid": pid, "tid": tid or pid, "ts": 0, "args": args}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tracelink.converters.perfetto.drawing import Drawing
 from tracelink.converters.perfetto.flows import Flows
 from tracelink.converters.perfetto.layout import Process, Seats
-from tracelink.converters.perfetto.schema import COUNTER_KEY, FLOW_NAMES
+from tracelink.converters.perfetto.schema import COUNTER_KEY, FLOW_NAMES, INNER_END
 from tracelink.converters.perfetto.slices import NEXT
 from tracelink.converters.perfetto.text import Texts, micros, numbers, quoted
 from tracelink.events import Bools, Int64s, Relation
@@ -17,6 +17,7 @@ from tracelink.graph import EventGraph
 
 CHUNK = 8192
 TIME = b',"ts":'
+AFTER_ARGUMENT = b'},"ts":'
 RELATIONS = 8
 """More than there are relations, so that seat * RELATIONS + relation is a code."""
 
@@ -33,7 +34,7 @@ def write_flows(flows: Flows, drawing: Drawing, seats: Seats, seat: Int64s) -> I
         b'"s"', seats, seat, starts.source, starts.relation, flows.number[first], drawing.start[starts.source]
     )
     inside = ~flows.ahead
-    for enclosing, phase in ((inside, b'"f","bp":"e"'), (flows.ahead, b'"f"')):
+    for enclosing, phase in ((inside, INNER_END), (flows.ahead, b'"f"')):
         ends = arrows.where(enclosing)
         times = drawing.start[ends.target] - np.int64(enclosing is flows.ahead)
         yield from _marks(phase, seats, seat, ends.target, ends.relation, flows.number[enclosing], times)
@@ -43,8 +44,12 @@ def _marks(
     phase: bytes, seats: Seats, seat: Int64s, rows: Int64s, relation: Int64s, number: Int64s, times: Int64s
 ) -> Iterator[bytes]:
     codes = seat[rows] * RELATIONS + relation
-    openings = _openings(phase, codes, seats)
-    for at in range(0, len(rows), CHUNK):
+    return marks(_openings(phase, codes, seats), codes, number, times)
+
+
+def marks(openings: Texts, codes: Int64s, number: Int64s, times: Int64s) -> Iterator[bytes]:
+    """Ends of arrows: `openings[code]` is the text up to the number."""
+    for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
         pieces = [TIME] * (4 * len(codes[some]))
         pieces[0::4] = openings[codes[some]].tolist()
@@ -53,19 +58,40 @@ def _marks(
         yield b"".join(pieces)
 
 
+def marks_at_instants(
+    instants: Texts, argument: Int64s, openings: Texts, codes: Int64s, number: Int64s, times: Int64s
+) -> Iterator[bytes]:
+    """Ends of arrows, each behind an instant of its own: `instants[code]` is its text up to its argument."""
+    for at in range(0, len(codes), CHUNK):
+        some = slice(at, at + CHUNK)
+        pieces = [TIME] * (8 * len(codes[some]))
+        pieces[0::8] = instants[codes[some]].tolist()
+        pieces[1::8] = numbers(argument[some])
+        pieces[2::8] = [AFTER_ARGUMENT] * len(codes[some])
+        pieces[3::8] = pieces[7::8] = micros(times[some])
+        pieces[4::8] = openings[codes[some]].tolist()
+        pieces[5::8] = numbers(number[some])
+        yield b"".join(pieces)
+
+
+def instant_opening(category: str, name: str, argument: str, pid: int, tid: int) -> bytes:
+    """The text of an instant up to its only argument's value."""
+    form = '%s{"ph":"i","s":"t","cat":"%s","name":"%s","pid":%d,"tid":%d,"args":{"%s":'
+    return (form % (NEXT.decode(), category, name, pid, tid, argument)).encode()
+
+
+def mark_opening(phase: bytes, name: str, pid: int, tid: int) -> bytes:
+    """The text of an arrow's end up to its number."""
+    text = name.encode()
+    return b'%s{"ph":%s,"cat":"%s","name":"%s","pid":%d,"tid":%d,"id":' % (NEXT, phase, text, text, pid, tid)
+
+
 def _openings(phase: bytes, codes: Int64s, seats: Seats) -> Texts:
     table = np.empty(len(seats.tid) * RELATIONS, object)
     for code in np.unique(codes).tolist():
         seat, relation = divmod(code, RELATIONS)
-        name = FLOW_NAMES[Relation(relation)].encode()
-        table[code] = b'%s{"ph":%s,"cat":"%s","name":"%s","pid":%d,"tid":%d,"id":' % (
-            NEXT,
-            phase,
-            name,
-            name,
-            seats.pid[seat],
-            seats.tid[seat],
-        )
+        name = FLOW_NAMES[Relation(relation)]
+        table[code] = mark_opening(phase, name, seats.pid[seat], seats.tid[seat])
     return table
 
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import BinaryIO, Generic, TypeVar, cast
 
 from tracelink.engine import Engine
@@ -95,6 +96,13 @@ class Joint:
             self.stream.write(self.separator)
         _end_member(self.stream)
         self.started = True
+
+
+def spans(begin: int, end: int, most: int) -> list[tuple[int, int]]:
+    """Equal spans of at most `most` rows, for pieces; the same however many work on them."""
+    count = -(-(end - begin) // most)
+    cuts = [begin + (end - begin) * number // count for number in range(count + 1)] if count else []
+    return list(pairwise(cuts))
 
 
 def _write_block(block: Block[Result], stream: Stream, directory: str | None, engine: Engine) -> None:

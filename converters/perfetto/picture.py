@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -16,7 +16,7 @@ from tracelink.converters.perfetto.layout import Layout, Seats, lay_out, seats
 from tracelink.converters.perfetto.marks import drawn_samples, write_counters, write_flows
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.openings import Openings, openings_of
-from tracelink.converters.perfetto.parts import Piece
+from tracelink.converters.perfetto.parts import Piece, spans
 from tracelink.converters.perfetto.slices import sheet, write_rows
 from tracelink.events import Int64s
 from tracelink.findings import Finding, Severity
@@ -85,24 +85,17 @@ def picture_of(graph: EventGraph, base: int | None, numbering: Numbering) -> Pic
     return Picture(graph, drawing, layout, lanes, places, seat, openings, flows)
 
 
-def pieces_of(picture: Picture) -> Sequence[Piece]:
-    """Slices and instants by source and rows, then arrows, then counters."""
+def pieces_of(picture: Picture, members: Mapping[int, bytes]) -> Sequence[Piece]:
+    """Slices and instants by source and rows, then arrows, then counters; `members` are more arguments of some."""
     graph, drawing = picture.graph, picture.drawing
-    texts = sheet(graph, drawing, picture.seats, picture.seat, picture.flows.bindings)
+    texts = sheet(graph, drawing, picture.seats, picture.seat, picture.flows.bindings, members)
     pieces: list[Piece] = [
         partial(write_rows, texts, source, low, high)
         for source, (begin, end) in enumerate(pairwise(graph.bounds))
-        for low, high in _spans(begin, end, max(PIECE_ROWS, len(graph) // MOST_PIECES))
+        for low, high in spans(begin, end, max(PIECE_ROWS, len(graph) // MOST_PIECES))
     ]
     if len(picture.flows.arrows):
         pieces.append(partial(write_flows, picture.flows, drawing, picture.seats, picture.seat))
     if len(graph.counters):
         pieces.append(partial(write_counters, graph, picture.layout.process_of_counter, drawing.base))
     return pieces
-
-
-def _spans(begin: int, end: int, most: int) -> list[tuple[int, int]]:
-    """Equal spans of at most `most` rows; the same however many work on them."""
-    count = -(-(end - begin) // most)
-    cuts = [begin + (end - begin) * number // count for number in range(count + 1)] if count else []
-    return list(pairwise(cuts))

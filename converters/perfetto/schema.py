@@ -39,6 +39,12 @@ FLOW_NAMES = {
 }
 """Category and name of the arrows; the first two are Kineto's."""
 
+TIE_NAMES = {Relation.WAITS_FOR: "waits", Relation.DEPENDS_ON: "message"}
+"""Category and name of the arrows between ranks."""
+
+TIE_MARKS = {Relation.WAITS_FOR: ("waited", "for rank"), Relation.DEPENDS_ON: ("received", "from rank")}
+"""Name of the instant at which such an arrow ends, and its argument: the rank that it comes from."""
+
 EFFECT_FIRST = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)
 """Relations whose source is the effect: their arrows run from target to source."""
 
@@ -47,6 +53,24 @@ MAX_DEPTH = 500
 
 EXACT_NS = 10**15
 """Below this many nanoseconds the shortest decimal of a double of microseconds is exact: 15 digits."""
+
+INNER_END = b'"f","bp":"e"'
+"""The end of an arrow that belongs to the slice around it."""
+
+COLLECTIVE_CATEGORY = "collective"
+"""Category of the slices on tracks of groups."""
+
+COLLECTIVE_ARGUMENT = "collective"
+"""Argument of a rank's event: the group and number of the collective that it is a part of."""
+
+WAIT_ARGUMENT = "wait_us"
+"""Argument of the same event: from its own entering to that of the last."""
+
+AWAITED_ARGUMENT = "waits_for_rank"
+"""Argument of the same event where it waits: who entered last."""
+
+LAST_ARGUMENT = "last"
+"""Argument of the same event: whether its rank entered last."""
 
 COUNTER_KEY = "value"
 NODE_ARGUMENT = "execution trace node"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,11 +62,16 @@ class Sheet:
 
 
 def sheet(
-    graph: EventGraph, drawing: Drawing, seats: Seats, seat: Int64s, bindings: dict[int, Binding]
+    graph: EventGraph,
+    drawing: Drawing,
+    seats: Seats,
+    seat: Int64s,
+    bindings: dict[int, Binding],
+    members: Mapping[int, bytes],
 ) -> Sheet:
-    """Prepares the texts that events share."""
+    """Prepares the texts that events share; `members` are more arguments of some rows."""
     rows = np.flatnonzero(drawing.shown)
-    extras = _extras(graph, drawing)
+    extras = _extras(graph, drawing, members)
     driver = np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
     rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras)]
     special = np.unique(np.concatenate(rare))
@@ -197,11 +202,16 @@ def _names(graph: EventGraph, rows: Int64s) -> Texts:
     return table
 
 
-def _extras(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
+def _extras(graph: EventGraph, drawing: Drawing, members: Mapping[int, bytes]) -> dict[int, bytes]:
     """What the arguments of single events get in addition: that the end is unknown, the node that is the same."""
     extras = dict.fromkeys(drawing.open_ended.tolist(), b'"%s":false' % DURATION_ARGUMENT.encode())
     ids = graph.key(Key.NODE_ID).dense(len(graph), -1) if drawing.nodes else drawing.open_ended
     for row, node in drawing.nodes.items():
-        member = b'"%s":%d' % (NODE_ARGUMENT.encode(), ids[node])
-        extras[row] = extras[row] + b"," + member if row in extras else member
+        _add(extras, row, b'"%s":%d' % (NODE_ARGUMENT.encode(), ids[node]))
+    for row in (row for row in members if drawing.shown[row]):
+        _add(extras, row, members[row])
     return extras
+
+
+def _add(extras: dict[int, bytes], row: int, member: bytes) -> None:
+    extras[row] = extras[row] + b"," + member if row in extras else member

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from tracelink.collectives import Collectives, Messages, Participations, Verdict
 from tracelink.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.graph import EventGraph, Rank, source_bounds
 from tracelink.strings import StringTable
-from tracelink.trace import ListedPayloads, SourceInfo
+from tracelink.trace import ListedPayloads, ProcessGroup, SourceInfo
 
 START = 1_700_000_000_000_000_000
 """The time that 0 stands for in a built graph."""
@@ -31,6 +32,10 @@ class GraphBuilder:
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     keys: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
     samples: list[tuple[int, int, float]] = field(default_factory=list)
+    groups: list[ProcessGroup] = field(default_factory=list)
+    collectives: list[dict[str, Any]] = field(default_factory=list)
+    participations: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
 
     def track(
         self,
@@ -73,6 +78,64 @@ class GraphBuilder:
         """A sample of a counter."""
         self.samples.append((track, START + time, value))
 
+    def group(self, *ranks: int, description: str = "", name: str = "") -> int:
+        """A process group; returns its row."""
+        self.groups.append(ProcessGroup(name or str(len(self.groups)), description, ranks, len(ranks)))
+        return len(self.groups) - 1
+
+    def together(
+        self, group: int, *rows: int, operation: str = "all_reduce", as_what: str = "kernel", **said: Any
+    ) -> int:
+        """A collective of a group, in which these events are the parts of their ranks; returns its row."""
+        number = len(self.collectives)
+        starts, ends = [self.rows[row][3] for row in rows], [self._end(row) for row in rows]
+        last = max(starts)
+        self.participations += [
+            {
+                "collective": number,
+                "rank": self._rank(row),
+                as_what: row,
+                "start": start,
+                "end": end,
+                "wait": last - start,
+            }
+            for row, start, end in zip(rows, starts, ends, strict=True)
+        ]
+        known = {
+            "group": group,
+            "sequence": number,
+            "order": number,
+            "operation": self.texts[operation],
+            "start": min(starts),
+            "end": max(ends),
+            "last_rank": self._rank(rows[starts.index(last)]),
+            "skew": last - min(starts),
+            "duration": max(ends) - last,
+            "verdict": self.texts[Verdict.COMPLETE],
+        }
+        self.collectives.append(known | said)
+        return number
+
+    def message(self, group: int, send: int, receive: int, **said: Any) -> None:
+        """A message: the event that sends it, and the one that receives it."""
+        known = {
+            "group": group,
+            "source": self._rank(send),
+            "target": self._rank(receive),
+            "order": len(self.messages),
+            "send": send,
+            "receive": receive,
+            "sent": self.rows[send][3],
+            "received": self._end(receive),
+        }
+        self.messages.append(known | said)
+
+    def _rank(self, row: int) -> int:
+        return self.tracks[self.rows[row][2]].rank
+
+    def _end(self, row: int) -> int:
+        return self.rows[row][3] + max(self.rows[row][4], 0)
+
     def build(self) -> EventGraph:
         """The graph: one source for each rank."""
         ranks = sorted({track.rank for track in self.tracks})
@@ -109,5 +172,19 @@ class GraphBuilder:
                 np.array(samples[1], np.int64),
                 np.array(samples[2], np.float64),
             ),
+            groups=self.groups,
+            collectives=_table(Collectives, self.collectives),
+            participations=_table(Participations, self.participations),
+            messages=_table(Messages, self.messages),
             payloads=[ListedPayloads(self.payloads[low:high]) for low, high in pairwise(bounds)],
         )
+
+
+def _table(table: Any, rows: list[dict[str, Any]]) -> Any:
+    """A table of rows, in which what a row does not say is unknown."""
+    unknown = table.of(1)
+    columns = {
+        column.name: [row.get(column.name, getattr(unknown, column.name)[0]) for row in rows]
+        for column in fields(table)
+    }
+    return table.of(len(rows), **columns)
