@@ -109,7 +109,7 @@ def _integer(value: int) -> bytes:
 
 def healthy_nccl_dump(entries: int) -> dict[str, Any]:
     """What one rank of a healthy NCCL job with three groups dumps, with stacks that share their frames."""
-    stacks = [_stack(number) for number in range(len(STEP))]
+    stacks = [stack(number) for number in range(len(STEP))]
     done: Counter[str] = Counter()
     described = {name: {"name": name, "desc": text, "ranks": "[0, 1, 2, 3]"} for name, text in GROUPS}
     written = [_entry(number, stacks, done) for number in range(entries)]
@@ -128,7 +128,8 @@ def healthy_nccl_dump(entries: int) -> dict[str, Any]:
     }
 
 
-def _stack(number: int) -> list[dict[str, Any]]:
+def stack(number: int) -> list[dict[str, Any]]:
+    """Where a program asked for a communication, innermost first."""
     outer = [
         {"name": f"frame_{depth}", "filename": f"/srv/job/file_{depth}.py", "line": 40 + depth}
         for depth in range(STACK_DEPTH - 1)
