@@ -1,19 +1,29 @@
-"""Links ranks (stub until the matching is there)."""
+"""Linking across ranks: groups, collectives, messages and clocks out of the calls of all ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracelink.clock import Clock, ClockMode, Clocks
+from tracelink.clock import ClockMode, Clocks, estimate_clocks
 from tracelink.collectives import Collectives, Messages, Participations, RankCalls
 from tracelink.findings import Finding
+from tracelink.linking.collectives import match_collectives
+from tracelink.linking.crossings import crossings
+from tracelink.linking.groups import resolve_groups
+from tracelink.linking.measures import measure
+from tracelink.linking.p2p import match_messages
+from tracelink.linking.stacking import corrected, stack
+from tracelink.linking.verdicts import judge
 from tracelink.trace import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
 class JobTables:
+    """What all ranks did together; times are on the reference clock."""
+
     strings: Sequence[str]
+    """The texts of the tables."""
     groups: Sequence[ProcessGroup]
     collectives: Collectives
     participations: Participations
@@ -23,12 +33,33 @@ class JobTables:
 
 
 def link_ranks(ranks: Sequence[RankCalls], clock: ClockMode | Clocks = ClockMode.HOST) -> JobTables:
-    groups = list(dict.fromkeys(group for rank in ranks for group in rank.groups))
+    """Matches the calls of all ranks, puts them on one clock and measures them."""
+    calls, twice = stack(ranks)
+    groups = resolve_groups(calls)
+    matching = match_collectives(calls, groups)
+    judged = judge(calls, groups, matching)
+    matched = match_messages(calls, groups)
+    if isinstance(clock, Clocks):
+        clocks = clock
+    else:
+        met = crossings(calls, groups, matching, judged, matched.messages)
+        clocks = estimate_clocks(met, {rank.rank: rank.host for rank in calls.ranks}, clock)
+    collectives, participations = measure(
+        calls, groups, matching, judged, corrected(matching.calls, matching.rank, clocks)
+    )
     return JobTables(
-        (),
-        groups,
-        Collectives.of(0),
-        Participations.of(0),
-        Messages.of(0),
-        Clocks({r.rank: Clock(r.rank, r.host) for r in ranks}),
+        calls.strings.texts(),
+        groups.rows,
+        collectives,
+        participations,
+        matched.clocked(corrected(calls.calls, calls.rank, clocks)),
+        clocks,
+        [
+            *twice,
+            *groups.findings,
+            *matching.findings,
+            *judged.findings,
+            *matched.findings,
+            *clocks.findings,
+        ],
     )

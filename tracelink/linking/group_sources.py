@@ -1,0 +1,166 @@
+"""What each rank's sources and calls say of its process groups, before ranks are compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracelink.collectives import RankCalls
+from tracelink.communications import UNKNOWN
+from tracelink.events import Bools, Int64s
+from tracelink.findings import Finding, Severity
+from tracelink.linking.coding import distinct
+from tracelink.linking.stacking import Stack
+from tracelink.operations import Operation
+from tracelink.trace import ProcessGroup
+
+POINTER = re.compile(r"-?\d{10,}")
+"""The first execution traces name a group by the address of its object: a different one on each rank."""
+
+CUT = "..."
+DEFAULT_NAMES = frozenset({"0", "default_pg"})
+DEFAULT_DESCRIPTION = "default_pg"
+UNDEFINED = "undefined"
+
+
+@dataclass(slots=True)
+class LocalGroup:
+    """One group as one rank knows it."""
+
+    rank: int
+    name: str
+    description: str = ""
+    members: tuple[int, ...] = ()
+    """As listed by the rank's own sources, then by what other ranks know; empty where nobody lists them."""
+    some: frozenset[int] = frozenset()
+    """Members of a list that was cut."""
+    size: int = 0
+    backend: str = ""
+    used: bool = False
+    described: bool = False
+    contradictions: set[tuple[int, ...]] = field(default_factory=set)
+    """Other members that the rank's sources give it."""
+
+    @property
+    def default(self) -> bool:
+        """Whether its name says that it is the group of all ranks."""
+        return self.name in DEFAULT_NAMES or self.description == DEFAULT_DESCRIPTION
+
+    @property
+    def pointer(self) -> bool:
+        """Whether its name is an address that no source explains."""
+        return not self.described and not self.members and bool(POINTER.fullmatch(self.name))
+
+    def learn(self, members: tuple[int, ...], size: int) -> None:
+        """Takes in one more statement of its members and its size."""
+        if members and not self.members:
+            self.members = members
+        elif members and set(members) != set(self.members):
+            self.contradictions.add(members)
+        self.size = max(self.size, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """The different ways in which calls name their groups: one row for each, and the row of each call."""
+
+    of_call: Int64s
+    place: Sequence[int]
+    """Which of the ranks."""
+    name: Sequence[str]
+    members: Sequence[tuple[int, ...]]
+    """Of lists that were not cut."""
+    some: Sequence[frozenset[int]]
+    size: Sequence[int]
+    named: Bools
+    """Whether it is a use at all: waits are none."""
+    count: Int64s
+
+
+def uses(stack: Stack) -> Uses:
+    """The different combinations of rank, group, members and size."""
+    calls = stack.calls
+    named = calls.operation != stack.strings.find(Operation.WAIT)
+    columns = [np.where(named, column, UNKNOWN) for column in (calls.group, calls.members, calls.size)]
+    numbers, first = distinct(stack.rank, *columns, named)
+    texts = [*stack.strings.texts(), ""]
+    listed = [members_of(texts[code]) for code in columns[1][first].tolist()]
+    place = np.searchsorted(stack.bounds, first, side="right") - 1
+    return Uses(
+        numbers,
+        place.tolist(),
+        [texts[code] for code in columns[0][first].tolist()],
+        [members if complete else () for members, complete in listed],
+        [frozenset(members) for members, _ in listed],
+        np.maximum(columns[2][first], 0).tolist(),
+        named[first],
+        np.bincount(numbers, minlength=len(first)),
+    )
+
+
+def members_of(text: str) -> tuple[tuple[int, ...], bool]:
+    """The ranks in a list as text, and whether it was not cut."""
+    return tuple(map(int, re.findall(r"\d+", text))), CUT not in text
+
+
+def local_groups(ranks: Sequence[RankCalls], used: Uses) -> dict[tuple[int, str], LocalGroup]:
+    """Every named group that each rank knows, by rank and name."""
+    known: dict[tuple[int, str], LocalGroup] = {}
+    for rank in ranks:
+        for group in rank.groups:
+            if group.name or group.ranks:
+                _describe(known, rank.rank, group)
+    for place, name, members, some, size, named in zip(
+        used.place, used.name, used.members, used.some, used.size, used.named.tolist(), strict=True
+    ):
+        if named and name:
+            rank = ranks[place].rank
+            group = known.setdefault((rank, name), LocalGroup(rank, name))
+            group.used = True
+            group.some |= some
+            group.learn(members, size)
+    return known
+
+
+def _describe(known: dict[tuple[int, str], LocalGroup], rank: int, group: ProcessGroup) -> None:
+    mine = known.setdefault((rank, group.name), LocalGroup(rank, group.name))
+    mine.described = True
+    mine.learn(tuple(group.ranks), group.size)
+    if group.description != UNDEFINED:
+        mine.description = mine.description or group.description
+    mine.backend = mine.backend or group.backend
+
+
+def contradictions(known: Mapping[tuple[int, str], LocalGroup]) -> list[Finding]:
+    """Where a rank's own sources say different things of one group."""
+    found = []
+    differ = [group for group in known.values() if group.contradictions]
+    if differ:
+        one = differ[0]
+        other = min(one.contradictions)
+        found.append(
+            Finding(
+                Severity.WARNING,
+                "group_members_differ",
+                f"{len(differ)} process groups are described with different ranks by sources of one rank; "
+                "the first description is used. Are files of two jobs mixed?",
+                len(differ),
+                example=f"rank {one.rank}, group {one.name}: {list(one.members)} and {list(other)}",
+            )
+        )
+    sized = [group for group in known.values() if group.members and 0 < group.size != len(group.members)]
+    if sized:
+        one = sized[0]
+        found.append(
+            Finding(
+                Severity.WARNING,
+                "group_size_differs",
+                f"{len(sized)} process groups have another size than ranks; the ranks are used.",
+                len(sized),
+                example=f"rank {one.rank}, group {one.name}: size {one.size}, ranks {list(one.members)}",
+            )
+        )
+    return found
