@@ -114,7 +114,7 @@ class JobBuilder:
     def build(self) -> Job:
         """The job; it begins at `START`."""
         parties = {row["rank"] for row in self.participations}
-        clocks = self.clocks or [Clock(rank) for rank in sorted(parties)]
+        clocks = self.clocks or [Clock(rank, low_ns=0, high_ns=0) for rank in sorted(parties)]
         return Job(
             parts=self.parts,
             ranks=[Rank.with_clock(clock) for clock in clocks],

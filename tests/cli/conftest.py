@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tracelink import api
+from tracelink import job as tracelink_job
 from tracelink.api import Merged, Survey
 from tracelink.cli import main
-from tracelink.events import Edges, EventKind, Events, Track, TrackKind
 from tracelink.findings import Finding
-from tracelink.graph import EventGraph, Rank
+from tracelink.graph import Rank
 from tracelink.linking.report import LinkReport
 from tracelink.plugins import Output
 from tracelink.trace import SourceInfo
@@ -43,51 +43,38 @@ class Job:
     """None: one for each rank."""
     outputs: Sequence[Output] | None = None
     """None: one, as asked for."""
+    together: tracelink_job.Job | None = None
+    """What the ranks did together, for commands that show that."""
     error: BaseException | None = None
     """What ends the work instead of a result."""
     asked: dict[str, Any] = field(default_factory=dict)
 
-    def load(self, paths: Any = (), **asked: Any) -> EventGraph:
-        """Stands in for `tracelink.api.load`."""
+    def tables(self, paths: Any = (), **asked: Any) -> tracelink_job.Job:
+        """Stands in for `tracelink.api.tables`."""
         self.asked = {"paths": paths, **asked}
         if self.error:
             raise self.error
-        return self.graph()
+        if self.together:
+            return replace(self.together, findings=self.findings)
+        return tracelink_job.Job(
+            parts=(),
+            ranks=[Rank(rank) for rank in self.reports],
+            sources=self._default_sources() if self.sources is None else self.sources,
+            findings=self.findings,
+            reports=self.reports,
+            events=EVENTS * len(self.reports),
+        )
 
     def survey(self, paths: Any = (), **asked: Any) -> Survey:
         """Stands in for `tracelink.api.survey`."""
-        graph = self.load(paths, **asked)
-        return Survey(graph.sources, graph.findings)
+        made = self.tables(paths, **asked)
+        return Survey(made.sources, made.findings)
 
     def merge(self, paths: Any = (), **asked: Any) -> Merged:
         """Stands in for `tracelink.api.merge`."""
-        graph = self.load(paths, **asked)
-        written = Output(str(asked["output"]), asked.get("to") or "perfetto-json", None, BYTES, len(graph))
-        return Merged(graph, [written] if self.outputs is None else self.outputs)
-
-    def graph(self) -> EventGraph:
-        """A graph of nothing but what is reported."""
-        ranks = list(self.reports)
-        count = EVENTS * len(ranks)
-        return EventGraph(
-            strings=["op"],
-            events=Events.of(
-                kind=[EventKind.OPERATOR] * count,
-                name=[0] * count,
-                track=[place for place in range(len(ranks)) for _ in range(EVENTS)],
-                start=range(count),
-                duration=[1] * count,
-                source=[0] * count,
-                payload=range(count),
-            ),
-            edges=Edges.empty(),
-            tracks=[Track(TrackKind.THREAD, "1", "1", rank=rank) for rank in ranks],
-            ranks=[Rank(rank) for rank in ranks],
-            sources=self._default_sources() if self.sources is None else self.sources,
-            bounds=[0, count],
-            findings=self.findings,
-            reports=self.reports,
-        )
+        made = self.tables(paths, **asked)
+        written = Output(str(asked["output"]), asked.get("to") or "perfetto-json", None, BYTES, made.events)
+        return Merged(made, [written] if self.outputs is None else self.outputs)
 
     def _default_sources(self) -> list[SourceInfo]:
         return [SourceInfo(f"k_{rank}.json", "kineto", rank=rank, events=EVENTS) for rank in self.reports]
@@ -106,7 +93,7 @@ def tracelink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job()
-    monkeypatch.setattr(api, "load", made.load)
+    monkeypatch.setattr(api, "tables", made.tables)
     monkeypatch.setattr(api, "survey", made.survey)
     monkeypatch.setattr(api, "merge", made.merge)
     return made

@@ -15,6 +15,7 @@ from tracelink.cli.links import RELATIONS
 from tracelink.findings import Finding, Severity
 from tracelink.linking.report import LinkReport
 from tracelink.plugins import Output
+from tracelink.selection import Selection
 
 
 class TestWhatIsAskedFor:
@@ -36,6 +37,40 @@ class TestWhatIsAskedFor:
     def test_ranks_by_file_whose_name_may_hold_an_equals_sign(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/", "--rank", "a.json=3", "-r", "run=1/b.json=12")
         assert job.asked["ranks"] == {"a.json": 3, "run=1/b.json": 12}
+
+    def test_everything_on_the_clocks_of_hosts_unless_said_otherwise(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/")
+        assert (job.asked["selection"], job.asked["clock"]) == (None, "host")
+
+    def test_a_selection_and_how_clocks_are_taken(self, tracelink: Run, job: Job) -> None:
+        said = (
+            "--ranks",
+            "0-7,64",
+            "--window",
+            "2.5s..3.1s",
+            "--steps",
+            "3-5",
+            "--only",
+            "collectives,kernels",
+        )
+        tracelink("merge", "traces/", *said, "--clock", "clocks.json")
+        assert job.asked["selection"] == Selection.parse(
+            ranks="0-7,64", window="2.5s..3.1s", steps="3-5", only="collectives,kernels"
+        )
+        assert job.asked["clock"] == "clocks.json"
+
+    @pytest.mark.parametrize("option", ["--ranks", "--window", "--steps", "--only"])
+    def test_a_selection_that_makes_no_sense_is_refused_before_anything_is_read(
+        self, tracelink: Run, job: Job, option: str
+    ) -> None:
+        result = tracelink("merge", "traces/", option, "nonsense")
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"tracelink: {option}: ")
+        assert job.asked == {}
+
+    def test_whose_a_file_is_and_which_ranks_to_read_are_not_confused(self, tracelink: Run, job: Job) -> None:
+        assert "--rank FILE=N says whose" in tracelink("merge", "a.json", "--ranks", "a.json=3").stderr
+        assert "to read only some ranks: --ranks 3" in tracelink("merge", "a.json", "--rank", "3").stderr
 
     @pytest.mark.parametrize("text", ["a.json", "a.json=", "=3", "a.json=x", "a.json=-1"])
     def test_what_is_not_file_and_rank_is_refused(self, tracelink: Run, job: Job, text: str) -> None:

@@ -54,6 +54,14 @@ def test_a_narrow_terminal_wraps_names_of_columns_before_it_wraps_numbers(
     assert len(lines(made)) == 4
 
 
+def test_columns_that_can_be_spared_go_before_a_table_is_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, row = ("rank", "host", "events"), ("0", "node7", "1,234,567")
+    for columns, left in ((24, ["rank", "host", "events"]), (18, ["rank", "events"])):
+        made = page(monkeypatch, columns)
+        made.table(header, [row], optional=("host",))
+        assert [name for name in header if name in made.text] == left
+
+
 def test_entries_that_no_table_could_hold_are_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
     made = page(monkeypatch, 30)
     made.entries(("path", "format", "host"), [("traces/" + "a" * 20, "kineto", "-")])

@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracelink.cli.links import RankLinks, links_of_ranks
+from tracelink.cli.together import collective_columns, message_columns, participation_rows, rows_of
+from tracelink.collectives import Verdict
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
-    from tracelink.surveying import Survey
+    from tracelink.cli.choice import Choice
     from tracelink.findings import Finding
+    from tracelink.graph import Rank
+    from tracelink.job import Job
     from tracelink.linking.report import LinkReport
     from tracelink.plugins import Output
+    from tracelink.surveying import Survey
     from tracelink.trace import SourceInfo
 
 Document = dict[str, Any]
@@ -32,6 +37,46 @@ def inspect_document(survey: Survey) -> Document:
     return {
         "sources": [_source(source) for source in survey.sources],
         "findings": _findings(survey.findings),
+    }
+
+
+def collectives_document(job: Job, choice: Choice) -> Document:
+    """The result of `collectives`."""
+    rows = rows_of(collective_columns(job, choice.collectives))
+    parts = participation_rows(job, choice.collectives)
+    collectives = [row | {"participations": those} for row, those in zip(rows, parts, strict=True)]
+    return {
+        "collectives": [row for row in collectives if row["verdict"] != Verdict.UNMATCHED],
+        "messages": rows_of(message_columns(job, choice.messages)),
+        "unmatched": [row for row in collectives if row["verdict"] == Verdict.UNMATCHED],
+        "findings": _findings(job.findings),
+    }
+
+
+def clocks_document(job: Job) -> Document:
+    """The result of `clocks`, which `--clock` takes as a file."""
+    return {
+        "reference_rank": reference_rank(job.ranks),
+        "reference_ns": next((rank.clock_reference_ns for rank in job.ranks), None),
+        "ranks": [_clock(rank) for rank in job.ranks],
+        "findings": _findings(job.findings),
+    }
+
+
+def reference_rank(ranks: Sequence[Rank]) -> int | None:
+    """The first rank whose clock needs no correction."""
+    return next((rank.rank for rank in ranks if not (rank.clock_offset_ns or rank.clock_drift_ppm)), None)
+
+
+def _clock(rank: Rank) -> Document:
+    return {
+        "rank": rank.rank,
+        "host": rank.host,
+        "offset_ns": rank.clock_offset_ns,
+        "drift_ppm": rank.clock_drift_ppm,
+        "low_ns": rank.clock_low_ns,
+        "high_ns": rank.clock_high_ns,
+        "constraints": rank.clock_constraints,
     }
 
 

@@ -14,6 +14,8 @@ from tracelink.cli.voice import Voice
 COMMANDS = {
     "merge": "Link traces of all ranks and write them as one.",
     "convert": "Write one trace in another format.",
+    "collectives": "List what ranks did together, and who came last.",
+    "clocks": "Say how far the clocks of ranks are apart.",
     "inspect": "Say what each trace is and what is wrong with it.",
     "formats": "List the readers and writers that are installed.",
     "demo": "Merge the traces that come with tracelink.",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from tracelink import api
+from tracelink.cli.choosing import takes_clock, takes_selection
 from tracelink.cli.options import Inputs, command, takes_format, takes_inputs, takes_jobs
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
 from tracelink.cli.voice import Voice
+from tracelink.selection import Selection
 
 
 @command(
@@ -16,6 +18,8 @@ from tracelink.cli.voice import Voice
     "tracelink merge traces/ -o merged.json.gz",
     "tracelink merge --et et_0.json --kineto k_0.json --fr dumps/",
     "tracelink merge traces/ --to chakra-json -o linked/",
+    "tracelink merge traces/ --ranks 0-7,64 --steps 3-5 --only collectives,kernels",
+    "tracelink merge traces/ --window 2.5s..3.1s --clock collectives",
     "tracelink merge odd.json --rank odd.json=3 -o - | gzip > merged.json.gz",
 )
 @takes_inputs
@@ -29,8 +33,18 @@ from tracelink.cli.voice import Voice
     help="Where to write; - is standard output.",
 )
 @takes_format
+@takes_selection
+@takes_clock
 @takes_jobs
-def merge(voice: Voice, inputs: Inputs, output: str, to: str | None, jobs: int | None) -> None:
+def merge(
+    voice: Voice,
+    inputs: Inputs,
+    output: str,
+    to: str | None,
+    selection: Selection | None,
+    clock: str,
+    jobs: int | None,
+) -> None:
     """Link traces of all ranks and write them as one.
 
     PATHS are files, directories, globs and archives; - is standard input. Formats and ranks are found by
@@ -40,5 +54,13 @@ def merge(voice: Voice, inputs: Inputs, output: str, to: str | None, jobs: int |
     if aside and voice.json:
         raise click.UsageError("--json and --output - both want standard output: give another --output.")
     with watching(voice, inputs.named) as watch:
-        merged = api.merge(**inputs.keywords(), output=output, to=to, jobs=jobs, watch=watch)
+        merged = api.merge(
+            **inputs.keywords(),
+            output=output,
+            to=to,
+            clock=clock,
+            selection=selection,
+            jobs=jobs,
+            watch=watch,
+        )
     click.get_current_context().exit(report_merge(voice, merged, aside=aside))

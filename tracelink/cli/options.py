@@ -103,7 +103,9 @@ def _ranks_of_files(
 def _rank_of_file(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
     file, _, rank = value.rpartition("=")
     if not (file and rank.isascii() and rank.isdigit()):
-        raise click.BadParameter(f"{value!r} is not FILE=N, such as --rank trace.json=3", ctx, param)
+        choosing = f"; to read only some ranks: --ranks {value}" if value[:1].isdigit() else ""
+        message = f"{value!r} is not FILE=N, such as --rank trace.json=3{choosing}"
+        raise click.BadParameter(message, ctx, param)
     return file, int(rank)
 
 

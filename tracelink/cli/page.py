@@ -46,12 +46,26 @@ class Page:
         self._console.print(Text(printable(text), style=style))
 
     def table(
-        self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        numbers: Sequence[str] = (),
+        optional: Sequence[str] = (),
     ) -> None:
-        """Adds a table; the columns `numbers` are aligned to the right."""
-        wide = _table(header, rows, numbers)
-        narrow = _table(header, rows, numbers, narrow=True)
-        self._console.print(next((table for table in (wide, narrow) if self._fits(table)), wide))
+        """Adds a table; the columns `numbers` are aligned to the right.
+
+        Where it is too wide, the `optional` columns go, the first of them first.
+        """
+        for count in range(len(optional) + 1):
+            kept = [place for place, name in enumerate(header) if name not in optional[:count]]
+            names, cells = [header[place] for place in kept], [[row[place] for place in kept] for row in rows]
+            for narrow in (False, True):
+                table = _table(names, cells, numbers, narrow=narrow)
+                if self._fits(table):
+                    self._console.print(table)
+                    return
+        self._console.print(_table(names, cells, numbers))
 
     def entries(
         self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()

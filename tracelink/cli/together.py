@@ -1,0 +1,136 @@
+"""What ranks did together, row by row: names in place of codes, None for what is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.analysis.arrivals import lost_time
+from tracelink.communications import UNKNOWN, Evidence
+from tracelink.events import NO_TIME, Int64s
+from tracelink.job import Job
+
+Row = dict[str, Any]
+Table = dict[str, list[Any]]
+Rows = npt.NDArray[np.intp] | Int64s
+
+
+def collective_columns(job: Job, chosen: Rows) -> Table:
+    """The columns of the chosen collectives."""
+    table = job.collectives
+    return {
+        **_groups(job, table.group[chosen]),
+        "ranks": _members(job, chosen),
+        "sequence": plain(table.sequence[chosen]),
+        "order": plain(table.order[chosen]),
+        "operation": _texts(job, table.operation[chosen]),
+        "type": _texts(job, table.type[chosen]),
+        "bytes": plain(table.bytes[chosen]),
+        "start_ns": times(table.start[chosen]),
+        "end_ns": times(table.end[chosen]),
+        "duration_ns": plain(table.duration[chosen]),
+        "skew_ns": plain(table.skew[chosen]),
+        "wait_ns": plain(lost_time(table, job.participations)[chosen]),
+        "last_rank": plain(table.last_rank[chosen]),
+        "algorithm_gb_s": _rates(table.algorithm_gb_s[chosen]),
+        "bus_gb_s": _rates(table.bus_gb_s[chosen]),
+        "verdict": _texts(job, table.verdict[chosen]),
+    }
+
+
+def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
+    """For each of the chosen collectives a row for each rank that takes part."""
+    table = job.participations
+    order, bounds = _by_collective(job)
+    names = np.array([evidence.name.lower() for evidence in Evidence], dtype=object)
+    rows = rows_of(
+        {
+            "rank": table.rank[order].tolist(),
+            "enqueued_ns": times(table.enqueued[order]),
+            "start_ns": times(table.start[order]),
+            "end_ns": times(table.end[order]),
+            "wait_ns": plain(table.wait[order]),
+            "evidence": names[np.maximum(table.evidence[order], Evidence.NONE)].tolist(),
+            "state": _texts(job, table.state[order]),
+        }
+    )
+    return [rows[bounds[number] : bounds[number + 1]] for number in chosen.tolist()]
+
+
+def message_columns(job: Job, chosen: Rows) -> Table:
+    """The columns of the chosen messages."""
+    table = job.messages
+    return {
+        **_groups(job, table.group[chosen]),
+        "source": plain(table.source[chosen]),
+        "target": plain(table.target[chosen]),
+        "tag": plain(table.tag[chosen]),
+        "order": plain(table.order[chosen]),
+        "bytes": plain(table.bytes[chosen]),
+        "sent_ns": times(table.sent[chosen]),
+        "received_ns": times(table.received[chosen]),
+        "verdict": _texts(job, table.verdict[chosen]),
+    }
+
+
+def verdicts(job: Job) -> npt.NDArray[np.object_]:
+    """What is to be said of each collective."""
+    return np.array([*job.strings, None], dtype=object)[job.collectives.verdict]
+
+
+def rows_of(columns: Table) -> list[Row]:
+    """The rows of a table."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def plain(column: npt.NDArray[Any]) -> list[Any]:
+    """The numbers of a column."""
+    return _known(column, column != UNKNOWN)
+
+
+def times(column: Int64s) -> list[Any]:
+    """The times of a column."""
+    return _known(column, column != NO_TIME)
+
+
+def _rates(column: npt.NDArray[np.float64]) -> list[Any]:
+    return _known(column, np.isfinite(column))
+
+
+def _known(column: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> list[Any]:
+    values: list[Any] = column.tolist()
+    for place in np.flatnonzero(~known).tolist():
+        values[place] = None
+    return values
+
+
+def _texts(job: Job, codes: npt.NDArray[np.int32]) -> list[Any]:
+    texts = np.array([*job.strings, None], dtype=object)
+    named: list[Any] = texts[codes].tolist()
+    return named
+
+
+def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Table:
+    names = np.array([*(group.name for group in job.groups), None], dtype=object)
+    descriptions = np.array([*(group.description for group in job.groups), None], dtype=object)
+    return {"group": names[groups].tolist(), "description": descriptions[groups].tolist()}
+
+
+def _members(job: Job, chosen: Rows) -> list[list[int]]:
+    """The ranks of each collective's group; where no source lists them, those that take part."""
+    order, bounds = _by_collective(job)
+    ranks = job.participations.rank[order]
+    listed = [list(group.ranks) for group in job.groups] + [[]]
+    return [
+        listed[group] or ranks[bounds[number] : bounds[number + 1]].tolist()
+        for number, group in zip(chosen.tolist(), job.collectives.group[chosen].tolist(), strict=True)
+    ]
+
+
+def _by_collective(job: Job) -> tuple[Int64s, list[int]]:
+    """The participations in the order of collectives, and where those of each begin."""
+    order = np.argsort(job.participations.collective, kind="stable")
+    numbers = np.arange(len(job.collectives) + 1)
+    return order, np.searchsorted(job.participations.collective[order], numbers).tolist()
