@@ -66,7 +66,7 @@ def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
     about an end; neither does a completed entry without a duration.
     """
     events = graph.events
-    until = events.end[events.timed].max() - events.start[rows]
+    until: Int64s = events.end[events.timed].max() - events.start[rows]
     records = events.kind[rows] == EventKind.RECORD
     states = graph.key(Key.STATE).dense(len(events), -1)
     progress = np.array([text in SHOWS_PROGRESS for text in graph.strings] + [False])

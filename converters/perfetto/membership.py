@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tracelink.converters.perfetto.schema import (
 )
 from tracelink.converters.perfetto.text import micros, quoted
 from tracelink.events import Int64s
-from tracelink.job import Job, event_of
+from tracelink.job import PARTICIPATION_ROWS, Job
 from tracelink.trace import ProcessGroup
 
 UNDEFINED = frozenset({"", "undefined"})
@@ -35,35 +35,37 @@ def numbers_in_group(collectives: Collectives, rows: Int64s) -> Int64s:
 
 
 def memberships(job: Job, rank: int) -> Mapping[int, bytes]:
-    """For the rows that stand for participations of a rank: members to add to their arguments."""
+    """For the rows of a rank that stand for its part in a collective: members to add to their arguments."""
     mine = np.flatnonzero(job.participations.rank == rank)
-    row = event_of(job.participations)[mine] if len(mine) else mine
-    mine, row = mine[row != UNKNOWN], row[row != UNKNOWN]
     which = job.participations.collective[mine]
     last = np.where(job.collectives.skew[which] == UNKNOWN, UNKNOWN, job.collectives.last_rank[which])
+    told = [
+        waited + _lastness(last_rank, rank)
+        for waited, last_rank in zip(_waits(job.participations.wait[mine]), last.tolist(), strict=True)
+    ]
     labels = [group_label(group) for group in job.groups]
+    groups = job.collectives.group[which].tolist()
+    numbers = numbers_in_group(job.collectives, which).tolist()
     names: dict[int, list[str]] = {}
     rest: dict[int, bytes] = {}
-    for event, group, number, (waited, last_rank) in zip(
-        row.tolist(),
-        job.collectives.group[which].tolist(),
-        numbers_in_group(job.collectives, which).tolist(),
-        _waits(job.participations.wait[mine], last),
-        strict=True,
-    ):
-        names.setdefault(event, []).append(f"{labels[group]} #{number}")
-        rest[event] = waited + _lastness(last_rank, rank)
+    for column in PARTICIPATION_ROWS:
+        rows = getattr(job.participations, column)[mine].tolist()
+        for row, group, number, text in zip(rows, groups, numbers, told, strict=True):
+            names.setdefault(row, []).append(f"{labels[group]} #{number}")
+            rest[row] = text
+    names.pop(UNKNOWN, None)
     return {
-        event: b'"%s":%s%s' % (COLLECTIVE_ARGUMENT.encode(), quoted(", ".join(of)), rest[event])
-        for event, of in names.items()
+        row: b'"%s":%s%s' % (COLLECTIVE_ARGUMENT.encode(), quoted(", ".join(of)), rest[row])
+        for row, of in names.items()
     }
 
 
-def _waits(wait: Int64s, last: Int64s) -> Iterator[tuple[bytes, int]]:
-    """What is said of each waiting, and who came last."""
+def _waits(wait: Int64s) -> list[bytes]:
     key = b',"%s":' % WAIT_ARGUMENT.encode()
-    for text, known, rank in zip(micros(wait), (wait != UNKNOWN).tolist(), last.tolist(), strict=True):
-        yield key + text if known else b"", rank
+    return [
+        key + text if known else b""
+        for text, known in zip(micros(wait), (wait != UNKNOWN).tolist(), strict=True)
+    ]
 
 
 def _lastness(last_rank: int, rank: int) -> bytes:

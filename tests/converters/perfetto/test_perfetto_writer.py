@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import weakref
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
+from tracelink.clock import Clock
 from tracelink.converters.perfetto import PerfettoJsonWriter, picture
 from tracelink.converters.perfetto.numbering import STRIDE
 from tracelink.engine import Engine
 from tracelink.events import EventKind, Key, Relation, TrackKind
-from tracelink.graph import EventGraph
-from tracelink.job import Job
+from tracelink.graph import EventGraph, Rank
+from tracelink.job import Job, Part
 from tracelink.targets import FileTarget
 
 WHOLE = """{
@@ -238,6 +242,9 @@ def test_parts_written_side_by_side_are_the_same_bytes(
             call = built.add(thread, "call", 100 * number, 50, EventKind.RUNTIME, {"rank": rank, "n": number})
             kernel = built.add(stream, f"k{number}", 100 * number + 60, 30, EventKind.KERNEL)
             built.edge(call, Relation.LAUNCHES, kernel)
+    group = built.group(0, 1, 2)
+    for number in range(20):
+        built.together(group, *(40 * rank + 2 * number + 1 for rank in range(3)))
     graph = built.build()
     contents = []
     for jobs in (1, 2, 3, 4):
@@ -247,4 +254,47 @@ def test_parts_written_side_by_side_are_the_same_bytes(
     assert contents[0] == contents[1] == contents[2]
     text = gzip.decompress(contents[0]) if suffix.endswith(".gz") else contents[0]
     assert text == write(graph).text
-    assert sum(event["ph"] == "X" for event in json.loads(text)["traceEvents"]) == 120
+    assert sum(event["ph"] == "X" for event in json.loads(text)["traceEvents"]) == 140
+
+
+def test_ranks_are_in_memory_one_at_a_time() -> None:
+    built = GraphBuilder()
+    for rank in range(3):
+        built.add(built.track(rank=rank), "step", 0, 10)
+    job = Job.of(built.build())
+    columns: list[weakref.ref[np.ndarray]] = []
+
+    @dataclass
+    class Watched:
+        part: Part
+
+        @property
+        def rank(self) -> int:
+            return self.part.rank
+
+        def load(self) -> EventGraph:
+            assert all(column() is None for column in columns)
+            graph = self.part.load()
+            columns.append(weakref.ref(graph.events.start))
+            return graph
+
+    assert len(write(replace(job, parts=[Watched(part) for part in job.parts])).slices()) == 3
+    assert len(columns) == 3
+
+
+def test_a_rank_whose_clock_was_corrected_says_by_how_much() -> None:
+    built = GraphBuilder()
+    for rank in range(2):
+        built.add(built.track(rank=rank), "step", 0, 10)
+    clock = Clock(1, "", 1500, -2.5, 1400, 1700, 30)
+    job = replace(Job.of(built.build()), ranks=[Rank(0), Rank.with_clock(clock)])
+    first, second = write(job).document["tracelink"]["ranks"]
+    assert first == {"rank": 0, "clock_offset_ns": 0, "sources": [{"format": "kineto"}]}
+    assert second == first | {
+        "rank": 1,
+        "clock_offset_ns": 1500,
+        "clock_drift_ppm": -2.5,
+        "clock_low_ns": 1400,
+        "clock_high_ns": 1700,
+        "clock_uncertainty_ns": 200,
+    }

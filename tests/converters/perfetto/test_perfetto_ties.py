@@ -1,0 +1,131 @@
+"""Arrows between ranks: from who entered last to the others' ends, from a sending to its receiving."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from builders.graph import GraphBuilder
+from builders.perfetto import Event, Written, nanoseconds, write
+from tracelink.converters.perfetto.numbering import ARROWS
+from tracelink.events import EventKind, TrackKind
+
+
+def kernels(*spans: tuple[int, int] | None) -> tuple[GraphBuilder, list[int]]:
+    """For each rank a stream with one kernel."""
+    built = GraphBuilder()
+    rows = []
+    for rank, span in enumerate(spans):
+        stream = built.track(TrackKind.STREAM, rank, "0", "7")
+        start, end = span or (None, None)
+        rows.append(built.add(stream, f"of {rank}", start, (end or 0) - (start or 0), EventKind.KERNEL))
+    return built, rows
+
+
+def arrows(written: Written) -> list[tuple[str, int, int, str, int, int]]:
+    """Category, where and when each arrow begins, and the instant where it ends: name, place and time."""
+    begins = {(e["id"], e["cat"], e["name"]): e for e in written.events("s")}
+    events = written.events("i", "f")
+    found = []
+    for instant, end in zip(events[::2], events[1::2], strict=True):
+        assert (instant["ph"], end["ph"], end["bp"]) == ("i", "f", "e")
+        assert [instant[key] for key in ("pid", "tid", "ts", "cat")] == [
+            end[key] for key in ("pid", "tid", "ts", "cat")
+        ]
+        begin = begins[end["id"], end["cat"], end["name"]]
+        name = f"{instant['name']} {text(instant['args'])}"
+        found.append((end["cat"], begin["tid"], at(begin), name, end["tid"], at(end)))
+    return found
+
+
+def at(event: Event) -> int:
+    return nanoseconds(event["ts"])
+
+
+def text(arguments: dict[str, int]) -> str:
+    return " ".join(f"{key} {value}" for key, value in arguments.items())
+
+
+def test_who_entered_last_points_at_the_ends_of_the_others() -> None:
+    built, rows = kernels((0, 500), (300, 510), (20, 505))
+    built.together(built.group(0, 1, 2), *rows)
+    written = write(built.build())
+    places = [written.slice(f"of {rank}")["tid"] for rank in range(3)]
+    assert arrows(written) == [
+        ("waits", places[1], 300, "waited for rank 1", places[0], 499),
+        ("waits", places[1], 300, "waited for rank 1", places[2], 504),
+    ]
+    assert [begin["id"] for begin in written.events("s")] == [3 * ARROWS + 1]
+    assert written.findings == ()
+
+
+def test_a_message_leads_from_the_sending_to_the_end_of_the_receiving() -> None:
+    built, (receive, send) = kernels((0, 500), (300, 350))
+    built.message(built.group(0, 1), send, receive)
+    written = write(built.build())
+    place, other = (written.slice(f"of {rank}")["tid"] for rank in range(2))
+    assert arrows(written) == [("message", other, 300, "received from rank 1", place, 499)]
+
+
+def test_an_end_has_its_instant_just_before_it() -> None:
+    """The engine gives an end to what opened last on its thread, and what has one time in the file's order."""
+    built, (one, two, three) = kernels((0, 500), (300, 500), (310, 500))
+    group = built.group(0, 1, 2)
+    built.together(group, one, two)
+    built.together(group, one, three)
+    phases = [event["ph"] for event in write(built.build()).events("s", "i", "f")]
+    assert phases == ["s", "s", "i", "f", "i", "f"]
+
+
+def test_an_event_without_length_is_where_its_arrow_ends() -> None:
+    built, rows = kernels((300, 300), (300, 350))
+    built.message(built.group(0, 1), rows[1], rows[0])
+    assert [arrow[-1] for arrow in arrows(write(built.build()))] == [300]
+
+
+@pytest.mark.parametrize(("end", "drawn"), [(301, 1), (300, 0), (200, 0)])
+def test_no_arrow_runs_back_in_time(end: int, drawn: int) -> None:
+    built, (waits, last) = kernels((0, end), (300, 400))
+    built.together(built.group(0, 1), waits, last)
+    written = write(built.build())
+    assert len(arrows(written)) == drawn
+    assert written.reasons() == ({} if drawn else {"arrow_against_time": 1})
+
+
+def test_an_arrow_from_a_slice_that_opens_together_with_others_is_counted() -> None:
+    built, rows = kernels((0, 500), (300, 500))
+    built.add(1, "opens with it", 300, 10, EventKind.KERNEL)
+    built.together(built.group(0, 1), *rows)
+    written = write(built.build())
+    assert arrows(written) == []
+    assert written.reasons() == {"arrow_crowded": 1}
+
+
+def test_an_arrow_to_what_is_not_drawn_is_counted() -> None:
+    built, (sends, receives) = kernels((0, 500), None)
+    built.message(built.group(0, 1), sends, receives, received=0)
+    written = write(built.build())
+    assert arrows(written) == []
+    assert written.reasons() == {"untimed": 1, "arrow_without_end": 1}
+
+
+def test_events_say_what_they_are_a_part_of() -> None:
+    built, (first, last, alone) = kernels((0, 500), (300, 500), (0, 10))
+    tp, world = built.group(0, 1, description="tp", name="21"), built.group(0, 1, 2, name="0")
+    built.together(tp, first, last, sequence=7)
+    built.together(world, alone, skew=-1)
+    written = write(built.build())
+    assert [written.slice(f"of {rank}").get("args") for rank in range(3)] == [
+        {"collective": "tp #7", "wait_us": Decimal("0.3"), "waits_for_rank": 1},
+        {"collective": "tp #7", "wait_us": 0, "last": True},
+        {"collective": "0 #1", "wait_us": 0},
+    ]
+
+
+def test_a_kernel_of_several_collectives_names_them_all() -> None:
+    built, rows = kernels((0, 500), (300, 500))
+    group = built.group(0, 1, description="tp")
+    built.together(group, *rows)
+    built.together(group, *rows)
+    assert write(built.build()).slice("of 1")["args"]["collective"] == "tp #0, tp #1"
