@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from tracelink.communications import CALL_TEXTS, UNKNOWN, Calls, Communications
 from tracelink.events import (
     NO_TIME,
     UNFINISHED,
@@ -30,22 +32,41 @@ class TraceBuilder:
     """Collects events; every method returns the row of the event that it adds."""
 
     tracks: list[Track] = field(default_factory=lambda: [MAIN])
-    rows: list[tuple[EventKind, str, int, int, int, dict[Key, int]]] = field(default_factory=list)
+    rows: list[tuple[EventKind, str, int, int, int, dict[Key, int | str]]] = field(default_factory=list)
+    said: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     def track(self, kind: TrackKind, identity: str) -> int:
         self.tracks.append(Track(kind, "100", identity))
         return len(self.tracks) - 1
 
-    def event(self, kind: EventKind, name: str, start: int, end: int, track: int = 0, **keys: int) -> int:
+    def event(
+        self, kind: EventKind, name: str, start: int, end: int, track: int = 0, **keys: int | str
+    ) -> int:
         self.rows.append(
             (kind, name, track, start, end - start, {Key(key): value for key, value in keys.items()})
         )
         return len(self.rows) - 1
 
-    def op(self, name: str, start: int, end: int, track: int = 0, **keys: int) -> int:
+    def op(self, name: str, start: int, end: int, track: int = 0, **keys: int | str) -> int:
         return self.event(EventKind.OPERATOR, name, start, end, track, **keys)
 
-    def node(self, name: str, identity: int, thread: int = 1, **keys: int) -> int:
+    def annotation(self, name: str, start: int, end: int, track: int = 0, **keys: int | str) -> int:
+        return self.event(EventKind.ANNOTATION, name, start, end, track, **keys)
+
+    def kernel(self, name: str, start: int, end: int, track: int, **keys: int | str) -> int:
+        return self.event(EventKind.KERNEL, name, start, end, track, **keys)
+
+    def record(self, name: str, created: int, completed: int | None = None, **keys: int | str) -> int:
+        """A flight-recorder entry."""
+        end = created + UNFINISHED if completed is None else completed
+        return self.event(EventKind.RECORD, name, created, end, **keys)
+
+    def communication(self, row: int, **columns: Any) -> int:
+        """What an event says of communication; texts as they are. Returns the event's row."""
+        self.said.append((row, columns))
+        return row
+
+    def node(self, name: str, identity: int, thread: int = 1, **keys: int | str) -> int:
         row = self.event(EventKind.NODE, name, 0, 0, 0, node_id=identity, logical_thread=thread, **keys)
         self.rows[row] = (EventKind.NODE, name, 0, NO_TIME, UNFINISHED, self.rows[row][-1])
         return row
@@ -66,18 +87,46 @@ class TraceBuilder:
             strings,
             events,
             list(self.tracks),
-            self._keys(),
+            self._keys(strings),
+            communications=self._communications(strings),
             payloads=[NoPayloads()],
         )
 
-    def _keys(self) -> dict[Key, KeyColumn]:
+    def _keys(self, strings: StringTable) -> dict[Key, KeyColumn]:
         found: dict[Key, tuple[list[int], list[int]]] = {}
         for row, (*_, keys) in enumerate(self.rows):
             for key, value in keys.items():
                 rows, values = found.setdefault(key, ([], []))
                 rows.append(row)
-                values.append(value)
+                values.append(strings[value] if isinstance(value, str) else value)
         return {key: KeyColumn.of(rows, values) for key, (rows, values) in found.items()}
+
+    def _communications(self, strings: StringTable) -> Communications:
+        if not self.said:
+            return Communications.empty()
+        columns = {name: [] for name in Communications.empty().columns() if name != "row"}
+        for _, given in self.said:
+            for name, values in columns.items():
+                unknown = False if name in ("point_to_point", "global_ranks") else UNKNOWN
+                value = given.get(name, unknown)
+                values.append(strings[value] if isinstance(value, str) else value)
+        return Communications.of([row for row, _ in self.said], **columns)
+
+
+def rows_of(calls: Calls, trace: RankTrace) -> list[dict[str, Any]]:
+    """Calls as what is known of each, texts as texts: what is not known or empty is left out."""
+    texts = trace.strings.texts()
+    known = []
+    for place in range(len(calls)):
+        row = {name: column[place].item() for name, column in calls.columns().items()}
+        known.append(
+            {
+                name: texts[value] if name in CALL_TEXTS else value
+                for name, value in row.items()
+                if value is not False and value not in (UNKNOWN, NO_TIME)
+            }
+        )
+    return known
 
 
 def pairs(edges: Edges, relation: Relation | None = None) -> list[tuple[int, int]]:

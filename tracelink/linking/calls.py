@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.communications import Calls
-from tracelink.events import Edges, Int64s
+from tracelink.events import Edges, EventKind, Int64s
 from tracelink.findings import Finding
 from tracelink.linking.calls_annotation import Pairing, pair_annotations
 from tracelink.linking.calls_attributes import Attributes, Witness, attributes_of
@@ -19,7 +19,7 @@ from tracelink.linking.calls_parts import Parts, issued_calls, lone_calls, parts
 from tracelink.linking.calls_report import reports_of
 from tracelink.linking.calls_times import in_order, times_of
 from tracelink.linking.communicating import Words, chains
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.linking.report import LinkReport
 from tracelink.trace import RankTrace
 
@@ -36,12 +36,27 @@ class LinkedCalls:
 def calls_of(trace: RankTrace, edges: Edges) -> LinkedCalls:
     """A row for each communication, in the order in which the rank asked for them."""
     words = Words(trace.strings)
+    if (trace.events.kind == EventKind.RECORD).all():
+        return _recorded_alone(trace, words)
     parts = parts_of(trace, words, edges)
     draft = Draft.concatenate([issued_calls(trace, words, parts), lone_calls(trace, words, parts)])
     draft = _with_records(trace, words, parts, draft)
     draft, pairing = _with_annotations(trace, words, parts, draft)
     draft, closed_by = without_closings(trace, words, parts.records, draft)
     attributes = _attributes(trace, words, parts, draft)
+    calls = _calls(trace, words, draft, closed_by, attributes)
+    return LinkedCalls(calls, reports_of(trace, parts, calls, pairing), attributes.findings)
+
+
+def _recorded_alone(trace: RankTrace, words: Words) -> LinkedCalls:
+    """Entries of a recorder are calls as they are; there can be very many of them."""
+    records = np.arange(len(trace.events))
+    draft, closed_by = without_closings(trace, words, records, Draft.of(len(records), record=records))
+    attributes = attributes_of(trace, words, [Witness("flight recorder", draft.record)])
+    return LinkedCalls(_calls(trace, words, draft, closed_by, attributes), (), attributes.findings)
+
+
+def _calls(trace: RankTrace, words: Words, draft: Draft, closed_by: Int64s, attributes: Attributes) -> Calls:
     calls = Calls.of(
         len(draft),
         record=draft.record,
@@ -52,7 +67,7 @@ def calls_of(trace: RankTrace, edges: Edges) -> LinkedCalls:
         **attributes.columns,
         **times_of(trace, words, draft, closed_by),
     )
-    return LinkedCalls(in_order(trace, calls), reports_of(trace, parts, calls, pairing), attributes.findings)
+    return in_order(trace, calls)
 
 
 def _with_records(trace: RankTrace, words: Words, parts: Parts, draft: Draft) -> Draft:
@@ -69,7 +84,7 @@ def _with_records(trace: RankTrace, words: Words, parts: Parts, draft: Draft) ->
 def _with_annotations(trace: RankTrace, words: Words, parts: Parts, draft: Draft) -> tuple[Draft, Pairing]:
     """Annotations that run on threads of their own join the call that they do the work of."""
     left = parts.annotations[~np.isin(parts.annotations, draft.annotation)]
-    left = left[np.append(parts.annotated, NONE)[lookup(parts.annotations, left)] == NONE]
+    left = left[values_at(parts.annotated, lookup(parts.annotations, left)) == NONE]
     if not len(left):
         return draft, Pairing.none()
     told = _attributes(trace, words, parts, draft).columns
@@ -81,12 +96,9 @@ def _with_annotations(trace: RankTrace, words: Words, parts: Parts, draft: Draft
 
 
 def _attributes(trace: RankTrace, words: Words, parts: Parts, draft: Draft) -> Attributes:
-    record = Witness("flight recorder", draft.record)
-    if (draft.operator == NONE).all() and (draft.node == NONE).all() and (draft.kernel == NONE).all():
-        return attributes_of(trace, words, [record, Witness("annotation", draft.annotation)])
     operators, nodes = _operators_around(parts, draft), _nodes_around(parts, draft)
     witnesses = [
-        record,
+        Witness("flight recorder", draft.record),
         Witness("execution trace", draft.node),
         Witness("profile", draft.operator),
         Witness("kernel", draft.kernel),
@@ -101,7 +113,7 @@ def _operators_around(parts: Parts, draft: Draft) -> list[Int64s]:
     """The operators around each call's own, from the inside out, as long as they are around no other."""
     operators = parts.operators
     levels = chains(np.flatnonzero(operators.innermost), operators.parent)[1:]
-    return [np.append(np.append(operators.rows, NONE)[level], NONE)[draft.issuer] for level in levels]
+    return [values_at(values_at(operators.rows, level, NONE), draft.issuer) for level in levels]
 
 
 def _nodes_around(parts: Parts, draft: Draft) -> list[Int64s]:
@@ -109,4 +121,4 @@ def _nodes_around(parts: Parts, draft: Draft) -> list[Int64s]:
     nodes = parts.nodes
     levels = chains(nodes.unseen, nodes.parent)
     place = lookup(nodes.rows[levels[0]], draft.node)
-    return [np.append(np.append(nodes.rows, NONE)[level], NONE)[place] for level in levels[1:]]
+    return [values_at(values_at(nodes.rows, level, NONE), place) for level in levels[1:]]

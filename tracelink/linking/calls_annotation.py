@@ -13,7 +13,8 @@ from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Int32s, Int64s, Key
 from tracelink.linking.calls_draft import Draft
 from tracelink.linking.communicating import Words
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
+from tracelink.linking.recorder import profiled
 from tracelink.operations import Operation
 from tracelink.trace import RankTrace
 
@@ -46,7 +47,7 @@ def pair_annotations(
     """Annotations on threads that issue nothing, and the calls that wait for such work."""
     waiting = np.flatnonzero((draft.annotation == NONE) & (draft.kernel == NONE))
     begun = np.where(draft.operator != NONE, draft.operator, draft.record)[waiting]
-    waiting = waiting[np.append(trace.events.start, NO_TIME)[begun] != NO_TIME]
+    waiting = waiting[profiled(trace, values_at(trace.events.start, begun, NO_TIME))]
     calls = _issued(trace, words, draft.take(waiting), {name: told[name][waiting] for name in TOLD})
     annotations = _annotated(trace, words, rows)
     found = _by_identity(trace, calls, annotations)
@@ -54,7 +55,7 @@ def pair_annotations(
     free = np.setdiff1d(np.arange(len(waiting)), found)
     ordered = _by_order(calls, annotations, free, np.flatnonzero(found == NONE))
     found = np.where(found == NONE, ordered, found)
-    call = np.where(found == NONE, NONE, np.append(waiting, NONE)[found])
+    call = np.where(found == NONE, NONE, values_at(waiting, found))
     return Pairing(call, identified, int(np.count_nonzero(found != NONE)) - identified)
 
 
@@ -101,8 +102,8 @@ def _annotated(trace: RankTrace, words: Words, rows: Int64s) -> Work:
         events.track[rows].astype(np.int64),
         operation,
         unknown,
-        _sizes(words, operation, np.append(table.elements_in, UNKNOWN)[said]),
-        np.append(table.type, np.int32(UNKNOWN))[said],
+        _sizes(words, operation, values_at(table.elements_in, said)),
+        values_at(table.type, said),
     )
 
 
@@ -119,8 +120,8 @@ def _by_identity(trace: RankTrace, calls: Work, annotations: Work) -> Int64s:
     """
     numbers = trace.key(Key.RECORD_FUNCTION)
     numbers = numbers.where(numbers.values > 0)
-    wanted = np.append(numbers.values, NONE)[lookup(numbers.rows, annotations.rows)]
-    own = np.append(numbers.values, NONE)[lookup(numbers.rows, calls.rows)]
+    wanted = values_at(numbers.values, lookup(numbers.rows, annotations.rows))
+    own = values_at(numbers.values, lookup(numbers.rows, calls.rows))
     found = np.full(len(annotations.rows), NONE, np.int64)
     nearest = np.full(len(annotations.rows), NONE, np.int64)
     for thread in np.unique(calls.thread[own != NONE]):

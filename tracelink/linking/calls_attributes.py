@@ -12,7 +12,7 @@ from tracelink.communications import COMMUNICATION_TYPES, UNKNOWN, Communication
 from tracelink.events import Bools, EventKind, Int32s, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.linking.communicating import RECORDED, Words
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.operations import POINT_TO_POINT, Operation
 from tracelink.trace import RankTrace
 
@@ -49,7 +49,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class _Testimony:
-    """What one witness says: places in the communications, operations, and which of these are known."""
+    """What one witness says: places in the communications, and operations."""
 
     witness: Witness
     said: Int64s
@@ -57,6 +57,8 @@ class _Testimony:
     known: Bools
     asked: Bools
     """Whether it is what the program asked for, and not what the backend made of it."""
+    sworn: Bools
+    """Whether the operation counts against that of others; a kernel's name is only a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +91,16 @@ def _hear(trace: RankTrace, words: Words, witness: Witness) -> _Testimony:
     table, events = trace.communications, trace.events
     there = witness.rows != NONE
     said = lookup(table.row, witness.rows)
-    spelled = np.append(table.operation, np.int32(UNKNOWN))[said]
-    names = np.append(events.name, np.int32(UNKNOWN))[witness.rows]
+    spelled = values_at(table.operation, said)
+    names = values_at(events.name, witness.rows)
     recorded = names == words.strings.find(RECORDED)
     spelled = np.where((spelled == UNKNOWN) & ~recorded, names, spelled)
     operation = words.operations(spelled)
     known = words.known(operation)
-    kind = np.append(events.kind, np.uint8(EventKind.OTHER))[witness.rows]
-    asked = known & ~recorded & ((kind == EventKind.OPERATOR) | (kind == EventKind.NODE))
-    return _Testimony(witness, said, operation, known, asked & there)
+    kind = values_at(events.kind, witness.rows, EventKind.OTHER)
+    asked = known & there & ~recorded & ((kind == EventKind.OPERATOR) | (kind == EventKind.NODE))
+    sworn = known & (said != NONE) & ((kind != EventKind.KERNEL) | (spelled != names))
+    return _Testimony(witness, said, operation, known, asked, sworn)
 
 
 def _columns(table: Communications, places: Sequence[Int64s]) -> dict[str, Any]:
@@ -113,14 +116,13 @@ def _told(
     table: Communications, names: Sequence[str], places: Sequence[Int64s], tells: Bools | None = None
 ) -> dict[str, Any]:
     """Columns from the first that tells, together where they mean nothing apart."""
-    if tells is None:
-        tells = getattr(table, names[0]) != UNKNOWN
-    tells = np.append(tells, False)
-    place = places[0] if tells[:-1].all() else np.where(tells[places[0]], places[0], NONE)
-    for others in places[1:]:
-        place = np.where((place == NONE) & tells[others], others, place)
-    unknown = {name: COMMUNICATION_TYPES[name](kind_of_unknown(name)) for name in names}
-    return {name: np.append(getattr(table, name), unknown[name])[place] for name in names}
+    place = places[0]
+    if len(places) > 1:
+        tells = getattr(table, names[0]) != UNKNOWN if tells is None else tells
+        place = np.where(values_at(tells, place, False), place, NONE)
+        for others in places[1:]:
+            place = np.where((place == NONE) & values_at(tells, others, False), others, place)
+    return {name: values_at(getattr(table, name), place, kind_of_unknown(name)) for name in names}
 
 
 def kind_of_unknown(name: str) -> int | bool:
@@ -185,13 +187,13 @@ def _differs(
     chosen = columns[name]
     if name == "operation":
         said: Any = one.operation
-        differs = one.known & (one.said != NONE) & (said != chosen) & (chosen != UNKNOWN)
+        differs = one.sworn & (said != chosen) & (chosen != UNKNOWN)
         differs &= ~_among(words, chosen, said, SUBSTITUTES | PARTS)
         return differs & ~_among(words, said, chosen, SUBSTITUTES | PARTS), said
-    said = np.append(getattr(table, name), UNKNOWN)[one.said]
+    said = values_at(getattr(table, name), one.said)
     differs = (said != UNKNOWN) & (said != chosen)
     if name == "sequence":
-        differs &= np.append(table.point_to_point, False)[one.said] == columns["point_to_point"]
+        differs &= values_at(table.point_to_point, one.said, False) == columns["point_to_point"]
     return differs, said
 
 

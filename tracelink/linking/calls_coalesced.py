@@ -11,7 +11,7 @@ from tracelink.events import Bools, Int64s
 from tracelink.linking.calls_draft import Draft
 from tracelink.linking.calls_numbered import numbers_of
 from tracelink.linking.communicating import Words
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.trace import RankTrace
 
 CLOSING = re.compile(r"(^|:)coalesced$|^[A-Z_]+_coalesced$")
@@ -25,10 +25,10 @@ def closings_of(trace: RankTrace, words: Words, records: Int64s) -> tuple[Bools,
         return closes, none
     table = trace.communications
     said = lookup(table.row, records)
-    group, sequence = (np.append(column, UNKNOWN)[said] for column in (table.group, table.sequence))
-    number = numbers_of(group, np.append(table.point_to_point, False)[said], sequence)
+    group, sequence = (values_at(column, said) for column in (table.group, table.sequence))
+    number = numbers_of(group, values_at(table.point_to_point, said, False), sequence)
     closing = np.flatnonzero(closes & (number != UNKNOWN))
-    found = np.append(records[closing], NONE)[lookup(number[closing], number)]
+    found = values_at(records[closing], lookup(number[closing], number))
     member = (found != NONE) & ~closes
     redundant = closes & (number != UNKNOWN) & np.isin(number, number[member])
     return redundant, np.where(member, found, NONE)
@@ -40,9 +40,9 @@ def without_closings(trace: RankTrace, words: Words, records: Int64s, draft: Dra
     if not redundant.any():
         return draft, np.full(len(draft), NONE, np.int64)
     place = lookup(records, draft.record)
-    drop = np.append(redundant, False)[place]
+    drop = values_at(redundant, place, False)
     closing_calls, draft = draft.take(drop), draft.take(~drop)
-    closed_by = np.append(closing, NONE)[place[~drop]]
+    closed_by = values_at(closing, place[~drop])
     theirs = lookup(closing_calls.record, closed_by)
     lacking = np.flatnonzero((theirs != NONE) & (draft.kernel == NONE))
     draft.kernel[lacking] = closing_calls.kernel[theirs[lacking]]

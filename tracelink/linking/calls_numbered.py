@@ -9,7 +9,7 @@ import numpy as np
 
 from tracelink.communications import UNKNOWN, Communications
 from tracelink.events import Int64s
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
 
 
 def numbers_of(group: Any, point_to_point: Any, sequence: Any) -> Int64s:
@@ -25,8 +25,8 @@ def by_number(table: Communications, records: Int64s, told: Mapping[str, Any], o
     Where several have one number they were issued as one, and are the same in order if they are as many.
     """
     said = lookup(table.row, records)
-    columns = [np.append(column, UNKNOWN)[said] for column in (table.group, table.sequence)]
-    wanted = numbers_of(columns[0], np.append(table.point_to_point, False)[said], columns[1])
+    columns = [values_at(column, said) for column in (table.group, table.sequence)]
+    wanted = numbers_of(columns[0], values_at(table.point_to_point, said, False), columns[1])
     numbers = numbers_of(told["group"], told["point_to_point"], told["sequence"])[open_calls]
     known = np.flatnonzero(wanted != UNKNOWN)
     values, place = np.unique(np.concatenate([numbers, wanted[known]]), return_inverse=True)
@@ -37,7 +37,7 @@ def by_number(table: Communications, records: Int64s, told: Mapping[str, Any], o
     most = int(max(turn_ours.max(initial=0), turn_theirs.max(initial=0))) + 1
     found = lookup(theirs * most + turn_theirs, ours * most + turn_ours)
     usable = (found != NONE) & (numbers != UNKNOWN) & as_many[ours]
-    return np.where(usable, np.append(records[known], NONE)[found], NONE)
+    return np.where(usable, values_at(records[known], found), NONE)
 
 
 def _turns(values: Int64s) -> Int64s:

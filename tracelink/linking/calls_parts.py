@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.communications import UNKNOWN
-from tracelink.events import Bools, Edges, EventKind, Int64s, Relation
+from tracelink.events import GPU_WORK, Bools, Edges, EventKind, Int64s, Relation
 from tracelink.linking.calls_draft import Draft, first_of_each, latest_of_each
 from tracelink.linking.communicating import (
+    FUNCTIONAL,
     NO_CALLS,
     OF_CPU,
     RECORDED,
@@ -20,7 +21,7 @@ from tracelink.linking.communicating import (
     nodes_of,
     operators_of,
 )
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.trace import RankTrace
 
@@ -53,13 +54,13 @@ def parts_of(trace: RankTrace, words: Words, edges: Edges) -> Parts:
     rows = named(trace, words, COLLECTIVE_OPERATOR, EventKind.OPERATOR)
     same, launches = edges.where(Relation.SAME), edges.where(Relation.LAUNCHES)
     of_node = kind[same.source] == EventKind.NODE
-    same_node = np.append(same.source[of_node], NONE)[lookup(same.target[of_node], rows)]
+    same_node = values_at(same.source[of_node], lookup(same.target[of_node], rows))
     waits = _waits(trace, words, rows, same_node)
     operators = operators_of(trace, words, rows[~waits])
     place = np.append(np.cumsum(operators.innermost) - 1, NONE)
     annotations = named(trace, words, COLLECTIVE_ANNOTATION, EventKind.ANNOTATION)
     kernels = _kernels(trace, words)
-    launching = np.append(launches.source, NONE)[lookup(launches.target, kernels)]
+    launching = values_at(launches.source, lookup(launches.target, kernels))
     records = np.flatnonzero(kind == EventKind.RECORD)
     made = (kind[same.source] == EventKind.RECORD) & (kind[same.target] == EventKind.OPERATOR)
     return Parts(
@@ -69,7 +70,7 @@ def parts_of(trace: RankTrace, words: Words, edges: Edges) -> Parts:
         kernels,
         launching,
         records,
-        np.append(same.target[made], NONE)[lookup(same.source[made], records)],
+        values_at(same.target[made], lookup(same.source[made], records)),
         place[operators.issuing_starts(trace, annotations)],
         place[operators.issuing_starts(trace, launching)],
         int(np.count_nonzero(waits)),
@@ -88,14 +89,11 @@ def _waits(trace: RankTrace, words: Words, rows: Int64s, nodes: Int64s) -> Bools
 
 
 def _kernels(trace: RankTrace, words: Words) -> Int64s:
-    """Kernels of collectives, by name or because they say so."""
+    """Work of collectives on devices: kernels by their names, and what else says so."""
     events = trace.events
-    rows = np.flatnonzero(events.kind == EventKind.KERNEL)
-    if not len(rows):
-        return rows
-    chosen = words.matching(COLLECTIVE_KERNEL, events.name[rows])
-    chosen |= lookup(trace.communications.row, rows) != NONE
-    rows = rows[chosen]
+    kernels = named(trace, words, COLLECTIVE_KERNEL, EventKind.KERNEL)
+    told = trace.communications.row
+    rows = np.union1d(kernels, told[np.isin(events.kind[told], GPU_WORK)]) if len(told) else kernels
     return rows[np.argsort(events.start[rows], kind="stable")]
 
 
@@ -116,29 +114,33 @@ def issued_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
     recorded = np.flatnonzero(made != NONE)
     draft = draft.take(np.concatenate([made[recorded], np.setdiff1d(np.arange(len(rows)), made)]))
     draft.record[: len(recorded)] = parts.records[recorded]
-    return draft.take(~_says_nothing(trace, words, operators, draft))
+    return draft.take(~_moves_nothing(trace, words, operators, draft))
 
 
 def _made_by(operators: Operators, recorded: Int64s) -> Int64s:
     """The place of the innermost operator that made each record, or NONE."""
     order = np.argsort(operators.rows)
-    position = np.append(order, NONE)[lookup(operators.rows[order], recorded)]
+    position = values_at(order, lookup(operators.rows[order], recorded))
     inner = np.flatnonzero(operators.innermost)
     return np.where(position == NONE, NONE, np.searchsorted(inner, position))
 
 
-def _says_nothing(trace: RankTrace, words: Words, operators: Operators, draft: Draft) -> Bools:
-    """Whether it is but `record_param_comms` alone: old profiles do not say what that was, it waits."""
+def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: Draft) -> Bools:
+    """Whether an operator without any effect is not known to be a communication.
+
+    `record_param_comms` alone, of which old profiles say nothing, waits for others; what is functional and calls
+    no operator of a backend was traced by a compiler, and not run.
+    """
     name = trace.events.name[draft.operator]
     position = np.flatnonzero(operators.innermost)[draft.issuer]
     table = trace.communications
     said = np.append(table.operation, np.int32(UNKNOWN))
-    unsaid = (said[lookup(table.row, draft.operator)] == UNKNOWN) & (
-        said[lookup(table.row, draft.node)] == UNKNOWN
-    )
-    alone = (operators.parent[position] == NONE) & (draft.record == NONE)
-    nothing = (draft.kernel == NONE) & (draft.annotation == NONE)
-    return alone & nothing & unsaid & (name == words.strings.find(RECORDED))
+    unsaid = operators.parent[position] == NONE
+    for rows in (draft.operator, draft.node):
+        unsaid &= said[lookup(table.row, rows)] == UNKNOWN
+    unknown = unsaid & (name == words.strings.find(RECORDED))
+    effect = (draft.record != NONE) | (draft.kernel != NONE) | (draft.annotation != NONE)
+    return ~effect & (unknown | words.matching(FUNCTIONAL, name))
 
 
 def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
@@ -152,6 +154,7 @@ def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
     kernels_end = events.end[parts.kernels[kernels]]
     alone = launched == NONE
     nodes = parts.nodes.rows[parts.nodes.unseen]
+    nodes = nodes[~words.matching(FUNCTIONAL, events.name[nodes])]
     return Draft.concatenate(
         [
             Draft.of(

@@ -31,7 +31,7 @@ def _operators(parts: Parts, calls: Calls) -> LinkReport:
     linked = _distinct(calls.operator)
     notes = {
         "operators around others": len(parts.operators.rows) - inner,
-        "operators that only wait": parts.waits + inner - linked,
+        "operators that move no data": parts.waits + inner - linked,
     }
     return LinkReport("communication.operator", linked, linked, notes=_counts(notes))
 

@@ -6,39 +6,37 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.communications import UNKNOWN, Calls, Evidence
-from tracelink.events import NO_TIME, Int64s, Key
+from tracelink.communications import Calls, Evidence
+from tracelink.events import NO_TIME, UNFINISHED, Int64s, Key
 from tracelink.linking.calls_draft import Draft
 from tracelink.linking.communicating import OF_CPU, Words
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.trace import RankTrace
 
 
 def times_of(trace: RankTrace, words: Words, draft: Draft, closed_by: Int64s) -> dict[str, Any]:
     """The columns `enqueued`, `start`, `end`, `evidence` and `state`."""
     events = trace.events
-    start = np.append(events.start, NO_TIME)
-    created = start[draft.record]
-    columns: dict[str, Any] = {"enqueued": np.where(created != NO_TIME, created, start[draft.operator])}
+    created = values_at(events.start, draft.record, NO_TIME)
+    enqueued = np.where(created != NO_TIME, created, values_at(events.start, draft.operator, NO_TIME))
     closing = np.where(closed_by != NONE, closed_by, draft.record)
-    duration = np.append(events.duration, -1)[closing]
-    completed = np.where((duration >= 0) & (start[closing] != NO_TIME), start[closing] + duration, NO_TIME)
-    evidence = np.where(completed != NO_TIME, Evidence.RECORDER, Evidence.NONE)
-    entered, left = np.full(len(draft), NO_TIME, np.int64), completed
-    names = np.append(events.name, np.int32(UNKNOWN))[draft.annotation]
-    working = words.matching(OF_CPU, names) & (start[draft.annotation] != NO_TIME)
-    kernel = draft.kernel != NONE
-    for chosen, basis, first, last in (
-        (working, Evidence.ANNOTATION, start[draft.annotation], np.append(events.end, 0)[draft.annotation]),
-        (kernel, Evidence.KERNEL, start[draft.kernel], draft.kernels_end),
-    ):
-        if chosen.any():
-            entered, left = np.where(chosen, first, entered), np.where(chosen, last, left)
-            evidence = np.where(chosen, basis, evidence)
     state = trace.key(Key.STATE)
-    said = np.append(state.values, UNKNOWN)[lookup(state.rows, closing)]
-    columns |= {"start": entered, "end": left, "evidence": evidence.astype(np.int32)}
-    return columns | {"state": said.astype(np.int32)}
+    known = values_at(state.values, lookup(state.rows, closing)).astype(np.int32)
+    columns: dict[str, Any] = {"enqueued": enqueued, "state": known}
+    closed = values_at(events.start, closing, NO_TIME)
+    duration = values_at(events.duration, closing, UNFINISHED)
+    completed = (duration >= 0) & (closed != NO_TIME)
+    evidence = np.where(completed, np.int32(Evidence.RECORDER), np.int32(Evidence.NONE))
+    entered, left = np.full(len(draft), NO_TIME, np.int64), np.where(completed, closed + duration, NO_TIME)
+    names = values_at(events.name, draft.annotation)
+    working = words.matching(OF_CPU, names) & (values_at(events.duration, draft.annotation) >= 0)
+    work = draft.annotation[working]
+    entered[working], left[working] = events.start[work], events.start[work] + events.duration[work]
+    evidence[working] = Evidence.ANNOTATION
+    run = draft.kernel != NONE
+    entered[run], left[run] = events.start[draft.kernel[run]], draft.kernels_end[run]
+    evidence[run] = Evidence.KERNEL
+    return columns | {"start": entered, "end": left, "evidence": evidence}
 
 
 def in_order(trace: RankTrace, calls: Calls) -> Calls:
@@ -50,7 +48,7 @@ def in_order(trace: RankTrace, calls: Calls) -> Calls:
     if timed.all():
         return calls if np.all(np.diff(time) >= 0) else calls.take(np.argsort(time, kind="stable"))
     identity = trace.key(Key.NODE_ID)
-    node = np.append(identity.values, NONE)[lookup(identity.rows, calls.node)]
+    node = values_at(identity.values, lookup(identity.rows, calls.node))
     time = np.where(timed, time, _time_by_node(node, time, timed))
     return calls.take(np.lexsort((calls.sequence, node, ~timed, time)))
 
@@ -61,4 +59,4 @@ def _time_by_node(node: Int64s, time: Int64s, timed: Any) -> Int64s:
     known = known[np.argsort(node[known], kind="stable")]
     latest = np.maximum.accumulate(time[known]) if len(known) else np.empty(0, np.int64)
     before = np.searchsorted(node[known], node) - 1
-    return np.where((before == NONE) | (node == NONE), NO_TIME, np.append(latest, NO_TIME)[before])
+    return np.where((before == NONE) | (node == NONE), NO_TIME, values_at(latest, before, NO_TIME))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Edges, EventKind, Int32s, Int64s, Key
-from tracelink.linking.joins import NONE, lookup
+from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.linking.nesting import nest, sort_outer_first
 from tracelink.operations import Operation, operation_of
 from tracelink.strings import StringTable
@@ -20,6 +20,8 @@ from tracelink.trace import RankTrace
 RECORDED = "record_param_comms"
 OF_CPU = re.compile(r"^(gloo|mpi|ucc)\b")
 """Backends whose annotation is around the work itself; the others only put work on a device inside it."""
+FUNCTIONAL = re.compile(r"^_?c10d_functional")
+"""Operators that call those of a backend where they run at all."""
 NO_CALLS = frozenset({Operation.WAIT.value, "init"})
 """What operators of communication do that moves no data."""
 KNOWN_OPERATIONS = frozenset(operation.value for operation in Operation)
@@ -82,8 +84,8 @@ class Operators:
             around[over] = self.parent[around[over]]
             over = (around != NONE) & (self.end[around] < time)
         inner = np.flatnonzero(self.innermost)
-        before = np.append(inner, NONE)[np.searchsorted(inner, latest, side="right") - 1]
-        after = np.append(inner, NONE)[np.searchsorted(inner, around)]
+        before = values_at(inner, np.searchsorted(inner, latest, side="right") - 1)
+        after = values_at(inner, np.searchsorted(inner, around))
         return np.where(around == NONE, NONE, np.where(before >= around, before, after))
 
     def issuing_starts(self, trace: RankTrace, rows: Int64s) -> Int64s:
@@ -131,7 +133,7 @@ class Nodes:
     def of(self, events: Int64s) -> Int64s:
         """The node of each event, or NONE."""
         linked = self.event != NONE
-        return np.append(self.rows[linked], NONE)[lookup(self.event[linked], events)]
+        return values_at(self.rows[linked], lookup(self.event[linked], events))
 
     @property
     def unseen(self) -> Int64s:
@@ -151,10 +153,10 @@ def nodes_of(trace: RankTrace, words: Words, rows: Int64s, same: Edges) -> Nodes
     Parents are wrong now and then where work runs on other threads: an operator encloses `record_param_comms`,
     or another that does the same.
     """
-    event = np.append(same.target, NONE)[lookup(same.source, rows)]
+    event = values_at(same.target, lookup(same.source, rows))
     identity, above = trace.key(Key.NODE_ID), trace.key(Key.NODE_PARENT)
-    own = np.append(identity.values, NONE)[lookup(identity.rows, rows)]
-    caller = np.append(above.values, NONE)[lookup(above.rows, rows)]
+    own = values_at(identity.values, lookup(identity.rows, rows))
+    caller = values_at(above.values, lookup(above.rows, rows))
     parent = np.where(caller == NONE, NONE, lookup(own, caller))
     name = trace.events.name[rows]
     operation = words.operations(name)
@@ -174,7 +176,7 @@ def chains(places: Int64s, parent: Int64s) -> list[Int64s]:
     levels, place = [places], places
     inside = np.zeros(len(parent) + 1, np.int64)
     while (place != NONE).any():
-        place = np.where(place == NONE, NONE, np.append(parent, NONE)[place])
+        place = np.where(place == NONE, NONE, values_at(parent, place))
         inside += np.bincount(np.where(place == NONE, len(parent), place), minlength=len(inside))
         levels.append(place)
     alone = inside == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tracelink.events import Int64s, KeyColumn
@@ -24,6 +26,17 @@ def lookup(values: Int64s, wanted: Int64s) -> Int64s:
     place = np.searchsorted(values[order], wanted, side="right") - 1
     found = order[np.maximum(place, 0)]
     return np.where((place >= 0) & (values[found] == wanted), found, NONE)
+
+
+def values_at(column: Any, rows: Int64s, otherwise: Any = NONE) -> Any:
+    """The column's value at each row; `otherwise` where the row is NONE."""
+    if not len(column):
+        return np.full(len(rows), otherwise, column.dtype)
+    values = column[rows]
+    missing = rows == NONE
+    if missing.any():
+        values[missing] = otherwise
+    return values
 
 
 def repeated(values: Int64s) -> int:
