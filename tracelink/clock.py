@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
+from tracelink.clocks.passages import meetings_of
+from tracelink.clocks.sharing import Difference, share_clocks
+from tracelink.clocks.solution import Contradiction, Solution, solve
+from tracelink.errors import UsageError
 from tracelink.events import NO_TIME, Bools, Columns, Int32s, Int64s
-from tracelink.findings import Finding
+from tracelink.findings import Finding, Severity
 
 
 class ClockMode(StrEnum):
@@ -99,9 +106,162 @@ class Clocks:
 
 def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
     """The clock of every rank in `hosts` (rank to host name, empty where not known)."""
-    return Clocks({rank: Clock(rank, host) for rank, host in hosts.items()})
+    ranks = np.unique(np.concatenate([np.array(list(hosts), np.int64), crossings.rank.astype(np.int64)]))
+    names = [hosts.get(rank, "") for rank in ranks.tolist()]
+    if mode is ClockMode.NONE:
+        return Clocks({rank: Clock(rank, host) for rank, host in zip(ranks.tolist(), names, strict=True)})
+    rank = np.searchsorted(ranks, crossings.rank)
+    entered = np.where(crossings.awaited, crossings.entered, NO_TIME)
+    left = np.where(crossings.waits, crossings.left, NO_TIME)
+    shared = share_clocks(
+        crossings.meeting, rank, entered, left, names if mode is ClockMode.HOST else [""] * len(names)
+    )
+    clock = shared.clock[rank]
+    solution = solve(
+        meetings_of(
+            crossings.meeting, clock, entered, left, crossings.together, int(shared.clock.max(initial=0)) + 1
+        )
+    )
+    clocks = {
+        number: _clock(number, host, solution, which)
+        for number, host, which in zip(ranks.tolist(), names, shared.clock.tolist(), strict=True)
+    }
+    people = _People(ranks, names, shared.clock)
+    findings = [_differs(people, difference) for difference in shared.differences]
+    findings += [_contradicts(people, contradiction) for contradiction in solution.contradictions]
+    return Clocks(clocks, [*findings, *_unbounded(clocks)])
 
 
-def read_clocks(path: object) -> Clocks:
-    """(stub)"""
-    raise NotImplementedError
+def _clock(rank: int, host: str, solution: Solution, which: int) -> Clock:
+    low, high = (
+        int(bound[which]) if np.isfinite(bound[which]) else None for bound in (solution.low, solution.high)
+    )
+    return Clock(
+        rank,
+        host,
+        int(solution.offset[which]),
+        float(solution.drift[which] * 1e6),
+        low,
+        high,
+        int(solution.constraints[which]),
+        solution.reference_ns,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _People:
+    """What ranks are called in findings."""
+
+    ranks: Int64s
+    hosts: Sequence[str]
+    clock: Int64s
+
+    def rank(self, number: int) -> str:
+        """A rank by its place."""
+        host = self.hosts[number]
+        return f"rank {self.ranks[number]} (host {host})" if host else f"rank {self.ranks[number]}"
+
+    def owner(self, clock: int) -> str:
+        """The first rank that has a clock."""
+        return self.rank(int(np.flatnonzero(self.clock == clock)[0]))
+
+
+def _differs(people: _People, difference: Difference) -> Finding:
+    one, other = people.ranks[difference.one], people.ranks[difference.other]
+    host = people.hosts[difference.one]
+    return Finding(
+        Severity.WARNING,
+        "host_clocks_differ",
+        f"Ranks {one} and {other} both say host {host}, but their clocks differ by at least"
+        f" {_milliseconds(difference.early_ns)}: each rank of this host gets a clock of its own",
+        example=f"ranks {one} and {other}",
+    )
+
+
+def _contradicts(people: _People, contradiction: Contradiction) -> Finding:
+    one, other = people.owner(contradiction.clock), people.owner(contradiction.partner)
+    return Finding(
+        Severity.WARNING,
+        "clock_contradiction",
+        f"The clocks of {one} and {other} contradict each other by {_milliseconds(contradiction.early_ns)}, first"
+        f" at {contradiction.time_ns / 1e9:.3f} s of the job: no steady clock of the former explains this (was it"
+        " set in mid-run?); what does not fit is left out, and its interval covers both sides",
+        contradiction.crossings,
+        example=f"{one} and {other} at {contradiction.time_ns / 1e9:.3f} s",
+    )
+
+
+def _milliseconds(time_ns: int) -> str:
+    return f"{time_ns / 1e6:.3f} ms"
+
+
+def _unbounded(clocks: Mapping[int, Clock]) -> list[Finding]:
+    ranks = [rank for rank, clock in clocks.items() if clock.uncertainty_ns is None]
+    if not ranks:
+        return []
+    return [
+        Finding(
+            Severity.INFO,
+            "clock_unbounded",
+            f"Nothing ties the clocks of {len(ranks)} ranks to that of rank {min(clocks)} from both sides:"
+            " how far they are off is not known",
+            len(ranks),
+            example="ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else ""),
+        )
+    ]
+
+
+class _RankInFile(msgspec.Struct):
+    rank: Annotated[int, msgspec.Meta(ge=0)]
+    offset_ns: int
+    host: str = ""
+    drift_ppm: float = 0.0
+    low_ns: int | None = None
+    high_ns: int | None = None
+    constraints: int = 0
+
+
+class _ClockFile(msgspec.Struct):
+    ranks: list[_RankInFile]
+    reference_ns: int | None = None
+
+
+def read_clocks(path: str | os.PathLike[str]) -> Clocks:
+    """Clocks as `tracelink clocks --json` writes them, or a plain object of ranks and offsets in ns."""
+    source = os.fspath(path)
+    try:
+        said = msgspec.json.decode(Path(path).read_bytes())
+        if isinstance(said, dict) and "ranks" in said:
+            return _stated(msgspec.convert(said, _ClockFile), source)
+        offsets = msgspec.convert(said, dict[Annotated[int, msgspec.Meta(ge=0)], int], strict=False)
+    except OSError as error:
+        raise UsageError(
+            f"cannot be read: {error.strerror}",
+            source=source,
+            advice="Give none, host, collectives, or a file with clocks.",
+        ) from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"is no file of clocks: {error}", source=source, advice=_HOW_TO) from error
+    return Clocks({rank: Clock(rank, offset_ns=offset) for rank, offset in offsets.items()})
+
+
+_HOW_TO = (
+    'Write it with: tracelink clocks --json; or as {"0": 0, "1": -1500}, the offset in ns for each rank.'
+)
+
+
+def _stated(file: _ClockFile, source: str) -> Clocks:
+    clocks: dict[int, Clock] = {}
+    for said in file.ranks:
+        if said.rank in clocks:
+            raise UsageError(f"has rank {said.rank} twice", source=source, advice="Keep one of the two.")
+        if said.low_ns is not None and said.high_ns is not None and said.low_ns > said.high_ns:
+            raise UsageError(f"has low_ns above high_ns for rank {said.rank}", source=source, advice=_HOW_TO)
+        if said.drift_ppm and file.reference_ns is None:
+            raise UsageError(
+                f"has a drift for rank {said.rank}, but no reference_ns",
+                source=source,
+                advice="Say at which time (ns since 1970) the offsets hold, or leave the drifts out.",
+            )
+        clocks[said.rank] = Clock(**msgspec.structs.asdict(said), reference_ns=file.reference_ns or 0)
+    return Clocks(clocks)

@@ -1,0 +1,104 @@
+"""Whatever clocks, groups and delays: the truth lies in the interval, nothing comes before its cause."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.crossings import EPOCH, MS, US, JobBuilder, S, earliest_leaving
+from tracelink.clock import Clock, ClockMode, estimate_clocks
+
+OFFSETS = st.integers(-50 * MS, 50 * MS)
+DRIFTS = st.floats(-50, 50)
+CLOCKS = st.tuples(OFFSETS, DRIFTS)
+
+
+class Case(NamedTuple):
+    """A job, the hosts of its ranks, and how it is to be looked at."""
+
+    job: JobBuilder
+    hosts: dict[int, str]
+    mode: ClockMode
+
+
+@st.composite
+def cases(draw: st.DrawFn, clocks: st.SearchStrategy[tuple[int, float]] = CLOCKS) -> Case:
+    """Up to ten ranks on up to four hosts that meet in groups of any sort."""
+    names = draw(st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=10))
+    of_host = {name: draw(clocks) for name in sorted(set(names))}
+    of_rank = {rank: of_host[name] if name else draw(clocks) for rank, name in enumerate(names)}
+    job = JobBuilder(of_rank)
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    span = draw(st.sampled_from([10 * MS, S, 20 * S]))
+    late, noise = (draw(st.sampled_from([0, 5 * US, 300 * US, 20 * MS])) for _ in range(2))
+    least = draw(st.sampled_from([US, 20 * US, 300 * US]))
+    for _ in range(draw(st.integers(0, 30))):
+        _meet(job, random, len(names), (int(random.integers(0, span)), late, least, noise))
+    mode = draw(st.sampled_from([ClockMode.HOST, ClockMode.COLLECTIVES]))
+    return Case(job, dict(enumerate(names)), mode)
+
+
+def _meet(job: JobBuilder, random: np.random.Generator, ranks: int, times: tuple[int, int, int, int]) -> None:
+    start, late, least, noise = times
+    group = random.permutation(ranks)[: random.integers(1, ranks + 1)]
+    entered = start + random.integers(0, late + 1, len(group))
+    kind = random.integers(0, 4)
+    if kind == 0 and len(group) > 1:
+        job.message(
+            *group[:2].tolist(), int(entered[0]), int(entered[0] + least + random.integers(0, noise + 1))
+        )
+        return
+    awaited = np.arange(len(group)) == 0 if kind == 1 else np.ones(len(group), np.bool_)
+    left = np.maximum(entered, entered[awaited].max()) + least + random.integers(0, noise + 1, len(group))
+    job.meeting(group, entered, left, awaited=awaited, together=kind == 2)
+
+
+def true_offset(job: JobBuilder, clock: Clock) -> float:
+    """What this rank's clock shows more than that of rank 0 at the reference time."""
+    (zero, zero_drift), (offset, drift) = job.clocks[0], job.clocks[clock.rank]
+    since = (clock.reference_ns - EPOCH - zero) / (1 + zero_drift * 1e-6)
+    return offset - zero + since * (drift - zero_drift) * 1e-6
+
+
+@settings(max_examples=300)
+@given(cases())
+def test_the_true_offset_lies_in_the_interval(case: Case) -> None:
+    found = estimate_clocks(case.job.recorded(), case.hosts, case.mode)
+    for clock in found.clocks.values():
+        truth = true_offset(case.job, clock)
+        assert clock.low_ns is None or clock.low_ns <= truth + 2, clock
+        assert clock.high_ns is None or clock.high_ns >= truth - 2, clock
+        assert abs(clock.drift_ppm) <= 200
+
+
+@settings(max_examples=300)
+@given(cases())
+def test_nobody_leaves_before_all_it_waits_for_have_entered(case: Case) -> None:
+    recorded = case.job.recorded()
+    found = estimate_clocks(recorded, case.hosts, case.mode)
+    assert [finding for finding in found.findings if finding.reason != "clock_unbounded"] == []
+    assert earliest_leaving(recorded, found.clocks) >= 0
+
+
+@settings(max_examples=100)
+@given(cases(st.just((0, 0.0))))
+def test_where_clocks_agree_the_correction_is_within_its_uncertainty(case: Case) -> None:
+    found = estimate_clocks(case.job.recorded(), case.hosts, case.mode)
+    for clock in found.clocks.values():
+        if clock.uncertainty_ns is not None:
+            assert abs(clock.offset_ns) <= clock.uncertainty_ns
+
+
+@settings(max_examples=100)
+@given(cases())
+def test_one_host_has_one_clock_and_it_is_right(case: Case) -> None:
+    """Also the numbers of all ranks of a host are the same."""
+    found = estimate_clocks(case.job.recorded(), dict.fromkeys(case.hosts, "node"), ClockMode.HOST)
+    if all(case.job.clocks[rank] == case.job.clocks[0] for rank in case.hosts):
+        assert {clock.offset_ns for clock in found.clocks.values()} == {0}
+        assert {(clock.low_ns, clock.high_ns, clock.drift_ppm) for clock in found.clocks.values()} == {
+            (0, 0, 0.0)
+        }

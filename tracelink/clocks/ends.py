@@ -1,0 +1,133 @@
+"""Where clocks stand by the ends of their meetings: robust lines, laid from clock to clock and then polished."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelink.clocks.passages import MAX_DRIFT, Lines, Passages
+from tracelink.clocks.segments import Floats, Segments, linked
+from tracelink.clocks.slopes import Slopes
+from tracelink.events import Bools
+
+POLISHES = 40
+SETTLED_NS = 5.0
+"""Polishing ends when no time changes by more."""
+
+
+def line_up(passages: Passages, unchanged: Floats) -> Lines:
+    """A line for each clock; `unchanged` are the offsets of clocks that need no correction.
+
+    Of clocks that are linked in any way, the lowest one is not corrected.
+    """
+    laying = _Laying(passages, unchanged)
+    while not laying.laid.all():
+        if not laying.by_ends() and not laying.by_bounds():
+            laying.lay_first()
+    return _polished(passages.where(laying.comparable), laying)
+
+
+class _Laying:
+    """Lines of those clocks that are laid, each along what it shares with those laid before."""
+
+    def __init__(self, passages: Passages, unchanged: Floats) -> None:
+        clocks = len(unchanged)
+        self.passages = passages
+        self.lines = Lines(unchanged.copy(), np.zeros(clocks))
+        self.laid = np.zeros(clocks, np.bool_)
+        self.drifts = np.zeros(clocks, np.bool_)
+        """Whether its drift is certain enough to be used."""
+        self._doubt = np.zeros(clocks)
+        """How far each drift can be from the true one."""
+        ended = np.isfinite(passages.end)
+        several = np.bincount(passages.meeting[ended], minlength=passages.meetings) > 1
+        self.comparable = ended & several[passages.meeting]
+        rows = passages.where(self.comparable)
+        self.union = linked(rows.meeting, rows.clock, passages.meetings, clocks)
+        """For each clock the lowest of those that it is compared with by ends, directly or not."""
+
+    def lay_first(self) -> None:
+        """The lowest clock that nothing links with those laid is not corrected."""
+        self.laid[np.flatnonzero(~self.laid)[0]] = True
+
+    def by_ends(self) -> bool:
+        """Lays those clocks whose leaving can be compared with that of clocks laid before."""
+        known = self.comparable & self.laid[self.passages.clock]
+        rows = self.passages.where(known)
+        by_meeting = Segments(rows.meeting, self.passages.meetings)
+        common = by_meeting.median(self.lines.at(rows.clock, rows.end))
+        doubt = by_meeting.largest(self._doubt[rows.clock])
+        new = self.comparable & ~known & np.isfinite(common)[self.passages.meeting]
+        if not new.any():
+            return False
+        rows = self.passages.where(new)
+        self._lay(rows, common[rows.meeting], doubt[rows.meeting])
+        return True
+
+    def _lay(self, rows: Passages, common: Floats, doubt: Floats) -> None:
+        clocks = len(self.laid)
+        by_clock = Segments(rows.clock, clocks)
+        slope, half = Slopes(rows.clock, common, clocks).of(rows.end - common)
+        doubt = np.hypot(half, np.nan_to_num(by_clock.median(doubt)))
+        new = by_clock.sizes > 0
+        certain = new & (np.abs(slope) > doubt) & (np.abs(slope) + doubt < MAX_DRIFT)
+        slope = np.where(certain, slope, 0.0)
+        self.lines.offset[new] = by_clock.median(rows.end - common - slope[rows.clock] * common)[new]
+        self.lines.drift[new] = (slope / (1 + slope))[new]
+        self._doubt[new] = np.where(certain, doubt, 0.0)[new]
+        self.drifts |= certain
+        self.laid |= new
+
+    def by_bounds(self) -> bool:
+        """Lays one clock of each union, as near to no correction as clocks laid before allow."""
+        low, high = self._bounds()
+        bounded = ~self.laid & (np.isfinite(low) | np.isfinite(high))
+        if not bounded.any():
+            return False
+        chosen = np.flatnonzero(bounded)
+        chosen = chosen[np.unique(self.union[chosen], return_index=True)[1]]
+        low, high = np.minimum(low, high)[chosen], np.maximum(low, high)[chosen]
+        self.lines.offset[chosen] = np.clip(self.lines.offset[chosen], low, high)
+        self.laid[chosen] = True
+        return True
+
+    def _bounds(self) -> tuple[Floats, Floats]:
+        """Between what the offset of each clock lies if none of them drifts."""
+        passages = self.passages
+        times = passages.by(self.lines).where(self.laid[passages.clock])
+        by_meeting = Segments(times.meeting, passages.meetings)
+        latest, earliest = by_meeting.largest(times.entered), by_meeting.smallest(times.left)
+        by_clock = Segments(passages.clock, len(self.laid))
+        return (
+            by_clock.largest(passages.entered - earliest[passages.meeting]),
+            by_clock.smallest(passages.left - latest[passages.meeting]),
+        )
+
+
+def _polished(ends: Passages, laying: _Laying) -> Lines:
+    """Median polish: a meeting's end is the median of its clocks, a clock's line runs through its meetings."""
+    lines, start = laying.lines, laying.lines
+    if not len(ends):
+        return lines
+    clocks = len(laying.laid)
+    by_meeting, by_clock = Segments(ends.meeting, ends.meetings), Segments(ends.clock, clocks)
+    slopes = Slopes(ends.clock, lines.at(ends.clock, ends.end), clocks) if laying.drifts.any() else None
+    for _ in range(POLISHES):
+        time = lines.at(ends.clock, ends.end)
+        rest = time - by_meeting.median(time)[ends.meeting]
+        drift = _credible(slopes.of(rest)[0], laying.drifts, lines) if slopes else np.zeros(clocks)
+        shift = np.nan_to_num(by_clock.median(rest - drift[ends.clock] * time))
+        lines = lines.then(shift, drift)
+        if np.abs(shift[ends.clock] + drift[ends.clock] * time).max() < SETTLED_NS:
+            break
+    return _anchored(lines, start, laying)
+
+
+def _credible(drift: Floats, drifts: Bools, lines: Lines) -> Floats:
+    return np.where(drifts & (np.abs(lines.drift + drift) < MAX_DRIFT), drift, 0.0)
+
+
+def _anchored(lines: Lines, start: Lines, laying: _Laying) -> Lines:
+    """The lines, shifted so that the lowest clock of each union is where it was laid."""
+    lowest = laying.union
+    moved = (start.offset - lines.offset)[lowest] * (1 - lines.drift[lowest])
+    return lines.then(moved, np.zeros(len(lowest)))
