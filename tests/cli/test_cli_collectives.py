@@ -151,7 +151,14 @@ class TestPage:
 
     def test_verdicts_only_where_one_is_worth_a_word(self, tracelink: Run, together: JobBuilder) -> None:
         assert "verdict" not in tracelink("collectives", "traces/", "--group", "0").stdout
-        assert "1 of 2" in tracelink("collectives", "traces/").stdout
+
+    def test_who_does_not_take_part(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
+        assert " 1 of 2, not 2 " in tracelink("collectives", "traces/").stdout
+        made = JobBuilder()
+        group = made.group("0", range(0, 64, 2))
+        made.collective(group, {0: (0, 5), 2: (1, 5)}, verdict=Verdict.PARTIAL)
+        job.together = made.build()
+        assert " 2 of 32, not 4, 6, 8, 10, 12… " in tracelink("collectives", "traces/").stdout
 
     def test_groups_of_one_name_are_told_apart_by_their_ranks(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()

@@ -12,9 +12,10 @@ from tracelink.cli.choice import WORST_FIRST, Choice, Order, labels
 from tracelink.cli.found import show_findings
 from tracelink.cli.listing import span
 from tracelink.cli.page import NOTHING, Page, counted, number, size
-from tracelink.cli.together import Row, Rows, collective_columns, message_columns, rows_of, verdicts
+from tracelink.cli.together import Row, Rows, collective_columns, message_columns, ranks_in, rows_of, verdicts
 from tracelink.collectives import Participations, Verdict
 from tracelink.job import Job
+from tracelink.ranges import Numbers
 
 HEADER = (
     "group",
@@ -30,13 +31,14 @@ HEADER = (
     "bus GB/s",
     "verdict",
 )
-NUMBERS = tuple(name for name in HEADER if name not in ("group", "operation", "verdict"))
+NUMBERS = tuple(name for name in HEADER if name not in ("group", "operation", "ranks", "verdict"))
 OPTIONAL = ("wait", "start", "ranks", "bytes")
 MESSAGES = ("group", "from", "to", "tag", "bytes", "sent", "took", "verdict")
 MESSAGE_NUMBERS = ("from", "to", "tag", "bytes", "sent", "took")
 
-CLOSE_BY = 32
-"""Letters of a group's name that are shown."""
+NAME = 32
+ABSENT = 16
+"""Letters that are shown of a group's name, and of a list of ranks."""
 
 
 def collectives_page(
@@ -130,27 +132,26 @@ def _show_doubt(page: Page, job: Job) -> None:
 def _show_collectives(page: Page, job: Job, rows: Rows) -> None:
     groups = labels(job)
     table = rows_of(collective_columns(job, rows))
-    numbered = any(row["sequence"] is not None for row in table)
+    place = "sequence" if any(row["sequence"] is not None for row in table) else "order"
     complete = all(row["verdict"] == Verdict.COMPLETE for row in table)
-    header = [name if numbered or name != "sequence" else "order" for name in HEADER]
-    taking_part = np.bincount(job.participations.collective, minlength=len(job.collectives))
+    header = [place if name == "sequence" else name for name in HEADER]
     cells = [
-        _cells(job, row, _short(groups, group), parts, "sequence" if numbered else "order")
+        _cells(job, row, _short(groups, group), parts, place)
         for row, group, parts in zip(
-            table, job.collectives.group[rows].tolist(), taking_part[rows].tolist(), strict=True
+            table, job.collectives.group[rows].tolist(), ranks_in(job, rows), strict=True
         )
     ]
     last = len(header) - complete
-    page.table(header[:last], [row[:last] for row in cells], numbers=(*NUMBERS, "order"), optional=OPTIONAL)
+    optional = [name for name in OPTIONAL if complete or name != "ranks"]
+    page.table(header[:last], [row[:last] for row in cells], numbers=(*NUMBERS, "order"), optional=optional)
 
 
-def _cells(job: Job, row: Row, group: str, parts: int, place: str) -> list[str]:
-    members = len(row["ranks"])
+def _cells(job: Job, row: Row, group: str, parts: Sequence[int], place: str) -> list[str]:
     return [
         group,
         _said(row[place]),
         _said(row["operation"]),
-        number(parts) if parts >= members else f"{number(parts)} of {number(members)}",
+        _of_members(parts, row["ranks"]),
         NOTHING if row["bytes"] is None else size(row["bytes"]),
         _since(job, row["start_ns"]),
         _lasting(row["duration_ns"]),
@@ -160,6 +161,14 @@ def _cells(job: Job, row: Row, group: str, parts: int, place: str) -> list[str]:
         NOTHING if row["bus_gb_s"] is None else rate(row["bus_gb_s"]),
         _said(row["verdict"]),
     ]
+
+
+def _of_members(parts: Sequence[int], members: Sequence[int]) -> str:
+    """8, or 7 of 8, not 3."""
+    absent = Numbers.of(set(members) - set(parts))
+    if not absent:
+        return number(len(parts))
+    return f"{number(len(parts))} of {number(len(members))}, not {_cut(str(absent), ABSENT)}"
 
 
 def _show_messages(page: Page, job: Job, rows: Rows) -> None:
@@ -192,8 +201,11 @@ def _show_more(page: Page, rows: Rows, shown: int | None) -> None:
 def _short(groups: Sequence[str], group: int) -> str:
     if not 0 <= group < len(groups):
         return NOTHING
-    name = groups[group]
-    return name if len(name) <= CLOSE_BY else f"{name[: CLOSE_BY - 1]}…"
+    return _cut(groups[group], NAME)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _said(value: object) -> str:

@@ -59,6 +59,13 @@ def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
     return [rows[bounds[number] : bounds[number + 1]] for number in chosen.tolist()]
 
 
+def ranks_in(job: Job, chosen: Rows) -> list[list[int]]:
+    """The ranks that take part in each of the chosen collectives."""
+    order, bounds = _by_collective(job)
+    ranks = job.participations.rank[order]
+    return [ranks[bounds[number] : bounds[number + 1]].tolist() for number in chosen.tolist()]
+
+
 def message_columns(job: Job, chosen: Rows) -> Table:
     """The columns of the chosen messages."""
     table = job.messages
@@ -120,13 +127,9 @@ def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Table:
 
 def _members(job: Job, chosen: Rows) -> list[list[int]]:
     """The ranks of each collective's group; where no source lists them, those that take part."""
-    order, bounds = _by_collective(job)
-    ranks = job.participations.rank[order]
     listed = [list(group.ranks) for group in job.groups] + [[]]
-    return [
-        listed[group] or ranks[bounds[number] : bounds[number + 1]].tolist()
-        for number, group in zip(chosen.tolist(), job.collectives.group[chosen].tolist(), strict=True)
-    ]
+    groups = job.collectives.group[chosen].tolist()
+    return [listed[group] or ranks for group, ranks in zip(groups, ranks_in(job, chosen), strict=True)]
 
 
 def _by_collective(job: Job) -> tuple[Int64s, list[int]]:
