@@ -38,16 +38,63 @@ def merge(jobs: str, output: str, *paths: str) -> Work:
     """Reads, links and writes."""
     import tracelink
 
-    return lambda: described(tracelink.merge(list(paths), output=output, jobs=int(jobs)).graph)
+    def work() -> dict[str, Any]:
+        merged = tracelink.merge(list(paths), output=output, jobs=int(jobs))
+        return {"events": merged.job.events, "findings": counted(merged.findings), "alive": merged}
+
+    return work
+
+
+def tables(jobs: str, *paths: str) -> Work:
+    """Reads what the ranks did together, without keeping the events."""
+    import tracelink
+
+    def work() -> dict[str, Any]:
+        job = tracelink.tables(list(paths), jobs=int(jobs))
+        return together(job) | {"findings": counted(job.findings), "alive": job}
+
+    return work
+
+
+def together(graph: Any) -> dict[str, int]:
+    """How much the ranks did together; only what has all its members or both its ends counts as whole."""
+    words = list(graph.strings)
+    whole = [words[code] == "complete" for code in graph.collectives.verdict.tolist()]
+    paired = [words[code] == "complete" for code in graph.messages.verdict.tolist()]
+    return {
+        "collectives": len(whole),
+        "whole_collectives": sum(whole),
+        "participations": len(graph.participations),
+        "messages": len(paired),
+        "whole_messages": sum(paired),
+    }
+
+
+def clocks(mode: str, truth: str, *paths: str) -> Work:
+    """Reads a job whose clocks are known, and judges what is said of them."""
+    from clock_judge import judged
+
+    import tracelink
+
+    def work() -> dict[str, Any]:
+        graph = tracelink.load(list(paths), clock=mode)
+        return judged(graph, truth) | together(graph) | {"findings": counted(graph.findings), "alive": graph}
+
+    return work
 
 
 def described(graph: Any) -> dict[str, Any]:
     """What was read, kept alive until the clock stands."""
-    findings = {finding.reason: finding.count for finding in graph.findings}
-    errors = [finding.message for finding in graph.findings if finding.severity.value == "error"]
+    findings = counted(graph.findings)
+    return {"events": len(graph), "edges": len(graph.edges), "findings": findings, "alive": graph}
+
+
+def counted(findings: Any) -> dict[str, int]:
+    """The findings by their reasons; none may be an error."""
+    errors = [finding.message for finding in findings if finding.severity.value == "error"]
     if errors:
         raise SystemExit(f"the input was not read well: {errors[0]}")
-    return {"events": len(graph), "edges": len(graph.edges), "findings": findings, "alive": graph}
+    return {finding.reason: finding.count for finding in findings}
 
 
 def orjson_loads(*paths: str) -> Work:
@@ -66,6 +113,21 @@ def orjson_round_trip(*paths: str) -> Work:
     texts = contents(paths)
     gc.disable()
     return lambda: {"alive": [orjson.dumps(orjson.loads(text)) for text in texts]}
+
+
+def pickle_load(folder: str) -> Work:
+    """Unpickles the dumps in a folder one after the other."""
+    import os
+    import pickle
+
+    def work() -> dict[str, Any]:
+        entries = 0
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), "rb") as file:
+                entries += len(pickle.load(file)["entries"])
+        return {"entries": entries}
+
+    return work
 
 
 def json_loads(*paths: str) -> Work:
@@ -127,7 +189,18 @@ def main() -> None:
 
 JOBS = {
     job.__name__: job
-    for job in (load, load_again, merge, orjson_loads, orjson_round_trip, json_loads, holistic_trace_analysis)
+    for job in (
+        load,
+        load_again,
+        merge,
+        tables,
+        clocks,
+        orjson_loads,
+        orjson_round_trip,
+        json_loads,
+        pickle_load,
+        holistic_trace_analysis,
+    )
 }
 
 

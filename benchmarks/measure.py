@@ -14,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,12 @@ def alternately(jobs: Sequence[Job], repeats: int) -> list[list[Cost]]:
 
 def run(job: Job) -> Cost:
     """One run, as the job tells."""
-    told = json.loads(output_of(job.command).splitlines()[-1])
+    return as_told(output_of(job.command))
+
+
+def as_told(output: str) -> Cost:
+    """What a job printed last."""
+    told = json.loads(output.splitlines()[-1])
     numbers = {name: told.pop(name) for name in ("cpu_s", "wall_s", "peak_mb", "children_peak_mb")}
     return Cost(**numbers, tree_peak_mb=numbers["peak_mb"], details=told)
 
@@ -80,10 +86,15 @@ def output_of(command: Sequence[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise JobFailed(f"still running after {LONGEST_SECONDS} s") from error
-    if done.returncode or not done.stdout.strip():
-        said = done.stderr.strip().splitlines() or ["nothing said"]
-        raise JobFailed(f"exit code {done.returncode}: {said[-1]}")
+    check(done.returncode, done.stdout, done.stderr)
     return done.stdout
+
+
+def check(exit_code: int, output: str, errors: str) -> None:
+    """A job that failed or printed nothing did not end as it should."""
+    if exit_code or not output.strip():
+        said = errors.strip().splitlines() or ["nothing said"]
+        raise JobFailed(f"exit code {exit_code}: {said[-1]}")
 
 
 def with_tree_peak(job: Job, costs: list[Cost]) -> list[Cost]:
@@ -96,25 +107,43 @@ def with_tree_peak(job: Job, costs: list[Cost]) -> list[Cost]:
 
 def tree_peak(command: Sequence[str]) -> float:
     """The most megabytes that a command and its children have at once, in one more run of it."""
+    return sampled_output(command)[1]
+
+
+def sampled(job: Job) -> Cost:
+    """One run of which memory is sampled while it is timed: for jobs too long to be run once more."""
+    output, peak = sampled_output(job.command)
+    cost = as_told(output)
+    return replace(cost, tree_peak_mb=max(peak, cost.peak_mb))
+
+
+def sampled_output(command: Sequence[str]) -> tuple[str, float]:
+    """What a command prints, and the most megabytes that it and its children have at once."""
     peak = 0.0
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while process.poll() is None:
-            peak = max(peak, sum(proportional_megabytes(pid) for pid in family(process.pid)))
-            time.sleep(SAMPLING_SECONDS)
-    finally:
-        process.kill()
-        process.wait()
-    return peak
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=output, stderr=errors)
+        try:
+            while process.poll() is None:
+                peak = max(peak, sum(proportional_megabytes(pid) for pid in family(process.pid)))
+                time.sleep(SAMPLING_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        texts = []
+        for file in (output, errors):
+            file.seek(0)
+            texts.append(file.read())
+    check(process.returncode, *texts)
+    return texts[0], peak
 
 
 def family(pid: int) -> list[int]:
-    """A process and its children."""
+    """A process, its children and theirs."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return [pid]
-    return [pid, *map(int, children)]
+    return [pid, *(member for child in children for member in family(int(child)))]
 
 
 def proportional_megabytes(pid: int) -> float:

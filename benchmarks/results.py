@@ -136,3 +136,9 @@ def warmed(files: Sequence[Input]) -> list[Path]:
             while stream.read(1 << 24):
                 pass
     return [file.path for file in files]
+
+
+def slope(short: Row, long: Row) -> float:
+    """Processor seconds for each further megabyte; 0 if the inputs are equally long."""
+    further = long.megabytes - short.megabytes
+    return (long.median(cpu) - short.median(cpu)) / further if further else 0.0

@@ -16,9 +16,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import across
+import suites
 from measure import JobFailed
-from suites import SUITES, Bar, Options, Result, Row, cpu, memory, wall
+from results import Bar, Options, Result, Row, cpu, memory, wall
 
+SUITES = suites.SUITES | across.SUITES
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
 

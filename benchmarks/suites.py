@@ -23,6 +23,7 @@ from results import (
     memory,
     output_folder,
     rows_of,
+    slope,
     wall,
     warmed,
 )
@@ -123,12 +124,6 @@ def linearity_bars(rows: Sequence[Row]) -> list[Bar]:
     first, middle, last = (f"{row.megabytes:.0f}" for row in rows[::2])
     name = f"CPU per MB, {middle}-{last} MB / {first}-{middle} MB"
     return [Bar(name, upper / lower, LINEARITY)] if lower > 0 else []
-
-
-def slope(short: Row, long: Row) -> float:
-    """Processor seconds for each further megabyte; 0 if the inputs are equally long."""
-    further = long.megabytes - short.megabytes
-    return (long.median(cpu) - short.median(cpu)) / further if further else 0.0
 
 
 def gz(options: Options) -> Result:

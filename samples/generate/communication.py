@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from tracelink.samples.generate.job import COMMUNICATION_STREAM, COMPUTE_STREAM, Group
@@ -159,7 +160,8 @@ def communication_fields(machine: Machine, exchange: Exchange, sequence: int) ->
     stride = group.ranks[1] - group.ranks[0] if len(group.ranks) > 1 else 1
     peer = peer_of(machine.rank, exchange)
     direction = "Dst Rank" if kind.parameter_name == "send" else "Src Rank"
-    peers = {} if peer is None else {direction: peer}
+    # A profile names the peer by its number in the job, though the recorder and the operator do not.
+    peers = {} if peer is None else {direction: group.ranks[peer]}
     outgoing, incoming = exchange.outgoing.elements, exchange.incoming.elements
     return {
         "Collective name": kind.parameter_name,
@@ -175,7 +177,7 @@ def communication_fields(machine: Machine, exchange: Exchange, sequence: int) ->
         "Process Group Description": group.description,
         "Process Group Ranks": listed(group.ranks),
         **peers,
-        **numbered(machine, sequence),
+        **numbered(machine, group.name, sequence, point_to_point=peer is not None),
     }
 
 
@@ -185,9 +187,12 @@ def listed(numbers: Sequence[int]) -> str:
     return f"[{', '.join(map(str, numbers[:LISTED_NUMBERS]))}{more}]"
 
 
-def numbered(machine: Machine, sequence: int) -> dict[str, int]:
-    """The number of a communication, where profiles tell it."""
-    return {"Seq": sequence} if machine.job.numbered else {}
+def numbered(machine: Machine, group: str, sequence: int, *, point_to_point: bool) -> dict[str, int]:
+    """The number of a communication, and a hash of what identifies it, where profiles tell them."""
+    if not machine.job.numbered:
+        return {}
+    digest = sha256(f"{group} {sequence} {point_to_point}".encode()).digest()
+    return {"Seq": sequence, "Comms Id": int.from_bytes(digest[:8])}
 
 
 def peer_of(rank: int, exchange: Exchange) -> int | None:
@@ -214,7 +219,7 @@ def wait(machine: Machine, sequence: int) -> None:
         "Process Group Name": "",
         "Process Group Description": "",
         "Process Group Ranks": "[]",
-        **numbered(machine, sequence),
+        **numbered(machine, "", sequence, point_to_point=False),
     }
     with machine.operation("record_param_comms", described, communication=fields):
         machine.stream_waits_for_stream(COMPUTE_STREAM, COMMUNICATION_STREAM)
