@@ -38,6 +38,9 @@ SYNCHRONIZING = frozenset(
 )
 """Nobody leaves one of these before the last has entered."""
 
+ROOTED = frozenset({Operation.BROADCAST, Operation.REDUCE, Operation.GATHER, Operation.SCATTER})
+"""One rank gives to all others, or gets from them."""
+
 POINT_TO_POINT = frozenset({Operation.SEND, Operation.RECV})
 
 SPELLINGS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ def assemble(
     )
     arrows = sort_flows(columns.launch_ends, columns.flows, columns.shapes)
     keys = _keys(columns, table["place"])
+    said = columns.communications
     keys |= _bound(arrows, keys, table)
     counters, counter_tracks = counters_of(columns, names, base or 0, len(tracks))
     bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
@@ -61,6 +63,7 @@ def assemble(
         keys,
         counters,
         process_groups(header),
+        replace(said, row=np.searchsorted(table["place"], said.row)),
         launch_flows=arrows.launches,
         payloads=[RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from tracelink.communications import Communications
 from tracelink.converters.kineto.elements import TEXT_LANE, Decoded
 from tracelink.converters.kineto.schema import (
     FLOWS,
@@ -22,6 +23,7 @@ from tracelink.converters.kineto.schema import (
 )
 from tracelink.converters.kineto.shapes import Shapes
 from tracelink.events import EventKind, Int64s, Key
+from tracelink.statements import Statement, communications
 from tracelink.strings import StringTable
 
 THREAD_KEYS: tuple[tuple[Key, str], ...] = (
@@ -132,6 +134,10 @@ class Columns:
     """The chunks in one, once all are there."""
     keys: dict[Key, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
     """(place of the element, value) of each link key, chunk by chunk."""
+    stated: list[tuple[int, Statement]] = field(default_factory=list)
+    """What events say of communication, by the place of the element."""
+    communications: Communications = field(default_factory=Communications.empty)
+    """The same as a table; its rows are places."""
     memory: list[tuple[Int64s, Int64s]] = field(default_factory=list)
     launch_ends: list[tuple[Int64s, Int64s]] = field(default_factory=list)
     """(shape, id) of the ends of launch arrows."""
@@ -149,19 +155,20 @@ class Columns:
 
     def add(self, offset: int, piece: Decoded) -> None:
         """Takes in one piece."""
-        shape, events, names = piece.shape, piece.events, self.names
+        shape, events = piece.shape, piece.events
         places, shape_of_event = self.total + np.flatnonzero(piece.slices), shape[piece.slices]
         self.chunks.append(
             {
                 "place": places,
                 "shape": shape_of_event.astype(np.uint16),
-                "name": np.fromiter([names[event.name] for event in events], np.int32, len(events)),
+                "name": piece.name,
                 "pid": int64s([event.pid for event in events]),
                 "tid": int64s([event.tid for event in events]),
                 "start": piece.start,
                 "duration": piece.duration,
             }
         )
+        self.stated += [(int(places[place]), statement) for place, statement in piece.stated]
         self._add_keys(places, shape_of_event, events)
         self._add_memory(places, shape_of_event, events)
         self._add_flows(shape, piece)
@@ -178,6 +185,9 @@ class Columns:
         self.table = {name: np.concatenate([chunk[name] for chunk in self.chunks]) for name in COLUMN_TYPES}
         self.chunks = []
         self.keys = {key: [_joined(chunks)] for key, chunks in self.keys.items()}
+        rows, statements = [row for row, _ in self.stated], [statement for _, statement in self.stated]
+        stated = communications(rows, statements, self.names)
+        self.communications, self.stated = Communications.concatenate([self.communications, stated]), []
 
     def _add_keys(self, places: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
         for group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):
@@ -290,6 +300,10 @@ def join(parts: Sequence[Columns]) -> Columns:
             Flow(shapes[flow.shape], lane(flow.identity), lane(flow.pid), lane(flow.tid), flow.time)
             for flow in part.flows
         ]
+        said = part.communications.recoded(names)
+        whole.communications = Communications.concatenate(
+            [whole.communications, replace(said, row=said.row + whole.total)]
+        )
         _join_rest(whole, part, lane)
         whole.total += part.total
     whole.shapes.learn()

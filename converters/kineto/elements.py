@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.kineto.schema import (
+    COLLECTIVE,
     COUNTER,
     INSTANTS,
     LAUNCH_FLOWS,
@@ -26,6 +27,7 @@ from tracelink.converters.kineto.schema import (
     ExactElement,
     MixedElement,
 )
+from tracelink.converters.kineto.second_look import SecondLook, Stated
 from tracelink.converters.kineto.shapes import Shapes
 from tracelink.converters.kineto.times import (
     are_times,
@@ -34,7 +36,7 @@ from tracelink.converters.kineto.times import (
     loses_fractions,
     nanoseconds,
 )
-from tracelink.events import UNFINISHED, Bools, Int64s
+from tracelink.events import UNFINISHED, Bools, Int32s, Int64s
 from tracelink.strings import StringTable
 
 if TYPE_CHECKING:
@@ -46,8 +48,9 @@ EXACT = msgspec.json.Decoder(list[ExactElement])
 LOOSE = msgspec.json.Decoder(list[Any], float_hook=Decimal)
 SAMPLES = msgspec.json.Decoder(list[CounterSample])
 
+TEXT_ARGUMENTS = frozenset({"name", "labels", "collective"})
 ARGUMENT_NAMES = [(info.encode_name, info.name) for info in msgspec.structs.fields(Arguments)]
-INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if name not in ("name", "labels")]
+INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if name not in TEXT_ARGUMENTS]
 
 TEXT_LANE = -(1 << 40)
 """Process and thread ids that are texts count down from here; ids that are numbers stay what they are."""
@@ -63,12 +66,15 @@ class Decoded:
     """Which elements are events."""
     events: Sequence[Element]
     """Those elements; the columns below have a row for each."""
+    name: Int32s
     start: Int64s
     duration: Int64s
     exact: bool = False
     """Whether times are decimal text."""
     samples: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Values of the counters, by the element's place in the piece."""
+    stated: Stated = field(default_factory=list)
+    """What is said of communication, by the event's place among the events."""
     unusable_durations: int = 0
     not_events: int = 0
     """Elements that are no event: null, text, an event without a usable time. They keep their place."""
@@ -83,7 +89,9 @@ class ElementDecoder:
 
     def __init__(self) -> None:
         self.lanes = StringTable()
+        self.names = StringTable()
         self.shapes = Shapes()
+        self.second_look = SecondLook(self.shapes)
         self.exact = False
 
     def decode(self, text: memoryview) -> Decoded:
@@ -99,6 +107,7 @@ class ElementDecoder:
         if len(counters):
             samples = SAMPLES.decode(text)
             piece.samples = {place: samples[place].args for place in counters.tolist()}
+        piece.stated = self.second_look.at_text(piece, text)
         return piece
 
     def convert(self, values: list[Any]) -> Decoded:
@@ -118,6 +127,7 @@ class ElementDecoder:
         piece = self._piece(elements, exact=True)
         assert piece is not None
         piece.samples, piece.not_events = samples, not_events
+        piece.stated = self.second_look.at_values(piece, values)
         return piece
 
     def _typed(self, text: memoryview) -> Sequence[Element]:
@@ -158,12 +168,17 @@ class ElementDecoder:
                 return None
             start = nanoseconds(microseconds[slices[timed]])
         duration, unusable = durations(np.fromiter([event.dur for event in events], np.float64, len(events)))
-        piece = Decoded(elements, shape, slices, events, start, duration, exact)
+        name = self._names(events)
+        piece = Decoded(elements, shape, slices, events, name, start, duration, exact)
         if unusable:
             instants = self.shapes.are(shape[slices], INSTANTS)
             piece.unusable_durations = unusable - int(np.count_nonzero(instants & (duration == UNFINISHED)))
             duration[instants] = 0
         return piece
+
+    def _names(self, events: Sequence[Element]) -> Int32s:
+        names = self.names
+        return np.fromiter([names[event.name] for event in events], np.int32, len(events))
 
     def _element(self, value: dict[str, Any]) -> Element:
         ph = _text(value["ph"])[:1] if "ph" in value else "?"
@@ -221,6 +236,7 @@ def _arguments(values: dict[str, Any]) -> Arguments:
         **{name: number for name, number in numbers.items() if number is not None},
         name=_text(values.get("name", "")),
         labels=_text(values.get("labels", "")),
+        collective=_text(values.get(COLLECTIVE, "")),
     )
 
 

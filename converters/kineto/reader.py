@@ -54,7 +54,7 @@ def _read_part(source: Source, part: Part, engine: Engine) -> PartRead:
     document: ArrayDocument[Decoded] = ArrayDocument(
         source, ArrayFormat(EVENTS, FIRST_KEYS, decoder.decode, decoder.convert), part
     )
-    columns = Columns(decoder.shapes, lanes=decoder.lanes)
+    columns = Columns(decoder.shapes, decoder.names, decoder.lanes)
     for offset, piece in document.pieces(engine.meter.add):
         columns.add(offset, piece)
     columns.compact()

@@ -49,6 +49,7 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     labels: str = ""
     sort_index: int = 0
     external_id_2021: int = msgspec.field(name="external id", default=-1)
+    collective: str = msgspec.field(name="Collective name", default="")
 
 
 NO_ARGUMENTS = Arguments()
@@ -103,11 +104,32 @@ class ArgumentsText(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
+class AllArguments(msgspec.Struct, gc=False):
+    """An element of which all arguments are wanted."""
+
+    args: dict[str, Any] = {}
+
+
 class CounterSample(msgspec.Struct, gc=False):
     """An element of which only the sampled values are wanted."""
 
     args: dict[str, Any] = {}
 
+
+ELEMENT_ARGUMENTS = "args"
+EXTERNAL_ID, CORRELATION = "External id", "correlation"
+
+COLLECTIVE = "Collective name"
+GROUP_NAME, GROUP_SIZE, GROUP_RANKS = "Process Group Name", "Group size", "Process Group Ranks"
+NUMBER_IN_GROUP = "Seq"
+ELEMENTS_IN, ELEMENTS_OUT, NUMBER_TYPE = "In msg nelems", "Out msg nelems", "dtype"
+SENDER, RECEIVER = "Src Rank", "Dst Rank"
+"""Ranks of the job. A sender names only the receiver, a receiver only the sender."""
+PEER = "Rank"
+"""The rank itself but for messages, where it is the other rank, and for what has a root; within the group."""
+UNKNOWN_MEMBERS = "[]"
+
+INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete Inputs"
 
 COMPLETE, BEGIN, END = "X", "B", "E"
 INSTANTS = frozenset("iIR")
