@@ -50,3 +50,44 @@ def test_distinct_names_always_find_each_other(names: list[int], data: st.DataOb
     other = [names[place] for place in sorted(kept)]
     expected = [other.index(name) if name in other else NONE for name in names]
     assert places(names, other) == expected
+
+
+def possible(one: list[int], other: list[int]) -> list[set[int]]:
+    """For each element every place that it has in any of the shortest scripts, NONE where it can be left over."""
+    ahead = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    behind = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for x in range(len(one)):
+        for y in range(len(other)):
+            ahead[x + 1][y + 1] = max(ahead[x][y + 1], ahead[x + 1][y], ahead[x][y] + (one[x] == other[y]))
+    for x in reversed(range(len(one))):
+        for y in reversed(range(len(other))):
+            behind[x][y] = max(
+                behind[x + 1][y], behind[x][y + 1], behind[x + 1][y + 1] + (one[x] == other[y])
+            )
+    longest = ahead[-1][-1]
+    return [
+        {
+            y
+            for y, value in enumerate(other)
+            if value == one[x] and ahead[x][y] + 1 + behind[x + 1][y + 1] == longest
+        }
+        | {NONE for y in range(len(other) + 1) if ahead[x][y] + behind[x + 1][y] == longest}
+        for x in range(len(one))
+    ]
+
+
+@given(NAMES, NAMES)
+def test_a_place_is_given_where_every_shortest_script_gives_it_and_nowhere_else(
+    one: list[int], other: list[int]
+) -> None:
+    alignment = align(column(one), column(other))
+    for place, ambiguous, choices in zip(
+        alignment.place.tolist(), alignment.ambiguous.tolist(), possible(one, other), strict=True
+    ):
+        assert place == (next(iter(choices)) if len(choices) == 1 else NONE)
+        assert ambiguous or len(choices) == 1
+
+
+def test_what_differs_too_much_is_ambiguous_as_a_whole() -> None:
+    alignment = align(column([1, 2, 3]), column([3, 1, 2]), most=1)
+    assert (alignment.place.tolist(), alignment.ambiguous.tolist()) == ([NONE] * 3, [True] * 3)

@@ -1,8 +1,8 @@
 """Aligning two sequences where elements may be missing from either, and nothing is guessed.
 
-The shortest edit script is found twice, once from each end (Myers' algorithm, all diagonals of a step at once).
-Where something repeats, several scripts are equally short and the two differ: what they do not agree on is
-ambiguous and stays unpaired.
+The shortest edit scripts are found by Myers' algorithm, all diagonals of a step at once. Where something repeats
+there are several; all lie between two outermost ones, and what these two do alike is done by every one.
+What they do not agree on is ambiguous and stays unpaired.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ NONE = -1
 MOST_EDITS = 4000
 """Sequences that differ more than this are not the same run; the memory needed grows with the square."""
 
+SHORT_RUN = 32
+
 MULTIPLIER = np.uint64(6364136223846793005)
 
 
@@ -28,33 +30,51 @@ class Alignment:
 
     place: Int64s
     ambiguous: Bools
-    """Elements that could be paired in more than one way."""
+    """Elements that could be paired in more than one way, or be left over."""
 
 
-def align(one: Int64s, other: Int64s) -> Alignment:
-    """Pairs equal elements in order, where there is one way to do it with the fewest left over."""
-    forward = _shortest(one, other)
-    backward = _shortest(one[::-1], other[::-1])[::-1]
-    backward = np.where(backward == NONE, NONE, len(other) - 1 - backward)
-    place = np.where(forward == backward, forward, NONE)
-    return Alignment(place, (place == NONE) & ((forward != NONE) | (backward != NONE)))
+def align(one: Int64s, other: Int64s, most: int = MOST_EDITS) -> Alignment:
+    """Pairs equal elements in order, where there is one way to do it with the fewest left over.
+
+    Where even that takes more than `most` edits, everything is ambiguous.
+    """
+    history = _history(_Texts(one, other), most)
+    if history is None:
+        return Alignment(np.full(len(one), NONE, np.int64), np.ones(len(one), np.bool_))
+    first = _trace_back(history, one, other, skipping=True)
+    last = _trace_back(history, one, other, skipping=False)
+    same = (first.place == last.place) & (first.place != NONE)
+    either = (first.place != NONE) | (last.place != NONE)
+    either |= _between(one, other, first.left_at, last.left_at)
+    return Alignment(np.where(same, first.place, NONE), either & ~same)
 
 
-def _shortest(one: Int64s, other: Int64s) -> Int64s:
-    """Places by one shortest edit script; all -1 where even that is too long."""
-    place = np.full(len(one), NONE, np.int64)
-    text = _Texts(one, other)
+def _history(text: _Texts, most: int) -> list[Int64s] | None:
+    """How far each diagonal gets with each number of edits, until the end is reached."""
     history: list[Int64s] = []
     reach = text.extend(np.zeros(1, np.int64), np.zeros(1, np.int64))
-    for edits in range(MOST_EDITS):
+    for edits in range(most):
         history.append(reach)
         diagonal = np.arange(-edits, edits + 1, 2)
-        done = np.flatnonzero((reach >= len(one)) & (reach - diagonal >= len(other)))
-        if len(done):
-            _trace_back(history, edits, int(diagonal[done[0]]), place)
-            return place
+        if ((reach >= len(text.one)) & (reach - diagonal >= len(text.other))).any():
+            return history
         reach = _step(text, reach, edits + 1)
-    return place
+    return None
+
+
+def _between(one: Int64s, other: Int64s, some: Int64s, others: Int64s) -> Bools:
+    """Whether elements that two scripts leave over at different places have an equal between these places."""
+    low, high = np.minimum(some, others), np.maximum(some, others)
+    left = np.flatnonzero((low != NONE) & (low < high))
+    result = np.zeros(len(one), np.bool_)
+    if len(left):
+        order = np.argsort(other, kind="stable")
+        begin = np.searchsorted(other[order], one[left])
+        end = np.searchsorted(other[order], one[left], side="right")
+        for element, first, last in zip(left.tolist(), begin.tolist(), end.tolist(), strict=True):
+            places = order[first:last]
+            result[element] = np.searchsorted(places, low[element]) < np.searchsorted(places, high[element])
+    return result
 
 
 def _step(text: _Texts, reach: Int64s, edits: int) -> Int64s:
@@ -70,23 +90,53 @@ def _step(text: _Texts, reach: Int64s, edits: int) -> Int64s:
     return reached
 
 
-def _trace_back(history: list[Int64s], edits: int, diagonal: int, place: Int64s) -> None:
-    """Walks the script back from its end and pairs what lies on its diagonals."""
-    x = int(history[edits][(diagonal + edits) // 2])
-    for step in range(edits, -1, -1):
-        if step == 0:
-            start, before = 0, 0
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """One edit script: the places of the elements, and at which place each one is left over that is."""
+
+    place: Int64s
+    left_at: Int64s
+
+
+def _trace_back(history: list[Int64s], one: Int64s, other: Int64s, *, skipping: bool) -> _Script:
+    """An outermost script: from the end on it skips elements of one, or passes over the other's, where it can."""
+    x, y = len(one), len(other)
+    script = _Script(np.full(x, NONE, np.int64), np.full(x, NONE, np.int64))
+    for edits in range(len(history) - 1, 0, -1):
+        run = _run_before(one, other, x, y)
+        skip_from, pass_from = _arrivals(history[edits - 1], (x - y + edits) // 2)
+        by_skip, by_pass = x - min(x, skip_from), x - min(x, pass_from)
+        can_skip = by_skip <= run and by_skip < x
+        can_pass = by_pass <= run and by_pass < y
+        skip = can_skip if skipping else not can_pass
+        moved = (by_skip if skipping else run) if skip else (run if skipping else by_pass)
+        script.place[x - moved : x] = np.arange(y - moved, y)
+        x, y = x - moved, y - moved
+        if skip:
+            x -= 1
+            script.left_at[x] = y
         else:
-            reach = history[step - 1]
-            index = (diagonal + step) // 2
-            skipped = int(reach[index - 1]) + 1 if index > 0 else NONE
-            added = int(reach[index]) if index < len(reach) else NONE
-            before = diagonal - 1 if skipped >= added else diagonal + 1
-            start = max(skipped, added)
-        place[start:x] = np.arange(start, x) - diagonal
-        if step:
-            x = start - 1 if before == diagonal - 1 else start
-            diagonal = before
+            y -= 1
+    script.place[:x] = np.arange(x)
+    return script
+
+
+def _arrivals(reach: Int64s, index: int) -> tuple[int, int]:
+    """The furthest places that one more edit leads to: a skip from the diagonal below, a pass from that above."""
+    skipped = int(reach[index - 1]) + 1 if index > 0 else NONE
+    passed = int(reach[index]) if index < len(reach) else NONE
+    return skipped, passed
+
+
+def _run_before(one: Int64s, other: Int64s, x: int, y: int) -> int:
+    """How many elements before these places are equal."""
+    run, step = 0, SHORT_RUN
+    while size := min(step, x - run, y - run):
+        different = np.flatnonzero(one[x - run - size : x - run] != other[y - run - size : y - run])
+        if len(different):
+            return run + size - 1 - int(different[-1])
+        run, step = run + size, 2 * step
+    return run
 
 
 class _Texts:
