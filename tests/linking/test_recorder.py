@@ -53,3 +53,30 @@ def test_the_collective_kernels_of_the_operator_are_the_same_too() -> None:
     links = link_recorder_kernels(trace, link_recorder(trace).edges, link_launches(trace).edges)
     assert pairs(links.edges) == [(entry, kernel)]
     assert (links.report.linked, links.report.candidates) == (1, 1)
+
+
+def test_an_entry_belongs_to_the_operator_of_its_number_whatever_the_time() -> None:
+    build = TraceBuilder()
+    number = {"group": "0", "sequence": 4}
+    operator = build.communication(build.op("record_param_comms", 10, 20), operation="allreduce", **number)
+    build.communication(build.op("record_param_comms", 40, 60), operation="wait", **number)
+    entry = build.communication(build.record("nccl:all_reduce", 50), operation="nccl:all_reduce", **number)
+    links = link_recorder(build.build())
+    assert pairs(links.edges) == [(entry, operator)]
+    assert links.report.notes == {"linked by number": 1}
+
+
+def test_several_of_one_number_are_the_same_in_order_if_they_are_as_many() -> None:
+    build = TraceBuilder()
+    number = {"group": "0", "sequence": 4}
+    operators = [
+        build.communication(build.op("record_param_comms", start, start + 5), operation="broadcast", **number)
+        for start in (10, 20)
+    ]
+    entries = [
+        build.communication(build.record("nccl:broadcast", time), operation="nccl:broadcast", **number)
+        for time in (12, 13)
+    ]
+    assert pairs(link_recorder(build.build()).edges) == list(zip(entries, operators, strict=True))
+    build.communication(build.record("nccl:broadcast", 14), operation="nccl:broadcast", **number)
+    assert pairs(link_recorder(build.build()).edges) == [(entry, operators[0]) for entry in (*entries, 4)]

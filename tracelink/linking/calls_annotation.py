@@ -77,8 +77,8 @@ def _issued(trace: RankTrace, words: Words, draft: Draft, told: Mapping[str, Any
     events = trace.events
     rows = np.where(draft.operator != NONE, draft.operator, draft.record)
     operation = told["operation"].copy()
-    asked, done = (words.strings.find(name) for name in ANNOTATED_AS)
-    operation[(operation == asked) & (asked != UNKNOWN)] = done
+    asked, done = (words.strings[name] for name in ANNOTATED_AS)
+    operation[operation == asked] = done
     return Work(
         rows,
         events.start[rows],
@@ -184,31 +184,46 @@ class _Waiting:
 def _by_order(calls: Work, annotations: Work, open_calls: Int64s, open_annotations: Int64s) -> Int64s:
     """For each annotation the oldest call that it can be of, or NONE; `open_…` are the places still unpaired.
 
-    Every group has threads of its own, which take its work in the order of issue: a thread's group is learned
-    from those annotations for which there is only one call.
+    Every group has threads of its own, which take its work in the order of issue.
     """
-    group_of: dict[int, int] = {}
     found = np.full(len(annotations.rows), NONE, np.int64)
+    if not len(open_annotations):
+        return found
     order = open_calls[np.argsort(calls.start[open_calls], kind="stable")].tolist()
     turns = open_annotations[np.argsort(annotations.start[open_annotations], kind="stable")].tolist()
-    votes: Counter[tuple[int, int]] = Counter()
-    for learning in (True, False):
-        waiting = _Waiting(calls, order)
-        for index in turns:
-            waiting.until(int(annotations.start[index]))
-            thread = int(annotations.thread[index])
-            places = list(waiting.like(annotations, index))
-            mine = [place for place in places if _may_be_of(calls, place, group_of.get(thread, UNKNOWN))]
-            if not mine:
-                continue
-            waiting.done(mine[0])
-            if learning and len(places) == 1 and calls.group[mine[0]] != UNKNOWN:
-                votes[thread, int(calls.group[mine[0]])] += 1
-            elif not learning:
-                found[index] = mine[0]
-        group_of = {thread: group for (thread, group), _ in reversed(votes.most_common())}
+    group_of = _groups_of_threads(calls, annotations, order, turns)
+    waiting = _Waiting(calls, order)
+    for index in turns:
+        waiting.until(int(annotations.start[index]))
+        group = group_of.get(int(annotations.thread[index]), UNKNOWN)
+        for place in waiting.like(annotations, index):
+            if UNKNOWN in (group, calls.group[place]) or int(calls.group[place]) == group:
+                found[index] = place
+                waiting.done(place)
+                break
     return found
 
 
-def _may_be_of(calls: Work, place: int, group: int) -> bool:
-    return UNKNOWN in (group, calls.group[place]) or int(calls.group[place]) == group
+def _groups_of_threads(calls: Work, annotations: Work, order: list[int], turns: list[int]) -> dict[int, int]:
+    """The group that each thread works for, learned from annotations that can be of one call only.
+
+    Where there are several calls it is not known which of them still waits, until none does.
+    """
+    waiting = _Waiting(calls, order)
+    votes: Counter[tuple[int, int]] = Counter()
+    unsure: set[tuple[int, int]] = set()
+    for index in turns:
+        waiting.until(int(annotations.start[index]))
+        places = list(waiting.like(annotations, index))
+        if not places:
+            continue
+        what = int(annotations.operation[index]), int(annotations.elements[index])
+        group = int(calls.group[places[0]])
+        waiting.done(places[0])
+        if len(places) > 1:
+            unsure.add(what)
+        elif what in unsure:
+            unsure.remove(what)
+        elif group != UNKNOWN:
+            votes[int(annotations.thread[index]), group] += 1
+    return {thread: group for (thread, group), _ in reversed(votes.most_common())}

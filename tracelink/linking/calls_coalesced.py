@@ -9,7 +9,7 @@ import numpy as np
 from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Int64s
 from tracelink.linking.calls_draft import Draft
-from tracelink.linking.calls_numbered import numbers_of
+from tracelink.linking.calls_numbered import numbers_said
 from tracelink.linking.communicating import Words
 from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.trace import RankTrace
@@ -23,10 +23,7 @@ def closings_of(trace: RankTrace, words: Words, records: Int64s) -> tuple[Bools,
     none = np.full(len(records), NONE, np.int64)
     if not closes.any():
         return closes, none
-    table = trace.communications
-    said = lookup(table.row, records)
-    group, sequence = (values_at(column, said) for column in (table.group, table.sequence))
-    number = numbers_of(group, values_at(table.point_to_point, said, False), sequence)
+    number = numbers_said(trace.communications, records)
     closing = np.flatnonzero(closes & (number != UNKNOWN))
     found = values_at(records[closing], lookup(number[closing], number))
     member = (found != NONE) & ~closes

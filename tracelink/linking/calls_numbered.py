@@ -20,31 +20,36 @@ def numbers_of(group: Any, point_to_point: Any, sequence: Any) -> Int64s:
 
 
 def by_number(table: Communications, records: Int64s, told: Mapping[str, Any], open_calls: Int64s) -> Int64s:
-    """For each of `open_calls` the record of the same number, or NONE.
+    """For each of `open_calls` the record of the same number, or NONE."""
+    numbers = numbers_of(told["group"], told["point_to_point"], told["sequence"])[open_calls]
+    return values_at(records, paired(numbers, numbers_said(table, records)))  # type: ignore[no-any-return]
+
+
+def numbers_said(table: Communications, rows: Int64s) -> Int64s:
+    """The numbers that events give themselves."""
+    said = lookup(table.row, rows)
+    group, sequence = values_at(table.group, said), values_at(table.sequence, said)
+    return numbers_of(group, values_at(table.point_to_point, said, False), sequence)
+
+
+def paired(ours: Int64s, theirs: Int64s) -> Int64s:
+    """For each of our numbers its place among theirs, or NONE.
 
     Where several have one number they were issued as one, and are the same in order if they are as many.
     """
-    said = lookup(table.row, records)
-    columns = [values_at(column, said) for column in (table.group, table.sequence)]
-    wanted = numbers_of(columns[0], values_at(table.point_to_point, said, False), columns[1])
-    numbers = numbers_of(told["group"], told["point_to_point"], told["sequence"])[open_calls]
-    known = np.flatnonzero(wanted != UNKNOWN)
-    values, place = np.unique(np.concatenate([numbers, wanted[known]]), return_inverse=True)
-    ours, theirs = place[: len(numbers)], place[len(numbers) :]
-    many = len(values)
-    as_many = np.bincount(ours, minlength=many) == np.bincount(theirs, minlength=many)
-    turn_ours, turn_theirs = _turns(ours), _turns(theirs)
-    most = int(max(turn_ours.max(initial=0), turn_theirs.max(initial=0))) + 1
-    found = lookup(theirs * most + turn_theirs, ours * most + turn_ours)
-    usable = (found != NONE) & (numbers != UNKNOWN) & as_many[ours]
-    return np.where(usable, values_at(records[known], found), NONE)
+    values, place = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
+    mine, other = place[: len(ours)], place[len(ours) :]
+    as_many = np.bincount(mine, minlength=len(values)) == np.bincount(other, minlength=len(values))
+    turn, other_turn = _turns(mine), _turns(other)
+    most = int(max(turn.max(initial=0), other_turn.max(initial=0))) + 1
+    found = lookup(other * most + other_turn, mine * most + turn)
+    return np.where((ours != UNKNOWN) & as_many[mine], found, NONE)
 
 
 def _turns(values: Int64s) -> Int64s:
     """How many of the same value stand before each."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    first = np.searchsorted(ordered, ordered)
     turns = np.empty(len(values), np.int64)
-    turns[order] = np.arange(len(values)) - first
+    turns[order] = np.arange(len(values)) - np.searchsorted(ordered, ordered)
     return turns

@@ -11,7 +11,6 @@ from tracelink.events import GPU_WORK, Bools, Edges, EventKind, Int64s, Relation
 from tracelink.linking.calls_draft import Draft, first_of_each, latest_of_each
 from tracelink.linking.communicating import (
     FUNCTIONAL,
-    NO_CALLS,
     OF_CPU,
     RECORDED,
     Nodes,
@@ -80,12 +79,9 @@ def parts_of(trace: RankTrace, words: Words, edges: Edges) -> Parts:
 def _waits(trace: RankTrace, words: Words, rows: Int64s, nodes: Int64s) -> Bools:
     """Whether an operator is no communication of its own, by its node, else by itself."""
     table = trace.communications
-    spelled = np.append(table.operation, np.int32(UNKNOWN))
-    said = spelled[lookup(table.row, nodes)]
-    said = np.where(said == UNKNOWN, spelled[lookup(table.row, rows)], said)
-    said = np.where(said == UNKNOWN, trace.events.name[rows], said)
-    operation = words.operations(said)
-    return np.isin(operation, [words.strings.find(name) for name in NO_CALLS])
+    said = values_at(table.operation, lookup(table.row, nodes))
+    said = np.where(said == UNKNOWN, values_at(table.operation, lookup(table.row, rows)), said)
+    return words.only_waits(np.where(said == UNKNOWN, trace.events.name[rows], said))
 
 
 def _kernels(trace: RankTrace, words: Words) -> Int64s:
@@ -134,10 +130,9 @@ def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: 
     name = trace.events.name[draft.operator]
     position = np.flatnonzero(operators.innermost)[draft.issuer]
     table = trace.communications
-    said = np.append(table.operation, np.int32(UNKNOWN))
     unsaid = operators.parent[position] == NONE
     for rows in (draft.operator, draft.node):
-        unsaid &= said[lookup(table.row, rows)] == UNKNOWN
+        unsaid &= values_at(table.operation, lookup(table.row, rows)) == UNKNOWN
     unknown = unsaid & (name == words.strings.find(RECORDED))
     effect = (draft.record != NONE) | (draft.kernel != NONE) | (draft.annotation != NONE)
     return ~effect & (unknown | words.matching(FUNCTIONAL, name))

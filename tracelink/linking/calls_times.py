@@ -17,8 +17,11 @@ from tracelink.trace import RankTrace
 def times_of(trace: RankTrace, words: Words, draft: Draft, closed_by: Int64s) -> dict[str, Any]:
     """The columns `enqueued`, `start`, `end`, `evidence` and `state`."""
     events = trace.events
+    working = words.matching(OF_CPU, values_at(events.name, draft.annotation))
     created = values_at(events.start, draft.record, NO_TIME)
-    enqueued = np.where(created != NO_TIME, created, values_at(events.start, draft.operator, NO_TIME))
+    asked = np.where(draft.operator != NONE, draft.operator, draft.annotation)
+    asked[working & (draft.operator == NONE)] = NONE
+    enqueued = np.where(created != NO_TIME, created, values_at(events.start, asked, NO_TIME))
     closing = np.where(closed_by != NONE, closed_by, draft.record)
     state = trace.key(Key.STATE)
     known = values_at(state.values, lookup(state.rows, closing)).astype(np.int32)
@@ -28,10 +31,10 @@ def times_of(trace: RankTrace, words: Words, draft: Draft, closed_by: Int64s) ->
     completed = (duration >= 0) & (closed != NO_TIME)
     evidence = np.where(completed, np.int32(Evidence.RECORDER), np.int32(Evidence.NONE))
     entered, left = np.full(len(draft), NO_TIME, np.int64), np.where(completed, closed + duration, NO_TIME)
-    names = values_at(events.name, draft.annotation)
-    working = words.matching(OF_CPU, names) & (values_at(events.duration, draft.annotation) >= 0)
     work = draft.annotation[working]
-    entered[working], left[working] = events.start[work], events.start[work] + events.duration[work]
+    lasted = events.duration[work]
+    entered[working] = events.start[work]
+    left[working] = np.where(lasted >= 0, events.start[work] + lasted, NO_TIME)
     evidence[working] = Evidence.ANNOTATION
     run = draft.kernel != NONE
     entered[run], left[run] = events.start[draft.kernel[run]], draft.kernels_end[run]

@@ -48,6 +48,11 @@ class Words:
         found: Bools = self._each(operations, KNOWN_OPERATIONS.__contains__, np.bool_, False)
         return found
 
+    def only_waits(self, codes: Int32s) -> Bools:
+        """Whether each text names what moves no data."""
+        found: Bools = self._each(codes, lambda text: operation_of(text) in NO_CALLS, np.bool_, False)
+        return found
+
     def _each(self, codes: Int32s, meaning: Callable[[str], Any], kind: Any, unknown: Any) -> Any:
         texts = self.strings.texts()
         occurs = np.zeros(len(texts) + 1, np.bool_)

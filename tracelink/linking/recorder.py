@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.communications import UNKNOWN
 from tracelink.events import ON_THREAD, Bools, Edges, EventKind, Int64s, Relation
+from tracelink.linking.calls_numbered import numbers_said, paired
+from tracelink.linking.communicating import Words
+from tracelink.linking.joins import NONE, values_at
 from tracelink.linking.report import LinkReport, Links
 from tracelink.operations import COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.trace import RankTrace
@@ -34,37 +38,54 @@ class _Thread:
 
 
 def link_recorder(trace: RankTrace) -> Links:
-    """Entry to the operator on whose interval its creation time falls, within what the profiler recorded."""
+    """Entry to the operator of its number, else to the one on whose interval its creation time falls."""
     events = trace.events
     entries = np.flatnonzero(events.of_kind(EventKind.RECORD) & events.timed)
     inside = entries[profiled(trace, events.start[entries])]
-    threads = _threads(trace) if len(inside) else []
-    source, target = [], []
-    texts = trace.strings.texts()
-    for entry in inside.tolist():
-        row = _operator_of(int(events.start[entry]), texts[events.name[entry]], threads)
-        if row is not None:
-            source.append(entry)
-            target.append(row)
-    edges = Edges.of(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
+    operator = _by_number(trace, inside)
+    numbered = int(np.count_nonzero(operator != NONE))
+    if numbered < len(inside):
+        _by_time(trace, inside, operator)
+    linked = operator != NONE
+    edges = Edges.of(Relation.SAME, inside[linked], operator[linked])
     missing, outside = len(inside) - len(edges), len(entries) - len(inside)
+    notes = {
+        "entries from outside the profiled time": outside if events.of_kind(*ON_THREAD).any() else 0,
+        "linked by number": numbered,
+    }
     report = LinkReport(
         "same.recorder_kineto",
         linked=len(edges),
         candidates=len(inside),
         unlinked={"no collective operator holds its creation time": missing} if missing else {},
-        notes={"entries from outside the profiled time": outside}
-        if outside and events.of_kind(*ON_THREAD).any()
-        else {},
+        notes={note: count for note, count in notes.items() if count},
     )
     return Links(edges, report)
+
+
+def _by_number(trace: RankTrace, entries: Int64s) -> Int64s:
+    """The operator of the same number in the same group, where profiles number them; or NONE."""
+    table, words = trace.communications, Words(trace.strings)
+    numbered = (table.sequence != UNKNOWN) & (trace.events.kind[table.row] == EventKind.OPERATOR)
+    numbered &= ~words.only_waits(table.operation)
+    rows = table.row[numbered]
+    found: Int64s = values_at(rows, paired(numbers_said(table, entries), numbers_said(table, rows)))
+    return found
+
+
+def _by_time(trace: RankTrace, entries: Int64s, operator: Int64s) -> None:
+    """Fills in the operators that ran when entries were created."""
+    threads, texts = _threads(trace), trace.strings.texts()
+    for place in np.flatnonzero(operator == NONE).tolist():
+        entry = entries[place]
+        row = _operator_of(int(trace.events.start[entry]), texts[trace.events.name[entry]], threads)
+        operator[place] = NONE if row is None else row
 
 
 def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) -> Links:
     """Entry to the collective kernels launched on its operator's thread while the operator ran."""
     events = trace.events
-    collective = np.array([bool(COLLECTIVE_KERNEL.search(text)) for text in trace.strings.texts()], np.bool_)
-    kernel = collective[events.name[launches.target]] if len(launches) else np.empty(0, np.bool_)
+    kernel = Words(trace.strings).matching(COLLECTIVE_KERNEL, events.name[launches.target])
     call, work = launches.source[kernel], launches.target[kernel]
     order = np.argsort(events.start[call], kind="stable")
     call, work = call[order], work[order]

@@ -1,0 +1,353 @@
+"""Calls: one row for each communication of a rank, joined from whatever tells of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builders.trace import TraceBuilder, rows_of
+from tracelink.communications import Evidence
+from tracelink.events import EventKind, Relation, TrackKind
+from tracelink.linking import LinkedRank, link_rank
+
+
+def linked(build: TraceBuilder) -> tuple[LinkedRank, list[dict[str, Any]]]:
+    rank = link_rank(build.build())
+    return rank, rows_of(rank.calls, rank.trace)
+
+
+def calls_of(build: TraceBuilder) -> list[dict[str, Any]]:
+    return linked(build)[1]
+
+
+def report(rank: LinkedRank, relation: str) -> tuple[int, int, dict[str, int], dict[str, int]]:
+    (found,) = (report for report in rank.reports if report.relation == relation)
+    return found.linked, found.candidates, dict(found.unlinked), dict(found.notes)
+
+
+class Nccl:
+    """A collective of NCCL as a profile shows it: operators in each other, a launch, a kernel."""
+
+    def __init__(self, build: TraceBuilder, start: int = 0, correlation: int = 1, **said: Any) -> None:
+        stream = build.track(TrackKind.STREAM, "20")
+        self.outer = build.op("c10d::allreduce_", start, start + 100)
+        self.operator = build.op("record_param_comms", start + 10, start + 90)
+        build.communication(self.operator, **{"operation": "allreduce", "group": "0"} | said)
+        self.annotation = build.annotation("nccl:all_reduce", start + 20, start + 80)
+        build.event(EventKind.RUNTIME, "cudaLaunchKernel", start + 30, start + 40, correlation=correlation)
+        self.kernel = build.kernel(
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            start + 200,
+            start + 300,
+            stream,
+            correlation=correlation,
+        )
+
+
+def test_everything_that_tells_of_a_collective_is_one_call() -> None:
+    build = TraceBuilder()
+    seen = Nccl(build, elements_in=8, type="Float", size=2)
+    record = build.record("nccl:all_reduce", 15, state="completed")
+    build.communication(record, operation="nccl:all_reduce", group="0", sequence=7)
+
+    assert calls_of(build) == [
+        {
+            "operation": "all_reduce",
+            "group": "0",
+            "sequence": 7,
+            "elements_in": 8,
+            "type": "Float",
+            "size": 2,
+            "record": record,
+            "operator": seen.operator,
+            "annotation": seen.annotation,
+            "kernel": seen.kernel,
+            "enqueued": 15,
+            "start": 200,
+            "end": 300,
+            "evidence": Evidence.KERNEL,
+            "state": "completed",
+        }
+    ]
+
+
+def test_the_node_of_the_operator_gives_the_number_that_the_profile_lacks() -> None:
+    build = TraceBuilder()
+    seen = Nccl(build)
+    build.rows[seen.operator][-1]["record_function"] = 5
+    node = build.node("record_param_comms", 9, record_function=5)
+    build.communication(node, operation="allreduce", sequence=147)
+    (call,) = calls_of(build)
+    assert (call["node"], call["sequence"], call["group"]) == (node, 147, "0")
+
+
+def test_waits_are_counted_and_no_calls() -> None:
+    build = TraceBuilder()
+    Nccl(build)
+    build.communication(build.op("record_param_comms", 400, 410), operation="wait", sequence=1)
+    build.op("_c10d_functional::wait_tensor", 420, 430)
+    rank, calls = linked(build)
+    assert [call["operation"] for call in calls] == ["all_reduce"]
+    notes = {"operators around others": 1, "operators that move no data": 2}
+    assert report(rank, "communication.operator") == (1, 1, {}, notes)
+
+
+def test_an_old_record_that_says_nothing_and_does_nothing_is_a_wait() -> None:
+    build = TraceBuilder()
+    build.op("record_param_comms", 0, 10)
+    seen = Nccl(build, 100)
+    assert [call["operator"] for call in calls_of(build)] == [seen.operator]
+
+
+def test_an_operator_that_a_compiler_only_traced_is_no_call() -> None:
+    build = TraceBuilder()
+    build.op("_c10d_functional::all_reduce", 0, 10)
+    build.node("_c10d_functional::all_reduce", 4)
+    build.op("_c10d_functional::all_reduce", 20, 50)
+    run = build.op("c10d::allreduce_", 25, 45)
+    assert [call["operator"] for call in calls_of(build)] == [run]
+
+
+def test_what_an_operator_around_alone_says_counts_for_the_one_inside() -> None:
+    build = TraceBuilder()
+    outer = build.op("c10d::broadcast_", 0, 100)
+    build.communication(outer, operation="c10d::broadcast_", source=3, elements_in=4)
+    inner = build.op("record_param_comms", 10, 90)
+    build.communication(inner, operation="broadcast", elements_in=5)
+    (call,) = calls_of(build)
+    assert (call["source"], call["elements_in"]) == (3, 5)
+
+
+def test_several_inside_one_operator_are_several_calls_and_share_nothing() -> None:
+    build = TraceBuilder()
+    build.communication(build.op("c10d::alltoall_", 0, 100), operation="c10d::alltoall_", elements_in=9)
+    for start in (10, 40):
+        build.communication(build.op("record_param_comms", start, start + 20), operation="send")
+    assert [(call["operation"], "elements_in" in call) for call in calls_of(build)] == [("send", False)] * 2
+
+
+def test_a_call_with_several_kernels_lasts_from_the_first_to_the_end_of_the_last() -> None:
+    build = TraceBuilder()
+    stream = build.track(TrackKind.STREAM, "20")
+    build.op("c10d::alltoall_base_", 0, 100)
+    build.event(EventKind.RUNTIME, "cudaLaunchKernel", 10, 20, correlation=1)
+    build.event(EventKind.RUNTIME, "cudaLaunchKernel", 20, 30, correlation=2)
+    build.kernel("ncclDevKernel_SendRecv(x)", 300, 350, stream, correlation=2)
+    first = build.kernel("ncclDevKernel_SendRecv(x)", 200, 400, stream, correlation=1)
+    build.kernel("elementwise", 500, 600, stream, correlation=1)
+    (call,) = calls_of(build)
+    assert (call["kernel"], call["start"], call["end"], call["operation"]) == (first, 200, 400, "all_to_all")
+
+
+def test_kernels_from_before_the_window_and_of_graphs_are_calls_of_their_own() -> None:
+    build = TraceBuilder()
+    stream = build.track(TrackKind.STREAM, "20")
+    before = build.kernel("ncclDevKernel_AllReduce_Sum_f32(x)", 5, 9, stream, correlation=1)
+    build.event(EventKind.RUNTIME, "cudaGraphLaunch", 10, 20, correlation=2)
+    graph = build.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)", 30, 40, stream, correlation=2)
+    told = build.kernel("ncclDevKernel_Generic(x)", 50, 60, stream)
+    build.communication(told, operation="allgather", group="1", sequence=4)
+    rank, calls = linked(build)
+    by_kernel = {"evidence": Evidence.KERNEL}
+    assert calls == [
+        by_kernel | {"operation": "all_reduce", "kernel": before, "start": 5, "end": 9},
+        by_kernel | {"operation": "SendRecv", "kernel": graph, "start": 30, "end": 40},
+        by_kernel
+        | {"operation": "all_gather", "group": "1", "sequence": 4, "kernel": told, "start": 50, "end": 60},
+    ]
+    why = {"launched outside the recording": 2, "no operator that communicates launched it": 1}
+    assert report(rank, "communication.kernel") == (0, 3, why, {})
+
+
+def test_an_annotation_of_a_device_backend_that_stands_alone_says_when_it_was_asked_for_and_no_more() -> None:
+    build = TraceBuilder()
+    stream = build.track(TrackKind.STREAM, "20")
+    build.event(EventKind.RUNTIME, "cudaLaunchKernel", 10, 20, correlation=1)
+    kernel = build.kernel("ncclDevKernel_SendRecv(x)", 30, 90, stream, correlation=1)
+    annotation = build.annotation("nccl:coalesced", 5, 25)
+    without = build.annotation("nccl:broadcast", 200, 225)
+    assert calls_of(build) == [
+        {
+            "operation": "coalesced",
+            "annotation": annotation,
+            "kernel": kernel,
+            "enqueued": 5,
+            "start": 30,
+            "end": 90,
+            "evidence": Evidence.KERNEL,
+        },
+        {"operation": "broadcast", "annotation": without, "enqueued": 200, "evidence": Evidence.NONE},
+    ]
+
+
+def test_a_recorder_alone_knows_when_a_call_was_asked_for_and_at_best_when_it_was_over() -> None:
+    build = TraceBuilder()
+    done = build.record("nccl:all_reduce", 100, 250, state="completed")
+    build.communication(done, operation="nccl:all_reduce", group="0", sequence=1)
+    hung = build.record("nccl:send 1->2", 300, state="started")
+    build.communication(
+        hung, operation="nccl:send 1->2", group="0", sequence=4, point_to_point=True, source=1, target=2
+    )
+    rank, calls = linked(build)
+    assert calls == [
+        {
+            "operation": "all_reduce",
+            "group": "0",
+            "sequence": 1,
+            "record": done,
+            "enqueued": 100,
+            "end": 250,
+            "evidence": Evidence.RECORDER,
+            "state": "completed",
+        },
+        {
+            "operation": "send",
+            "group": "0",
+            "sequence": 4,
+            "point_to_point": True,
+            "source": 1,
+            "target": 2,
+            "record": hung,
+            "enqueued": 300,
+            "evidence": Evidence.NONE,
+            "state": "started",
+        },
+    ]
+    assert rank.reports == []
+
+
+def test_an_execution_trace_alone_gives_calls_without_times_in_the_order_of_its_nodes() -> None:
+    build = TraceBuilder()
+    build.node("c10d::allreduce_", 7)
+    last = build.node("record_param_comms", 8, node_parent=7)
+    build.communication(last, operation="allreduce", sequence=2)
+    first = build.node("c10d::broadcast_", 3)
+    build.communication(build.node("record_param_comms", 9), operation="wait", sequence=2)
+    none = {"evidence": Evidence.NONE}
+    assert calls_of(build) == [
+        none | {"operation": "broadcast", "node": first},
+        none | {"operation": "all_reduce", "node": last, "sequence": 2},
+    ]
+
+
+def test_nodes_that_the_profile_did_not_see_stand_between_those_that_it_saw() -> None:
+    build = TraceBuilder()
+    for number, start in ((10, 100), (30, 300)):
+        build.op("c10d::allreduce_", start, start + 10, record_function=number)
+        build.node("c10d::allreduce_", number, record_function=number)
+    build.node("c10d::barrier", 20, record_function=20)
+    build.node("c10d::broadcast_", 5, record_function=5)
+    assert [call["operation"] for call in calls_of(build)] == [
+        "broadcast",
+        "all_reduce",
+        "barrier",
+        "all_reduce",
+    ]
+
+
+def test_an_entry_joins_the_node_of_its_number_where_there_is_no_profile() -> None:
+    build = TraceBuilder()
+    node = build.node("record_param_comms", 8)
+    build.communication(node, operation="allreduce", group="0", sequence=2)
+    record = build.record("nccl:all_reduce", 15)
+    build.communication(record, operation="nccl:all_reduce", group="0", sequence=2)
+    (call,) = calls_of(build)
+    assert (call["node"], call["record"], call["enqueued"]) == (node, record, 15)
+
+
+def test_an_entry_joins_the_kernel_of_its_number() -> None:
+    build = TraceBuilder()
+    kernel = build.kernel("ncclDevKernel_Generic(x)", 50, 60, build.track(TrackKind.STREAM, "20"))
+    build.communication(kernel, operation="allreduce", group="0", sequence=2)
+    record = build.record("nccl:all_reduce", 15)
+    build.communication(record, operation="nccl:all_reduce", group="0", sequence=2)
+    (call,) = calls_of(build)
+    assert (call["kernel"], call["record"], call["enqueued"], call["start"]) == (kernel, record, 15, 50)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (("gloo:all_reduce", "c10d::_reduce_scatter_base_"), "reduce_scatter"),
+        (("nccl:all_reduce_barrier", "c10d::barrier"), "barrier"),
+        (("nccl:_broadcast_oop", "c10d::allgather_"), "broadcast"),
+    ],
+)
+def test_what_a_backend_does_instead_of_what_was_asked_for_is_no_contradiction(
+    records: tuple[str, str], expected: str
+) -> None:
+    recorded, asked = records
+    build = TraceBuilder()
+    build.communication(build.op(asked, 0, 100), operation=asked, elements_out=4)
+    build.communication(build.record(recorded, 10), operation=recorded, elements_out=8)
+    rank, (call,) = linked(build)
+    assert call["operation"] == expected
+    assert call["elements_out"] == (8 if expected == "broadcast" else 4)
+    assert not [finding for finding in rank.findings if finding.reason == "communication_contradiction"]
+
+
+def test_sources_that_contradict_each_other_are_told_and_the_recorder_is_believed() -> None:
+    build = TraceBuilder()
+    Nccl(build, operation="broadcast", sequence=6)
+    record = build.record("nccl:all_reduce", 15)
+    build.communication(record, operation="nccl:all_reduce", group="1", sequence=7)
+    rank, (call,) = linked(build)
+    assert (call["operation"], call["group"], call["sequence"]) == ("all_reduce", "1", 7)
+    told = [finding for finding in rank.findings if finding.reason == "communication_contradiction"]
+    assert [(finding.count, finding.example) for finding in told] == [
+        (1, "broadcast by the profile, elsewhere all_reduce"),
+        (1, "0 by the profile, elsewhere 1"),
+        (1, "6 by the profile, elsewhere 7"),
+    ]
+
+
+def test_several_entries_of_one_operator_are_several_calls() -> None:
+    build = TraceBuilder()
+    seen = Nccl(build)
+    records = [build.record("nccl:_broadcast_oop", time) for time in (15, 16)]
+    for record in records:
+        build.communication(record, operation="nccl:_broadcast_oop", group="0", sequence=3)
+    calls = calls_of(build)
+    assert [(call["record"], call["operator"], call["kernel"]) for call in calls] == [
+        (record, seen.operator, seen.kernel) for record in records
+    ]
+
+
+def test_the_entry_that_closes_a_group_gives_its_members_state_and_end() -> None:
+    build = TraceBuilder()
+    number = {"group": "0", "sequence": 3, "point_to_point": True}
+    names = ("nccl:send 0->1", "nccl:recv 0<-1")
+    members = [build.record(name, 10 + place, state="scheduled") for place, name in enumerate(names)]
+    for member, name in zip(members, names, strict=True):
+        build.communication(member, operation=name, **number)
+    closing = build.record("nccl:coalesced", 20, 90, state="completed")
+    build.communication(closing, operation="nccl:coalesced", **number)
+    assert [(call["record"], call["state"], call["end"]) for call in calls_of(build)] == [
+        (member, "completed", 90) for member in members
+    ]
+
+
+def test_a_closing_entry_whose_members_were_overwritten_is_a_call() -> None:
+    build = TraceBuilder()
+    closing = build.record("nccl:coalesced", 20, state="started")
+    build.communication(closing, operation="nccl:coalesced", group="0", sequence=3)
+    assert [(call["operation"], call["record"]) for call in calls_of(build)] == [("coalesced", closing)]
+
+
+def test_an_operator_leads_by_an_arrow_to_its_work_on_another_thread() -> None:
+    build = TraceBuilder()
+    worker = build.track(TrackKind.THREAD, "201")
+    operator = build.op("c10d::allreduce_", 0, 100)
+    work = build.annotation("gloo:all_reduce", 50, 150, worker)
+    rank, _ = linked(build)
+    launches = rank.edges.where(Relation.LAUNCHES)
+    assert (launches.source.tolist(), launches.target.tolist()) == ([operator], [work])
+    assert report(rank, "launches.annotation") == (1, 1, {}, {})
+
+
+def test_a_rank_without_communication_has_no_calls() -> None:
+    build = TraceBuilder()
+    build.op("aten::mm", 0, 10)
+    rank, calls = linked(build)
+    assert (calls, [report.relation for report in rank.reports]) == ([], ["calls"])
