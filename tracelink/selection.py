@@ -168,16 +168,16 @@ def _of_time(selection: Selection, graph: EventGraph, first_ns: int) -> tuple[Bo
     """Which events and which samples lie in the wanted time."""
     if selection.window is None and selection.steps is None:
         return np.ones(len(graph), np.bool_), np.ones(len(graph.counters), np.bool_)
-    window = Spans.between(*(selection.window or Window()).after(first_ns))
-    wanted = window
+    bounds = (selection.window or Window()).after(first_ns)
+    wanted = window = Spans.between(*bounds)
     if selection.steps is not None:
-        steps = steps_of(graph).spans(selection.steps)
-        wanted = steps.within(*(selection.window or Window()).after(first_ns))
+        wanted = steps_of(graph).spans(selection.steps).within(*bounds)
     events, end = graph.events, _end(graph)
     inside = events.timed & wanted.overlap(events.start, end)
     if selection.steps is not None:
         # what a step puts on the GPU often runs after the step's end on the CPU
-        inside |= _targets(graph, Relation.LAUNCHES, inside) & window.overlap(events.start, end)
+        launched = _targets(graph, Relation.LAUNCHES, inside)
+        inside |= launched & events.timed & window.overlap(events.start, end)
     vague = ~events.timed | (events.duration < 0)
     inside |= vague & (_targets(graph, Relation.SAME, inside) | _sources(graph, Relation.SAME, inside))
     times = graph.counters.time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import cache
 from typing import Any
 
 import click
@@ -102,5 +103,10 @@ def csv_of(table: Table) -> str:
 
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, list):
-        return str(Numbers.of(value))
+        return _ranks(tuple(value))
     return printable(value) if isinstance(value, str) else value
+
+
+@cache
+def _ranks(numbers: tuple[int, ...]) -> str:
+    return str(Numbers.of(numbers))

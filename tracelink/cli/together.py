@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def collective_columns(job: Job, chosen: Rows) -> Table:
 def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
     """For each of the chosen collectives a row for each rank that takes part."""
     table = job.participations
-    order, bounds = _by_collective(job)
+    order, bounds = _parts_of(job, chosen)
     names = np.array([evidence.name.lower() for evidence in Evidence], dtype=object)
     rows = rows_of(
         {
@@ -56,14 +57,14 @@ def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
             "state": _texts(job, table.state[order]),
         }
     )
-    return [rows[bounds[number] : bounds[number + 1]] for number in chosen.tolist()]
+    return [rows[first:last] for first, last in pairwise(bounds)]
 
 
 def ranks_in(job: Job, chosen: Rows) -> list[list[int]]:
     """The ranks that take part in each of the chosen collectives."""
-    order, bounds = _by_collective(job)
-    ranks = job.participations.rank[order]
-    return [ranks[bounds[number] : bounds[number + 1]].tolist() for number in chosen.tolist()]
+    order, bounds = _parts_of(job, chosen)
+    ranks = job.participations.rank[order].tolist()
+    return [ranks[first:last] for first, last in pairwise(bounds)]
 
 
 def message_columns(job: Job, chosen: Rows) -> Table:
@@ -128,12 +129,18 @@ def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Table:
 def _members(job: Job, chosen: Rows) -> list[list[int]]:
     """The ranks of each collective's group; where no source lists them, those that take part."""
     listed = [list(group.ranks) for group in job.groups] + [[]]
-    groups = job.collectives.group[chosen].tolist()
-    return [listed[group] or ranks for group, ranks in zip(groups, ranks_in(job, chosen), strict=True)]
+    members = [listed[group] for group in job.collectives.group[chosen].tolist()]
+    if all(members):
+        return members
+    return [ranks or taking_part for ranks, taking_part in zip(members, ranks_in(job, chosen), strict=True)]
 
 
-def _by_collective(job: Job) -> tuple[Int64s, list[int]]:
-    """The participations in the order of collectives, and where those of each begin."""
-    order = np.argsort(job.participations.collective, kind="stable")
-    numbers = np.arange(len(job.collectives) + 1)
-    return order, np.searchsorted(job.participations.collective[order], numbers).tolist()
+def _parts_of(job: Job, chosen: Rows) -> tuple[Int64s, list[int]]:
+    """The participations in each of the chosen collectives, one after the other, and where those of each begin."""
+    collective = job.participations.collective
+    order = np.argsort(collective, kind="stable")
+    bounds = np.searchsorted(collective[order], np.arange(len(job.collectives) + 1))
+    first, length = bounds[:-1][chosen], np.diff(bounds)[chosen]
+    begin = np.append(0, np.cumsum(length))
+    places = np.arange(begin[-1]) + np.repeat(first - begin[:-1], length)
+    return order[places], begin.tolist()

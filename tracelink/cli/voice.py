@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import click
+
+NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
 @dataclass(slots=True)
@@ -27,7 +30,7 @@ class Voice:
 
     def document(self, result: Mapping[str, Any]) -> None:
         """Prints a result for a program."""
-        click.echo(json.dumps(result, indent=2, default=operator.index))
+        click.echo(_json(result))
 
     def say(self, text: str, *, aside: bool = False) -> None:
         """Prints a result for a person; `aside` keeps standard output free for data."""
@@ -44,6 +47,17 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
+
+
+def _json(result: Mapping[str, Any]) -> str:
+    """The result in ASCII, which no terminal takes for a command."""
+    import orjson
+
+    try:
+        text = orjson.dumps(result, default=operator.index, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:  # names of files can hold what is not UTF-8
+        return json.dumps(result, indent=2, default=operator.index)
+    return NOT_ASCII.sub(lambda char: json.dumps(char[0])[1:-1], text)
 
 
 def _encodable(text: str) -> str:
