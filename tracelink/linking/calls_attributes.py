@@ -11,7 +11,7 @@ import numpy as np
 from tracelink.communications import COMMUNICATION_TYPES, UNKNOWN, Communications
 from tracelink.events import Bools, EventKind, Int32s, Int64s
 from tracelink.findings import Finding, Severity
-from tracelink.linking.communicating import RECORDED, Words
+from tracelink.linking.communicating import RECORDED, Words, spelled
 from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.operations import POINT_TO_POINT, Operation
 from tracelink.trace import RankTrace
@@ -91,15 +91,15 @@ def _hear(trace: RankTrace, words: Words, witness: Witness) -> _Testimony:
     table, events = trace.communications, trace.events
     there = witness.rows != NONE
     said = lookup(table.row, witness.rows)
-    spelled = values_at(table.operation, said)
+    operation = spelled(trace, words, witness.rows)
     names = values_at(events.name, witness.rows)
     recorded = names == words.strings.find(RECORDED)
-    spelled = np.where((spelled == UNKNOWN) & ~recorded, names, spelled)
-    operation = words.operations(spelled)
+    hinted = (operation == UNKNOWN) | (operation == names)
+    operation = words.operations(np.where((operation == UNKNOWN) & ~recorded, names, operation))
     known = words.known(operation)
     kind = values_at(events.kind, witness.rows, EventKind.OTHER)
     asked = known & there & ~recorded & ((kind == EventKind.OPERATOR) | (kind == EventKind.NODE))
-    sworn = known & (said != NONE) & ((kind != EventKind.KERNEL) | (spelled != names))
+    sworn = known & (said != NONE) & ((kind != EventKind.KERNEL) | ~hinted)
     return _Testimony(witness, said, operation, known, asked, sworn)
 
 
@@ -188,6 +188,8 @@ def _differs(
     if name == "operation":
         said: Any = one.operation
         differs = one.sworn & (said != chosen) & (chosen != UNKNOWN)
+        if not differs.any():
+            return differs, said
         differs &= ~_among(words, chosen, said, SUBSTITUTES | PARTS)
         return differs & ~_among(words, said, chosen, SUBSTITUTES | PARTS), said
     said = values_at(getattr(table, name), one.said)

@@ -19,6 +19,7 @@ from tracelink.linking.communicating import (
     named,
     nodes_of,
     operators_of,
+    spelled,
 )
 from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
@@ -78,9 +79,8 @@ def parts_of(trace: RankTrace, words: Words, edges: Edges) -> Parts:
 
 def _waits(trace: RankTrace, words: Words, rows: Int64s, nodes: Int64s) -> Bools:
     """Whether an operator is no communication of its own, by its node, else by itself."""
-    table = trace.communications
-    said = values_at(table.operation, lookup(table.row, nodes))
-    said = np.where(said == UNKNOWN, values_at(table.operation, lookup(table.row, rows)), said)
+    said = spelled(trace, words, nodes)
+    said = np.where(said == UNKNOWN, spelled(trace, words, rows), said)
     return words.only_waits(np.where(said == UNKNOWN, trace.events.name[rows], said))
 
 
@@ -129,10 +129,9 @@ def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: 
     """
     name = trace.events.name[draft.operator]
     position = np.flatnonzero(operators.innermost)[draft.issuer]
-    table = trace.communications
     unsaid = operators.parent[position] == NONE
     for rows in (draft.operator, draft.node):
-        unsaid &= values_at(table.operation, lookup(table.row, rows)) == UNKNOWN
+        unsaid &= spelled(trace, words, rows) == UNKNOWN
     unknown = unsaid & (name == words.strings.find(RECORDED))
     effect = (draft.record != NONE) | (draft.kernel != NONE) | (draft.annotation != NONE)
     return ~effect & (unknown | words.matching(FUNCTIONAL, name))

@@ -63,6 +63,13 @@ class Words:
         return table[codes]
 
 
+def spelled(trace: RankTrace, words: Words, rows: Int64s) -> Int32s:
+    """How each event spells its operation; UNKNOWN where it says none, as `record_param_comms` of old profiles."""
+    table = trace.communications
+    said: Int32s = values_at(table.operation, lookup(table.row, rows))
+    return np.where(said == words.strings.find(RECORDED), np.int32(UNKNOWN), said)
+
+
 @dataclass(frozen=True, slots=True)
 class Operators:
     """The operators that communicate, thread by thread and by start; what encloses others comes before them."""
