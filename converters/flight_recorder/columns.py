@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 
+from tracelink.communications import UNKNOWN, Communications
+from tracelink.converters.flight_recorder.communication import Order, Tensors, communications_of
 from tracelink.converters.flight_recorder.schema import Dump
 from tracelink.events import NO_TIME, UNFINISHED, EventKind, Events, Int64s, Key, KeyColumn, Track, TrackKind
 from tracelink.strings import StringTable
@@ -33,8 +35,10 @@ class Rows:
     tracks: list[Track]
     groups: list[GroupName]
     first_record: int
+    communications: Communications
     skipped: int
     example: str
+    unreadable_sizes: int
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class _Fields:
     p2p: list[int | None]
     state: list[str | None]
     record: list[int | None]
+    is_message: list[Any]
+    tensors: Tensors
 
 
 def rows_of(dump: Dump, strings: StringTable) -> Rows:
@@ -65,14 +71,19 @@ def rows_of(dump: Dump, strings: StringTable) -> Rows:
     names: dict[str, int] = {}
     track_of_group = np.array([names.setdefault(name, len(names)) for name, _ in codes], dtype=np.int32)
     track = track_of_group[np.array(list(map(codes.__getitem__, groups)), dtype=np.int64)]
+    events = _events(dump, fields, strings, track)
+    keys = _keys(fields, strings, strings.encode(names)[track].astype(np.int64))
+    communications, unreadable = _communications(fields, events, keys, strings)
     return Rows(
-        events=_events(dump, fields, strings, track),
-        keys=_keys(fields, strings, strings.encode(names)[track].astype(np.int64)),
+        events=events,
+        keys=keys,
         tracks=[_track(name, codes) for name in names],
         groups=list(codes),
         first_record=(fields.record[0] or 0) if fields.record else 0,
+        communications=communications,
         skipped=len(dump.entries) - len(fields.place),
         example=example,
+        unreadable_sizes=unreadable,
     )
 
 
@@ -105,6 +116,13 @@ def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> 
         column(layout.p2p_sequence),
         column(layout.state),
         column(layout.record),
+        column(layout.is_message),
+        Tensors(
+            column(layout.input_sizes),
+            column(layout.output_sizes),
+            column(layout.input_types),
+            column(layout.output_types),
+        ),
     )
 
 
@@ -211,6 +229,17 @@ def _keys(fields: _Fields, strings: StringTable, group: Int64s) -> dict[Key, Key
         Key.STATE: KeyColumn(_rows_given(fields.state), states),
     }
     return {key: column for key, column in columns.items() if len(column)}
+
+
+def _communications(
+    fields: _Fields, events: Events, keys: Mapping[Key, KeyColumn], strings: StringTable
+) -> tuple[Communications, int]:
+    def numbers(key: Key) -> Int64s:
+        return keys.get(key, KeyColumn.empty()).dense(len(events), UNKNOWN)
+
+    order = Order(numbers(Key.COLLECTIVE_SEQUENCE), numbers(Key.P2P_SEQUENCE), fields.is_message)
+    group = numbers(Key.GROUP).astype(np.int32)
+    return communications_of(fields.name, events.name, group, order, fields.tensors, strings)
 
 
 def _present(values: Sequence[int | None]) -> KeyColumn:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tracelink.converters.flight_recorder import schema
 from tracelink.converters.flight_recorder.columns import Rows, rows_of
+from tracelink.converters.flight_recorder.communication import with_group_sizes
 from tracelink.converters.flight_recorder.decoding import decode
 from tracelink.converters.flight_recorder.groups import groups_of
 from tracelink.converters.flight_recorder.payloads import RecorderPayloads
@@ -67,6 +68,7 @@ class FlightRecorderReader:
             tracks=rows.tracks,
             keys=rows.keys,
             groups=groups,
+            communications=with_group_sizes(rows.communications, groups, strings),
             payloads=[RecorderPayloads(source)],
             findings=decoded.findings + _findings(decoded.dump, rows, source.path) + too_large + unread,
         )
@@ -109,6 +111,9 @@ def _findings(dump: schema.Dump, rows: Rows, path: str) -> list[Finding]:
     if rows.skipped:
         message = f"{rows.skipped} entries have fields that cannot be used; they were left out"
         found.append(Finding(Severity.WARNING, "unusable", message, rows.skipped, path, rows.example))
+    if rows.unreadable_sizes:
+        message = f"{rows.unreadable_sizes} entries have sizes of tensors that cannot be read; they count as unknown"
+        found.append(Finding(Severity.WARNING, "unreadable_sizes", message, rows.unreadable_sizes, path))
     if rows.first_record > 0:
         message = (
             f"the buffer had wrapped: the first {rows.first_record} entries were overwritten before the dump"

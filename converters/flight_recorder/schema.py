@@ -53,10 +53,17 @@ class Layout:
     p2p_sequence: str = "p2p_seq_id"
     state: str = "state"
     record: str = "record_id"
+    input_sizes: str = "input_sizes"
+    output_sizes: str = "output_sizes"
+    """One list for each tensor; none for a barrier on gloo, and for what closes a group of operations."""
+    input_types: str = "input_dtypes"
+    output_types: str = "output_dtypes"
+    is_message: str = "is_p2p"
 
 
 CURRENT = Layout()
 TORCH_2_3 = Layout(group="", collective_sequence="seq_id", p2p_sequence="")
+"""One number counts collectives and messages, so that of a message says nothing about its order."""
 TORCH_2_2 = Layout(
     created="time_created_us",
     created_unit_ns=1000,
