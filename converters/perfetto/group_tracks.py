@@ -8,26 +8,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import orjson
 
-from tracelink.communications import UNKNOWN
+from tracelink.converters.perfetto.group_facts import Grouped, facts_of, grouped_parts, names_of
 from tracelink.converters.perfetto.header import unclosed
 from tracelink.converters.perfetto.layout import named
-from tracelink.converters.perfetto.membership import group_label, numbers_in_group
+from tracelink.converters.perfetto.marks import TIME
+from tracelink.converters.perfetto.membership import group_label
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.parts import Block, spans
-from tracelink.converters.perfetto.schema import COLLECTIVE_CATEGORY, DURATION_ARGUMENT
-from tracelink.converters.perfetto.slices import CHUNK, NEXT
-from tracelink.converters.perfetto.text import micros, quoted
+from tracelink.converters.perfetto.schema import COLLECTIVE_CATEGORY
+from tracelink.converters.perfetto.slices import CHUNK, DURATION, NEXT
+from tracelink.converters.perfetto.text import micros
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.job import Job
 from tracelink.ranges import Numbers
 
 PROCESS = "collectives"
-MOST_WAITS = 64
-"""Waits that a slice lists at most: the longest."""
-
 MOST_MEMBERS = 48
 """Characters of the list of a group's members in the name of its track."""
 
@@ -36,8 +33,6 @@ BLOCK_ROWS = 1 << 14
 
 FEW_MEMBERS = 8
 """So many are listed one by one."""
-
-UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,7 @@ def group_tracks(job: Job, base: int, numbering: Numbering) -> Block[list[Findin
         % (NEXT, COLLECTIVE_CATEGORY.encode(), process, tid)
         for tid in tids
     ]
-    sheet = _Sheet(job, base, drawn, seat, openings, _parts_of_collectives(job))
+    sheet = _Sheet(job, base, drawn, seat, openings, grouped_parts(job))
     pieces = [partial(_write, sheet, low, high) for low, high in spans(0, len(drawn.row), BLOCK_ROWS)]
     return Block(head, pieces, len(pieces) > 1, findings)
 
@@ -158,85 +153,19 @@ class _Sheet:
     drawn: Spans
     seat: Int64s
     openings: Sequence[bytes]
-    parts: tuple[Int64s, Int64s]
-    """Participations by collective, and where those of each begin."""
-
-
-def _parts_of_collectives(job: Job) -> tuple[Int64s, Int64s]:
-    order = np.argsort(job.participations.collective, kind="stable")
-    begins = np.searchsorted(job.participations.collective[order], np.arange(len(job.collectives) + 1))
-    return order, begins
+    parts: Grouped
 
 
 def _write(sheet: _Sheet, low: int, high: int) -> Iterator[bytes]:
     drawn, job = sheet.drawn, sheet.job
     for at in range(low, high, CHUNK):
         some = slice(at, min(at + CHUNK, high))
-        rows = drawn.row[some]
-        texts = []
-        for seat, row, number, open_ended, start, duration in zip(
-            sheet.seat[some].tolist(),
-            rows.tolist(),
-            numbers_in_group(job.collectives, rows).tolist(),
-            drawn.open_ended[some].tolist(),
-            micros(drawn.start[some] - sheet.base),
-            micros(drawn.end[some] - drawn.start[some]),
-            strict=True,
-        ):
-            facts = {"sequence": number, **_facts(sheet, row)}
-            if open_ended:
-                facts[DURATION_ARGUMENT] = False
-            texts.append(
-                b'%s%s,"ts":%s,"dur":%s,"args":%s'
-                % (sheet.openings[seat], quoted(_name(job, row)), start, duration, orjson.dumps(facts))
-            )
-        yield b"".join(texts)
-
-
-def _name(job: Job, row: int) -> str:
-    size = int(job.collectives.bytes[row])
-    operation = _text(job, job.collectives.operation[row]) or "collective"
-    return operation if size == UNKNOWN else f"{operation} {readable_bytes(size)}"
-
-
-def _facts(sheet: _Sheet, row: int) -> dict[str, Any]:
-    """What is known of one collective, by the names that a user reads."""
-    job, (order, begins) = sheet.job, sheet.parts
-    whole, mine = job.collectives, order[begins[row] : begins[row + 1]]
-    ranks = job.participations.rank[mine]
-    facts: dict[str, Any] = {"ranks": str(Numbers.of(ranks.tolist()))}
-    known = {
-        "bytes": int(whole.bytes[row]),
-        "last rank": int(whole.last_rank[row]),
-        "skew_us": _microseconds(whole.skew[row]),
-        "duration_us": _microseconds(whole.duration[row]),
-    }
-    facts |= {name: value for name, value in known.items() if value != UNKNOWN}
-    rates = {"algorithm GB/s": whole.algorithm_gb_s[row], "bus GB/s": whole.bus_gb_s[row]}
-    facts |= {name: round(float(rate), 3) for name, rate in rates.items() if np.isfinite(rate)}
-    if verdict := _text(job, whole.verdict[row]):
-        facts["verdict"] = verdict
-    wait = job.participations.wait[mine]
-    longest = np.sort(np.argsort(-wait, kind="stable")[:MOST_WAITS])
-    waits = {
-        f"rank {rank}": _microseconds(waited)
-        for rank, waited in zip(ranks[longest].tolist(), wait[longest].tolist(), strict=True)
-        if waited != UNKNOWN
-    }
-    return facts | ({"wait_us": waits} if waits else {})
-
-
-def _microseconds(nanoseconds: int) -> float | int:
-    return UNKNOWN if nanoseconds == UNKNOWN else int(nanoseconds) / 1000
-
-
-def _text(job: Job, code: int) -> str:
-    return "" if code == UNKNOWN else job.strings[int(code)]
-
-
-def readable_bytes(size: int) -> str:
-    """A size in two or three digits: 4.2 MB."""
-    value, unit = float(size), 0
-    while value >= 999.5 and unit < len(UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.1f} {UNITS[unit]}" if unit and value < 99.95 else f"{value:.0f} {UNITS[unit]}"
+        pieces = [b""] * (7 * len(drawn.row[some]))
+        pieces[0::7] = [sheet.openings[seat] for seat in sheet.seat[some].tolist()]
+        pieces[1::7] = names_of(job, drawn.row[some])
+        pieces[2::7] = [TIME] * len(drawn.row[some])
+        pieces[3::7] = micros(drawn.start[some] - sheet.base)
+        pieces[4::7] = [DURATION] * len(drawn.row[some])
+        pieces[5::7] = micros(drawn.end[some] - drawn.start[some])
+        pieces[6::7] = facts_of(job, sheet.parts, drawn.row[some], drawn.open_ended[some])
+        yield b"".join(pieces)

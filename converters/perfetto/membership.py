@@ -39,24 +39,24 @@ def memberships(job: Job, rank: int) -> Mapping[int, bytes]:
     mine = np.flatnonzero(job.participations.rank == rank)
     which = job.participations.collective[mine]
     last = np.where(job.collectives.skew[which] == UNKNOWN, UNKNOWN, job.collectives.last_rank[which])
-    told = [
+    rest = [
         waited + _lastness(last_rank, rank)
         for waited, last_rank in zip(_waits(job.participations.wait[mine]), last.tolist(), strict=True)
     ]
     labels = [group_label(group) for group in job.groups]
     groups = job.collectives.group[which].tolist()
     numbers = numbers_in_group(job.collectives, which).tolist()
-    names: dict[int, list[str]] = {}
-    rest: dict[int, bytes] = {}
+    names = [f"{labels[group]} #{number}" for group, number in zip(groups, numbers, strict=True)]
+    places: dict[int, list[int]] = {}
     for column in PARTICIPATION_ROWS:
-        rows = getattr(job.participations, column)[mine].tolist()
-        for row, group, number, text in zip(rows, groups, numbers, told, strict=True):
-            names.setdefault(row, []).append(f"{labels[group]} #{number}")
-            rest[row] = text
-    names.pop(UNKNOWN, None)
+        rows = getattr(job.participations, column)[mine]
+        known = np.flatnonzero(rows != UNKNOWN)
+        for place, row in zip(known.tolist(), rows[known].tolist(), strict=True):
+            places.setdefault(row, []).append(place)
+    key = b'"%s":' % COLLECTIVE_ARGUMENT.encode()
     return {
-        row: b'"%s":%s%s' % (COLLECTIVE_ARGUMENT.encode(), quoted(", ".join(of)), rest[row])
-        for row, of in names.items()
+        row: key + quoted(", ".join([names[place] for place in of])) + rest[of[-1]]
+        for row, of in places.items()
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from builders.graph import START, GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
-from tracelink.converters.perfetto.group_tracks import readable_bytes
+from tracelink.converters.perfetto.group_facts import readable_bytes
 from tracelink.converters.perfetto.numbering import STRIDE
 from tracelink.events import NO_TIME, EventKind, TrackKind
 

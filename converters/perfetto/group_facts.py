@@ -1,0 +1,133 @@
+"""What a group's track says of each collective: its name, and what is known of it as arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tracelink.communications import UNKNOWN
+from tracelink.converters.perfetto.membership import numbers_in_group
+from tracelink.converters.perfetto.schema import DURATION_ARGUMENT, WAIT_ARGUMENT
+from tracelink.converters.perfetto.slices import ARGUMENTS
+from tracelink.converters.perfetto.text import Texts, micros, numbers, quoted, table
+from tracelink.events import Bools, Int32s, Int64s
+from tracelink.job import Job
+from tracelink.ranges import Numbers
+
+MOST_WAITS = 64
+"""Waits that a slice lists at most: the longest."""
+
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Participations by collective, where those of each begin, and how their ranks are written."""
+
+    order: Int64s
+    begins: Int64s
+    keys: Texts
+    """For each rank, the beginning of its wait."""
+
+    def of(self, collectives: Int64s) -> tuple[Int64s, Int64s]:
+        """The participations of these collectives one after the other, and where those of each begin."""
+        first, counts = self.begins[collectives], np.diff(self.begins)[collectives]
+        cuts = np.concatenate([[0], np.cumsum(counts)])
+        return self.order[np.arange(cuts[-1]) + np.repeat(first - cuts[:-1], counts)], cuts
+
+
+def grouped_parts(job: Job) -> Grouped:
+    """The participations of a job by collective."""
+    parts = job.participations
+    order = np.argsort(parts.collective, kind="stable")
+    begins = np.searchsorted(parts.collective[order], np.arange(len(job.collectives) + 1))
+    ranks = int(parts.rank.max(initial=-1)) + 1
+    return Grouped(order, begins, table((b'"rank %d":' % rank for rank in range(ranks)), ranks))
+
+
+def names_of(job: Job, rows: Int64s) -> list[bytes]:
+    """Operation and size, as JSON."""
+    names: dict[tuple[int, int], bytes] = {}
+    kinds = list(
+        zip(job.collectives.operation[rows].tolist(), job.collectives.bytes[rows].tolist(), strict=True)
+    )
+    for operation, size in set(kinds):
+        text = job.strings[operation] if operation != UNKNOWN else "collective"
+        names[operation, size] = quoted(text if size == UNKNOWN else f"{text} {readable_bytes(size)}")
+    return [names[kind] for kind in kinds]
+
+
+def readable_bytes(size: int) -> str:
+    """A size in two or three digits: 4.2 MB."""
+    value, unit = float(size), 0
+    while value >= 999.5 and unit < len(UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.1f} {UNITS[unit]}" if unit and value < 99.95 else f"{value:.0f} {UNITS[unit]}"
+
+
+def facts_of(job: Job, parts: Grouped, rows: Int64s, open_ended: Bools) -> list[bytes]:
+    """What is known of collectives, as the text of their arguments."""
+    whole = job.collectives
+    mine, cuts = parts.of(rows)
+    skew, duration = whole.skew[rows], whole.duration[rows]
+    rates = [np.round(rate[rows], 3) for rate in (whole.algorithm_gb_s, whole.bus_gb_s)]
+    verdicts = _texts(job, whole.verdict[rows])
+    columns = [
+        _members("sequence", numbers(numbers_in_group(whole, rows)), np.ones(len(rows), np.bool_)),
+        _members("ranks", _ranks(job.participations.rank[mine], cuts), np.ones(len(rows), np.bool_)),
+        _members("bytes", numbers(whole.bytes[rows]), whole.bytes[rows] != UNKNOWN),
+        _members("last rank", numbers(whole.last_rank[rows]), whole.last_rank[rows] != UNKNOWN),
+        _members("skew_us", micros(skew), skew != UNKNOWN),
+        _members("duration_us", micros(duration), duration != UNKNOWN),
+        _members("algorithm GB/s", numbers(rates[0]), np.isfinite(rates[0])),
+        _members("bus GB/s", numbers(rates[1]), np.isfinite(rates[1])),
+        _members("verdict", verdicts, whole.verdict[rows] != UNKNOWN),
+        _members(DURATION_ARGUMENT, [b"false"] * len(rows), open_ended),
+        _waits(job, parts, mine, cuts),
+    ]
+    return [b"%s{%s}" % (ARGUMENTS, b"".join(texts)[1:]) for texts in zip(*columns, strict=True)]
+
+
+def _texts(job: Job, codes: Int32s) -> list[bytes]:
+    """Texts as JSON; empty where unknown."""
+    distinct, which = np.unique(codes, return_inverse=True)
+    texts = [b"" if code == UNKNOWN else quoted(job.strings[code]) for code in distinct.tolist()]
+    return [texts[number] for number in which.tolist()]
+
+
+def _members(name: str, values: list[bytes], known: Bools) -> list[bytes]:
+    """A member with a comma before it, or nothing where it is not known."""
+    key = b',"%s":' % name.encode()
+    return [key + value if tells else b"" for value, tells in zip(values, known.tolist(), strict=True)]
+
+
+def _ranks(ranks: Int32s, cuts: Int64s) -> list[bytes]:
+    """Who took part: few sets of ranks take part in many collectives."""
+    texts: dict[bytes, bytes] = {}
+    found = []
+    for low, high in pairwise(cuts.tolist()):
+        some = ranks[low:high].tobytes()
+        if some not in texts:
+            texts[some] = quoted(str(Numbers.of(ranks[low:high].tolist())))
+        found.append(texts[some])
+    return found
+
+
+def _waits(job: Job, parts: Grouped, mine: Int64s, cuts: Int64s) -> list[bytes]:
+    """The waits of those who took part, or nothing where none is known."""
+    wait, ranks = job.participations.wait[mine], job.participations.rank[mine]
+    listed = wait != UNKNOWN
+    for number in np.flatnonzero(np.diff(cuts) > MOST_WAITS).tolist():
+        low, high = cuts[number : number + 2].tolist()
+        listed[low + np.argsort(-wait[low:high], kind="stable")[MOST_WAITS:]] = False
+    kept = np.flatnonzero(listed)
+    texts = [
+        key + text for key, text in zip(parts.keys[ranks[kept]].tolist(), micros(wait[kept]), strict=True)
+    ]
+    ends = np.searchsorted(kept, cuts).tolist()
+    key = b',"%s":{' % WAIT_ARGUMENT.encode()
+    return [
+        b"%s%s}" % (key, b",".join(texts[low:high])) if low < high else b"" for low, high in pairwise(ends)
+    ]
