@@ -46,7 +46,7 @@ def test_how_many_events_of_the_job_are_left_out() -> None:
 def test_steps_that_no_rank_has_and_those_there_are() -> None:
     absent, _ = outcome(Selection.parse(steps="1,3-9"), [stock(0, 5, 3, 4), stock(1, 5, 4, 5)], START)
     assert absent == Finding(
-        Severity.WARNING, "no_such_step", "No rank has the step 1, 6-9; there are the steps 3-5."
+        Severity.WARNING, "no_such_step", "No rank has steps 1, 6-9; there are steps 3-5."
     )
 
 
@@ -69,8 +69,8 @@ def test_a_rank_of_which_only_samples_are_left_is_not_empty() -> None:
 @pytest.mark.parametrize(
     ("stocks", "supply"),
     [
-        ([stock(0, 0, 4, 5), stock(1, 0, 5)], "ranks 0-1 with the steps 4-5, from 1.000000s to 2.500000s"),
-        ([Stock(4, 10)], "ranks 4 with no annotation of a step and no times"),
+        ([stock(0, 0, 4, 5), stock(1, 0, 5)], "ranks 0-1 with steps 4-5, from 1.000000s to 2.500000s"),
+        ([Stock(4, 10)], "rank 4 with no annotation of a step and no times"),
     ],
 )
 def test_a_selection_of_nothing_is_refused_with_what_there_is(stocks: list[Stock], supply: str) -> None:

@@ -60,3 +60,8 @@ def test_as_a_set_would(numbers: set[int], others: set[int]) -> None:
 
 def test_a_range_costs_nothing_however_long() -> None:
     assert str(Numbers.parse("0-999999999999", "--ranks").without([5])) == "0-4, 6-999999999999"
+
+
+@pytest.mark.parametrize(("text", "called"), [("3", "step 3"), ("3-4", "steps 3-4"), ("3,5", "steps 3, 5")])
+def test_one_number_is_called_by_the_singular(text: str, called: str) -> None:
+    assert Numbers.parse(text, "--steps").called("step") == called

@@ -64,20 +64,20 @@ def _absent_steps(selection: Selection, stocks: Sequence[Stock]) -> list[Finding
     absent = selection.steps.without(there) if selection.steps else None
     if not absent:
         return []
-    message = f"No rank has the step {absent}; there are the steps {there}."
+    message = f"No rank has {absent.called('step')}; there are {there.called('step')}."
     return [Finding(Severity.WARNING, "no_such_step", message)]
 
 
 def _supply(stocks: Sequence[Stock], origin_ns: int | None) -> str:
-    """Ranks 0-3 with the steps 4-6 from 0.000000s to 2.500000s."""
+    """Ranks 0-3 with steps 4-6, from 0.000000s to 2.500000s."""
     ranks, steps = Numbers.of(stock.rank for stock in stocks), _steps(stocks)
-    marked = f"the steps {steps}" if steps else "no annotation of a step"
+    marked = steps.called("step") if steps else "no annotation of a step"
     begun = [stock.first_ns for stock in stocks if stock.first_ns is not None]
     ended = [stock.last_ns for stock in stocks if stock.last_ns is not None]
     if origin_ns is None or not begun:
-        return f"ranks {ranks} with {marked} and no times"
+        return f"{ranks.called('rank')} with {marked} and no times"
     first, last = (min(begun) - origin_ns) / SECOND, (max(ended) - origin_ns) / SECOND
-    return f"ranks {ranks} with {marked}, from {first:.6f}s to {last:.6f}s"
+    return f"{ranks.called('rank')} with {marked}, from {first:.6f}s to {last:.6f}s"
 
 
 def _steps(stocks: Sequence[Stock]) -> Numbers:

@@ -67,6 +67,12 @@ class Numbers:
     def __str__(self) -> str:
         return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in self.ranges)
 
+    def called(self, thing: str) -> str:
+        """Step 3, or steps 3-5."""
+        return (
+            f"{thing} {self}" if len(self.ranges) == 1 and len(set(*self.ranges)) == 1 else f"{thing}s {self}"
+        )
+
     def mark(self, numbers: Int64s) -> Bools:
         """Which of these are among the numbers."""
         marked = np.zeros(len(numbers), np.bool_)

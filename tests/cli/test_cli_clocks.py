@@ -57,7 +57,7 @@ def test_what_bounds_only_one_side_or_none(
     job.together = JobBuilder(clocks=[FIRST, Clock(1, low_ns=low, high_ns=high)]).build()
     said = tracelink("clocks", "traces/").stdout
     assert f" {text} " in said.splitlines()[2]
-    assert "nothing bounds the clocks of ranks 1: " in said
+    assert "nothing bounds the clock of rank 1: " in said
     assert "--clock FILE" in said
 
 

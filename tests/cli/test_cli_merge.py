@@ -139,6 +139,12 @@ class TestSummary:
         assert "crossing" not in tracelink("merge", "traces/").stdout
         assert "note: calls: crossing (480)" in tracelink("merge", "traces/", "-v").stdout
 
+    def test_what_a_selection_leaves_out(self, tracelink: Run, job: Job) -> None:
+        message = "7 of 10 events are outside the selection."
+        job.findings = [Finding(Severity.INFO, "left_out", message, 7)]
+        said = tracelink("merge", "traces/", "--steps", "3").stdout.splitlines()
+        assert said[-2] == "left out: 7 of 10 events are outside the selection."
+
     def test_the_last_line_says_what_was_written(self, tracelink: Run, job: Job) -> None:
         said = tracelink("merge", "traces/", "-o", "all.json").stdout
         assert said.splitlines()[-1] == "wrote all.json (12.3 MB, 10 events)"

@@ -72,8 +72,8 @@ def _say_what_was_compared(page: Page, job: Job) -> None:
     )
     if loose:
         page.line(
-            f"nothing bounds the clocks of ranks {loose}: they share too little that was recorded. Record the same "
-            "steps on all ranks, with flight-recorder dumps, or say what is known with --clock FILE.",
+            f"nothing bounds the clock of {loose.called('rank')}: too little is matched with what other ranks did. "
+            "Record the same steps on all ranks, with flight-recorder dumps, or say what is known with --clock FILE.",
             "yellow",
         )
 

@@ -141,9 +141,10 @@ def _show_collectives(page: Page, job: Job, rows: Rows) -> None:
             table, job.collectives.group[rows].tolist(), ranks_in(job, rows), strict=True
         )
     ]
+    numbers = [*NUMBERS, "order", *(["ranks"] if complete else [])]
     last = len(header) - complete
     optional = [name for name in OPTIONAL if complete or name != "ranks"]
-    page.table(header[:last], [row[:last] for row in cells], numbers=(*NUMBERS, "order"), optional=optional)
+    page.table(header[:last], [row[:last] for row in cells], numbers=numbers, optional=optional)
 
 
 def _cells(job: Job, row: Row, group: str, parts: Sequence[int], place: str) -> list[str]:

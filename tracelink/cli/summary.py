@@ -14,6 +14,7 @@ from tracelink.cli.voice import Voice
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
+    from tracelink.findings import Finding
     from tracelink.linking.report import LinkReport
     from tracelink.plugins import Output
 
@@ -25,7 +26,9 @@ ROWS = 16
 FILES = 4
 """More outputs than this are shown as one line."""
 
-UNLINKED = "unlinked."
+LEFT_OUT = "left_out"
+
+SAID = ("unlinked.", LEFT_OUT)
 """Findings whose reason begins so say the same as the lines under the table."""
 
 
@@ -50,7 +53,8 @@ def _summary(merged: Merged, *, verbose: bool, aside: bool) -> str:
         spelled(name) for name in RELATIONS if not any(rank.links[name].candidates for rank in ranks)
     ]:
         page.line(f"nothing to link: {', '.join(absent)}: the sources record none", "dim")
-    others = [finding for finding in merged.findings if not finding.reason.startswith(UNLINKED)]
+    _show_selection(page, merged.findings)
+    others = [finding for finding in merged.findings if not finding.reason.startswith(SAID)]
     show_findings(page, others, verbose=verbose)
     _show_outputs(page, merged.outputs)
     return page.text
@@ -86,6 +90,13 @@ def _show_relation(page: Page, relation: str, ranks: Sequence[RankLinks], *, ver
         page.line(f"not linked: {name}: {number(report.candidates - report.linked)}{_why(report)}")
     if report.notes and verbose:
         page.line(f"note: {name}{_counts(report.notes)}", "dim")
+
+
+def _show_selection(page: Page, findings: Sequence[Finding]) -> None:
+    """What the user asked to leave out."""
+    for finding in findings:
+        if finding.reason == LEFT_OUT:
+            page.line(f"left out: {finding.message}")
 
 
 def _why(report: LinkReport) -> str:
