@@ -67,7 +67,7 @@ def collectives_page(
 def _summarise(page: Page, job: Job, choice: Choice) -> None:
     rows = choice.collectives
     words = verdicts(job)[rows]
-    loose = np.count_nonzero(words == Verdict.UNMATCHED)
+    loose = int(np.count_nonzero(words == Verdict.UNMATCHED))
     parts = _of_collectives(job.participations, rows)
     groups = len(np.unique(job.collectives.group[rows]))
     page.line(
