@@ -87,20 +87,18 @@ def memory_bar(row: Row, files: Sequence[inputs.Input]) -> Bar:
 
 def many_dumps(options: Options) -> Result:
     """Match what up to 512 ranks recorded, 2000 entries each; and see what a further entry costs."""
-    result = Result()
-    ours, pickle = fleet_rows(Fleet(), options.repeats)
-    result.rows += [ours, pickle]
-    result.bars.append(
-        Bar("CPU, 1 job / pickle.load", measure.median_ratio(ours.costs, pickle.costs, cpu), 4.0)
-    )
-    by_ranks = [matched(Fleet(ranks=count), options.repeats) for count in FLEET_RANKS[:-1]] + [ours]
+    ours, pickle = beside_pickle(Fleet(), options.repeats)
+    by_ranks = [*(matched(Fleet(ranks=count), options.repeats) for count in FLEET_RANKS[:-1]), ours]
     by_entries = [matched(Fleet(ranks=64, entries=count), options.repeats) for count in FLEET_ENTRIES]
-    result.rows += by_ranks[:-1] + by_entries
-    result.bars += [linearity("ranks", by_ranks), linearity("entries", by_entries)]
-    return result
+    bars = [
+        Bar("CPU, 1 job / pickle.load", measure.median_ratio(ours.costs, pickle.costs, cpu), 4.0),
+        linearity("ranks", by_ranks),
+        linearity("entries", by_entries),
+    ]
+    return Result([ours, pickle, *by_ranks[:-1], *by_entries], bars)
 
 
-def fleet_rows(fleet: Fleet, repeats: int) -> list[Row]:
+def beside_pickle(fleet: Fleet, repeats: int) -> list[Row]:
     """Matching, beside unpickling without looking."""
     folder, size = rank_inputs.dumps(fleet)
     jobs = [

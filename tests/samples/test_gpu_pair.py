@@ -1,0 +1,19 @@
+"""The synthetic sample is what its generator writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tracelink import samples
+from tracelink.samples.generate.gpu_pair import write
+from tracelink.samples.generate.job import Job
+
+
+def test_the_sample_is_what_the_generator_writes(tmp_path: Path) -> None:
+    sample = samples.path("gpu_pair")
+    write(Job(), tmp_path)
+    names = sorted(path.relative_to(sample) for path in sample.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
+    assert [(tmp_path / name).read_bytes() for name in names] == [
+        (sample / name).read_bytes() for name in names
+    ]
