@@ -196,8 +196,8 @@ def _verdicts(stack: Stack, chosen: _Ends, paired: Bools, mismatch: Bools) -> In
 
 
 def _with_times(messages: Messages, calls: Calls, send: Int64s, receive: Int64s) -> Messages:
-    """The messages with the times of their ends; a recorder sees the beginning too late."""
-    seen = (calls.evidence > Evidence.RECORDER) & (calls.start != NO_TIME)
+    """The messages with the times of their ends; recorder and gloo's annotation see the beginning too late."""
+    seen = (calls.evidence == Evidence.KERNEL) & (calls.start != NO_TIME)
     sent = np.append(np.where(seen, calls.start, calls.enqueued), NO_TIME)[send]
     return replace(messages, sent=sent, received=np.append(calls.end, NO_TIME)[receive])
 
