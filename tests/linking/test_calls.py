@@ -314,25 +314,97 @@ def test_several_entries_of_one_operator_are_several_calls() -> None:
     ]
 
 
-def test_the_entry_that_closes_a_group_gives_its_members_state_and_end() -> None:
+def entry(build: TraceBuilder, name: str, created: int, *, collective: int, message: int, **said: Any) -> int:
+    """An entry as recorders write it: with both of the group's numbers, whichever counts."""
+    completed = said.pop("completed", None)
+    row = build.record(
+        name,
+        created,
+        completed,
+        group="0",
+        collective_sequence=collective,
+        p2p_sequence=message,
+        state="completed" if completed else "scheduled",
+    )
+    counts_messages = said.get("point_to_point", False)
+    number = message if counts_messages else collective
+    return build.communication(row, operation=name, group="0", sequence=number, **said)
+
+
+def test_the_entry_that_closes_a_group_of_messages_gives_its_members_state_and_end() -> None:
+    """The closing entry itself is not marked as one of messages."""
     build = TraceBuilder()
-    number = {"group": "0", "sequence": 3, "point_to_point": True}
-    names = ("nccl:send 0->1", "nccl:recv 0<-1")
-    members = [build.record(name, 10 + place, state="scheduled") for place, name in enumerate(names)]
-    for member, name in zip(members, names, strict=True):
-        build.communication(member, operation=name, **number)
-    closing = build.record("nccl:coalesced", 20, 90, state="completed")
-    build.communication(closing, operation="nccl:coalesced", **number)
-    assert [(call["record"], call["state"], call["end"]) for call in calls_of(build)] == [
-        (member, "completed", 90) for member in members
+    before = entry(build, "nccl:all_reduce", 5, collective=8, message=2, completed=7)
+    members = [
+        entry(build, name, 10, collective=8, message=3, point_to_point=True)
+        for name in ("nccl:send 0->1", "nccl:recv 0<-1")
+    ]
+    entry(build, "nccl:coalesced", 20, collective=8, message=3, completed=90)
+    expected = [(before, "completed", 7), *((member, "completed", 90) for member in members)]
+    assert [(call["record"], call["state"], call["end"]) for call in calls_of(build)] == expected
+
+
+def test_the_entry_that_closes_a_group_of_collectives_does_so_too() -> None:
+    build = TraceBuilder()
+    members = [entry(build, "nccl:_broadcast_oop", 10, collective=4, message=0) for _ in range(3)]
+    entry(build, "nccl:ALLGATHER_coalesced", 20, collective=4, message=0, completed=90)
+    assert [(call["record"], call["end"]) for call in calls_of(build)] == [(member, 90) for member in members]
+
+
+def test_a_closing_entry_whose_members_were_overwritten_is_a_call_without_a_number() -> None:
+    build = TraceBuilder()
+    closing = entry(build, "nccl:coalesced", 20, collective=8, message=3)
+    assert calls_of(build) == [
+        {
+            "operation": "coalesced",
+            "group": "0",
+            "record": closing,
+            "enqueued": 20,
+            "evidence": Evidence.NONE,
+            "state": "scheduled",
+        }
     ]
 
 
-def test_a_closing_entry_whose_members_were_overwritten_is_a_call() -> None:
+def test_kernels_of_messages_that_are_issued_as_one_are_launched_when_the_group_is_closed() -> None:
     build = TraceBuilder()
-    closing = build.record("nccl:coalesced", 20, state="started")
-    build.communication(closing, operation="nccl:coalesced", group="0", sequence=3)
-    assert [(call["operation"], call["record"]) for call in calls_of(build)] == [("coalesced", closing)]
+    alone = Nccl(build, correlation=9)
+    stream = build.track(TrackKind.STREAM, "21")
+    messages = []
+    for start, name in ((1000, "send"), (1100, "recv")):
+        build.op(f"c10d::{name}", start, start + 50)
+        operator = build.op("record_param_comms", start + 10, start + 40)
+        messages.append(build.communication(operator, operation=name, group="0"))
+    closing = build.annotation("nccl:coalesced", 1200, 1300)
+    build.event(EventKind.RUNTIME, "cudaLaunchKernel", 1220, 1230, correlation=2)
+    kernel = build.kernel("ncclDevKernel_SendRecv(x)", 1400, 1500, stream, correlation=2)
+    first, *others = calls_of(build)
+    assert first["operator"] == alone.operator
+    assert [(call["operator"], call["annotation"], call["kernel"], call["end"]) for call in others] == [
+        (message, closing, kernel, 1500) for message in messages
+    ]
+
+
+def test_without_kernels_only_messages_can_be_told_to_be_of_a_group() -> None:
+    build = TraceBuilder()
+    build.op("c10d::allreduce_", 0, 50)
+    build.annotation("nccl:all_reduce", 10, 40)
+    message = build.op("c10d::send", 100, 150)
+    closing = build.annotation("nccl:coalesced", 200, 250)
+    assert [(call["operation"], call["annotation"]) for call in calls_of(build)] == [
+        ("all_reduce", 1),
+        ("send", closing),
+    ]
+    assert calls_of(build)[1]["operator"] == message
+
+
+def test_making_a_communicator_inside_the_first_collective_is_no_call() -> None:
+    build = TraceBuilder()
+    seen = Nccl(build)
+    for start, name in ((42, "init"), (44, "broadcastUniqueNCCLID")):
+        build.communication(build.op("record_param_comms", start, start + 1), operation=name, group="0")
+    (call,) = calls_of(build)
+    assert (call["operator"], call["operation"]) == (seen.operator, "all_reduce")
 
 
 def test_an_operator_leads_by_an_arrow_to_its_work_on_another_thread() -> None:

@@ -12,7 +12,7 @@ from tracelink.events import Edges, EventKind, Int64s
 from tracelink.findings import Finding
 from tracelink.linking.calls_annotation import Pairing, pair_annotations
 from tracelink.linking.calls_attributes import Attributes, Witness, attributes_of
-from tracelink.linking.calls_coalesced import without_closings
+from tracelink.linking.calls_coalesced import closed_by_annotations, without_closings
 from tracelink.linking.calls_draft import Draft
 from tracelink.linking.calls_numbered import by_number
 from tracelink.linking.calls_parts import Parts, issued_calls, lone_calls, parts_of
@@ -40,6 +40,7 @@ def calls_of(trace: RankTrace, edges: Edges) -> LinkedCalls:
         return _recorded_alone(trace, words)
     parts = parts_of(trace, words, edges)
     draft = Draft.concatenate([issued_calls(trace, words, parts), lone_calls(trace, words, parts)])
+    draft = closed_by_annotations(trace, words, draft)
     draft = _with_records(trace, words, parts, draft)
     draft, pairing = _with_annotations(trace, words, parts, draft)
     draft, closed_by = without_closings(trace, words, parts.records, draft)

@@ -84,6 +84,9 @@ def attributes_of(trace: RankTrace, words: Words, witnesses: Sequence[Witness]) 
     columns["operation"] = operation
     messages = np.isin(operation, [words.strings.find(name.value) for name in POINT_TO_POINT])
     columns["point_to_point"] |= messages & (columns["sequence"] == UNKNOWN)
+    closing = operation == words.strings.find(Operation.COALESCED.value)
+    # What only closes a group of messages is numbered as if it were a collective.
+    columns["sequence"][closing & ~columns["point_to_point"]] = UNKNOWN
     return Attributes(columns, _contradictions(words, heard, columns, table))
 
 

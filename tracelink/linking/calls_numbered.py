@@ -22,7 +22,7 @@ def numbers_of(group: Any, point_to_point: Any, sequence: Any) -> Int64s:
 def by_number(table: Communications, records: Int64s, told: Mapping[str, Any], open_calls: Int64s) -> Int64s:
     """For each of `open_calls` the record of the same number, or NONE."""
     numbers = numbers_of(told["group"], told["point_to_point"], told["sequence"])[open_calls]
-    return values_at(records, paired(numbers, numbers_said(table, records)))  # type: ignore[no-any-return]
+    return values_at(records, paired(numbers, numbers_said(table, records)))
 
 
 def numbers_said(table: Communications, rows: Int64s) -> Int64s:

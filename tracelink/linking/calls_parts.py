@@ -134,7 +134,8 @@ def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: 
         unsaid &= spelled(trace, words, rows) == UNKNOWN
     unknown = unsaid & (name == words.strings.find(RECORDED))
     effect = (draft.record != NONE) | (draft.kernel != NONE) | (draft.annotation != NONE)
-    return ~effect & (unknown | words.matching(FUNCTIONAL, name))
+    moves_nothing: Bools = ~effect & (unknown | words.matching(FUNCTIONAL, name))
+    return moves_nothing
 
 
 def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:

@@ -22,7 +22,7 @@ OF_CPU = re.compile(r"^(gloo|mpi|ucc)\b")
 """Backends whose annotation is around the work itself; the others only put work on a device inside it."""
 FUNCTIONAL = re.compile(r"^_?c10d_functional")
 """Operators that call those of a backend where they run at all."""
-NO_CALLS = frozenset({Operation.WAIT.value, "init"})
+NO_CALLS = frozenset({Operation.WAIT.value, "init", "broadcastUniqueNCCLID", "allgatherUniqueNCCLIDs"})
 """What operators of communication do that moves no data."""
 KNOWN_OPERATIONS = frozenset(operation.value for operation in Operation)
 
@@ -156,7 +156,8 @@ class Nodes:
         while (above != NONE).any():
             alone &= unseen[above]
             above = np.where(above == NONE, NONE, self.parent[above])
-        return place[alone]
+        found: Int64s = place[alone]
+        return found
 
 
 def nodes_of(trace: RankTrace, words: Words, rows: Int64s, same: Edges) -> Nodes:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tracelink.events import Int64s, KeyColumn
 from tracelink.trace import RankTrace
 
 NONE = -1
+
+Value = TypeVar("Value", bound=np.generic)
 
 
 def lookup(values: Int64s, wanted: Int64s) -> Int64s:
@@ -28,7 +31,7 @@ def lookup(values: Int64s, wanted: Int64s) -> Int64s:
     return np.where((place >= 0) & (values[found] == wanted), found, NONE)
 
 
-def values_at(column: Any, rows: Int64s, otherwise: Any = NONE) -> Any:
+def values_at(column: npt.NDArray[Value], rows: Int64s, otherwise: int = NONE) -> npt.NDArray[Value]:
     """The column's value at each row; `otherwise` where the row is NONE."""
     if not len(column):
         return np.full(len(rows), otherwise, column.dtype)
