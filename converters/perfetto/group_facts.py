@@ -78,7 +78,9 @@ def facts_of(job: Job, parts: Grouped, rows: Int64s, open_ended: Bools) -> list[
         _members("sequence", numbers(numbers_in_group(whole, rows)), np.ones(len(rows), np.bool_)),
         _members("ranks", _ranks(job.participations.rank[mine], cuts), np.ones(len(rows), np.bool_)),
         _members("bytes", numbers(whole.bytes[rows]), whole.bytes[rows] != UNKNOWN),
-        _members("last rank", numbers(whole.last_rank[rows]), whole.last_rank[rows] != UNKNOWN),
+        _members(
+            "last rank", numbers(whole.last_rank[rows].astype(np.int64)), whole.last_rank[rows] != UNKNOWN
+        ),
         _members("skew_us", micros(skew), skew != UNKNOWN),
         _members("duration_us", micros(duration), duration != UNKNOWN),
         _members("algorithm GB/s", numbers(rates[0]), np.isfinite(rates[0])),

@@ -57,6 +57,8 @@ class Ends(Columns):
     end: Int64s
     """The last nanosecond within the event."""
     drawn: Bools
+    ended: Bools
+    """Whether it is known when the event ended."""
     alone: Bools
     """Whether no other opens later at its start: an arrow that begins there would be taken for the other's."""
 
@@ -98,6 +100,7 @@ def ends_of(picture: Picture, rows: Int64s) -> Ends:
         start,
         np.maximum(start + drawing.duration[rows] - 1, start),
         drawing.shown[rows],
+        ~np.isin(rows, drawing.open_ended),
         picture.openings.last[rows],
     )
 
@@ -163,15 +166,22 @@ def _possible(job: Job, ends: Ends, meetings: Meetings) -> tuple[Bools, list[Fin
     """Which arrows can be drawn, and why the others cannot."""
     cause, effect = meetings.cause, meetings.effect
     drawn = ends.drawn[cause] & ends.drawn[effect]
-    forward = drawn & (ends.end[effect] >= ends.start[cause])
+    ended = drawn & ends.ended[effect]
+    forward = ended & (ends.end[effect] >= ends.start[cause])
     possible = forward & ends.alone[cause]
     lost = (
         (Severity.INFO, "arrow_without_end", "to or from events that are not drawn are left out", ~drawn),
         (
+            Severity.INFO,
+            "arrow_to_no_end",
+            "to events whose end was not recorded are not drawn",
+            drawn & ~ended,
+        ),
+        (
             Severity.WARNING,
             "arrow_against_time",
-            "whose effect ends before its cause starts are not drawn: the clocks differ",
-            drawn & ~forward,
+            "whose effect ends before its cause starts are not drawn: clocks differ, or an event only asks for work",
+            ended & ~forward,
         ),
         (
             Severity.WARNING,

@@ -9,7 +9,7 @@ import pytest
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
 from tracelink.converters.perfetto.numbering import ARROWS
-from tracelink.events import EventKind, TrackKind
+from tracelink.events import NO_TIME, EventKind, TrackKind
 
 
 def kernels(*spans: tuple[int, int] | None) -> tuple[GraphBuilder, list[int]]:
@@ -108,6 +108,14 @@ def test_an_arrow_to_what_is_not_drawn_is_counted() -> None:
     written = write(built.build())
     assert arrows(written) == []
     assert written.reasons() == {"untimed": 1, "arrow_without_end": 1}
+
+
+def test_an_arrow_to_an_end_that_was_not_recorded_is_counted() -> None:
+    built, (waits, last) = kernels((0, -1), (300, 400))
+    built.together(built.group(0, 1), waits, last, end=NO_TIME)
+    written = write(built.build())
+    assert arrows(written) == []
+    assert written.reasons() == {"unfinished": 1, "arrow_to_no_end": 1}
 
 
 def test_events_say_what_they_are_a_part_of() -> None:
