@@ -16,6 +16,7 @@ from builders.job import JobBuilder
 from tracelink import schemas
 from tracelink.clock import Clock
 from tracelink.collectives import Verdict
+from tracelink.events import NO_TIME
 from tracelink.findings import Finding, Severity
 
 MS = 10**6
@@ -151,6 +152,23 @@ class TestPage:
 
     def test_verdicts_only_where_one_is_worth_a_word(self, tracelink: Run, together: JobBuilder) -> None:
         assert "verdict" not in tracelink("collectives", "traces/", "--group", "0").stdout
+
+    def test_only_columns_of_which_anything_is_known(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        made.collective(made.group("0", [0, 1]), {0: (0, 5), 1: (1, 5)}, duration=-1)
+        job.together = made.build()
+        lines = tracelink("collectives", "traces/").stdout.splitlines()
+        (header,) = [line.split() for line in lines if line.startswith("group")]
+        assert header == ["group", "sequence", "operation", "ranks", "start", "skew", "wait", "last", "rank"]
+
+    def test_of_how_many_it_is_only_known_when_ranks_asked_for_them(
+        self, tracelink: Run, job: Job, together: JobBuilder
+    ) -> None:
+        line = "of 1 it is only known when ranks asked for them: their skew and wait rest on that"
+        assert line not in tracelink("collectives", "traces/").stdout
+        together.collective(0, {0: (60, 70), 1: (61, 70)}, start=NO_TIME, end=NO_TIME, duration=-1)
+        job.together = together.build()
+        assert line in tracelink("collectives", "traces/").stdout.splitlines()
 
     def test_who_does_not_take_part(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
         assert " 1 of 2, not 2 " in tracelink("collectives", "traces/").stdout
@@ -345,7 +363,9 @@ class TestJson:
         job.together = made.build()
         (alone,) = document(tracelink)["unmatched"]
         assert (alone["group"], alone["description"], alone["ranks"]) == (None, None, [3])
-        assert cells(tracelink("collectives", "traces/").stdout, "group")[0][0] == "-"
+        assert cells(tracelink("collectives", "traces/").stdout, "operation") == [
+            ["all_reduce", "1", "unmatched"]
+        ]
 
     def test_sorted_and_limited_too(self, tracelink: Run, together: JobBuilder) -> None:
         result = document(tracelink, "--sort", "duration", "--limit", "1", "--group", "tp")

@@ -10,8 +10,10 @@ import jsonschema
 import pytest
 from conftest import Job, Run
 
+from builders.job import JobBuilder
 from tracelink import samples, schemas
 from tracelink.cli.links import RELATIONS
+from tracelink.clock import Clock
 from tracelink.findings import Finding, Severity
 from tracelink.linking.report import LinkReport
 from tracelink.plugins import Output
@@ -138,6 +140,18 @@ class TestSummary:
         job.reports = {0: [LinkReport("calls", 1, 1, notes={"crossing": 480})]}
         assert "crossing" not in tracelink("merge", "traces/").stdout
         assert "note: calls: crossing (480)" in tracelink("merge", "traces/", "-v").stdout
+
+    def test_what_was_matched_across_ranks_and_how_far_clocks_were_apart(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        made = JobBuilder(clocks=[Clock(0), Clock(1, offset_ns=-2_500_000)])
+        group = made.group("0", [0, 1])
+        made.collective(group, {0: (0, 5), 1: (1, 5)})
+        made.message(group, 0, 1, 0, 5)
+        job.together = made.build()
+        said = tracelink("merge", "traces/").stdout.splitlines()
+        assert "across ranks: 1 collective and 1 message; `tracelink collectives` lists them" in said
+        assert "clocks: corrected by up to 2.500 ms; `tracelink clocks` says what that rests on" in said
 
     def test_what_a_selection_leaves_out(self, tracelink: Run, job: Job) -> None:
         message = "7 of 10 events are outside the selection."

@@ -14,6 +14,8 @@ from tracelink.cli.listing import span
 from tracelink.cli.page import NOTHING, Page, counted, number, size
 from tracelink.cli.together import Row, Rows, collective_columns, message_columns, ranks_in, rows_of, verdicts
 from tracelink.collectives import Participations, Verdict
+from tracelink.communications import UNKNOWN
+from tracelink.events import NO_TIME
 from tracelink.job import Job
 from tracelink.ranges import Numbers
 
@@ -84,6 +86,11 @@ def _summarise(page: Page, job: Job, choice: Choice) -> None:
     if odd:
         advice = "" if choice.order is Order.VERDICT else "; --sort verdict shows them first"
         page.line(f"not complete: {', '.join(odd)}{advice}", "yellow")
+    table = job.collectives
+    if asked := np.count_nonzero((table.start[rows] == NO_TIME) & (table.skew[rows] != UNKNOWN)):
+        page.line(
+            f"of {number(int(asked))} it is only known when ranks asked for them: their skew and wait rest on that"
+        )
     _show_doubt(page, job)
 
 
@@ -141,10 +148,18 @@ def _show_collectives(page: Page, job: Job, rows: Rows) -> None:
             table, job.collectives.group[rows].tolist(), ranks_in(job, rows), strict=True
         )
     ]
-    numbers = [*NUMBERS, "order", *(["ranks"] if complete else [])]
-    last = len(header) - complete
-    optional = [name for name in OPTIONAL if complete or name != "ranks"]
-    page.table(header[:last], [row[:last] for row in cells], numbers=numbers, optional=optional)
+    _show_known(page, header[: len(header) - complete], cells, whole=complete)
+
+
+def _show_known(page: Page, header: Sequence[str], cells: Sequence[Sequence[str]], *, whole: bool) -> None:
+    """A table of those columns of which anything is known; who is absent is told however little room there is."""
+    known = [place for place in range(len(header)) if any(row[place] != NOTHING for row in cells)]
+    page.table(
+        [header[place] for place in known],
+        [[row[place] for place in known] for row in cells],
+        numbers=[*NUMBERS, "order", *(["ranks"] if whole else [])],
+        optional=[name for name in OPTIONAL if whole or name != "ranks"],
+    )
 
 
 def _cells(job: Job, row: Row, group: str, parts: Sequence[int], place: str) -> list[str]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from tracelink.cli.documents import merge_document
 from tracelink.cli.found import complain_of_errors, exit_code, show_findings
 from tracelink.cli.links import RELATIONS, RankLinks, links_of_ranks, summed
+from tracelink.cli.listing import span
 from tracelink.cli.page import NOTHING, Page, counted, number, size
 from tracelink.cli.voice import Voice
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
     from tracelink.findings import Finding
+    from tracelink.job import Job
     from tracelink.linking.report import LinkReport
     from tracelink.plugins import Output
 
@@ -53,6 +55,7 @@ def _summary(merged: Merged, *, verbose: bool, aside: bool) -> str:
         spelled(name) for name in RELATIONS if not any(rank.links[name].candidates for rank in ranks)
     ]:
         page.line(f"nothing to link: {', '.join(absent)}: the sources record none", "dim")
+    _show_together(page, merged.job)
     _show_selection(page, merged.findings)
     others = [finding for finding in merged.findings if not finding.reason.startswith(SAID)]
     show_findings(page, others, verbose=verbose)
@@ -90,6 +93,19 @@ def _show_relation(page: Page, relation: str, ranks: Sequence[RankLinks], *, ver
         page.line(f"not linked: {name}: {number(report.candidates - report.linked)}{_why(report)}")
     if report.notes and verbose:
         page.line(f"note: {name}{_counts(report.notes)}", "dim")
+
+
+def _show_together(page: Page, job: Job) -> None:
+    """What was matched across ranks, and whether times were changed for that."""
+    counts = [
+        counted(count, thing)
+        for count, thing in ((len(job.collectives), "collective"), (len(job.messages), "message"))
+        if count
+    ]
+    if counts:
+        page.line(f"across ranks: {' and '.join(counts)}; `tracelink collectives` lists them")
+    if furthest := max((abs(rank.clock_offset_ns) for rank in job.ranks), default=0):
+        page.line(f"clocks: corrected by up to {span(furthest)}; `tracelink clocks` says what that rests on")
 
 
 def _show_selection(page: Page, findings: Sequence[Finding]) -> None:
