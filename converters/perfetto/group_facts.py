@@ -71,12 +71,15 @@ def facts_of(job: Job, parts: Grouped, rows: Int64s, open_ended: Bools) -> list[
     """What is known of collectives, as the text of their arguments."""
     whole = job.collectives
     mine, cuts = parts.of(rows)
+    present, absent = _ranks(job, rows, mine, cuts)
+    always = np.ones(len(rows), np.bool_)
     skew, duration = whole.skew[rows], whole.duration[rows]
     rates = [np.round(rate[rows], 3) for rate in (whole.algorithm_gb_s, whole.bus_gb_s)]
     verdicts = _texts(job, whole.verdict[rows])
     columns = [
-        _members("sequence", numbers(numbers_in_group(whole, rows)), np.ones(len(rows), np.bool_)),
-        _members("ranks", _ranks(job.participations.rank[mine], cuts), np.ones(len(rows), np.bool_)),
+        _members("sequence", numbers(numbers_in_group(whole, rows)), always),
+        _members("ranks", present, always),
+        _members("missing ranks", absent, np.array([bool(text) for text in absent])),
         _members("bytes", numbers(whole.bytes[rows]), whole.bytes[rows] != UNKNOWN),
         _members(
             "last rank", numbers(whole.last_rank[rows].astype(np.int64)), whole.last_rank[rows] != UNKNOWN
@@ -105,16 +108,23 @@ def _members(name: str, values: list[bytes], known: Bools) -> list[bytes]:
     return [key + value if tells else b"" for value, tells in zip(values, known.tolist(), strict=True)]
 
 
-def _ranks(ranks: Int32s, cuts: Int64s) -> list[bytes]:
-    """Who took part: few sets of ranks take part in many collectives."""
-    texts: dict[bytes, bytes] = {}
+def _ranks(job: Job, rows: Int64s, mine: Int64s, cuts: Int64s) -> tuple[list[bytes], list[bytes]]:
+    """Who took part and who of the group did not: few sets of ranks take part in many collectives."""
+    texts: dict[tuple[int, bytes], tuple[bytes, bytes]] = {}
     found = []
-    for low, high in pairwise(cuts.tolist()):
-        some = ranks[low:high].tobytes()
-        if some not in texts:
-            texts[some] = quoted(str(Numbers.of(ranks[low:high].tolist())))
-        found.append(texts[some])
-    return found
+    ranks, groups = job.participations.rank[mine], job.collectives.group[rows].tolist()
+    for group, (low, high) in zip(groups, pairwise(cuts.tolist()), strict=True):
+        key = group, ranks[low:high].tobytes()
+        if key not in texts:
+            present = set(ranks[low:high].tolist())
+            absent = set(job.groups[group].ranks) - present
+            texts[key] = _listed(present), _listed(absent)
+        found.append(texts[key])
+    return [present for present, _ in found], [absent for _, absent in found]
+
+
+def _listed(ranks: set[int]) -> bytes:
+    return quoted(str(Numbers.of(ranks))) if ranks else b""
 
 
 def _waits(job: Job, parts: Grouped, mine: Int64s, cuts: Int64s) -> list[bytes]:

@@ -160,6 +160,13 @@ def test_only_the_longest_waits_of_many_ranks_are_listed() -> None:
     assert list(event["args"]["wait_us"]) == [f"rank {rank}" for rank in range(64)]
 
 
+def test_who_of_the_group_took_no_part_is_named() -> None:
+    built, rows = job(3)
+    built.together(built.group(*range(8)), *rows)
+    (event,) = collectives(write(built.build()))
+    assert (event["args"]["ranks"], event["args"]["missing ranks"]) == ("0-2", "3-7")
+
+
 def test_a_lone_rank_has_no_tracks_of_groups() -> None:
     built, rows = job(1)
     built.together(built.group(0, 1), *rows)
