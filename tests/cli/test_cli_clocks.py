@@ -48,6 +48,13 @@ def test_ranks_that_share_a_clock_share_a_row(tracelink: Run, job: Job) -> None:
     assert [row.split()[:2] for row in rows] == [["0-2", "a"], ["3-5", "b"]]
 
 
+def test_ranks_of_one_host_have_nothing_to_compare(tracelink: Run, job: Job) -> None:
+    job.together = JobBuilder(clocks=[Clock(rank, "a", low_ns=0, high_ns=0) for rank in range(4)]).build()
+    assert tracelink("clocks", "traces/").stdout.splitlines()[2:] == [
+        "all ranks share one clock: there is nothing to compare; --clock collectives would"
+    ]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "text"), [(None, None, "-"), (-2 * MS, None, "≥ -2.000 ms"), (None, 0, "≤ 0 ms")]
 )

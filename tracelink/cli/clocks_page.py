@@ -60,6 +60,10 @@ def _say_what_it_rests_on(page: Page, job: Job, clock: str) -> None:
 
 def _say_what_was_compared(page: Page, job: Job) -> None:
     reference = reference_rank(job.ranks)
+    alike = {(rank.clock_offset_ns, rank.clock_low_ns, rank.clock_high_ns, rank.host) for rank in job.ranks}
+    if len(alike) == 1 and job.ranks[0].clock_low_ns is not None:
+        page.line("all ranks share one clock: there is nothing to compare; --clock collectives would")
+        return
     if reference is not None:
         at = moment(job.ranks[0].clock_reference_ns)
         page.line(f"offsets are to the clock of rank {reference}, at {at} UTC; its own needs no correction")
