@@ -423,3 +423,25 @@ def test_a_rank_without_communication_has_no_calls() -> None:
     build.op("aten::mm", 0, 10)
     rank, calls = linked(build)
     assert (calls, [report.relation for report in rank.reports]) == ([], ["calls"])
+
+
+def test_entries_and_nodes_without_numbers_are_the_same_where_they_line_up_in_one_way() -> None:
+    """gloo numbers neither; the recorder starts before the execution trace."""
+    build = TraceBuilder()
+    recorded = ["gloo:broadcast", "gloo:all_reduce", "gloo:all_reduce", "gloo:barrier", "gloo:all_gather"]
+    records = [
+        build.communication(build.record(name, 10 * place), operation=name, group="0", sequence=place)
+        for place, name in enumerate(recorded)
+    ]
+    names = ["c10d::_reduce_scatter_base_", "c10d::barrier", "c10d::send", "c10d::allgather_"]
+    nodes = [
+        build.communication(build.node(name, 20 + place), operation=name) for place, name in enumerate(names)
+    ]
+    calls = calls_of(build)
+    assert {call["node"]: call.get("record") for call in calls if "node" in call} == {
+        nodes[0]: None,
+        nodes[1]: records[3],
+        nodes[2]: None,
+        nodes[3]: records[4],
+    }
+    assert len(calls) == len(records) + 2

@@ -10,6 +10,7 @@ import numpy as np
 from tracelink.communications import Calls
 from tracelink.events import Edges, EventKind, Int64s
 from tracelink.findings import Finding
+from tracelink.linking.calls_aligned import by_order
 from tracelink.linking.calls_annotation import Pairing, pair_annotations
 from tracelink.linking.calls_attributes import Attributes, Witness, attributes_of
 from tracelink.linking.calls_coalesced import closed_by_annotations, without_closings
@@ -72,12 +73,16 @@ def _calls(trace: RankTrace, words: Words, draft: Draft, closed_by: Int64s, attr
 
 
 def _with_records(trace: RankTrace, words: Words, parts: Parts, draft: Draft) -> Draft:
-    """Records that no operator made join the call of the same number; what is left are calls of their own."""
+    """Records that no operator made join the call of the same number, else the node at the same place in order.
+
+    What is left are calls of their own.
+    """
     left = parts.records[~np.isin(parts.records, draft.record)] if len(draft) else parts.records
     if len(left) and len(draft):
         told = _attributes(trace, words, parts, draft).columns
         without = np.flatnonzero(draft.record == NONE)
         draft.record[without] = by_number(trace.communications, left, told, without)
+        draft.record = by_order(trace, words, parts.records, told, draft)
         left = left[~np.isin(left, draft.record)]
     return Draft.concatenate([draft, Draft.of(len(left), record=left)])
 

@@ -12,16 +12,12 @@ import numpy as np
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Int32s, Int64s, Key
 from tracelink.linking.calls_draft import Draft
-from tracelink.linking.communicating import Words
+from tracelink.linking.communicating import Words, as_gloo_does
 from tracelink.linking.joins import NONE, lookup, values_at
 from tracelink.linking.recorder import profiled
-from tracelink.operations import Operation
 from tracelink.trace import RankTrace
 
 TOLD = ("operation", "group", "elements_in", "type")
-
-ANNOTATED_AS = (Operation.REDUCE_SCATTER.value, Operation.ALL_REDUCE.value)
-"""gloo has no reduce_scatter of its own and does another operation."""
 
 MOST_WAITING = 256
 """Calls of one operation that can wait for their work at a time; older ones were never annotated."""
@@ -76,40 +72,21 @@ def _issued(trace: RankTrace, words: Words, draft: Draft, told: Mapping[str, Any
     """Calls by the operation that their annotation will name."""
     events = trace.events
     rows = np.where(draft.operator != NONE, draft.operator, draft.record)
-    operation = told["operation"].copy()
-    asked, done = (words.strings[name] for name in ANNOTATED_AS)
-    operation[operation == asked] = done
-    return Work(
-        rows,
-        events.start[rows],
-        events.track[rows].astype(np.int64),
-        operation,
-        told["group"],
-        _sizes(words, operation, told["elements_in"]),
-        told["type"],
-    )
+    operation, elements = as_gloo_does(words, told["operation"], told["elements_in"])
+    track = events.track[rows].astype(np.int64)
+    return Work(rows, events.start[rows], track, operation, told["group"], elements, told["type"])
 
 
 def _annotated(trace: RankTrace, words: Words, rows: Int64s) -> Work:
     """Annotations by what they say themselves."""
     events, table = trace.events, trace.communications
     said = lookup(table.row, rows)
-    operation = words.operations(events.name[rows])
-    unknown = np.full(len(rows), UNKNOWN, np.int32)
-    return Work(
-        rows,
-        events.start[rows],
-        events.track[rows].astype(np.int64),
-        operation,
-        unknown,
-        _sizes(words, operation, values_at(table.elements_in, said)),
-        values_at(table.type, said),
+    operation, elements = as_gloo_does(
+        words, words.operations(events.name[rows]), values_at(table.elements_in, said)
     )
-
-
-def _sizes(words: Words, operation: Int32s, elements: Int64s) -> Int64s:
-    """A barrier's operator has a tensor that its annotation does not have."""
-    return np.where(operation == words.strings.find(Operation.BARRIER.value), UNKNOWN, elements)
+    track = events.track[rows].astype(np.int64)
+    unknown = np.full(len(rows), UNKNOWN, np.int32)
+    return Work(rows, events.start[rows], track, operation, unknown, elements, values_at(table.type, said))
 
 
 def _by_identity(trace: RankTrace, calls: Work, annotations: Work) -> Int64s:

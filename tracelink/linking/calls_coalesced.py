@@ -95,4 +95,5 @@ def _members(trace: RankTrace, draft: Draft, issued: Int64s, closing: int) -> In
     if draft.kernel[closing] == NONE:
         alone |= draft.annotation[here] != NONE
     last = np.flatnonzero(alone)
-    return here[last[-1] + 1 if len(last) else 0 :]
+    members: Int64s = here[last[-1] + 1 if len(last) else 0 :]
+    return members

@@ -70,6 +70,13 @@ def spelled(trace: RankTrace, words: Words, rows: Int64s) -> Int32s:
     return np.where(said == words.strings.find(RECORDED), np.int32(UNKNOWN), said)
 
 
+def as_gloo_does(words: Words, operation: Int32s, elements: Int64s) -> tuple[Int32s, Int64s]:
+    """What gloo annotates and records: it has no reduce_scatter of its own, and no tensor for a barrier."""
+    asked, done = (words.strings[name.value] for name in (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE))
+    barrier = operation == words.strings.find(Operation.BARRIER.value)
+    return np.where(operation == asked, np.int32(done), operation), np.where(barrier, UNKNOWN, elements)
+
+
 @dataclass(frozen=True, slots=True)
 class Operators:
     """The operators that communicate, thread by thread and by start; what encloses others comes before them."""
