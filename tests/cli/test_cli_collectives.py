@@ -14,6 +14,7 @@ from conftest import Job, Run
 from builders.graph import START
 from builders.job import JobBuilder
 from tracelink import schemas
+from tracelink.cli.collectives_page import rate
 from tracelink.clock import Clock
 from tracelink.collectives import Verdict
 from tracelink.events import NO_TIME
@@ -381,3 +382,19 @@ class TestJson:
 def test_quiet_says_nothing(tracelink: Run, together: JobBuilder) -> None:
     result = tracelink("collectives", "traces/", "-q")
     assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("gb_s", "text"),
+    [
+        (1234.5, "1,234"),
+        (99.96, "100.0"),
+        (12.34, "12.3"),
+        (1.234, "1.23"),
+        (0.0123, "0.012"),
+        (1e-5, "<0.001"),
+        (0.0, "0.000"),
+    ],
+)
+def test_bandwidths_have_three_digits_that_count(gb_s: float, text: str) -> None:
+    assert rate(gb_s) == text

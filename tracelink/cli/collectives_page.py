@@ -38,6 +38,8 @@ OPTIONAL = ("wait", "start", "ranks", "bytes")
 MESSAGES = ("group", "from", "to", "tag", "bytes", "sent", "took", "verdict")
 MESSAGE_NUMBERS = ("from", "to", "tag", "bytes", "sent", "took")
 
+SMALLEST_RATE = 0.001
+
 NAME = 32
 ABSENT = 16
 """Letters that are shown of a group's name, and of a list of ranks."""
@@ -237,6 +239,8 @@ def _lasting(ns: int | None) -> str:
 
 
 def rate(gb_s: float) -> str:
-    """1,234, 12.3, 1.23, 0.012: three digits that count, if the first stands before a thousandth."""
+    """1,234, 12.3, 1.23, 0.012, <0.001."""
+    if 0 < gb_s < SMALLEST_RATE:
+        return f"<{SMALLEST_RATE}"
     digits = 0 if gb_s >= 100 else 1 if gb_s >= 10 else 2 if gb_s >= 1 else 3
     return f"{gb_s:,.{digits}f}"
