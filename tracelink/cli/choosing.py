@@ -39,8 +39,41 @@ def _complete_clock(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [*words, CompletionItem(incomplete, type="file")]
 
 
+def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    before, comma, word = incomplete.rpartition(",")
+    return [CompletionItem(f"{before}{comma}{kind}") for kind in KINDS if kind.startswith(word)]
+
+
+SELECTING = (
+    click.option(
+        "--ranks",
+        "only_ranks",
+        metavar="N-M,...",
+        help="Only these ranks, such as 0-7,64. No other is read.",
+    ),
+    click.option(
+        "--window",
+        metavar="FROM..TO",
+        help="Only what overlaps this time after the first event, such as 2.5s..3.1s, 800ms.. or ..2min.",
+    ),
+    click.option(
+        "--steps",
+        metavar="N-M,...",
+        help="Only what runs in these steps, such as 3-5,7, and what they put on the GPU. Steps are annotations "
+        "such as ProfilerStep#3 or step 3.",
+    ),
+    click.option(
+        "--only",
+        metavar="KIND,...",
+        shell_complete=_complete_kinds,
+        help=f"Only these kinds of events: {', '.join(KINDS)}. Collectives are everything that takes part in a "
+        "collective or a message.",
+    ),
+)
+
+
 def takes_selection(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that cut a job; the function gets them as `selection`."""
+    """Adds the options that cut a job; the function gets them as `selection`, None where nothing is cut."""
 
     def gathering(
         *args: Any,
@@ -56,36 +89,6 @@ def takes_selection(function: Callable[..., None]) -> Callable[..., None]:
         function(*args, selection=None if selection == Selection() else selection, **kwargs)
 
     taking: Callable[..., None] = update_wrapper(gathering, function)
-    for option in (
-        click.option(
-            "--only",
-            metavar="KIND,...",
-            shell_complete=_complete_kinds,
-            help=f"Only these kinds of events: {', '.join(KINDS)}. Collectives are everything that takes part \
-in a collective or a message.",
-        ),
-        click.option(
-            "--steps",
-            metavar="N-M,...",
-            help="Only what runs in these steps, such as 3-5,7, and what they put on the GPU. Steps are \
-annotations such as ProfilerStep#3 or step 3.",
-        ),
-        click.option(
-            "--window",
-            metavar="FROM..TO",
-            help="Only what overlaps this time after the first event, such as 2.5s..3.1s, 800ms.. or ..2min.",
-        ),
-        click.option(
-            "--ranks",
-            "only_ranks",
-            metavar="N-M,...",
-            help="Only these ranks, such as 0-7,64. No other is read.",
-        ),
-    ):
+    for option in reversed(SELECTING):
         taking = option(taking)
     return taking
-
-
-def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    before, comma, word = incomplete.rpartition(",")
-    return [CompletionItem(f"{before}{comma}{kind}") for kind in KINDS if kind.startswith(word)]
