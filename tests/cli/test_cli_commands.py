@@ -103,6 +103,9 @@ class TestCompletion:
             ("tracelink in", "inspect"),
             ("tracelink merge --ou", "--output"),
             ("tracelink merge -t perf", "perfetto-json"),
+            ("tracelink merge --clock ho", "host"),
+            ("tracelink merge --only gpu,kern", "gpu,kernels"),
+            ("tracelink collectives --sort dur", "duration"),
         ],
     )
     def test_completes_commands_options_and_formats(
