@@ -14,11 +14,11 @@ from tracelink.findings import Finding, Severity
 from tracelink.linking.coalescing import one_part_for_each_rank
 from tracelink.linking.coding import distinct, stable_order, starts_of
 from tracelink.linking.groups import Groups
-from tracelink.linking.pairing import Track
 from tracelink.linking.sequences import align_tracks
 from tracelink.linking.sizes import common_size, is_one_of
 from tracelink.linking.stacking import Stack
-from tracelink.operations import POINT_TO_POINT, Operation
+from tracelink.linking.timing import Track
+from tracelink.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ def _align_group(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s, Bools, Boo
         calls.operation[rows], calls.elements_in[rows], calls.elements_out[rows], stack.strings
     )
     label, _ = distinct(calls.operation[rows], size, calls.type[rows])
-    time = _one_kind_of_time(calls, rows)
+    time, entered = _times(stack, rows)
+    whole = Track(label, time, calls.sequence[rows], entered)
     by_time = np.lexsort((_asked(calls, rows), stack.rank[rows]))
-    bounds = np.append(starts_of(stack.rank[rows]), len(rows))
-    mine = [by_time[begin:end] for begin, end in pairwise(bounds)]
-    aligned = align_tracks([Track(label[at], time[at], calls.sequence[rows[at]]) for at in mine])
+    bounds = np.append(starts_of(stack.rank[rows]), len(rows)).tolist()
+    aligned = align_tracks([whole.take(by_time[begin:end]) for begin, end in pairwise(bounds)])
     place = np.empty(len(rows), np.int64)
     place[by_time] = np.concatenate(aligned.places)
     return place, aligned.sequence[place], aligned.lonely[place], aligned.doubtful[place]
@@ -115,12 +115,17 @@ def _asked(calls: Calls, rows: Int64s) -> Int64s:
     return np.arange(len(rows))
 
 
-def _one_kind_of_time(calls: Calls, rows: Int64s) -> Int64s:
-    """When calls ended, or began, or were asked for: whatever most have."""
+def _times(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """When calls ended, or began, or were asked for, whatever most have; and when they began what all must begin."""
+    calls = stack.calls
     trusted = calls.evidence[rows] >= Evidence.ANNOTATION
-    columns = [np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start)]
-    columns.append(calls.enqueued[rows])
-    return max(columns, key=lambda column: 2 * np.count_nonzero(column != NO_TIME) > len(rows))
+    end, start = (np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start))
+    never = np.full(len(rows), NO_TIME, np.int64)
+    for time in (end, start, calls.enqueued[rows]):
+        if 2 * np.count_nonzero(time != NO_TIME) > len(rows):
+            break
+    together = is_one_of(calls.operation[rows], stack.strings, tuple(SYNCHRONIZING))
+    return time, np.where(together, start, NO_TIME) if time is end else never
 
 
 def _ambiguous(groups: Groups, row: int, ranks: Int32s) -> list[Finding]:

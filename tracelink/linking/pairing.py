@@ -9,24 +9,14 @@ import numpy as np
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.linking.alignment import NONE, align
-from tracelink.linking.timing import expected_times, nearest_in_time
+from tracelink.linking.shifts import DECIDES, FASTEST_DRIFT, FINEST_NS, Shift, best_shift, shift_of
+from tracelink.linking.timing import Timeline, Track, nearest
 
 LONELY = -2
 """Place of a call that could be more than one of the others."""
 
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """What one rank did in one group, in order."""
-
-    label: Int64s
-    """What it did: equal for what can be the same."""
-    time: Int64s
-    """Of one kind for all ranks, by the rank's own clock; NO_TIME where not known."""
-    sequence: Int64s
-
-    def __len__(self) -> int:
-        return len(self.label)
+MOST_EDITS = 1000
+"""Where more is missing, labels alone do not tell which calls are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +25,33 @@ class Pairing:
 
     place: Int64s
     time: Int64s
+    entered: Int64s
     """The calls' times by the clock of the others; NO_TIME where not known."""
 
 
 def pair(track: Track, others: Track) -> Pairing:
-    """Pairs calls by their numbers, then by labels, then by time; never against their order."""
-    place, ambiguous = _by_sequence(track, others)
-    place, ambiguous = _by_label(track, others, place, ambiguous)
-    time = expected_times(track.time, place, others.time)
-    if time is None:
-        return Pairing(np.where(ambiguous, LONELY, place), np.full(len(track), NO_TIME, np.int64))
-    if ambiguous.any():
-        found = _by_time(track, others, place, ambiguous, time)
-        if (found != place).any():
-            place, ambiguous = _by_label(track, others, found, ambiguous)
-    return Pairing(np.where(ambiguous & (place == NONE), LONELY, place), time)
+    """Pairs calls by their numbers, then by time where it decides, then by labels; never against their order."""
+    numbered = _by_sequence(track, others)
+    place, ambiguous = _by_label(track, others, numbered)
+    shift = best_shift(track, others, shift_of(track, others, place), sure=bool((numbered != NONE).any()))
+    if shift is None:
+        if _impossible(track, others, place):
+            place, ambiguous = numbered, ambiguous | (place != numbered)
+        return _pairing(track, np.where(ambiguous & (place == NONE), LONELY, place), shift)
+    place, ambiguous = _by_label(track, others, _by_time(track, others, numbered, shift))
+    impossible = _apart(track, others, place, shift) & (numbered == NONE)
+    place = np.where(impossible, NONE, place)
+    return _pairing(track, np.where(ambiguous & (place == NONE) & ~impossible, LONELY, place), shift)
 
 
-def _by_sequence(track: Track, others: Track) -> tuple[Int64s, Bools]:
+def _pairing(track: Track, place: Int64s, shift: Shift | None) -> Pairing:
+    if shift is None:
+        unknown = np.full(len(track), NO_TIME, np.int64)
+        return Pairing(place, unknown, unknown)
+    return Pairing(place, shift.expected(track.time), shift.expected(track.entered))
+
+
+def _by_sequence(track: Track, others: Track) -> Int64s:
     """Places of the calls whose number the others have too."""
     place = np.full(len(track), NONE, np.int64)
     numbered = np.flatnonzero(track.sequence != UNKNOWN)
@@ -63,33 +62,62 @@ def _by_sequence(track: Track, others: Track) -> tuple[Int64s, Bools]:
         at = np.minimum(at, len(ranked) - 1)
         same = others.sequence[ranked[at]] == track.sequence[numbered]
         place[numbered[same]] = ranked[at[same]]
-    return place, np.zeros(len(track), np.bool_)
+    return place
 
 
-def _by_label(track: Track, others: Track, place: Int64s, ambiguous: Bools) -> tuple[Int64s, Bools]:
-    """Fills the stretches between calls that have a place already."""
-    place, ambiguous = place.copy(), ambiguous.copy()
+def _by_label(track: Track, others: Track, place: Int64s) -> tuple[Int64s, Bools]:
+    """Fills the stretches between calls that have a place already; and which calls could have several there."""
+    place, ambiguous = place.copy(), np.zeros(len(track), np.bool_)
     for calls, free in _stretches(place, len(others)):
-        open_calls = calls[track.sequence[calls] == UNKNOWN]
-        alignment = align(track.label[open_calls], others.label[free])
+        alignment = align(track.label[calls], others.label[free], MOST_EDITS)
         matched = alignment.place != NONE
-        place[open_calls[matched]] = free[alignment.place[matched]]
-        ambiguous[open_calls] = alignment.ambiguous
+        place[calls[matched]] = free[alignment.place[matched]]
+        ambiguous[calls] = alignment.ambiguous
     return place, ambiguous
 
 
-def _by_time(track: Track, others: Track, place: Int64s, ambiguous: Bools, time: Int64s) -> Int64s:
-    """Gives places to calls of which labels leave several."""
+def _by_time(track: Track, others: Track, place: Int64s, shift: Shift) -> Int64s:
+    """Fills the stretches between calls that have a place already, where the time is clear."""
     place = place.copy()
+    expected = shift.expected(track.time)
     for calls, free in _stretches(place, len(others)):
-        open_calls = calls[ambiguous[calls]]
-        if len(open_calls):
-            found = nearest_in_time(
-                track.label[open_calls], time[open_calls], others.label[free], others.time[free]
-            )
-            matched = found != NONE
-            place[open_calls[matched]] = free[found[matched]]
+        if len(free):
+            found = nearest(track.take(calls), others.take(free), expected[calls], shift.spread)
+            place[calls[found != NONE]] = free[found[found != NONE]]
     return place
+
+
+def _apart(track: Track, others: Track, place: Int64s, shift: Shift) -> Bools:
+    """Pairs that time contradicts.
+
+    One had ended before the other began, though nobody ends such a thing before all begin it; or the times differ
+    by more than half of what lies between equal calls.
+    """
+    apart = np.zeros(len(track), np.bool_)
+    known = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
+    known = known[others.time[place[known]] != NO_TIME]
+    theirs, ended = place[known], shift.expected(track.time)[known]
+    slack = DECIDES * shift.spread
+    distance = np.abs(others.time[theirs] - ended)
+    apart[known] = distance > np.maximum(Timeline(others).gaps(len(others))[theirs] / 2, slack)
+    both = (track.entered[known] != NO_TIME) & (others.entered[theirs] != NO_TIME)
+    known, theirs, ended = known[both], theirs[both], ended[both]
+    began = shift.expected(track.entered)[known]
+    apart[known] |= (others.entered[theirs] > ended + slack) | (began > others.time[theirs] + slack)
+    return apart
+
+
+def _impossible(track: Track, others: Track, place: Int64s) -> bool:
+    """Whether there is no distance of the clocks with which all pairs overlap that must."""
+    paired = np.flatnonzero((place >= 0) & (track.entered != NO_TIME) & (track.time != NO_TIME))
+    paired = paired[(others.entered[place[paired]] != NO_TIME) & (others.time[place[paired]] != NO_TIME)]
+    theirs = place[paired]
+    if len(paired) < 2:
+        return False
+    slack = FASTEST_DRIFT * float(np.ptp(track.time[paired])) + FINEST_NS
+    least = others.entered[theirs] - track.time[paired]
+    most = others.time[theirs] - track.entered[paired]
+    return bool(least.max() > most.min() + slack)
 
 
 def _stretches(place: Int64s, length: int) -> list[tuple[Int64s, Int64s]]:

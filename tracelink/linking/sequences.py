@@ -6,14 +6,15 @@ A consensus holds everything that any rank did, in order. Each rank is paired wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.linking.coding import starts_of
-from tracelink.linking.pairing import LONELY, NONE, Pairing, Track, pair
+from tracelink.linking.pairing import LONELY, NONE, Pairing, pair
+from tracelink.linking.timing import Track
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class _Consensus:
             np.insert(self.track.label, before, new.label),
             np.insert(self.track.time, before, new.time),
             np.insert(self.track.sequence, before, new.sequence),
+            np.insert(self.track.entered, before, new.entered),
         )
         self.identity = np.insert(self.identity, before, identity)
         self.doubtful = np.insert(self.doubtful, before, False)
@@ -76,7 +78,7 @@ def align_tracks(tracks: Sequence[Track]) -> Aligned:
         behind[number] = np.where(previous >= 0, consensus.identity[previous], NONE)
         consensus.doubt(place)
         new = np.flatnonzero(place == NONE)
-        added = Track(tracks[number].label[new], pairing.time[new], tracks[number].sequence[new])
+        added = replace(tracks[number], time=pairing.time, entered=pairing.entered).take(new)
         identities[number][new] = consensus.insert(_insertion(consensus.track, pairing, new), added)
     return _in_order(consensus, identities, behind)
 
@@ -86,28 +88,30 @@ def _numbered(tracks: Sequence[Track], longest: Sequence[int]) -> Track | None:
     having = [tracks[number] for number in longest if (tracks[number].sequence != UNKNOWN).any()]
     if not having:
         return None
-    sequence = np.concatenate([track.sequence for track in having])
-    label = np.concatenate([track.label for track in having])
-    time = np.concatenate([_by_clock_of(having[0], track) for track in having])
-    known = np.flatnonzero(sequence != UNKNOWN)
-    order = known[np.lexsort((label[known], sequence[known]))]
-    alike = starts_of(_changes(sequence[order], label[order]))
+    parts = [_by_clock_of(having[0], track) for track in having]
+    everything = Track(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Track)))
+    known = np.flatnonzero(everything.sequence != UNKNOWN)
+    order = known[np.lexsort((everything.label[known], everything.sequence[known]))]
+    ordered = everything.take(order)
+    alike = starts_of(_changes(ordered.sequence, ordered.label))
     count = np.diff(np.append(alike, len(order)))
-    most_first = np.lexsort((-count, sequence[order[alike]]))
-    owners = sequence[order[alike[most_first]]]
-    chosen = order[alike[most_first[starts_of(owners)]]]
-    return Track(label[chosen], time[chosen], sequence[chosen])
+    most_first = alike[np.lexsort((-count, ordered.sequence[alike]))]
+    return ordered.take(most_first[starts_of(ordered.sequence[most_first])])
 
 
-def _by_clock_of(base: Track, track: Track) -> Int64s:
-    """The times by the clock of another rank, as far as numbers that both have tell."""
+def _by_clock_of(base: Track, track: Track) -> Track:
+    """The track with times by the clock of another, as far as numbers that both have tell."""
     _, mine, theirs = np.intersect1d(track.sequence, base.sequence, return_indices=True)
     both = (track.time[mine] != NO_TIME) & (base.time[theirs] != NO_TIME)
     both &= track.sequence[mine] != UNKNOWN
     if track is base or not both.any():
-        return track.time
+        return track
     apart = int(np.median(base.time[theirs[both]] - track.time[mine[both]]))
-    return np.where(track.time == NO_TIME, NO_TIME, track.time + apart)
+    return replace(track, time=_moved(track.time, apart), entered=_moved(track.entered, apart))
+
+
+def _moved(time: Int64s, apart: int) -> Int64s:
+    return np.where(time == NO_TIME, NO_TIME, time + apart)
 
 
 def _changes(one: Int64s, other: Int64s) -> Int64s:

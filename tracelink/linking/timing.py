@@ -1,72 +1,123 @@
-"""Telling by time which of several equal calls of two ranks are the same."""
+"""Telling by time which of several equal calls of two ranks are the same, though their clocks may differ."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tracelink.events import NO_TIME, Bools, Int64s
-
-NONE = -1
+from tracelink.linking.alignment import NONE
 
 Floats = npt.NDArray[np.float64]
 
 CLEARLY = 3
 """The nearest is meant if the next is this many times as far away."""
 
-AROUND = 4
-"""So many neighbours on either side tell how far two ranks' clocks are apart at a call."""
+ROOM = 1_000_000_000
+"""Nanoseconds between times so far apart that they cannot be the same."""
 
 
-def expected_times(time: Int64s, place: Int64s, others: Int64s) -> Int64s | None:
-    """The times by the other's clock, as the calls that have a place there tell; None where none does."""
-    known = np.flatnonzero((place >= 0) & (time != NO_TIME))
-    known = known[others[place[known]] != NO_TIME]
-    if not len(known):
-        return None
-    apart = _smoothed(others[place[known]] - time[known])
-    shift = np.rint(np.interp(np.arange(len(time)), known, apart)).astype(np.int64)
-    return np.where(time == NO_TIME, NO_TIME, time + shift)
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What one rank did in one group, in order."""
+
+    label: Int64s
+    """What it did: equal for what can be the same."""
+    time: Int64s
+    """Of one kind for all ranks, by the rank's own clock; NO_TIME where not known."""
+    sequence: Int64s
+    """The number within the group, or UNKNOWN."""
+    entered: Int64s
+    """When it began something that nobody ends before all have begun it, if `time` is its end; else NO_TIME."""
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def take(self, rows: Int64s | slice) -> Track:
+        """Some of the calls."""
+        return Track(self.label[rows], self.time[rows], self.sequence[rows], self.entered[rows])
 
 
-def _smoothed(values: Int64s) -> Floats:
-    """The median of each value and its neighbours."""
-    width = 2 * AROUND + 1
-    padded = np.pad(values, AROUND, mode="edge")
-    smoothed: Floats = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
-    return smoothed
+class Timeline:
+    """The calls of a track by label and time, to find the nearest of a label at any time."""
+
+    def __init__(self, track: Track) -> None:
+        timed = np.flatnonzero(track.time != NO_TIME)
+        time = track.time[timed]
+        self._first = int(time.min()) if len(time) else 0
+        self._span = (int(time.max()) - self._first if len(time) else 0) + ROOM
+        keys = self._keys(track.label[timed], time)
+        order = np.argsort(keys, kind="stable")
+        self.rows = timed[order]
+        self._ranked = keys[order]
+
+    def _keys(self, label: Int64s, time: Int64s) -> Int64s:
+        """One number for label and time: equal labels lie close to each other, others far away."""
+        return label * (8 * self._span) + np.clip(time - self._first, -self._span, 2 * self._span)
+
+    def typical_gap(self) -> float:
+        """Between two successive calls of one label."""
+        gaps = np.diff(self._ranked)
+        gaps = gaps[gaps < 4 * self._span]
+        return float(np.median(gaps)) if len(gaps) else np.inf
+
+    def gaps(self, length: int) -> Floats:
+        """For each of `length` calls the time to the nearest other call of its label."""
+        between = np.diff(self._ranked).astype(np.float64)
+        between[between > 4 * self._span] = np.inf
+        result = np.full(length, np.inf)
+        result[self.rows] = np.minimum(np.append(np.inf, between), np.append(between, np.inf))
+        return result
+
+    def around(self, label: Int64s, time: Int64s) -> tuple[Int64s, Floats, Floats]:
+        """For each label and time the row of the nearest call, its distance, and that of the next nearest."""
+        keys = self._keys(label, time)
+        places = np.searchsorted(self._ranked, keys)[:, None] + np.arange(-2, 2)
+        inside = (places >= 0) & (places < len(self._ranked))
+        places = np.clip(places, 0, len(self._ranked) - 1)
+        distance = np.abs(self._ranked[places] - keys[:, None]).astype(np.float64)
+        distance[~inside | (distance > 4 * self._span)] = np.inf
+        best = np.argmin(distance, axis=1)
+        near, next_near = np.partition(distance, 1, axis=1)[:, :2].T
+        row = self.rows[np.take_along_axis(places, best[:, None], axis=1)[:, 0]]
+        return row, near, next_near
+
+    def all_of(self, label: int, track: Track) -> Int64s:
+        """The times of all calls of a label."""
+        rows = self.rows[track.label[self.rows] == label]
+        return track.time[rows]
 
 
-def nearest_in_time(label: Int64s, time: Int64s, others_label: Int64s, others: Int64s) -> Int64s:
-    """For each call the one of the others that is equal and clearly the nearest to it, as it is to that; else -1."""
-    place = np.full(len(label), NONE, np.int64)
-    for value in np.unique(label):
-        mine = np.flatnonzero((label == value) & (time != NO_TIME))
-        theirs = np.flatnonzero((others_label == value) & (others != NO_TIME))
-        if len(mine) and len(theirs):
-            there, clear = _nearest(time[mine], others[theirs])
-            back, also = _nearest(others[theirs], time[mine])
-            mutual = clear & also[there] & (back[there] == np.arange(len(mine)))
-            place[mine[mutual]] = theirs[there[mutual]]
-    return _in_order(place)
+def mutual(
+    track: Track, mine: Timeline, others: Track, theirs: Timeline, expected: Int64s, spread: float
+) -> Int64s:
+    """For each call the equal one of the others that is nearest to it as it is to that, clearly so; else NONE.
+
+    `expected` are the calls' times by the clock of the others; further apart than a few times `spread` is never
+    the same. With an infinite spread any that are nearest to each other are taken.
+    """
+    place = np.full(len(track), NONE, np.int64)
+    timed = mine.rows
+    if not len(timed) or not len(theirs.rows):
+        return place
+    shift = expected - track.time
+    there, near, next_near = theirs.around(track.label[timed], expected[timed])
+    back, _, _ = mine.around(others.label[there], others.time[there] - shift[timed])
+    good = (back == timed) & np.isfinite(near)
+    if np.isfinite(spread):
+        good &= (near <= 8 * spread) & (next_near > np.maximum(CLEARLY * near, 6 * spread))
+    place[timed[good]] = there[good]
+    return in_order(place)
 
 
-def _nearest(time: Int64s, others: Int64s) -> tuple[Int64s, Bools]:
-    """The nearest of the others, and whether every further one is clearly further away."""
-    order = np.argsort(others, kind="stable")
-    ranked = others[order]
-    right = np.searchsorted(ranked, time)
-    around = right[:, None] + np.arange(-2, 2)
-    outside = (around < 0) | (around >= len(ranked))
-    distance = np.abs(ranked[np.clip(around, 0, len(ranked) - 1)] - time[:, None]).astype(np.float64)
-    distance[outside] = np.inf
-    best = np.argmin(distance, axis=1)
-    near, next_near = np.partition(distance, 1, axis=1)[:, :2].T
-    place = np.take_along_axis(around, best[:, None], axis=1)[:, 0]
-    return order[place], near * CLEARLY < next_near
+def nearest(track: Track, others: Track, expected: Int64s, spread: float) -> Int64s:
+    """For each call the equal one of the others that is clearly meant by its time; else NONE."""
+    return mutual(track, Timeline(track), others, Timeline(others), expected, spread)
 
 
-def _in_order(place: Int64s) -> Int64s:
+def in_order(place: Int64s) -> Int64s:
     """Without the places that contradict the order of others."""
     found = np.flatnonzero(place >= 0)
     values = place[found]
@@ -74,7 +125,7 @@ def _in_order(place: Int64s) -> Int64s:
     after = np.minimum.accumulate(np.concatenate([values, np.full(1, np.iinfo(np.int64).max)])[::-1])[::-1][
         1:
     ]
-    crossing = (values <= before) | (values >= after)
+    crossing: Bools = (values <= before) | (values >= after)
     result = place.copy()
     result[found[crossing]] = NONE
     return result

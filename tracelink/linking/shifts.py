@@ -1,0 +1,162 @@
+"""How far two ranks' clocks are apart, as far as that decides which of their calls are the same.
+
+What repeats can be aligned in several ways, each with another distance of the clocks. Calls that truly are the
+same end at nearly the same distance everywhere; of others the distances scatter as the times between calls do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.events import NO_TIME, Int64s
+from tracelink.linking.timing import Floats, Timeline, Track, mutual
+
+PLAUSIBLE_NS = 100_000_000
+"""Clocks that somebody sets are seldom further apart."""
+
+FASTEST_DRIFT = 2e-4
+FEWEST = 3
+"""Distances of fewer calls say nothing of how they scatter."""
+
+SCATTER = 3
+"""Scatterings that differ less are alike."""
+
+DECIDES = 12
+"""Times decide if equal calls are so many scatterings apart."""
+
+MOST = 0.7
+"""So many of the calls that two ranks made at the same time must coincide."""
+
+FINEST_NS = 1000.0
+PROBES = 24
+PEAKS = 2
+ROUNDS = 8
+WIDTHS = (1000, 200, 40)
+"""Offsets are alike that differ by less than such a part of the time between equal calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A way to pair calls by time: their times by the other clock are `time + offset + drift * (time - center)`."""
+
+    offset: float
+    drift: float
+    center: int
+    spread: float
+    place: Int64s
+    matched: int
+
+    def expected(self, time: Int64s) -> Int64s:
+        """Times by the clock of the others; NO_TIME stays."""
+        shift = np.rint(self.offset + self.drift * (time - self.center)).astype(np.int64)
+        return np.where(time == NO_TIME, NO_TIME, time + shift)
+
+    def like(self, other: Shift) -> bool:
+        """Whether both mean the same distance of the clocks."""
+        return abs(self.offset - other.offset) <= DECIDES * min(self.spread, other.spread)
+
+
+def shift_of(track: Track, others: Track, place: Int64s) -> Shift | None:
+    """The shift that given places mean; None where too few tell."""
+    known = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
+    known = known[others.time[place[known]] != NO_TIME]
+    if len(known) < FEWEST:
+        return None
+    time = track.time[known]
+    apart = (others.time[place[known]] - time).astype(np.float64)
+    center = int(np.median(time))
+    drift = _drift(time, apart)
+    offset = float(np.median(apart - drift * (time - center)))
+    spread = float(np.median(np.abs(apart - offset - drift * (time - center))))
+    return Shift(offset, drift, center, max(spread, FINEST_NS), place, len(known))
+
+
+def best_shift(track: Track, others: Track, labelled: Shift | None, *, sure: bool = False) -> Shift | None:
+    """The shift by which most calls coincide best; None where times do not decide.
+
+    `labelled` is the shift that labels mean; if that is `sure`, there is no other.
+    """
+    mine, theirs = Timeline(track), Timeline(others)
+    if len(mine.rows) < FEWEST or len(theirs.rows) < FEWEST:
+        return None
+    found: list[Shift] = []
+    if not sure:
+        hints = [labelled.offset] if labelled else []
+        for offset in (*hints, 0, *_peaks(track, mine, others, theirs)):
+            if not any(abs(offset - other.offset) <= FINEST_NS for other in found):
+                shift = _refined(track, mine, others, theirs, int(offset))
+                if shift and not any(shift.like(other) for other in found):
+                    found.append(shift)
+    elif labelled:
+        found = [labelled]
+    sharp = [shift for shift in found if DECIDES * shift.spread <= theirs.typical_gap()]
+    return _most_likely([shift for shift in sharp if sure or _coincide(shift, track, others)])
+
+
+def _coincide(shift: Shift, track: Track, others: Track) -> bool:
+    """Whether most of what both ranks did while both were watched is paired."""
+    ours, theirs = shift.expected(track.time), others.time
+    ours, theirs = ours[ours != NO_TIME], theirs[theirs != NO_TIME]
+    first, last = max(ours.min(), theirs.min()), min(ours.max(), theirs.max())
+    slack = int(DECIDES * shift.spread)
+    both = min(np.count_nonzero((time >= first - slack) & (time <= last + slack)) for time in (ours, theirs))
+    return shift.matched >= MOST * both
+
+
+def _most_likely(shifts: list[Shift]) -> Shift | None:
+    if not shifts:
+        return None
+    sharpest = min(shift.spread for shift in shifts)
+    alike = [shift for shift in shifts if shift.spread <= SCATTER * sharpest]
+    alike = [shift for shift in alike if abs(shift.offset) <= PLAUSIBLE_NS] or alike
+    most = max(shift.matched for shift in alike)
+    best = [shift for shift in alike if shift.matched == most]
+    return best[0] if len(best) == 1 else None
+
+
+def _refined(track: Track, mine: Timeline, others: Track, theirs: Timeline, offset: int) -> Shift | None:
+    """The shift near an offset that the calls nearest to each other have in common."""
+    expected = np.where(track.time == NO_TIME, NO_TIME, track.time + offset)
+    best = None
+    for _ in range(ROUNDS):
+        shift = shift_of(track, others, mutual(track, mine, others, theirs, expected, np.inf))
+        if not shift or (best and shift.spread >= best.spread and shift.matched <= best.matched):
+            break
+        best, expected = shift, shift.expected(track.time)
+    return best
+
+
+def _peaks(track: Track, mine: Timeline, others: Track, theirs: Timeline) -> Iterable[int]:
+    """Offsets by which most of some calls coincide with an equal one."""
+    probes = mine.rows[np.linspace(0, len(mine.rows) - 1, min(PROBES, len(mine.rows))).astype(np.int64)]
+    apart = np.sort(
+        np.concatenate(
+            [theirs.all_of(int(track.label[row]), others) - track.time[row] for row in probes.tolist()]
+        )
+    )
+    gap = theirs.typical_gap()
+    for part in WIDTHS if np.isfinite(gap) else WIDTHS[:1]:
+        width = max(int(gap / part) if np.isfinite(gap) else 0, int(FINEST_NS))
+        votes = np.searchsorted(apart, apart + width, side="right") - np.arange(len(apart))
+        for _ in range(PEAKS):
+            if votes.max(initial=0) < FEWEST:
+                break
+            best = int(np.argmax(votes))
+            middle = int(apart[best + int(votes[best]) // 2])
+            yield middle
+            votes[np.abs(apart - middle) <= 2 * width] = 0
+
+
+def _drift(time: Int64s, apart: Floats) -> float:
+    """How much faster the other clock goes, from the first and the last third of the distances."""
+    third = len(time) // 3
+    if third < FEWEST:
+        return 0.0
+    length = float(np.median(time[-third:]) - np.median(time[:third]))
+    if length <= 0:
+        return 0.0
+    slope = float(np.median(apart[-third:]) - np.median(apart[:third])) / length
+    return slope if abs(slope) <= FASTEST_DRIFT else 0.0
