@@ -44,10 +44,11 @@ def linked_ranks(draw: st.DrawFn) -> LinkedRank:
     ):
         build.event(EventKind.RUNTIME, "cudaLaunchKernel", start, start + 1, track, correlation=correlation)
         build.kernel(name, start + 5, start + 9, stream, correlation=correlation + draw(st.integers(0, 1)))
-    for name, identity in draw(
-        st.lists(st.tuples(OPERATORS, TIMES), max_size=6, unique_by=lambda node: node[1])
-    ):
-        build.node(name, identity, record_function=identity)
+    nodes = st.tuples(OPERATORS, TIMES, st.none() | NUMBERS)
+    for name, identity, number in draw(st.lists(nodes, max_size=6, unique_by=lambda node: node[1])):
+        row = build.node(name, identity, record_function=identity)
+        if number and name == "record_param_comms":
+            build.communication(row, operation="allreduce", **number)
     for name, created, number in draw(st.lists(st.tuples(RECORDED, TIMES, NUMBERS), max_size=6)):
         keys = {"group": number["group"], "collective_sequence": number["sequence"], "p2p_sequence": 0}
         build.communication(build.record(name, created, **keys), operation=name, **number)
