@@ -256,6 +256,17 @@ def test_an_entry_joins_the_node_of_its_number_where_there_is_no_profile() -> No
     assert (call["node"], call["record"], call["enqueued"]) == (node, record, 15)
 
 
+def test_an_entry_whose_number_two_nodes_have_is_of_neither() -> None:
+    build = TraceBuilder()
+    for identity in (8, 9):
+        build.communication(
+            build.node("record_param_comms", identity), operation="allreduce", group="0", sequence=2
+        )
+    record = build.record("nccl:all_reduce", 15)
+    build.communication(record, operation="nccl:all_reduce", group="0", sequence=2)
+    assert [call.get("record") for call in calls_of(build)] == [None, None, record]
+
+
 def test_an_entry_joins_the_kernel_of_its_number() -> None:
     build = TraceBuilder()
     kernel = build.kernel("ncclDevKernel_Generic(x)", 50, 60, build.track(TrackKind.STREAM, "20"))
