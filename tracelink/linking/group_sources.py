@@ -13,8 +13,9 @@ from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.linking.coding import distinct
+from tracelink.linking.sizes import is_one_of
 from tracelink.linking.stacking import Stack
-from tracelink.operations import Operation
+from tracelink.operations import POINT_TO_POINT, Operation
 from tracelink.trace import ProcessGroup
 
 POINTER = re.compile(r"-?\d{10,}")
@@ -78,6 +79,7 @@ class Uses:
     named: Bools
     """Whether it is a use at all: waits are none."""
     count: Int64s
+    """How many collectives are named so; messages find each other without a group too."""
 
 
 def uses(stack: Stack) -> Uses:
@@ -97,7 +99,9 @@ def uses(stack: Stack) -> Uses:
         [frozenset(members) for members, _ in listed],
         np.maximum(columns[2][first], 0).tolist(),
         named[first],
-        np.bincount(numbers, minlength=len(first)),
+        np.bincount(
+            numbers[~is_one_of(calls.operation, stack.strings, tuple(POINT_TO_POINT))], minlength=len(first)
+        ),
     )
 
 

@@ -248,7 +248,7 @@ def _without_group(count: int) -> list[Finding]:
     if not count:
         return []
     message = (
-        f"{count} communications name no process group and could be of several: collectives among them are "
+        f"{count} collectives name no process group and could be of several: they are "
         "left out. Add flight-recorder dumps or execution traces of the same run, which name the groups."
     )
     return [Finding(Severity.WARNING, "collectives_without_group", message, count)]

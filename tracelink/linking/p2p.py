@@ -159,6 +159,7 @@ def _from_anybody(ends: _Ends, partner: Int64s) -> Int64s:
 
 def _messages(stack: Stack, groups: Groups, ends: _Ends, partner: Int64s, mismatch: Bools) -> MatchedMessages:
     """One row for each pair and for each end without a partner."""
+    calls = stack.calls
     rows = np.flatnonzero(ends.sends | (partner == NONE))
     chosen, paired = ends.take(rows), partner[rows] != NONE
     send = np.where(chosen.sends, chosen.row, UNKNOWN)
@@ -166,22 +167,22 @@ def _messages(stack: Stack, groups: Groups, ends: _Ends, partner: Int64s, mismat
     verdict = _verdicts(stack, chosen, paired, mismatch[rows])
     channel, _ = distinct(chosen.group, chosen.source, chosen.target, chosen.tag)
     starts = starts_of(channel)
-    item = item_sizes(stack.calls.type[chosen.row], stack.strings)
+    item = item_sizes(calls.type[chosen.row], stack.strings)
     known = (item >= 0) & (chosen.size >= 0)
     table = Messages.of(
         len(rows),
         group=chosen.group,
         source=chosen.source,
         target=chosen.target,
-        tag=stack.calls.tag[chosen.row],
+        tag=calls.tag[chosen.row],
         order=np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows)))),
         bytes=np.where(known, item * chosen.size, UNKNOWN),
-        send=_events(stack.calls, send),
-        receive=_events(stack.calls, receive),
+        send=_events(calls, send, calls.annotation, calls.operator, calls.kernel),
+        receive=_events(calls, receive, calls.operator, calls.annotation, calls.kernel),
         verdict=verdict,
     )
     findings = _unpaired(table, verdict == stack.strings[Verdict.UNMATCHED.value])
-    return MatchedMessages(_with_times(table, stack.calls, send, receive), send, receive, findings)
+    return MatchedMessages(_with_times(table, calls, send, receive), send, receive, findings)
 
 
 def _verdicts(stack: Stack, chosen: _Ends, paired: Bools, mismatch: Bools) -> Int32s:
@@ -202,10 +203,10 @@ def _with_times(messages: Messages, calls: Calls, send: Int64s, receive: Int64s)
     return replace(messages, sent=sent, received=np.append(calls.end, NO_TIME)[receive])
 
 
-def _events(calls: Calls, rows: Int64s) -> Int64s:
-    """The event that stands for each call: the kernel, else annotation, operator or record."""
+def _events(calls: Calls, rows: Int64s, *columns: Int64s) -> Int64s:
+    """The event that stands for each call: the last of these columns that has one."""
     event = calls.record
-    for better in (calls.operator, calls.annotation, calls.kernel):
+    for better in columns:
         event = np.where(better != UNKNOWN, better, event)
     return np.append(event, UNKNOWN)[rows]
 
