@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from tracelink.collectives import Collectives, Messages, Participations
-from tracelink.communications import UNKNOWN, recoded
-from tracelink.events import Bools, Columns, Edges, Int32s, Int64s, Relation
+from tracelink.communications import UNKNOWN, Evidence, recoded
+from tracelink.events import NO_TIME, Bools, Columns, Edges, Int32s, Int64s, Relation
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph, Rank, source_bounds
 from tracelink.linking.report import LinkReport
@@ -107,6 +107,7 @@ class Job:
         cause = last[parts.collective]
         tied = (cause != UNKNOWN) & (cause != np.arange(len(parts))) & (event != UNKNOWN)
         tied &= np.where(cause == UNKNOWN, UNKNOWN, np.append(event, UNKNOWN)[cause]) != UNKNOWN
+        tied[tied] &= _waited(parts, np.flatnonzero(tied), cause[tied])
         cause, effect = cause[tied], np.flatnonzero(tied)
         sent = self.messages
         whole = (sent.send != UNKNOWN) & (sent.receive != UNKNOWN)
@@ -179,10 +180,22 @@ def rank_rows(graph: EventGraph, rank: int) -> slice:
     return slice(int(graph.bounds[numbers[0]]), int(graph.bounds[numbers[-1] + 1]))
 
 
+def _waited(parts: Participations, effect: Int64s, cause: Int64s) -> Bools:
+    """Whether each did not leave before the last had entered: the root of a broadcast waits for nobody."""
+    waited: Bools = (parts.end[effect] == NO_TIME) | (parts.end[effect] >= parts.start[cause])
+    return waited
+
+
 def event_of(participations: Participations) -> Int64s:
-    """The event that stands for each participation: the kernel, else annotation, operator or record."""
-    event = participations.record
-    for better in (participations.operator, participations.annotation, participations.kernel):
+    """The event that stands for each participation: the kernel, else annotation, operator or record.
+
+    An operator may only ask for the work: where the times are the recorder's, its entry stands before it.
+    """
+    recorded = (participations.evidence == Evidence.RECORDER) & (participations.record != UNKNOWN)
+    event = np.where(
+        recorded | (participations.operator == UNKNOWN), participations.record, participations.operator
+    )
+    for better in (participations.annotation, participations.kernel):
         event = np.where(better != UNKNOWN, better, event)
     return event
 

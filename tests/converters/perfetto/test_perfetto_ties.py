@@ -8,6 +8,7 @@ import pytest
 
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
+from tracelink.communications import Evidence
 from tracelink.converters.perfetto.numbering import ARROWS
 from tracelink.events import NO_TIME, EventKind, TrackKind
 
@@ -76,6 +77,16 @@ def test_an_end_has_its_instant_just_before_it() -> None:
     built.together(group, one, three)
     phases = [event["ph"] for event in write(built.build()).events("s", "i", "f")]
     assert phases == ["s", "s", "i", "f", "i", "f"]
+
+
+def test_an_operator_that_only_asks_leaves_the_arrow_to_the_recorder() -> None:
+    built, entries = kernels((0, 500), (300, 500))
+    built.together(built.group(0, 1), *entries, as_what="record")
+    asked = built.add(1, "asks", 0, 10)
+    for part in built.participations:
+        part["evidence"] = Evidence.RECORDER
+    built.participations[1]["operator"] = asked
+    assert [(begin, end) for _, _, begin, _, _, end in arrows(write(built.build()))] == [(300, 499)]
 
 
 def test_an_event_without_length_is_where_its_arrow_ends() -> None:
