@@ -99,31 +99,33 @@ def _distinct_dicts(entries: Sequence[Any]) -> tuple[list[dict[Any, Any]], list[
 
 def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> _Fields:
     layout = dump.layout
-
-    def column(field: str) -> list[Any]:
-        try:
-            return list(map(itemgetter(field), entries))
-        except KeyError:
-            return [entry.get(field) for entry in entries]
-
-    return _Fields(
-        place,
-        column(layout.name),
-        column(layout.created),
-        column(layout.completed),
-        column(layout.group or layout.group_id),
-        column(layout.collective_sequence),
-        column(layout.p2p_sequence),
-        column(layout.state),
-        column(layout.record),
-        column(layout.is_message),
-        Tensors(
-            column(layout.input_sizes),
-            column(layout.output_sizes),
-            column(layout.input_types),
-            column(layout.output_types),
+    columns = _columns(
+        entries,
+        (
+            layout.name,
+            layout.created,
+            layout.completed,
+            layout.group or layout.group_id,
+            layout.collective_sequence,
+            layout.p2p_sequence,
+            layout.state,
+            layout.record,
+            layout.is_message,
+            layout.input_sizes,
+            layout.output_sizes,
+            layout.input_types,
+            layout.output_types,
         ),
     )
+    return _Fields(place, *columns[:-4], Tensors(*columns[-4:]))
+
+
+def _columns(entries: Sequence[dict[Any, Any]], names: Sequence[str]) -> list[list[Any]]:
+    """The values of each field, None where an entry does not have it; all at once where all have all."""
+    try:
+        return list(map(list, zip(*map(itemgetter(*names), entries), strict=True))) or [[] for _ in names]
+    except KeyError:
+        return [[entry.get(name) for entry in entries] for name in names]
 
 
 def _unusable(dump: Dump, fields: _Fields) -> dict[int, str]:
@@ -239,7 +241,7 @@ def _communications(
 
     order = Order(numbers(Key.COLLECTIVE_SEQUENCE), numbers(Key.P2P_SEQUENCE), fields.is_message)
     group = numbers(Key.GROUP).astype(np.int32)
-    return communications_of(fields.name, events.name, group, order, fields.tensors, strings)
+    return communications_of(events.name, group, order, fields.tensors, strings)
 
 
 def _present(values: Sequence[int | None]) -> KeyColumn:

@@ -1,10 +1,11 @@
-"""What entries say of communication: whom, in which order, and how much of what."""
+"""What entries say of communication: whom with, in which order, and how much of what."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,15 @@ from tracelink.communications import UNKNOWN, Communications
 from tracelink.dtypes import type_named
 from tracelink.events import Bools, Int32s, Int64s
 from tracelink.operations import POINT_TO_POINT, operation_of, peers_of
-from tracelink.statements import elements_of
 from tracelink.strings import StringTable
 from tracelink.trace import ProcessGroup
 
 MOST_NUMBERS = 1 << 20
-"""A dump may refer to one list from many places: more sizes at once than this are not written out."""
-
-NO_SIZES = b"[]"
-
-Distinct = tuple[list[Any], Int64s]
-"""Values, each once, and which of them each row has."""
+"""Entries may refer to one list from many places: of more sizes than this at once none is written out."""
+LARGEST = float(1 << 62)
+LIST = frozenset({list})
+SHAPED = ("gloo:", "mpi:", "ucc:")
+"""Backends whose other records name no group: there only the shapes tell operations apart."""
 
 
 @dataclass(slots=True)
@@ -48,28 +47,30 @@ class Order:
 
 
 def communications_of(
-    names: Sequence[str], name: Int32s, group: Int32s, order: Order, tensors: Tensors, strings: StringTable
+    name: Int32s, group: Int32s, order: Order, tensors: Tensors, strings: StringTable
 ) -> tuple[Communications, int]:
     """One row for each entry, and how many entries have sizes that are none."""
-    named, which = _distinct(names)
-    between = np.array([peers_of(text) or (UNKNOWN, UNKNOWN) for text in named], np.int32).reshape(-1, 2)
-    message = np.array([operation_of(text) in POINT_TO_POINT for text in named], np.bool_)[which]
-    message |= np.fromiter([told is True for told in order.is_message], np.bool_, len(names))
-    given, wrong_given = _sizes(tensors.input_sizes)
-    got, wrong_got = _sizes(tensors.output_sizes)
-    kind = _types(tensors.input_types, strings)
+    codes, which = np.unique(name, return_inverse=True)
+    texts = strings.texts()
+    names = [texts[code] for code in codes.tolist()]
+    between = np.array([peers_of(text) or (UNKNOWN, UNKNOWN) for text in names], np.int32).reshape(-1, 2)
+    message = np.array([operation_of(text) in POINT_TO_POINT for text in names], np.bool_)[which]
+    message |= np.array([told is True for told in order.is_message], np.bool_)
+    given, wrong_given = _elements(tensors.input_sizes)
+    got, wrong_got = _elements(tensors.output_sizes)
+    shaped = np.array([text.startswith(SHAPED) for text in names], np.bool_)[which]
     table = Communications.of(
-        np.arange(len(names)),
+        np.arange(len(name)),
         operation=name,
         group=group,
         sequence=np.where(message, order.message, order.collective),
         point_to_point=message,
         source=between[which, 0],
         target=between[which, 1],
-        elements_in=_elements(given),
-        elements_out=_elements(got),
-        type=np.where(kind == UNKNOWN, _types(tensors.output_types, strings), kind),
-        shape=_shapes(given, strings),
+        elements_in=given,
+        elements_out=got,
+        type=_types(tensors, strings),
+        shape=_shapes(tensors.input_sizes, shaped & (given != UNKNOWN), strings),
     )
     return table, int(np.count_nonzero(wrong_given | wrong_got))
 
@@ -85,62 +86,79 @@ def with_group_sizes(
     return replace(communications, size=size[communications.group])
 
 
-def _distinct(values: Iterable[Hashable]) -> Distinct:
-    codes: dict[Any, int] = {}
-    which = np.array([codes.setdefault(value, len(codes)) for value in values], np.int64)
-    return list(codes), which
+def _elements(column: list[Any]) -> tuple[Int64s, Bools]:
+    """How many numbers the tensors of each entry hold, and where something stands in their place that is none."""
+    counted = _counted(column)
+    if counted is not None:
+        return counted, np.zeros(len(column), np.bool_)
+    alone: dict[int, int | None] = {id(None): UNKNOWN}
+    for value in column:
+        if id(value) not in alone:
+            counted = _counted([value])
+            alone[id(value)] = None if counted is None else int(counted[0])
+    found = [alone[id(value)] for value in column]
+    elements = np.array([UNKNOWN if count is None else count for count in found], np.int64)
+    return elements, np.array([count is None for count in found], np.bool_)
 
 
-def _sizes(column: list[Any]) -> tuple[Distinct, Bools]:
-    """The sizes of the tensors of each entry as JSON, and where something stands in their place that is none."""
-    texts: Sequence[bytes | None] | None = _texts(column)
-    if texts is None:
-        texts = _texts_one_by_one(column)
-    wrong = np.array([text is None for text in texts], np.bool_) if None in texts else np.zeros(1, np.bool_)
-    return _distinct(text or NO_SIZES for text in texts), wrong
-
-
-def _texts(column: list[Any]) -> list[bytes] | None:
-    """All as JSON; None if any is not a list of lists of numbers, or if it would become too long."""
-    if not set(map(type, column)) <= {list} or sum(map(len, column)) > MOST_NUMBERS:
+def _counted(column: list[Any]) -> Int64s | None:
+    """The numbers of each entry, UNKNOWN where it has no tensor; None if any sizes are none, or they are too many."""
+    if not set(map(type, column)) <= LIST:
         return None
-    if not set(map(type, chain.from_iterable(column))) <= {list}:
+    counts = np.fromiter(map(len, column), np.int64, len(column))
+    if counts.sum() > MOST_NUMBERS:
         return None
-    if sum(map(len, chain.from_iterable(column))) > MOST_NUMBERS:
+    tensors = list(chain.from_iterable(column))
+    if not set(map(type, tensors)) <= LIST:
         return None
-    if not set(map(type, chain.from_iterable(chain.from_iterable(column)))) <= {int}:
+    lengths = np.fromiter(map(len, tensors), np.int64, len(tensors))
+    if (total := int(lengths.sum())) > MOST_NUMBERS:
         return None
     try:
-        return list(map(orjson.dumps, column))
-    except TypeError:
+        sizes = np.fromiter(chain.from_iterable(tensors), np.int64, total)
+    except (TypeError, ValueError, OverflowError):
         return None
+    if total and (sizes.min() < 0 or _combined(np.multiply, sizes.astype(float), lengths, 1).max() > LARGEST):
+        return None
+    return _combined(np.add, _combined(np.multiply, sizes, lengths, 1), counts, UNKNOWN)
 
 
-def _texts_one_by_one(column: list[Any]) -> list[bytes | None]:
-    """Each as JSON, if it can be; a list that several entries refer to is looked at once."""
-    known: dict[int, bytes | None] = {id(None): NO_SIZES}
-    for value in column:
-        if id(value) not in known:
-            known[id(value)] = (_texts([value]) or [None])[0]
-    return [known[id(value)] for value in column]
+def _combined(combine: np.ufunc, values: Any, lengths: Int64s, empty: int) -> Any:
+    """The values of each part combined into one; `empty` for a part without any."""
+    some = lengths > 0
+    combined = np.full(len(lengths), empty, values.dtype)
+    if some.any():
+        combined[some] = combine.reduceat(values, (np.cumsum(lengths) - lengths)[some])
+    return combined
 
 
-def _elements(sizes: Distinct) -> Int64s:
-    texts, which = sizes
-    return np.array([elements_of(orjson.loads(text)) for text in texts], np.int64)[which]
+def _types(tensors: Tensors, strings: StringTable) -> Int32s:
+    """The type of the first tensor that each entry reads; of the first that it writes where it reads none."""
+    kind = _first_types(tensors.input_types, strings)
+    unknown = np.flatnonzero(kind == UNKNOWN)
+    if len(unknown):
+        kind[unknown] = _first_types([tensors.output_types[row] for row in unknown.tolist()], strings)
+    return kind
 
 
-def _shapes(sizes: Distinct, strings: StringTable) -> Int32s:
-    texts, which = sizes
-    return _codes([text.decode() if text != NO_SIZES else "" for text in texts], strings)[which]
+def _first_types(column: list[Any], strings: StringTable) -> Int32s:
+    try:
+        first = list(map(itemgetter(0), column))
+        known = {name: _type_code(name, strings) for name in set(first)}
+    except (TypeError, LookupError):
+        first = [types[0] if type(types) is list and types else None for types in column]
+        first = [name if type(name) is str else None for name in first]
+        known = {name: _type_code(name, strings) for name in set(first)}
+    return np.array(list(map(known.__getitem__, first)), np.int32)
 
 
-def _types(column: list[Any], strings: StringTable) -> Int32s:
-    """The type of the first tensor of each entry."""
-    first = [types[0] if type(types) is list and types else None for types in column]
-    named, which = _distinct(name if type(name) is str else "" for name in first)
-    return _codes([type_named(name) for name in named], strings)[which]
+def _type_code(name: Any, strings: StringTable) -> int:
+    return strings[type_named(name)] if type(name) is str and name else UNKNOWN
 
 
-def _codes(texts: Iterable[str], strings: StringTable) -> Int32s:
-    return np.array([strings[text] if text else UNKNOWN for text in texts], np.int32)
+def _shapes(column: list[Any], shaped: Bools, strings: StringTable) -> Int32s:
+    """The sizes as text, of those entries that are marked."""
+    codes = np.full(len(column), UNKNOWN, np.int32)
+    rows = np.flatnonzero(shaped)
+    codes[rows] = [strings[orjson.dumps(column[row]).decode()] for row in rows.tolist()]
+    return codes

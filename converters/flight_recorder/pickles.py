@@ -10,18 +10,16 @@ torch puts it; this alone makes a dump a graph without cycles whose size in memo
 
 from __future__ import annotations
 
-import gc
 import io
 import pickle
 import pickletools
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
 from tracelink.converters.flight_recorder.budget import refuse_if_too_large
+from tracelink.converters.flight_recorder.collector import collector_paused
 from tracelink.errors import UnreadableError
 
 HEADER = b"\x80\x02"
@@ -151,24 +149,12 @@ class _Decoder(pickle.Unpickler):
 
 def _decoded(data: bytes, path: str) -> Any:
     try:
-        with _collector_paused():
+        with collector_paused():
             return _Decoder(io.BufferedReader(io.BytesIO(data), 1 << 16)).load()
     except REFUSALS as error:
         raise UnreadableError(
             f"the pickle contradicts itself ({error})", source=path, advice=FOREIGN
         ) from None
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A dump has no cycles to collect, and looking for them is a third of the time that decoding takes."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def _refuse_start(data: bytes, path: str) -> NoReturn:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracelink.converters.flight_recorder import schema
+from tracelink.converters.flight_recorder.collector import collector_paused
 from tracelink.converters.flight_recorder.columns import Rows, rows_of
 from tracelink.converters.flight_recorder.communication import with_group_sizes
 from tracelink.converters.flight_recorder.decoding import decode
@@ -55,6 +56,10 @@ class FlightRecorderReader:
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each entry, on the track of its process group."""
+        with collector_paused():
+            return self._read(source, engine)
+
+    def _read(self, source: Source, engine: Engine) -> RankTrace:
         decoded = decode(source)
         strings = StringTable()
         rows = rows_of(decoded.dump, strings)
