@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from tracelink.collectives import Collectives, Messages, Participations, Verdict
-from tracelink.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.events import (
+    NO_TIME,
+    UNFINISHED,
+    Counters,
+    Edges,
+    EventKind,
+    Events,
+    Key,
+    KeyColumn,
+    Relation,
+    Track,
+    TrackKind,
+)
 from tracelink.graph import EventGraph, Rank, source_bounds
 from tracelink.strings import StringTable
 from tracelink.trace import ListedPayloads, ProcessGroup, SourceInfo
@@ -134,7 +146,8 @@ class GraphBuilder:
         return self.tracks[self.rows[row][2]].rank
 
     def _end(self, row: int) -> int:
-        return self.rows[row][3] + max(self.rows[row][4], 0)
+        start, duration = self.rows[row][3:]
+        return NO_TIME if duration == UNFINISHED else start + duration
 
     def build(self) -> EventGraph:
         """The graph: one source for each rank."""

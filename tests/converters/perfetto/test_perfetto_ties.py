@@ -99,6 +99,7 @@ def test_an_event_without_length_is_where_its_arrow_ends() -> None:
 def test_no_arrow_runs_back_in_time(end: int, drawn: int) -> None:
     built, (waits, last) = kernels((0, end), (300, 400))
     built.together(built.group(0, 1), waits, last)
+    built.participations[0]["end"] = NO_TIME
     written = write(built.build())
     assert len(arrows(written)) == drawn
     assert written.reasons() == ({} if drawn else {"arrow_against_time": 1})
@@ -123,7 +124,7 @@ def test_an_arrow_to_what_is_not_drawn_is_counted() -> None:
 
 def test_an_arrow_to_an_end_that_was_not_recorded_is_counted() -> None:
     built, (waits, last) = kernels((0, -1), (300, 400))
-    built.together(built.group(0, 1), waits, last, end=NO_TIME)
+    built.together(built.group(0, 1), waits, last)
     written = write(built.build())
     assert arrows(written) == []
     assert written.reasons() == {"unfinished": 1, "arrow_to_no_end": 1}
