@@ -8,31 +8,20 @@ import numpy as np
 
 from tracelink.clocks.envelopes import Envelopes
 from tracelink.clocks.passages import MAX_DRIFT
+from tracelink.clocks.rooms import Rooms
 from tracelink.clocks.segments import Floats
 from tracelink.events import Int64s
 
-HALVINGS = 60
 AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of clocks: upper and lower bounds of what the first shows more than the second, and their times."""
+    """Pairs of clocks, and what is left of the offset and drift of the one from the other."""
 
     one: Int64s
     other: Int64s
-    upper: Floats
-    upper_time: Floats
-    lower: Floats
-    lower_time: Floats
-
-    def room(self, drift: Floats) -> tuple[Floats, Floats]:
-        """How much room offsets have between both bounds at such drifts, and how it grows with drift."""
-        above = self.upper - drift[:, None] * self.upper_time
-        below = self.lower - drift[:, None] * self.lower_time
-        line, high, low = np.arange(len(drift)), above.argmin(axis=1), below.argmax(axis=1)
-        room = above[line, high] - below[line, low]
-        return room, self.lower_time[line, low] - self.upper_time[line, high]
+    rooms: Rooms
 
 
 def offset_bounds(envelopes: Envelopes, drift: Floats) -> tuple[Floats, Floats]:
@@ -45,7 +34,7 @@ def offset_bounds(envelopes: Envelopes, drift: Floats) -> tuple[Floats, Floats]:
     drifts[:, 0], drifts[0, :] = most, -least
     ranges = []
     for pairs in chunks:
-        low, high = _drift_range(pairs, *_difference(pairs, least, most))
+        low, high = pairs.rooms.drifts(*_difference(pairs, least, most))
         drifts[pairs.one, pairs.other] = np.minimum(drifts[pairs.one, pairs.other], high)
         drifts[pairs.other, pairs.one] = np.minimum(drifts[pairs.other, pairs.one], -low)
         ranges.append((low, high))
@@ -53,9 +42,9 @@ def offset_bounds(envelopes: Envelopes, drift: Floats) -> tuple[Floats, Floats]:
     offsets = np.full((clocks, clocks), np.inf)
     for pairs, (low, high) in zip(chunks, ranges, strict=True):
         lowest, highest = _difference(pairs, least, most)
-        low, high = np.maximum(low, lowest)[:, None], np.minimum(high, highest)[:, None]
-        offsets[pairs.one, pairs.other] = (pairs.upper - low * pairs.upper_time).min(axis=1)
-        offsets[pairs.other, pairs.one] = -(pairs.lower - high * pairs.lower_time).max(axis=1)
+        # as no time is negative, the least drift leaves the greatest offset
+        offsets[pairs.one, pairs.other] = pairs.rooms.at(np.maximum(low, lowest))[1]
+        offsets[pairs.other, pairs.one] = -pairs.rooms.at(np.minimum(high, highest))[0]
     return -_farthest(offsets.T), _farthest(offsets)
 
 
@@ -70,36 +59,9 @@ def _pairs(envelopes: Envelopes) -> list[Pairs]:
     chunks = [slice(first, first + AT_ONCE) for first in range(0, len(one), AT_ONCE)]
     bound, time = envelopes.bound, envelopes.time
     return [
-        Pairs(i, j, bound[i, j], time[i, j], -bound[j, i], time[j, i])
+        Pairs(i, j, Rooms(bound[i, j], time[i, j], -bound[j, i], time[j, i]))
         for i, j in ((one[chunk], other[chunk]) for chunk in chunks)
     ]
-
-
-def _drift_range(pairs: Pairs, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """The drifts that leave room for an offset, rather too wide than too narrow."""
-    best = _roomiest(pairs, least, most)
-    lacking = np.minimum(pairs.room(best)[0], 0)
-    return tuple(_edge(pairs, best, limit, lacking) for limit in (least, most))  # type: ignore[return-value]
-
-
-def _roomiest(pairs: Pairs, low: Floats, high: Floats) -> Floats:
-    """The drift that leaves most room: room is concave, so its growth says on which side it lies."""
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        grows = pairs.room(middle)[1] > 0
-        low, high = np.where(grows, middle, low), np.where(grows, high, middle)
-    return (low + high) / 2
-
-
-def _edge(pairs: Pairs, inside: Floats, outside: Floats, lacking: Floats) -> Floats:
-    """How far drift can go from `inside` towards `outside`."""
-    free = pairs.room(outside)[0] >= lacking
-    limit = outside
-    for _ in range(HALVINGS):
-        middle = (inside + outside) / 2
-        fits = pairs.room(middle)[0] >= lacking
-        inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
-    return np.where(free, limit, outside)
 
 
 def _farthest(most: Floats) -> Floats:

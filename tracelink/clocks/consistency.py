@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.clocks.closure import MARGIN_NS, closing_shift
 from tracelink.clocks.nearest import Demands, nearest
 from tracelink.clocks.passages import MAX_DRIFT, Lines, Passages
 from tracelink.clocks.segments import Floats, Segments
 from tracelink.events import Bools, Int64s
 
 ROUNDS = 60
-MARGIN_NS = 3.0
-"""Rounding to whole nanoseconds must not bring a violation back."""
 STRETCHES = 16
 TOLERANCE_NS = 1000.0
 """Sources that count in whole microseconds can be off by one: that is no contradiction."""
@@ -77,29 +76,30 @@ def _early(times: Passages, waits: Int64s, awaited: Int64s) -> Floats:
     return result
 
 
-def settled(passages: Passages, lines: Lines, fixed: Bools) -> Lines:
-    """Lines near those given that violate nothing, or as little as can be; fixed clocks keep theirs."""
-    clocks = len(lines.offset)
+def settled(passages: Passages, lines: Lines, roots: Int64s) -> Lines:
+    """Lines near those given that violate nothing, or as little as can be; clocks that are roots keep theirs.
+
+    `roots` says for each clock which.
+    """
     span = max(float(passages.by(lines).entered.max(initial=1)), 1.0)
+    fixed = roots == np.arange(len(roots))
     limits = _limits(lines, span, fixed)
-    point = np.zeros(2 * clocks)
     work = np.empty((0, 2), np.int64)
     times = passages.by(lines)
-    now = times
+    moved = lines
     for _ in range(ROUNDS):
+        now = passages.by(moved)
+        shift = closing_shift(now, len(roots))
+        if shift is not None:
+            return moved.then(shift - shift[roots], np.zeros(len(roots)))
         pairs = _worst_pairs(now, span)
         pairs = pairs[~np.isin(_code(pairs), _code(work))]
         if not len(pairs):
             break
         work = np.concatenate([work, pairs])
-        point = nearest(_joined(_demands(times, work, span, fixed), limits), 2 * clocks)
-        now = passages.by(_moved(lines, point, span))
-    return _moved(lines, point, span)
-
-
-def _moved(lines: Lines, point: Floats, span: float) -> Lines:
-    shift, drift = point[::2], point[1::2] / span
-    return lines.then(shift, drift)
+        point = nearest(_joined(_demands(times, work, span, fixed), limits), 2 * len(roots))
+        moved = lines.then(point[::2], point[1::2] / span)
+    return moved
 
 
 def _code(pairs: Int64s) -> Int64s:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from tracelink.clocks.passages import MAX_DRIFT, Lines, Passages
+from tracelink.clocks.rooms import Rooms, tightest
 from tracelink.clocks.segments import Floats, Segments, linked
 from tracelink.clocks.slopes import Slopes
-from tracelink.events import Bools
+from tracelink.events import Bools, Int64s
 
+STRETCHES = 32
 POLISHES = 40
-SETTLED_NS = 5.0
+SETTLED_NS = 50.0
 """Polishing ends when no time changes by more."""
 
 
@@ -79,28 +81,44 @@ class _Laying:
 
     def by_bounds(self) -> bool:
         """Lays one clock of each union, as near to no correction as clocks laid before allow."""
-        low, high = self._bounds()
-        bounded = ~self.laid & (np.isfinite(low) | np.isfinite(high))
-        if not bounded.any():
-            return False
-        chosen = np.flatnonzero(bounded)
-        chosen = chosen[np.unique(self.union[chosen], return_index=True)[1]]
-        low, high = np.minimum(low, high)[chosen], np.maximum(low, high)[chosen]
-        self.lines.offset[chosen] = np.clip(self.lines.offset[chosen], low, high)
-        self.laid[chosen] = True
-        return True
-
-    def _bounds(self) -> tuple[Floats, Floats]:
-        """Between what the offset of each clock lies if none of them drifts."""
-        passages = self.passages
-        times = passages.by(self.lines).where(self.laid[passages.clock])
+        passages, laid = self.passages, self.laid
+        times = passages.by(self.lines).where(laid[passages.clock])
         by_meeting = Segments(times.meeting, passages.meetings)
         latest, earliest = by_meeting.largest(times.entered), by_meeting.smallest(times.left)
-        by_clock = Segments(passages.clock, len(self.laid))
-        return (
-            by_clock.largest(passages.entered - earliest[passages.meeting]),
-            by_clock.smallest(passages.left - latest[passages.meeting]),
-        )
+        rows = passages.where(~laid[passages.clock])
+        latest, earliest = latest[rows.meeting], earliest[rows.meeting]
+        bounded = np.isfinite(rows.left - latest) | np.isfinite(rows.entered - earliest)
+        if not bounded.any():
+            return False
+        chosen = np.unique(rows.clock[bounded])
+        chosen = chosen[np.unique(self.union[chosen], return_index=True)[1]]
+        self._lay_within(_rooms(rows, latest, earliest, len(laid), chosen), chosen)
+        return True
+
+    def _lay_within(self, rooms: Rooms, chosen: Int64s) -> None:
+        """Lays clocks without drift where that leaves room, else along the drift that leaves most."""
+        none, limit = np.zeros(len(chosen)), np.full(len(chosen), MAX_DRIFT)
+        low, high = rooms.at(none)
+        slope = np.where(low <= high, 0.0, rooms.roomiest(-limit, limit))
+        low, high = rooms.at(slope)
+        offset = self.lines.offset[chosen]
+        self.lines.offset[chosen] = np.clip(offset, np.minimum(low, high), np.maximum(low, high))
+        self.lines.drift[chosen] = slope / (1 + slope)
+        self.laid[chosen] = True
+
+
+def _rooms(rows: Passages, latest: Floats, earliest: Floats, clocks: int, chosen: Int64s) -> Rooms:
+    """What those leave that entered last and left first in the same meetings."""
+    sides = []
+    for bound, time in ((rows.left - latest, latest), (earliest - rows.entered, earliest)):
+        known = np.isfinite(bound)
+        bound, time, clock = bound[known], time[known], rows.clock[known]
+        start, end = time.min(initial=0), time.max(initial=1)
+        stretch = ((time - start) / (end - start) * (STRETCHES - 1)).astype(np.int64)
+        best, when = np.full(clocks * STRETCHES, np.inf), np.zeros(clocks * STRETCHES)
+        tightest(bound, time, clock * STRETCHES + stretch, best, when)
+        sides += [best.reshape(clocks, STRETCHES)[chosen], when.reshape(clocks, STRETCHES)[chosen]]
+    return Rooms(sides[0], sides[1], -sides[2], sides[3])
 
 
 def _polished(ends: Passages, laying: _Laying) -> Lines:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.clocks.passages import MAX_DRIFT, Passages
+from tracelink.clocks.rooms import tightest
 from tracelink.clocks.segments import Floats
 from tracelink.events import Bools, Int64s
 
@@ -16,7 +17,7 @@ CELLS = 1 << 21
 """Pairs times stretches that are kept at most; more clocks get fewer stretches."""
 ALL_PAIRS = 1 << 24
 """Pairs within meetings that are looked at; the largest meetings are cut down to pairs with one clock."""
-AT_ONCE = 1 << 20
+AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,7 @@ def envelopes_of(passages: Passages, clocks: int) -> Envelopes:
         middle = np.maximum(middle, 0)
         stretch = np.minimum(middle * stretches // span, stretches - 1).astype(np.int64)
         cell = (passages.clock[waits] * clocks + passages.clock[awaited]) * stretches + stretch
-        np.minimum.at(bound, cell, wide + slack)
-        tightest = bound[cell] == wide + slack
-        time[cell[tightest]] = middle[tightest]
+        tightest(wide + slack, middle, cell, bound, time)
     shape = (clocks, clocks, stretches)
     return Envelopes(bound.reshape(shape), time.reshape(shape))
 
@@ -63,11 +62,11 @@ def _pairs(passages: Passages) -> Iterator[tuple[Int64s, Int64s]]:
 
 
 def _small(passages: Passages, waits: Bools, awaited: Bools) -> Bools:
-    """Meetings all pairs of which can be looked at."""
+    """Meetings all pairs of which can be looked at; of one size all or none."""
     pairs = np.bincount(passages.meeting, waits) * np.bincount(passages.meeting, awaited)
-    order = np.argsort(pairs, kind="stable")
-    small = np.zeros(len(pairs), np.bool_)
-    small[order] = np.cumsum(pairs[order]) <= ALL_PAIRS
+    sizes, count = np.unique(pairs, return_counts=True)
+    fitting = sizes[np.cumsum(sizes * count) <= ALL_PAIRS]
+    small: Bools = pairs <= fitting.max(initial=0)
     return small
 
 

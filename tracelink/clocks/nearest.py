@@ -92,7 +92,7 @@ class _Search:
             _reach(violation, violation_move),
             _reach(room, room_move),
         )
-        self.point = self.point + reach * move
+        self.point = np.asarray(self.point + reach * move, np.float64)
         self._force = force + reach * force_move
         self._violation = violation + reach * violation_move
         self._room = room + reach * room_move

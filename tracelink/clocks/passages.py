@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -48,6 +47,12 @@ class Passages(Columns):
     def __len__(self) -> int:
         return len(self.meeting)
 
+    @classmethod
+    def none(cls) -> Passages:
+        """No meeting at all."""
+        numbers, times = np.empty(0, np.int64), np.empty(0)
+        return cls(numbers, numbers, times, times, times)
+
     @property
     def meetings(self) -> int:
         """How many meetings there can be."""
@@ -78,55 +83,43 @@ def meetings_of(
     meeting: Int64s, clock: Int64s, entered: Int64s, left: Int64s, together: Bools, clocks: int
 ) -> Meetings:
     """Crossings put together by clock; `entered` and `left` are NO_TIME where nobody awaits or it does not wait."""
+    first = _first(clock, entered, left, clocks)
     order = np.lexsort((clock, meeting))
-    meeting, clock, together = meeting[order], clock[order], together[order]
+    meeting, clock = meeting[order], clock[order]
+    began = first[clock]
     entered, left = entered[order], left[order]
-    awaited, waits = entered != NO_TIME, left != NO_TIME
-    first = _first(clock, np.where(awaited, entered, left), np.where(waits, left, entered), clocks)
-    starts, number = _runs(meeting, clock)
-    row = np.cumsum(np.bincount(starts, minlength=len(order))) - 1
-    ended = together & waits
-    passages = Passages(
-        number,
-        clock[starts].astype(np.int64),
-        _extreme(np.maximum, (entered - first[clock])[awaited], row[awaited], len(starts), -np.inf),
-        _extreme(np.minimum, (left - first[clock])[waits], row[waits], len(starts), np.inf),
-        Segments(row[ended], len(starts)).median((left - first[clock])[ended].astype(np.float64)),
-    )
-    who_waits = np.bincount(row[waits], minlength=len(starts))
-    who_is_awaited = np.bincount(row[awaited], minlength=len(starts))
-    counts = _constraints(passages, who_waits, who_is_awaited, clocks)
-    several = np.bincount(passages.meeting, minlength=passages.meetings) > 1
-    return Meetings(passages.where(several[passages.meeting]), first, counts)
-
-
-_NEVER = np.iinfo(np.int64).max
-
-
-def _runs(meeting: Int64s, clock: Int64s) -> tuple[Int64s, Int64s]:
-    """Where each clock's crossings of one meeting start, and the meeting's number from 0."""
+    enters = np.where(entered == NO_TIME, -np.inf, entered - began)
+    leaves = np.where(left == NO_TIME, np.inf, left - began)
     new_meeting = np.append(True, meeting[1:] != meeting[:-1])[: len(meeting)]
     new = new_meeting | np.append(True, clock[1:] != clock[:-1])[: len(meeting)]
     starts = np.flatnonzero(new)
-    return starts, (np.cumsum(new_meeting) - 1)[starts]
+    if not len(starts):
+        return Meetings(Passages.none(), first, np.zeros(clocks, np.int64))
+    ended = together[order] & np.isfinite(leaves)
+    passages = Passages(
+        (np.cumsum(new_meeting) - 1)[starts],
+        clock[starts].astype(np.int64),
+        np.maximum.reduceat(enters, starts),
+        np.minimum.reduceat(leaves, starts),
+        Segments((np.cumsum(new) - 1)[ended], len(starts)).median(leaves[ended]),
+    )
+    waits, awaited = (
+        np.add.reduceat(np.isfinite(times), starts, dtype=np.int64) for times in (leaves, enters)
+    )
+    counts = _constraints(passages, waits, awaited, clocks)
+    several = np.bincount(passages.meeting) > 1
+    return Meetings(passages.where(several[passages.meeting]), first, counts)
 
 
-def _extreme(function: Any, times: Int64s, row: Int64s, rows: int, nothing: float) -> Floats:
-    """For each row the extreme of its times, which stand together."""
-    result = np.full(rows, nothing)
-    starts = np.flatnonzero(np.append(True, row[1:] != row[:-1])[: len(row)])
-    if len(starts):
-        result[row[starts]] = function.reduceat(times, starts)
-    return result
-
-
-def _first(clock: Int64s, one: Int64s, other: Int64s, clocks: int) -> Int64s:
+def _first(clock: Int64s, entered: Int64s, left: Int64s, clocks: int) -> Int64s:
     """The earliest time of each clock; where it has none, that of all."""
-    first = np.full(clocks, _NEVER)
-    earlier = np.minimum(one, other)
-    np.minimum.at(first, clock[earlier != NO_TIME], earlier[earlier != NO_TIME])
-    earliest = int(first.min(initial=_NEVER))
-    return np.where(first == _NEVER, 0 if earliest == _NEVER else earliest, first)
+    never = np.iinfo(np.int64).max
+    first = np.full(clocks, never)
+    for times in (entered, left):
+        known = times != NO_TIME
+        np.minimum.at(first, clock[known], times[known])
+    earliest = int(first.min(initial=never))
+    return np.where(first == never, 0 if earliest == never else earliest, first)
 
 
 def _constraints(passages: Passages, waits: Int64s, awaited: Int64s, clocks: int) -> Int64s:

@@ -47,10 +47,10 @@ def solve(meetings: Meetings) -> Solution:
     """Where each clock stands; the lowest is the reference."""
     passages, first = meetings.passages, meetings.first
     unchanged = (first[0] - first).astype(np.float64)
-    fixed = linked(passages.meeting, passages.clock, passages.meetings, len(first)) == np.arange(len(first))
+    roots = linked(passages.meeting, passages.clock, passages.meetings, len(first))
     found: list[Contradictions] = []
     for _ in range(ATTEMPTS):
-        lines = settled(passages, _from_zero(passages, line_up(passages, unchanged)), fixed)
+        lines = settled(passages, _from_zero(passages, line_up(passages, unchanged)), roots)
         some = contradicting(passages, lines)
         found.append(some)
         kept = np.ones(len(passages), np.bool_)

@@ -1,0 +1,43 @@
+"""Shifts of clocks whose drifts are settled: nobody leaves too early, and nothing moves that need not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelink.clocks.passages import Passages
+from tracelink.clocks.segments import Floats, Segments
+
+MARGIN_NS = 3.0
+"""Rounding to whole nanoseconds must not bring a violation back."""
+ROUNDS = 40
+
+
+def closing_shift(times: Passages, clocks: int) -> Floats | None:
+    """By how much to set each clock back; None where no shifts were found that violate nothing.
+
+    Both moving clocks back only and moving them forward only lead to such shifts; so does their mean.
+    """
+    meetings = _Meetings(times, clocks)
+    back, forward = meetings.closed(1), meetings.closed(-1)
+    return None if back is None or forward is None else (back + forward) / 2
+
+
+class _Meetings:
+    def __init__(self, times: Passages, clocks: int) -> None:
+        self._clock = times.clock
+        self._entered = times.entered + MARGIN_NS
+        self._left = np.maximum(times.left, self._entered)
+        self._by_meeting = Segments(times.meeting, times.meetings)
+        self._by_clock = Segments(times.clock, clocks)
+
+    def closed(self, sign: int) -> Floats | None:
+        """The nearest shifts, all of them negative (1) or positive (-1)."""
+        ins, outs = (self._entered, self._left) if sign > 0 else (-self._left, -self._entered)
+        shift = np.zeros(len(self._by_clock.sizes))
+        for _ in range(ROUNDS):
+            latest = self._by_meeting.largest(ins - shift[self._clock])
+            allowed = self._by_clock.smallest(outs - latest[self._by_meeting.number])
+            if not (allowed < shift).any():
+                return sign * shift
+            shift = np.minimum(shift, allowed)
+        return None
