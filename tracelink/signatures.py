@@ -1,10 +1,32 @@
-"""Which inputs of an operator that communicates are its tensors, its peer and its tag."""
+"""What the inputs of an operator that communicates say: which are its tensors, its peer and its tag."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tracelink.operations import COLLECTIVE_ANNOTATION
+from tracelink.statements import Sizes, Statement, elements_of, number_in, rank_in, shape_of, stated_by
+
+
+class Inputs(Protocol):
+    """The inputs of an operator or an annotation, as far as a source recorded them; each by its place."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def sizes(self, place: int) -> Sizes | None:
+        """The sizes of the tensors in one; None where they are not known, or it is none."""
+        ...
+
+    def type(self, place: int) -> str:
+        """The type of the numbers in one, by torch's name; empty where it is not known."""
+        ...
+
+    def value(self, place: int) -> Any:
+        """One that is a number."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +81,27 @@ def signature_of(name: str) -> Signature:
     if name.startswith(C10D):
         return C10D_SIGNATURES.get(name.removeprefix(C10D), INPUT_FIRST)
     return INPUTS_ONLY if COLLECTIVE_ANNOTATION.match(name) else INPUT_FIRST
+
+
+def stated_by_inputs(name: str, inputs: Inputs) -> Statement:
+    """What the name and the inputs of an operator or an annotation say."""
+    statement, signature = stated_by(name), signature_of(name)
+    tensors = range(len(inputs)) if signature.all_given else _places(signature.given)
+    given = [inputs.sizes(place) for place in tensors]
+    sizes = None if None in given else [size for sizes in given if sizes for size in sizes]
+    statement.elements_in, statement.shape = elements_of(sizes), shape_of(sizes)
+    for place in _places(signature.got):
+        statement.elements_out = elements_of(inputs.sizes(place))
+    types = (inputs.type(place) for place in (*tensors, *_places(signature.got)))
+    statement.type = next(filter(None, types), "")
+    for place in _places(signature.source):
+        statement.source = rank_in(inputs.value(place))
+    for place in _places(signature.target):
+        statement.target = rank_in(inputs.value(place))
+    for place in _places(signature.tag):
+        statement.tag = number_in(inputs.value(place))
+    return statement
+
+
+def _places(place: int | None) -> tuple[int, ...]:
+    return () if place is None else (place,)

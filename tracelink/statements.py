@@ -80,8 +80,10 @@ def number_in(value: Any) -> int:
 
 
 def text_in(value: Any) -> str:
-    """A text; empty where the value is none."""
-    return value if isinstance(value, str) else ""
+    """A text that can be written as UTF-8; empty where the value is none."""
+    if not isinstance(value, str):
+        return ""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def elements_of(sizes: Sizes | None) -> int:

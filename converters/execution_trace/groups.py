@@ -38,10 +38,11 @@ def _texts(node: Mapping[str, Any]) -> Iterator[str]:
 def _group(group: Group) -> ProcessGroup:
     """The default group lists no ranks: it is all of them."""
     numbers = map(whole, group.ranks if isinstance(group.ranks, list | dict) else ())
+    ranks = tuple(number for number in numbers if number is not None)
     return ProcessGroup(
         name=str(group.pg_name or group.backend_id),
         description=str(group.pg_desc),
-        ranks=tuple(number for number in numbers if number is not None),
-        size=whole(group.group_size) or 0,
+        ranks=ranks,
+        size=whole(group.group_size) or len(ranks),
         backend=str(group.backend_config),
     )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tracelink.converters.execution_trace.communication import communicates, statement_of
 from tracelink.converters.execution_trace.schema import (
     ATTRIBUTES_MARK,
     COLUMNS,
@@ -22,6 +23,7 @@ from tracelink.converters.execution_trace.schema import (
     UsualNode,
 )
 from tracelink.events import Int64s
+from tracelink.statements import Statement
 
 USUAL = msgspec.json.Decoder(list[UsualNode])
 UNUSUAL = msgspec.json.Decoder(list[Node])
@@ -45,16 +47,28 @@ class Piece:
     """The nodes that list process groups, as they stand in the file."""
     without_communication: int = 0
     """Communications that the observer could not describe."""
+    stated: list[tuple[int, Statement]] = field(default_factory=list)
+    """What nodes say of communication, by their row."""
 
 
 def decode(text: memoryview) -> Piece:
     """A piece that is valid JSON; raises `ValidationError` where a node is not as it should be."""
     piece = _decode_usual(text) if ATTRIBUTES_MARK.search(text) else _decode_flat(text)
-    if PROCESS_GROUPS in piece.names:
+    telling = {name for name in set(piece.names) if name == PROCESS_GROUPS or communicates(name)}
+    if telling:
         texts = TEXTS.decode(bytes(text))
-        places = [place for place, name in enumerate(piece.names) if name == PROCESS_GROUPS]
-        piece.group_nodes = [msgspec.json.decode(texts[place]) for place in places]
+        rows = [row for row, name in enumerate(piece.names) if name in telling]
+        _look_again(piece, {row: msgspec.json.decode(texts[row]) for row in rows})
     return piece
+
+
+def _look_again(piece: Piece, nodes: Mapping[int, Mapping[str, Any]]) -> None:
+    """Takes in what nodes say besides their columns, by their row."""
+    for row, node in nodes.items():
+        if piece.names[row] == PROCESS_GROUPS:
+            piece.group_nodes.append(node)
+        else:
+            piece.stated.append((row, statement_of(node, _named(node))))
 
 
 def _decode_usual(text: memoryview) -> Piece:
@@ -91,7 +105,7 @@ def _piece(nodes: Nodes, columns: dict[str, Int64s]) -> Piece:
 
 def convert(values: list[Any]) -> Piece:
     """Nodes that only a lenient parser could read; what has no id is no node."""
-    places, rows, names, attributes, groups = [], [], [], [], []
+    places, rows, names, attributes, telling = [], [], [], [], {}
     for place, value in enumerate(values):
         number = whole(value.get(ID)) if isinstance(value, dict) else None
         if number is None:
@@ -100,12 +114,15 @@ def convert(values: list[Any]) -> Piece:
         rows.append((number, _parent(value)))
         names.append(_text(value.get("name") or ""))
         attributes.append(_named(value))
-        if names[-1] == PROCESS_GROUPS:
-            groups.append(value)
+        if names[-1] == PROCESS_GROUPS or communicates(names[-1]):
+            telling[len(names) - 1] = value
     columns = _by_name(attributes)
     columns[ID] = int64s([number for number, _ in rows])
     columns[PARENT] = int64s([parent for _, parent in rows])
-    return Piece(columns, names, np.array(places, np.int64), len(values), groups, _undescribed(attributes))
+    piece = Piece(columns, names, np.array(places, np.int64), len(values))
+    piece.without_communication = _undescribed(attributes)
+    _look_again(piece, telling)
+    return piece
 
 
 def int64s(numbers: Sequence[Any]) -> Int64s:

@@ -82,6 +82,7 @@ def _assemble(document: ArrayDocument[Piece], columns: Columns, payloads: Reread
         tracks=_tracks(threads, info.pid),
         keys=_keys(table, parents),
         groups=groups,
+        communications=columns.communications(),
         payloads=[payloads],
         findings=list(findings_of(misfits)),
     )

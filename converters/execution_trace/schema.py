@@ -51,6 +51,17 @@ COLUMNS = {RECORD_FUNCTION: 0, SEQUENCE: -1, SCOPE: 0, THREAD: 0, FORWARD_THREAD
 DEBUG, MISSING_COMMUNICATION = "debug", "missing comms info"
 MISSING_COMMUNICATION_MARK = re.compile(MISSING_COMMUNICATION.encode())
 
+RECORD = "record_param_comms"
+COLLECTIVE, NUMBER_TYPE = "collective_name", "dtype"
+ELEMENTS_IN, ELEMENTS_OUT = "in_msg_nelems", "out_msg_nelems"
+GROUP_NAME, GROUP_SIZE = "pg_name", "pg_size"
+"""Attributes of a record since 1.1.0."""
+
+FUNCTIONAL = re.compile(r"_?c10d_functional(_autograd)?::")
+"""Operators that take the name of the group as their last input."""
+
+TENSOR_TYPE = re.compile(r"Tensor\(([^()]*)\)")
+
 
 class Attribute(msgspec.Struct, gc=False):
     """One attribute of a node; its type is told by the value."""

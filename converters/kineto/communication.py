@@ -25,14 +25,12 @@ from tracelink.converters.kineto.schema import (
 )
 from tracelink.dtypes import item_bytes, type_named
 from tracelink.operations import Operation, operation_of
-from tracelink.signatures import signature_of
+from tracelink.signatures import stated_by_inputs
 from tracelink.statements import (
     Sizes,
     Statement,
-    elements_of,
     number_in,
     rank_in,
-    shape_of,
     sizes_in,
     stated_by,
     text_in,
@@ -43,7 +41,7 @@ def statement_of(name: str, arguments: Mapping[str, Any]) -> Statement:
     """What an event says, by its name and its own arguments."""
     if COLLECTIVE in arguments:
         return _recorded(arguments)
-    return _called(name, arguments) if INPUT_DIMS in arguments else stated_by(name)
+    return stated_by_inputs(name, _Inputs(arguments)) if INPUT_DIMS in arguments else stated_by(name)
 
 
 def _recorded(arguments: Mapping[str, Any]) -> Statement:
@@ -67,21 +65,6 @@ def _recorded(arguments: Mapping[str, Any]) -> Statement:
     return statement
 
 
-def _called(name: str, arguments: Mapping[str, Any]) -> Statement:
-    """What the inputs of an operator or an annotation say."""
-    statement, signature, inputs = stated_by(name), signature_of(name), _Inputs(arguments)
-    given = inputs.all_sizes() if signature.all_given else inputs.sizes(signature.given)
-    statement.elements_in, statement.shape = elements_of(given), shape_of(given)
-    statement.elements_out = elements_of(inputs.sizes(signature.got))
-    statement.type = inputs.type(signature.given) or inputs.type(signature.got)
-    if signature.source is not None:
-        statement.source = rank_in(inputs.value(signature.source))
-    if signature.target is not None:
-        statement.target = rank_in(inputs.value(signature.target))
-    statement.tag = number_in(inputs.value(signature.tag))
-    return statement
-
-
 class _Inputs:
     """The inputs of an operator as far as they were recorded."""
 
@@ -90,29 +73,26 @@ class _Inputs:
         self.types = _list(arguments.get(INPUT_TYPES))
         self.values = _list(arguments.get(INPUT_VALUES))
 
-    def sizes(self, place: int | None) -> Sizes | None:
+    def __len__(self) -> int:
+        return len(self.dims)
+
+    def sizes(self, place: int) -> Sizes | None:
         """The sizes of the tensors in one input; those of a list were not recorded before 2024."""
         dims = _at(self.dims, place)
         return [[]] if dims == [] and self.type(place) else sizes_in(dims)
 
-    def all_sizes(self) -> Sizes | None:
-        """The sizes of the tensors in all inputs."""
-        found = [self.sizes(place) for place in range(len(self.dims))]
-        known = [size for sizes in found if sizes is not None for size in sizes]
-        return known if None not in found else None
-
-    def type(self, place: int | None) -> str:
+    def type(self, place: int) -> str:
         """The type of the numbers in one input; empty where it is a list, whose type is not recorded."""
         name = type_named(text_in(_at(self.types, place)))
         return name if item_bytes(name) is not None else ""
 
-    def value(self, place: int | None) -> Any:
+    def value(self, place: int) -> Any:
         """The text of one input that is a number."""
         return _at(self.values, place)
 
 
-def _at(values: Sequence[Any], place: int | None) -> Any:
-    return values[place] if place is not None and place < len(values) else None
+def _at(values: Sequence[Any], place: int) -> Any:
+    return values[place] if place < len(values) else None
 
 
 def _list(value: Any) -> list[Any]:

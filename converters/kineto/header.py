@@ -60,17 +60,18 @@ def process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
     configured = _mapping(header.get(DISTRIBUTED)).get("pg_config")
     if not isinstance(configured, list):
         return []
-    return [
-        ProcessGroup(
-            name=str(group.get("pg_name", "")),
-            description=str(group.get("pg_desc", "")),
-            ranks=_ranks(group.get("ranks")),
-            size=_whole(group.get("pg_size")) or 0,
-            backend=str(group.get("backend_config", "")),
-        )
-        for group in configured
-        if isinstance(group, dict)
-    ]
+    return [_group(group) for group in configured if isinstance(group, dict)]
+
+
+def _group(group: Mapping[str, Any]) -> ProcessGroup:
+    ranks = _ranks(group.get("ranks"))
+    return ProcessGroup(
+        name=str(group.get("pg_name", "")),
+        description=str(group.get("pg_desc", "")),
+        ranks=ranks,
+        size=_whole(group.get("pg_size")) or len(ranks),
+        backend=str(group.get("backend_config", "")),
+    )
 
 
 def _version(header: Mapping[str, Any]) -> str:

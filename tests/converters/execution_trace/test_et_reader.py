@@ -136,7 +136,7 @@ def test_process_groups(version: str) -> None:
 def test_a_group_of_1_0_2_without_a_name_has_its_backend() -> None:
     group = {"pg_name": "", "backend_id": 94594108, "backend_config": "cuda:nccl", "ranks": {"1": 0, "3": 1}}
     result = read(trace(thread_root(2), groups_node(3, group), process_root(), version=VERSIONS[1]))
-    assert result.groups == [ProcessGroup("94594108", "", (1, 3), 0, "cuda:nccl")]
+    assert result.groups == [ProcessGroup("94594108", "", (1, 3), 2, "cuda:nccl")]
 
 
 def test_lists_of_groups_that_cannot_be_read_are_told() -> None:
