@@ -133,10 +133,15 @@ class _Values:
 
     def __init__(self, node: Mapping[str, Any], which: str) -> None:
         told = node.get(f"{which}s")
-        nested = isinstance(told, dict)
-        self.values = _list(told.get("values") if nested else told)
-        self.shapes = _list(told.get("shapes") if nested else node.get(f"{which}_shapes"))
-        self.types = _list(told.get("types") if nested else node.get(f"{which}_types"))
+        if not isinstance(told, dict):
+            told = {
+                "values": told,
+                "shapes": node.get(f"{which}_shapes"),
+                "types": node.get(f"{which}_types"),
+            }
+        self.values = _list(told.get("values"))
+        self.shapes = _list(told.get("shapes"))
+        self.types = _list(told.get("types"))
 
     def __len__(self) -> int:
         return len(self.values)

@@ -99,7 +99,7 @@ def _distinct_dicts(entries: Sequence[Any]) -> tuple[list[dict[Any, Any]], list[
 
 def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> _Fields:
     layout = dump.layout
-    columns = _columns(
+    name, created, completed, group, collective, p2p, state, record, is_message, *tensors = _columns(
         entries,
         (
             layout.name,
@@ -117,7 +117,8 @@ def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> 
             layout.output_types,
         ),
     )
-    return _Fields(place, *columns[:-4], Tensors(*columns[-4:]))
+    numbers = collective, p2p, state, record
+    return _Fields(place, name, created, completed, group, *numbers, is_message, Tensors(*tensors))
 
 
 def _columns(entries: Sequence[dict[Any, Any]], names: Sequence[str]) -> list[list[Any]]:

@@ -120,7 +120,8 @@ def _counted(column: list[Any]) -> Int64s | None:
         return None
     if total and (sizes.min() < 0 or _combined(np.multiply, sizes.astype(float), lengths, 1).max() > LARGEST):
         return None
-    return _combined(np.add, _combined(np.multiply, sizes, lengths, 1), counts, UNKNOWN)
+    elements: Int64s = _combined(np.add, _combined(np.multiply, sizes, lengths, 1), counts, UNKNOWN)
+    return elements
 
 
 def _combined(combine: np.ufunc, values: Any, lengths: Int64s, empty: int) -> Any:
