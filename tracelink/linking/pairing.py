@@ -9,7 +9,17 @@ import numpy as np
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.linking.alignment import NONE, align
-from tracelink.linking.shifts import DECIDES, FASTEST_DRIFT, FINEST_NS, Shift, best_shift, shift_of
+from tracelink.linking.shifts import (
+    DECIDES,
+    DECIDES_ALONE,
+    FASTEST_DRIFT,
+    FINEST_NS,
+    Shift,
+    best_shift,
+    numbered_shift,
+    possible_shifts,
+    shift_of,
+)
 from tracelink.linking.timing import Timeline, Track, nearest
 
 LONELY = -2
@@ -32,23 +42,35 @@ class Pairing:
 def pair(track: Track, others: Track) -> Pairing:
     """Pairs calls by their numbers, then by time where it decides, then by labels; never against their order."""
     numbered = _by_sequence(track, others)
+    if (numbered != NONE).any():
+        if shift := numbered_shift(track, others, numbered):
+            return _timed(track, others, numbered, shift)
+        return _labelled(track, others, numbered, *_by_label(track, others, numbered))
+    shifts = possible_shifts(track, others)
+    if shift := best_shift(shifts, others, DECIDES_ALONE):
+        return _timed(track, others, numbered, shift)
     place, ambiguous = _by_label(track, others, numbered)
-    shift = best_shift(track, others, shift_of(track, others, place), sure=bool((numbered != NONE).any()))
-    if shift is None:
-        if _impossible(track, others, place):
-            place, ambiguous = numbered, ambiguous | (place != numbered)
-        return _pairing(track, np.where(ambiguous & (place == NONE), LONELY, place), shift)
+    if labelled := shift_of(track, others, place):
+        shifts.append(labelled)
+    if shift := best_shift(shifts, others, DECIDES):
+        return _timed(track, others, numbered, shift)
+    return _labelled(track, others, numbered, place, ambiguous)
+
+
+def _timed(track: Track, others: Track, numbered: Int64s, shift: Shift) -> Pairing:
+    """By time, and by labels where time leaves a choice."""
     place, ambiguous = _by_label(track, others, _by_time(track, others, numbered, shift))
-    impossible = _apart(track, others, place, shift) & (numbered == NONE)
-    place = np.where(impossible, NONE, place)
-    return _pairing(track, np.where(ambiguous & (place == NONE) & ~impossible, LONELY, place), shift)
-
-
-def _pairing(track: Track, place: Int64s, shift: Shift | None) -> Pairing:
-    if shift is None:
-        unknown = np.full(len(track), NO_TIME, np.int64)
-        return Pairing(place, unknown, unknown)
+    apart = _apart(track, others, place, shift) & (numbered == NONE)
+    place = np.where(apart, NONE, np.where(ambiguous & (place == NONE), LONELY, place))
     return Pairing(place, shift.expected(track.time), shift.expected(track.entered))
+
+
+def _labelled(track: Track, others: Track, numbered: Int64s, place: Int64s, ambiguous: Bools) -> Pairing:
+    """By labels alone, unless times contradict them."""
+    if _impossible(track, others, place):
+        place, ambiguous = numbered, ambiguous | (place != numbered)
+    unknown = np.full(len(track), NO_TIME, np.int64)
+    return Pairing(np.where(ambiguous & (place == NONE), LONELY, place), unknown, unknown)
 
 
 def _by_sequence(track: Track, others: Track) -> Int64s:

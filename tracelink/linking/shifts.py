@@ -6,7 +6,7 @@ same end at nearly the same distance everywhere; of others the distances scatter
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,23 +14,28 @@ import numpy as np
 from tracelink.events import NO_TIME, Int64s
 from tracelink.linking.timing import Floats, Timeline, Track, mutual
 
-PLAUSIBLE_NS = 100_000_000
+PLAUSIBLE_NS = 250_000_000
 """Clocks that somebody sets are seldom further apart."""
 
 FASTEST_DRIFT = 2e-4
 FEWEST = 3
 """Distances of fewer calls say nothing of how they scatter."""
 
-SCATTER = 3
-"""Scatterings that differ less are alike."""
+CHANCE = 6
+"""Scatterings of n calls that differ by less than this part of the square root of n are alike."""
 
 DECIDES = 12
-"""Times decide if equal calls are so many scatterings apart."""
+"""Times decide between ways that labels allow if equal calls are so many scatterings apart."""
+
+DECIDES_ALONE = 100
+"""Times decide whatever labels allow if equal calls are so many scatterings apart."""
 
 MOST = 0.7
 """So many of the calls that two ranks made at the same time must coincide."""
 
-FINEST_NS = 1000.0
+FINEST_NS = 5000.0
+"""Ends that scatter less coincide."""
+
 PROBES = 24
 PEAKS = 2
 ROUNDS = 8
@@ -54,6 +59,16 @@ class Shift:
         shift = np.rint(self.offset + self.drift * (time - self.center)).astype(np.int64)
         return np.where(time == NO_TIME, NO_TIME, time + shift)
 
+    def scatters_like(self, sharpest: Shift) -> bool:
+        """Whether it is by chance that its calls scatter more than those of another."""
+        chance = 1 + CHANCE / float(min(self.matched, sharpest.matched)) ** 0.5
+        return self.spread <= sharpest.spread * chance
+
+    def perfect(self, ours: int, theirs: int) -> bool:
+        """Whether all calls coincide as well as they can, by clocks that somebody set."""
+        exact = self.spread <= FINEST_NS and abs(self.offset) <= PLAUSIBLE_NS
+        return exact and self.matched == ours == theirs
+
     def like(self, other: Shift) -> bool:
         """Whether both mean the same distance of the clocks."""
         return abs(self.offset - other.offset) <= DECIDES * min(self.spread, other.spread)
@@ -74,26 +89,42 @@ def shift_of(track: Track, others: Track, place: Int64s) -> Shift | None:
     return Shift(offset, drift, center, max(spread, FINEST_NS), place, len(known))
 
 
-def best_shift(track: Track, others: Track, labelled: Shift | None, *, sure: bool = False) -> Shift | None:
-    """The shift by which most calls coincide best; None where times do not decide.
+def numbered_shift(track: Track, others: Track, numbered: Int64s) -> Shift | None:
+    """The shift that calls with a known place mean; None where the times of equal calls are too close for it."""
+    shift = shift_of(track, others, numbered)
+    return shift if shift and DECIDES * shift.spread <= Timeline(others).typical_gap() else None
 
-    `labelled` is the shift that labels mean; if that is `sure`, there is no other.
-    """
+
+def possible_shifts(track: Track, others: Track) -> list[Shift]:
+    """Shifts by which many calls coincide."""
     mine, theirs = Timeline(track), Timeline(others)
-    if len(mine.rows) < FEWEST or len(theirs.rows) < FEWEST:
-        return None
     found: list[Shift] = []
-    if not sure:
-        hints = [labelled.offset] if labelled else []
-        for offset in (*hints, 0, *_peaks(track, mine, others, theirs)):
-            if not any(abs(offset - other.offset) <= FINEST_NS for other in found):
-                shift = _refined(track, mine, others, theirs, int(offset))
-                if shift and not any(shift.like(other) for other in found):
-                    found.append(shift)
-    elif labelled:
-        found = [labelled]
-    sharp = [shift for shift in found if DECIDES * shift.spread <= theirs.typical_gap()]
-    return _most_likely([shift for shift in sharp if sure or _coincide(shift, track, others)])
+    if len(mine.rows) < FEWEST or len(theirs.rows) < FEWEST:
+        return found
+    for offset in (0, *_peaks(track, mine, others, theirs)):
+        if not any(abs(offset - other.offset) <= FINEST_NS for other in found):
+            shift = _refined(track, mine, others, theirs, int(offset))
+            if shift and not any(shift.like(other) for other in found):
+                found.append(shift)
+            if shift and shift.perfect(len(mine.rows), len(theirs.rows)):
+                break
+    return [shift for shift in found if _coincide(shift, track, others)]
+
+
+def best_shift(shifts: Sequence[Shift], others: Track, decides: int) -> Shift | None:
+    """The shift by which most calls coincide best.
+
+    None where others are as good, or if equal calls are not apart by `decides` times as much as ends scatter.
+    """
+    if not shifts:
+        return None
+    sharpest = min(shifts, key=lambda shift: shift.spread)
+    alike = [shift for shift in shifts if shift.scatters_like(sharpest)]
+    alike = [shift for shift in alike if abs(shift.offset) <= PLAUSIBLE_NS] or alike
+    most = max(shift.matched for shift in alike)
+    best = [shift for shift in alike if shift.matched == most]
+    sharp = decides * best[0].spread <= Timeline(others).typical_gap()
+    return best[0] if len(best) == 1 and sharp else None
 
 
 def _coincide(shift: Shift, track: Track, others: Track) -> bool:
@@ -104,17 +135,6 @@ def _coincide(shift: Shift, track: Track, others: Track) -> bool:
     slack = int(DECIDES * shift.spread)
     both = min(np.count_nonzero((time >= first - slack) & (time <= last + slack)) for time in (ours, theirs))
     return shift.matched >= MOST * both
-
-
-def _most_likely(shifts: list[Shift]) -> Shift | None:
-    if not shifts:
-        return None
-    sharpest = min(shift.spread for shift in shifts)
-    alike = [shift for shift in shifts if shift.spread <= SCATTER * sharpest]
-    alike = [shift for shift in alike if abs(shift.offset) <= PLAUSIBLE_NS] or alike
-    most = max(shift.matched for shift in alike)
-    best = [shift for shift in alike if shift.matched == most]
-    return best[0] if len(best) == 1 else None
 
 
 def _refined(track: Track, mine: Timeline, others: Track, theirs: Timeline, offset: int) -> Shift | None:
@@ -129,7 +149,7 @@ def _refined(track: Track, mine: Timeline, others: Track, theirs: Timeline, offs
     return best
 
 
-def _peaks(track: Track, mine: Timeline, others: Track, theirs: Timeline) -> Iterable[int]:
+def _peaks(track: Track, mine: Timeline, others: Track, theirs: Timeline) -> Iterator[int]:
     """Offsets by which most of some calls coincide with an equal one."""
     probes = mine.rows[np.linspace(0, len(mine.rows) - 1, min(PROBES, len(mine.rows))).astype(np.int64)]
     apart = np.sort(

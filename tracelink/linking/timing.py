@@ -74,15 +74,20 @@ class Timeline:
     def around(self, label: Int64s, time: Int64s) -> tuple[Int64s, Floats, Floats]:
         """For each label and time the row of the nearest call, its distance, and that of the next nearest."""
         keys = self._keys(label, time)
-        places = np.searchsorted(self._ranked, keys)[:, None] + np.arange(-2, 2)
-        inside = (places >= 0) & (places < len(self._ranked))
-        places = np.clip(places, 0, len(self._ranked) - 1)
-        distance = np.abs(self._ranked[places] - keys[:, None]).astype(np.float64)
-        distance[~inside | (distance > 4 * self._span)] = np.inf
-        best = np.argmin(distance, axis=1)
-        near, next_near = np.partition(distance, 1, axis=1)[:, :2].T
-        row = self.rows[np.take_along_axis(places, best[:, None], axis=1)[:, 0]]
+        right = np.searchsorted(self._ranked, keys)
+        before, earlier, after, later = (self._distance(right + step, keys) for step in (-1, -2, 0, 1))
+        left = before <= after
+        near = np.where(left, before, after)
+        next_near = np.where(left, np.minimum(after, earlier), np.minimum(before, later))
+        row = self.rows[np.clip(np.where(left, right - 1, right), 0, len(self.rows) - 1)]
         return row, near, next_near
+
+    def _distance(self, place: Int64s, keys: Int64s) -> Floats:
+        """From keys to those at these places; infinite to what is not there or of another label."""
+        outside = (place < 0) | (place >= len(self._ranked))
+        distance = np.abs(self._ranked[np.where(outside, 0, place)] - keys).astype(np.float64)
+        distance[outside | (distance > 4 * self._span)] = np.inf
+        return distance
 
     def all_of(self, label: int, track: Track) -> Int64s:
         """The times of all calls of a label."""
