@@ -39,6 +39,8 @@ class RankCalls:
     groups: Sequence[ProcessGroup] = ()
     host: str = ""
     world_size: int | None = None
+    broken_off: bool = False
+    """Whether a source breaks off: the rank may have done more than it tells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def covered(stack: Stack, matching: Matching, collective: Int64s, rank: Int64s) 
     """Whether the sources of a rank would show its part in a collective, had it taken part."""
     if not len(collective):
         return np.zeros(0, np.bool_)
-    width = int(max(rank.max(), stack.rank.max(initial=0))) + 1
+    width = max(int(rank.max()), *(one.rank for one in stack.ranks)) + 1
     ranks = _ranks(stack, width)
     first, last, known = _reach(matching, width, matching.group[collective] * np.int64(width) + rank)
     order = matching.order[collective]
@@ -51,7 +51,8 @@ def _ranks(stack: Stack, width: int) -> _Rank:
         np.zeros(width, np.bool_),
     )
     numbers = np.array([rank.rank for rank in stack.ranks], np.int64)
-    result.here[numbers[numbers < width]] = True
+    broken = np.array([rank.broken_off for rank in stack.ranks], np.bool_)
+    result.here[numbers] = True
     calls = stack.calls
     if not len(calls):
         return result
@@ -60,6 +61,7 @@ def _ranks(stack: Stack, width: int) -> _Rank:
     result.last[having] = np.maximum.reduceat(np.maximum(calls.enqueued, calls.start), starts)
     recorded = calls.record != UNKNOWN
     result.recorded[having] = np.logical_or.reduceat(recorded, starts)
+    result.recorded[numbers[broken]] = False
     first = np.where(recorded & (calls.sequence != UNKNOWN) & ~calls.point_to_point, calls.sequence, LATEST)
     result.from_the_beginning[having] = np.minimum.reduceat(first, starts) <= FIRST_NUMBER
     return result

@@ -53,7 +53,7 @@ class LocalGroup:
     @property
     def pointer(self) -> bool:
         """Whether its name is an address that no source explains."""
-        return not self.described and not self.members and bool(POINTER.fullmatch(self.name))
+        return not self.described and bool(POINTER.fullmatch(self.name))
 
     def learn(self, members: tuple[int, ...], size: int) -> None:
         """Takes in one more statement of its members and its size."""

@@ -85,7 +85,7 @@ def _assume_default(
     """A rank's only group that no source describes is taken as the group of all ranks."""
     pointers: dict[int, list[LocalGroup]] = defaultdict(list)
     for group in known.values():
-        if group.pointer:
+        if group.pointer and not group.members:
             pointers[group.rank].append(group)
     alone = [groups[0] for groups in pointers.values() if len(groups) == 1]
     for group in alone:
@@ -121,11 +121,15 @@ def _complete_members(known: Locals, world: int) -> None:
             (group.members,) = fitting.values()
         elif world and (group.default or group.size == world) and not fitting:
             group.members = tuple(range(world))
-        elif not group.pointer or group.default:
+        elif _names_the_same_everywhere(group):
             users[_shared_name(group)].add(group.rank)
     for group in lacking:
-        if not group.members and (not group.pointer or group.default):
+        if not group.members and _names_the_same_everywhere(group):
             group.members = tuple(sorted(users[_shared_name(group)] | group.some))
+
+
+def _names_the_same_everywhere(group: LocalGroup) -> bool:
+    return group.default or not group.pointer
 
 
 def _shared_name(group: LocalGroup) -> str:
@@ -248,8 +252,8 @@ def _without_group(count: int) -> list[Finding]:
     if not count:
         return []
     message = (
-        f"{count} collectives name no process group and could be of several: they are "
-        "left out. Add flight-recorder dumps or execution traces of the same run, which name the groups."
+        f"{count} collectives name no process group and could be of several: they are left out. "
+        "Add flight-recorder dumps of the same run, which name the groups."
     )
     return [Finding(Severity.WARNING, "collectives_without_group", message, count)]
 
