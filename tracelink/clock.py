@@ -180,14 +180,15 @@ def _differs(people: _People, difference: Difference) -> Finding:
 
 def _contradicts(people: _People, contradiction: Contradiction) -> Finding:
     one, other = people.owner(contradiction.clock), people.owner(contradiction.partner)
+    first, last = contradiction.first_ns / 1e9, contradiction.last_ns / 1e9
     return Finding(
         Severity.WARNING,
         "clock_contradiction",
-        f"The clocks of {one} and {other} contradict each other by {_milliseconds(contradiction.early_ns)}, first"
-        f" at {contradiction.time_ns / 1e9:.3f} s of the job: no steady clock of the former explains this (was it"
-        " set in mid-run?); what does not fit is left out, and its interval covers both sides",
-        contradiction.crossings,
-        example=f"{one} and {other} at {contradiction.time_ns / 1e9:.3f} s",
+        f"The clocks of {one} and {other} contradict each other by {_milliseconds(contradiction.early_ns)}: no"
+        f" steady clock explains what {one} did from {first:.3f} s to {last:.3f} s of the job. This is left out, and"
+        " the interval covers both sides. Was the clock set, or is something matched wrongly?",
+        contradiction.passages,
+        example=f"{one} and {other} at {first:.3f} s",
     )
 
 

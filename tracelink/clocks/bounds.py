@@ -27,8 +27,7 @@ class Pairs:
 def offset_bounds(envelopes: Envelopes, drift: Floats) -> tuple[Floats, Floats]:
     """Lower and upper bounds of the offsets from the lowest clock (inf: none); `drift` is corrected already."""
     clocks = len(drift)
-    most, least = ((limit - drift) / (1 - drift) for limit in (MAX_DRIFT, -MAX_DRIFT))
-    most[0] = least[0] = 0.0
+    least, most = drift_limits(drift)
     chunks = list(_pairs(envelopes))
     drifts = np.full((clocks, clocks), np.inf)
     drifts[:, 0], drifts[0, :] = most, -least
@@ -46,6 +45,24 @@ def offset_bounds(envelopes: Envelopes, drift: Floats) -> tuple[Floats, Floats]:
         offsets[pairs.one, pairs.other] = pairs.rooms.at(np.maximum(low, lowest))[1]
         offsets[pairs.other, pairs.one] = -pairs.rooms.at(np.minimum(high, highest))[0]
     return -_farthest(offsets.T), _farthest(offsets)
+
+
+def lacking_room(envelopes: Envelopes, drift: Floats) -> Floats:
+    """By how much each two clocks contradict each other, whatever their drifts; not above 0 where they do not."""
+    least, most = drift_limits(drift)
+    lacking = np.full((len(drift), len(drift)), -np.inf)
+    for pairs in _pairs(envelopes):
+        best = pairs.rooms.roomiest(*_difference(pairs, least, most))
+        low, high = pairs.rooms.at(best)
+        lacking[pairs.one, pairs.other] = lacking[pairs.other, pairs.one] = low - high
+    return lacking
+
+
+def drift_limits(drift: Floats) -> tuple[Floats, Floats]:
+    """The least and the greatest drift that clocks can have besides what is corrected already."""
+    least, most = ((limit - drift) / (1 - drift) for limit in (-MAX_DRIFT, MAX_DRIFT))
+    least[0] = most[0] = 0.0
+    return least, most
 
 
 def _difference(pairs: Pairs, least: Floats, most: Floats) -> tuple[Floats, Floats]:

@@ -9,7 +9,9 @@ from tracelink.clocks.segments import Floats, Segments
 
 MARGIN_NS = 3.0
 """Rounding to whole nanoseconds must not bring a violation back."""
-ROUNDS = 40
+ROWS = 1 << 24
+"""So many rows are looked at: the rounds are as many as that allows, but not fewer than these."""
+FEWEST_ROUNDS = 10
 
 
 def closing_shift(times: Passages, clocks: int) -> Floats | None:
@@ -34,7 +36,8 @@ class _Meetings:
         """The nearest shifts, all of them negative (1) or positive (-1)."""
         ins, outs = (self._entered, self._left) if sign > 0 else (-self._left, -self._entered)
         shift = np.zeros(len(self._by_clock.sizes))
-        for _ in range(ROUNDS):
+        # a chain of shifts has no more links than there are clocks, unless it never ends
+        for _ in range(min(len(shift) + 1, max(FEWEST_ROUNDS, ROWS // max(len(ins), 1)))):
             latest = self._by_meeting.largest(ins - shift[self._clock])
             allowed = self._by_clock.smallest(outs - latest[self._by_meeting.number])
             if not (allowed < shift).any():

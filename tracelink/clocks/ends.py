@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tracelink.clocks.passages import MAX_DRIFT, Lines, Passages
-from tracelink.clocks.rooms import Rooms, tightest
+from tracelink.clocks.rooms import Rooms, rooms_of
 from tracelink.clocks.segments import Floats, Segments, linked
 from tracelink.clocks.slopes import Slopes
 from tracelink.events import Bools, Int64s
 
-STRETCHES = 32
 POLISHES = 40
 SETTLED_NS = 50.0
 """Polishing ends when no time changes by more."""
@@ -92,33 +91,20 @@ class _Laying:
             return False
         chosen = np.unique(rows.clock[bounded])
         chosen = chosen[np.unique(self.union[chosen], return_index=True)[1]]
-        self._lay_within(_rooms(rows, latest, earliest, len(laid), chosen), chosen)
+        upper, lower = (rows.left - latest, latest), (rows.entered - earliest, earliest)
+        self._lay_within(rooms_of(rows.clock, len(laid), upper, lower), chosen)
         return True
 
     def _lay_within(self, rooms: Rooms, chosen: Int64s) -> None:
         """Lays clocks without drift where that leaves room, else along the drift that leaves most."""
-        none, limit = np.zeros(len(chosen)), np.full(len(chosen), MAX_DRIFT)
+        none, limit = np.zeros(len(self.laid)), np.full(len(self.laid), MAX_DRIFT)
         low, high = rooms.at(none)
         slope = np.where(low <= high, 0.0, rooms.roomiest(-limit, limit))
         low, high = rooms.at(slope)
-        offset = self.lines.offset[chosen]
-        self.lines.offset[chosen] = np.clip(offset, np.minimum(low, high), np.maximum(low, high))
-        self.lines.drift[chosen] = slope / (1 + slope)
+        offset = np.clip(self.lines.offset, np.minimum(low, high), np.maximum(low, high))
+        self.lines.offset[chosen] = offset[chosen]
+        self.lines.drift[chosen] = (slope / (1 + slope))[chosen]
         self.laid[chosen] = True
-
-
-def _rooms(rows: Passages, latest: Floats, earliest: Floats, clocks: int, chosen: Int64s) -> Rooms:
-    """What those leave that entered last and left first in the same meetings."""
-    sides = []
-    for bound, time in ((rows.left - latest, latest), (earliest - rows.entered, earliest)):
-        known = np.isfinite(bound)
-        bound, time, clock = bound[known], time[known], rows.clock[known]
-        start, end = time.min(initial=0), time.max(initial=1)
-        stretch = ((time - start) / (end - start) * (STRETCHES - 1)).astype(np.int64)
-        best, when = np.full(clocks * STRETCHES, np.inf), np.zeros(clocks * STRETCHES)
-        tightest(bound, time, clock * STRETCHES + stretch, best, when)
-        sides += [best.reshape(clocks, STRETCHES)[chosen], when.reshape(clocks, STRETCHES)[chosen]]
-    return Rooms(sides[0], sides[1], -sides[2], sides[3])
 
 
 def _polished(ends: Passages, laying: _Laying) -> Lines:

@@ -10,6 +10,7 @@ from tracelink.clocks.segments import Floats
 from tracelink.events import Int64s
 
 HALVINGS = 40
+STRETCHES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +66,17 @@ def tightest(bound: Floats, time: Floats, cell: Int64s, best: Floats, when: Floa
     np.minimum.at(best, cell, bound)
     least = bound == best[cell]
     when[cell[least]] = time[least]
+
+
+def rooms_of(clock: Int64s, clocks: int, upper: tuple[Floats, Floats], lower: tuple[Floats, Floats]) -> Rooms:
+    """One row for each clock; of bounds and times of each row the tightest in each stretch of time is kept."""
+    sides = []
+    for (bound, time), sign in ((upper, 1), (lower, -1)):
+        known = np.isfinite(bound)
+        bound, time = sign * bound[known], time[known]
+        start, end = time.min(initial=0), time.max(initial=1)
+        stretch = ((time - start) / (end - start) * (STRETCHES - 1)).astype(np.int64)
+        best, when = np.full(clocks * STRETCHES, np.inf), np.zeros(clocks * STRETCHES)
+        tightest(bound, time, clock[known] * STRETCHES + stretch, best, when)
+        sides += [sign * best.reshape(clocks, STRETCHES), when.reshape(clocks, STRETCHES)]
+    return Rooms(*sides)
