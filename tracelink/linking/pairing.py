@@ -16,8 +16,8 @@ from tracelink.linking.shifts import (
     FINEST_NS,
     Shift,
     best_shift,
-    numbered_shift,
     possible_shifts,
+    sharp,
     shift_of,
 )
 from tracelink.linking.timing import Timeline, Track, nearest
@@ -42,9 +42,11 @@ class Pairing:
 def pair(track: Track, others: Track) -> Pairing:
     """Pairs calls by their numbers, then by time where it decides, then by labels; never against their order."""
     numbered = _by_sequence(track, others)
-    if (numbered != NONE).any():
-        if shift := numbered_shift(track, others, numbered):
-            return _timed(track, others, numbered, shift)
+    if (numbered != NONE).all():
+        return Pairing(numbered, *_no_times(track))
+    if known := shift_of(track, others, numbered):
+        if sharp(known, others, DECIDES):
+            return _timed(track, others, numbered, known)
         return _labelled(track, others, numbered, *_by_label(track, others, numbered))
     shifts = possible_shifts(track, others)
     if shift := best_shift(shifts, others, DECIDES_ALONE):
@@ -62,6 +64,7 @@ def _timed(track: Track, others: Track, numbered: Int64s, shift: Shift) -> Pairi
     place, ambiguous = _by_label(track, others, _by_time(track, others, numbered, shift))
     apart = _apart(track, others, place, shift) & (numbered == NONE)
     place = np.where(apart, NONE, np.where(ambiguous & (place == NONE), LONELY, place))
+    place = _without_other_numbers(track, others, place)
     return Pairing(place, shift.expected(track.time), shift.expected(track.entered))
 
 
@@ -69,8 +72,20 @@ def _labelled(track: Track, others: Track, numbered: Int64s, place: Int64s, ambi
     """By labels alone, unless times contradict them."""
     if _impossible(track, others, place):
         place, ambiguous = numbered, ambiguous | (place != numbered)
+    place = np.where(ambiguous & (place == NONE), LONELY, place)
+    return Pairing(_without_other_numbers(track, others, place), *_no_times(track))
+
+
+def _no_times(track: Track) -> tuple[Int64s, Int64s]:
     unknown = np.full(len(track), NO_TIME, np.int64)
-    return Pairing(np.where(ambiguous & (place == NONE), LONELY, place), unknown, unknown)
+    return unknown, unknown
+
+
+def _without_other_numbers(track: Track, others: Track, place: Int64s) -> Int64s:
+    """The places without those whose number is another."""
+    number = np.append(others.sequence, UNKNOWN)[np.maximum(place, NONE)]
+    differs = (track.sequence != UNKNOWN) & (number != UNKNOWN) & (track.sequence != number)
+    return np.where(differs | ((place == LONELY) & (track.sequence != UNKNOWN)), NONE, place)
 
 
 def _by_sequence(track: Track, others: Track) -> Int64s:

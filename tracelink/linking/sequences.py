@@ -6,14 +6,14 @@ A consensus holds everything that any rank did, in order. Each rank is paired wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.linking.coding import starts_of
-from tracelink.linking.pairing import LONELY, NONE, Pairing, pair
+from tracelink.linking.pairing import LONELY, NONE, pair
 from tracelink.linking.timing import Track
 
 
@@ -51,6 +51,12 @@ class _Consensus:
         self.doubtful = np.insert(self.doubtful, before, False)
         return identity
 
+    def learn(self, place: Int64s, sequence: Int64s) -> None:
+        """Takes numbers for places that have none."""
+        known = self.track.sequence.copy()
+        known[place] = np.where(known[place] == UNKNOWN, sequence, known[place])
+        self.track = replace(self.track, sequence=known)
+
     def doubt(self, place: Int64s) -> None:
         """Marks the places which lonely calls could have."""
         lonely = place == LONELY
@@ -65,53 +71,47 @@ class _Consensus:
 
 def align_tracks(tracks: Sequence[Track]) -> Aligned:
     """The common order of all calls of all tracks."""
-    longest = sorted(range(len(tracks)), key=lambda number: -len(tracks[number]))
-    consensus = _Consensus(_numbered(tracks, longest) or tracks[longest[0]])
+    tracks = _labelled_alike(tracks)
+    numbered = [bool((track.sequence != UNKNOWN).any()) for track in tracks]
+    longest = sorted(range(len(tracks)), key=lambda number: (not numbered[number], -len(tracks[number])))
+    consensus = _Consensus(tracks[longest[0]])
     identities = [np.full(len(track), NONE, np.int64) for track in tracks]
     behind = [np.full(len(track), NONE, np.int64) for track in tracks]
-    for number in longest:
+    identities[longest[0]] = consensus.identity
+    for number in longest[1:]:
         pairing = pair(tracks[number], consensus.track)
         place = pairing.place
         matched = place >= 0
         identities[number][matched] = consensus.identity[place[matched]]
         previous = np.maximum.accumulate(np.where(matched, place, NONE))
         behind[number] = np.where(previous >= 0, consensus.identity[previous], NONE)
+        consensus.learn(place[matched], tracks[number].sequence[matched])
         consensus.doubt(place)
         new = np.flatnonzero(place == NONE)
-        added = replace(tracks[number], time=pairing.time, entered=pairing.entered).take(new)
-        identities[number][new] = consensus.insert(_insertion(consensus.track, pairing, new), added)
+        added = replace(tracks[number], time=pairing.time, entered=pairing.entered)
+        before = _insertion(consensus.track, added, place, new)
+        identities[number][new] = consensus.insert(before, added.take(new))
     return _in_order(consensus, identities, behind)
 
 
-def _numbered(tracks: Sequence[Track], longest: Sequence[int]) -> Track | None:
-    """Everything that has a number, in the order of the numbers; None where nothing has."""
-    having = [tracks[number] for number in longest if (tracks[number].sequence != UNKNOWN).any()]
-    if not having:
-        return None
-    parts = [_by_clock_of(having[0], track) for track in having]
-    everything = Track(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Track)))
-    known = np.flatnonzero(everything.sequence != UNKNOWN)
-    order = known[np.lexsort((everything.label[known], everything.sequence[known]))]
-    ordered = everything.take(order)
-    alike = starts_of(_changes(ordered.sequence, ordered.label))
+def _labelled_alike(tracks: Sequence[Track]) -> list[Track]:
+    """The tracks with the label that most have for a number in place of each one's own."""
+    sequence = np.concatenate([track.sequence for track in tracks])
+    label = np.concatenate([track.label for track in tracks])
+    known = np.flatnonzero(sequence != UNKNOWN)
+    if not len(known):
+        return list(tracks)
+    order = known[np.lexsort((label[known], sequence[known]))]
+    alike = starts_of(_changes(sequence[order], label[order]))
     count = np.diff(np.append(alike, len(order)))
-    most_first = alike[np.lexsort((-count, ordered.sequence[alike]))]
-    return ordered.take(most_first[starts_of(ordered.sequence[most_first])])
-
-
-def _by_clock_of(base: Track, track: Track) -> Track:
-    """The track with times by the clock of another, as far as numbers that both have tell."""
-    _, mine, theirs = np.intersect1d(track.sequence, base.sequence, return_indices=True)
-    both = (track.time[mine] != NO_TIME) & (base.time[theirs] != NO_TIME)
-    both &= track.sequence[mine] != UNKNOWN
-    if track is base or not both.any():
-        return track
-    apart = int(np.median(base.time[theirs[both]] - track.time[mine[both]]))
-    return replace(track, time=_moved(track.time, apart), entered=_moved(track.entered, apart))
-
-
-def _moved(time: Int64s, apart: int) -> Int64s:
-    return np.where(time == NO_TIME, NO_TIME, time + apart)
+    most_first = alike[np.lexsort((-count, sequence[order][alike]))]
+    chosen = order[most_first[starts_of(sequence[order][most_first])]]
+    common = np.append(label[chosen], UNKNOWN)
+    places = [np.searchsorted(sequence[chosen], track.sequence) for track in tracks]
+    return [
+        replace(track, label=np.where(track.sequence == UNKNOWN, track.label, common[place]))
+        for track, place in zip(tracks, places, strict=True)
+    ]
 
 
 def _changes(one: Int64s, other: Int64s) -> Int64s:
@@ -120,17 +120,21 @@ def _changes(one: Int64s, other: Int64s) -> Int64s:
     return np.cumsum(changes[: len(one)])
 
 
-def _insertion(consensus: Track, pairing: Pairing, new: Int64s) -> Int64s:
+def _insertion(consensus: Track, track: Track, place: Int64s, new: Int64s) -> Int64s:
     """Before which places new calls belong: after what precedes them, and after what is known to be earlier."""
-    place = pairing.place
     previous = np.maximum.accumulate(np.where(place >= 0, place, NONE))
     following = np.where(place >= 0, place, len(consensus))
     following = np.minimum.accumulate(following[::-1])[::-1]
     before = previous[new] + 1
     for number, call in enumerate(new.tolist()):
-        between = consensus.time[before[number] : following[call]]
-        if len(between) and pairing.time[call] != NO_TIME:
-            before[number] += np.count_nonzero(between <= pairing.time[call])
+        between = consensus.take(slice(int(before[number]), int(following[call])))
+        if not len(between):
+            continue
+        if track.sequence[call] != UNKNOWN:
+            earlier = (between.sequence != UNKNOWN) & (between.sequence < track.sequence[call])
+        else:
+            earlier = (between.time != NO_TIME) & (between.time <= track.time[call])
+        before[number] += int(np.flatnonzero(earlier)[-1]) + 1 if earlier.any() else 0
     return np.maximum.accumulate(before) if len(before) else before
 
 

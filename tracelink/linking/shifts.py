@@ -89,10 +89,9 @@ def shift_of(track: Track, others: Track, place: Int64s) -> Shift | None:
     return Shift(offset, drift, center, max(spread, FINEST_NS), place, len(known))
 
 
-def numbered_shift(track: Track, others: Track, numbered: Int64s) -> Shift | None:
-    """The shift that calls with a known place mean; None where the times of equal calls are too close for it."""
-    shift = shift_of(track, others, numbered)
-    return shift if shift and DECIDES * shift.spread <= Timeline(others).typical_gap() else None
+def sharp(shift: Shift, others: Track, decides: int) -> bool:
+    """Whether equal calls are apart by `decides` times as much as the ends of one scatter."""
+    return decides * shift.spread <= Timeline(others).typical_gap()
 
 
 def possible_shifts(track: Track, others: Track) -> list[Shift]:
@@ -114,7 +113,7 @@ def possible_shifts(track: Track, others: Track) -> list[Shift]:
 def best_shift(shifts: Sequence[Shift], others: Track, decides: int) -> Shift | None:
     """The shift by which most calls coincide best.
 
-    None where others are as good, or if equal calls are not apart by `decides` times as much as ends scatter.
+    None where others are as good, or if it is not sharp enough to decide.
     """
     if not shifts:
         return None
@@ -123,8 +122,7 @@ def best_shift(shifts: Sequence[Shift], others: Track, decides: int) -> Shift | 
     alike = [shift for shift in alike if abs(shift.offset) <= PLAUSIBLE_NS] or alike
     most = max(shift.matched for shift in alike)
     best = [shift for shift in alike if shift.matched == most]
-    sharp = decides * best[0].spread <= Timeline(others).typical_gap()
-    return best[0] if len(best) == 1 and sharp else None
+    return best[0] if len(best) == 1 and sharp(best[0], others, decides) else None
 
 
 def _coincide(shift: Shift, track: Track, others: Track) -> bool:
