@@ -11,38 +11,14 @@ from tracelink.collectives import Messages, Verdict
 from tracelink.communications import UNKNOWN, Calls, Evidence
 from tracelink.events import NO_TIME, Bools, Int32s, Int64s
 from tracelink.findings import Finding, Severity
-from tracelink.linking.alignment import NONE, align
+from tracelink.linking.alignment import NONE
+from tracelink.linking.channels import Ends, from_anybody, partners
 from tracelink.linking.coding import distinct, stable_order, starts_of
 from tracelink.linking.groups import Groups
 from tracelink.linking.members import Members
 from tracelink.linking.sizes import is_one_of, item_sizes
 from tracelink.linking.stacking import Stack
 from tracelink.operations import Operation
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """Sendings and receivings, in the order of their channel and of their rank's asking for them."""
-
-    row: Int64s
-    """Of the stack."""
-    group: Int32s
-    source: Int64s
-    target: Int64s
-    tag: Int64s
-    size: Int64s
-    sends: Bools
-
-    def take(self, rows: Int64s) -> _Ends:
-        return _Ends(
-            self.row[rows],
-            self.group[rows],
-            self.source[rows],
-            self.target[rows],
-            self.tag[rows],
-            self.size[rows],
-            self.sends[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +42,12 @@ def match_messages(stack: Stack, groups: Groups) -> MatchedMessages:
     channel, _ = distinct(ends.group, ends.source, ends.target, ends.tag)
     order = stable_order(channel)
     ends, channel = ends.take(order), channel[order]
-    partner, mismatch = _partners(ends, channel)
-    partner = _from_anybody(ends, partner)
+    partner, mismatch = partners(ends, channel)
+    partner = from_anybody(ends, partner)
     return _messages(stack, groups, ends, partner, mismatch)
 
 
-def _ends(stack: Stack, groups: Groups) -> _Ends:
+def _ends(stack: Stack, groups: Groups) -> Ends:
     calls = stack.calls
     sends = is_one_of(calls.operation, stack.strings, (Operation.SEND,))
     rows = np.flatnonzero(sends | is_one_of(calls.operation, stack.strings, (Operation.RECV,)))
@@ -85,79 +61,12 @@ def _ends(stack: Stack, groups: Groups) -> _Ends:
     target = np.where(sends, members.rank_of(group, calls.target[rows], of_job), own)
     size = np.maximum(calls.elements_in[rows], calls.elements_out[rows])
     tag = np.maximum(calls.tag[rows], 0)
-    return _Ends(rows, group, source, target, tag, size, sends)
+    trusted = calls.evidence[rows] >= Evidence.ANNOTATION
+    ended, began = (np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start))
+    return Ends(rows, group, source, target, tag, size, sends, ended, began, calls.enqueued[rows])
 
 
-def _partners(ends: _Ends, channel: Int64s) -> tuple[Int64s, Bools]:
-    """For each end the other end of its message or NONE; and whether the two are of different sizes."""
-    partner = np.full(len(ends.row), NONE, np.int64)
-    mismatch = np.zeros(len(ends.row), np.bool_)
-    if not len(channel):
-        return partner, mismatch
-    starts = starts_of(channel)
-    length = np.diff(np.append(starts, len(channel)))
-    known = ends.source[starts] != UNKNOWN
-    known &= ends.target[starts] != UNKNOWN
-    sent = np.add.reduceat(ends.sends, starts)
-    even = known & (2 * sent == length)
-    inside = np.repeat(even, length)
-    sends, receives = np.flatnonzero(inside & ends.sends), np.flatnonzero(inside & ~ends.sends)
-    equal = np.ones(len(starts), np.bool_)
-    np.logical_and.at(equal, channel[sends], ends.size[sends] == ends.size[receives])
-    good = equal[channel[sends]]
-    partner[sends[good]], partner[receives[good]] = receives[good], sends[good]
-    for number in np.flatnonzero(known & (~even | ~equal) & (sent > 0) & (sent < length)).tolist():
-        rows = np.arange(starts[number], starts[number] + length[number])
-        _align_channel(ends, rows[ends.sends[rows]], rows[~ends.sends[rows]], partner, mismatch)
-    return partner, mismatch
-
-
-def _align_channel(ends: _Ends, sends: Int64s, receives: Int64s, partner: Int64s, mismatch: Bools) -> None:
-    """Pairs by size where numbers differ; one of each between the same neighbours are one of different sizes."""
-    alignment = align(ends.size[sends], ends.size[receives])
-    found = alignment.place != NONE
-    partner[sends[found]], partner[receives[alignment.place[found]]] = (
-        receives[alignment.place[found]],
-        sends[found],
-    )
-    left, right = np.flatnonzero(found), alignment.place[found]
-    left = np.concatenate([[-1], left, [len(sends)]])
-    right = np.concatenate([[-1], right, [len(receives)]])
-    gap = (np.diff(left) > 1) & (np.diff(left) == np.diff(right))
-    for begin, other, count in zip(
-        (left[:-1] + 1)[gap].tolist(),
-        (right[:-1] + 1)[gap].tolist(),
-        (np.diff(left) - 1)[gap].tolist(),
-        strict=True,
-    ):
-        ours, theirs = sends[begin : begin + count], receives[other : other + count]
-        partner[ours], partner[theirs] = theirs, ours
-        mismatch[ours] = ends.size[ours] != ends.size[theirs]
-
-
-def _from_anybody(ends: _Ends, partner: Int64s) -> Int64s:
-    """Receives from any source, where only as many unpaired sends from one rank can be meant."""
-    anybody = np.flatnonzero((ends.source == UNKNOWN) & (partner == NONE) & ~ends.sends)
-    if not len(anybody):
-        return partner
-    partner = partner.copy()
-    place, first = distinct(ends.group[anybody], ends.target[anybody], ends.tag[anybody])
-    free = np.flatnonzero(ends.sends & (partner == NONE))
-    for number in range(len(first)):
-        receives = anybody[place == number]
-        one = receives[0]
-        sends = free[
-            (ends.group[free] == ends.group[one])
-            & (ends.target[free] == ends.target[one])
-            & (ends.tag[free] == ends.tag[one])
-        ]
-        same_source = len(np.unique(ends.source[sends])) == 1
-        if len(sends) == len(receives) and same_source and (ends.size[sends] == ends.size[receives]).all():
-            partner[receives], partner[sends] = sends, receives
-    return partner
-
-
-def _messages(stack: Stack, groups: Groups, ends: _Ends, partner: Int64s, mismatch: Bools) -> MatchedMessages:
+def _messages(stack: Stack, groups: Groups, ends: Ends, partner: Int64s, mismatch: Bools) -> MatchedMessages:
     """One row for each pair and for each end without a partner."""
     calls = stack.calls
     rows = np.flatnonzero(ends.sends | (partner == NONE))
@@ -185,7 +94,7 @@ def _messages(stack: Stack, groups: Groups, ends: _Ends, partner: Int64s, mismat
     return MatchedMessages(_with_times(table, calls, send, receive), send, receive, findings)
 
 
-def _verdicts(stack: Stack, chosen: _Ends, paired: Bools, mismatch: Bools) -> Int32s:
+def _verdicts(stack: Stack, chosen: Ends, paired: Bools, mismatch: Bools) -> Int32s:
     """Paired or not; one whose other end is on a rank that has no source is partial."""
     here = np.array([rank.rank for rank in stack.ranks], np.int64)
     other = np.where(chosen.sends, chosen.target, chosen.source)

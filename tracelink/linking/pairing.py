@@ -137,8 +137,6 @@ def _apart(track: Track, others: Track, place: Int64s, shift: Shift) -> Bools:
     slack = DECIDES * shift.spread
     distance = np.abs(others.time[theirs] - ended)
     apart[known] = distance > np.maximum(Timeline(others).gaps(len(others))[theirs] / 2, slack)
-    both = (track.entered[known] != NO_TIME) & (others.entered[theirs] != NO_TIME)
-    known, theirs, ended = known[both], theirs[both], ended[both]
     began = shift.expected(track.entered)[known]
     apart[known] |= (others.entered[theirs] > ended + slack) | (began > others.time[theirs] + slack)
     return apart
@@ -146,14 +144,16 @@ def _apart(track: Track, others: Track, place: Int64s, shift: Shift) -> Bools:
 
 def _impossible(track: Track, others: Track, place: Int64s) -> bool:
     """Whether there is no distance of the clocks with which all pairs overlap that must."""
-    paired = np.flatnonzero((place >= 0) & (track.entered != NO_TIME) & (track.time != NO_TIME))
-    paired = paired[(others.entered[place[paired]] != NO_TIME) & (others.time[place[paired]] != NO_TIME)]
+    paired = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
+    paired = paired[others.time[place[paired]] != NO_TIME]
     theirs = place[paired]
-    if len(paired) < 2:
+    waited = others.entered[theirs] != NO_TIME
+    awaited = track.entered[paired] != NO_TIME
+    if not waited.any() or not awaited.any():
         return False
     slack = FASTEST_DRIFT * float(np.ptp(track.time[paired])) + FINEST_NS
-    least = others.entered[theirs] - track.time[paired]
-    most = others.time[theirs] - track.entered[paired]
+    least = others.entered[theirs[waited]] - track.time[paired[waited]]
+    most = others.time[theirs[awaited]] - track.entered[paired[awaited]]
     return bool(least.max() > most.min() + slack)
 
 

@@ -30,7 +30,7 @@ class Track:
     sequence: Int64s
     """The number within the group, or UNKNOWN."""
     entered: Int64s
-    """When it began something that nobody ends before all have begun it, if `time` is its end; else NO_TIME."""
+    """When it began what none of the others ends before that, if `time` is the end; else NO_TIME."""
 
     def __len__(self) -> int:
         return len(self.label)
