@@ -91,3 +91,10 @@ def earliest_leaving(recorded: Crossings, clocks: Mapping[int, Clock]) -> int:
         if len(ins) and len(outs):
             least = min(least, int(outs.min() - ins.max()))
     return least
+
+
+def true_offset(job: JobBuilder, clock: Clock) -> float:
+    """What this rank's clock shows more than that of rank 0 at the reference time."""
+    (zero, zero_drift), (offset, drift) = job.clocks[0], job.clocks[clock.rank]
+    since = (clock.reference_ns - EPOCH - zero) / (1 + zero_drift * 1e-6)
+    return offset - zero + since * (drift - zero_drift) * 1e-6

@@ -15,12 +15,13 @@ SETTLED_NS = 50.0
 """Polishing ends when no time changes by more."""
 
 
-def line_up(passages: Passages, unchanged: Floats) -> Lines:
+def line_up(passages: Passages, unchanged: Floats, *, drifting: bool) -> Lines:
     """A line for each clock; `unchanged` are the offsets of clocks that need no correction.
 
-    Of clocks that are linked in any way, the lowest one is not corrected.
+    Of clocks that are linked in any way, the lowest one is not corrected. Where no ends say so, none drifts unless
+    `drifting`.
     """
-    laying = _Laying(passages, unchanged)
+    laying = _Laying(passages, unchanged, drifting)
     while not laying.laid.all():
         if not laying.by_ends() and not laying.by_bounds():
             laying.lay_first()
@@ -30,8 +31,9 @@ def line_up(passages: Passages, unchanged: Floats) -> Lines:
 class _Laying:
     """Lines of those clocks that are laid, each along what it shares with those laid before."""
 
-    def __init__(self, passages: Passages, unchanged: Floats) -> None:
+    def __init__(self, passages: Passages, unchanged: Floats, drifting: bool) -> None:
         clocks = len(unchanged)
+        self._steepest = MAX_DRIFT / (1 + MAX_DRIFT) if drifting else 0.0
         self.passages = passages
         self.lines = Lines(unchanged.copy(), np.zeros(clocks))
         self.laid = np.zeros(clocks, np.bool_)
@@ -97,7 +99,7 @@ class _Laying:
 
     def _lay_within(self, rooms: Rooms, chosen: Int64s) -> None:
         """Lays clocks without drift where that leaves room, else along the drift that leaves most."""
-        none, limit = np.zeros(len(self.laid)), np.full(len(self.laid), MAX_DRIFT)
+        none, limit = np.zeros(len(self.laid)), np.full(len(self.laid), self._steepest)
         low, high = rooms.at(none)
         slope = np.where(low <= high, 0.0, rooms.roomiest(-limit, limit))
         low, high = rooms.at(slope)

@@ -76,10 +76,11 @@ def solve(meetings: Meetings) -> Solution:
 
 def _attempt(passages: Passages, unchanged: Floats, roots: Int64s) -> tuple[Lines, Contradictions]:
     """Lines for all clocks, and the passages that have to go before there are better ones."""
-    lines = _from_zero(passages, line_up(passages, unchanged))
-    easy = shifted(passages, lines, roots)
-    if easy:
-        return easy, Contradictions.joined([])
+    for drifting in (False, True):
+        lines = _from_zero(passages, line_up(passages, unchanged, drifting=drifting))
+        easy = shifted(passages, lines, roots)
+        if easy:
+            return easy, Contradictions.joined([])
     odd = unexplained(passages, lines)
     if len(odd):
         return lines, odd
