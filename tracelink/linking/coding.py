@@ -48,7 +48,8 @@ def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     """All numbers of all ranges that begin at `starts`, one range after the other."""
     total = int(lengths.sum())
     before = np.cumsum(lengths) - lengths
-    return np.arange(total) + np.repeat(starts - before, lengths)
+    numbers: Int64s = np.arange(total) + np.repeat(starts - before, lengths)
+    return numbers
 
 
 def _codes(column: Whole, times: int) -> tuple[Int64s, int]:
@@ -69,7 +70,8 @@ def _dense(codes: Int64s, span: int) -> tuple[Int64s, int]:
     seen = np.zeros(span, np.bool_)
     seen[codes] = True
     number = np.cumsum(seen) - 1
-    return number[codes], int(number[-1]) + 1
+    dense: Int64s = number[codes]
+    return dense, int(number[-1]) + 1
 
 
 def _room(length: int) -> int:

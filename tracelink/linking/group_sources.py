@@ -42,23 +42,38 @@ class LocalGroup:
     backend: str = ""
     used: bool = False
     described: bool = False
+    listed: bool = False
+    """Whether all members are listed somewhere, and not only those that are known to use it."""
     contradictions: set[tuple[int, ...]] = field(default_factory=set)
     """Other members that the rank's sources give it."""
+    explained_by: str = ""
+    """The name by which a source describes it."""
 
     @property
     def default(self) -> bool:
         """Whether its name says that it is the group of all ranks."""
-        return self.name in DEFAULT_NAMES or self.description == DEFAULT_DESCRIPTION
+        return self.alias in DEFAULT_NAMES or self.description == DEFAULT_DESCRIPTION
 
     @property
     def pointer(self) -> bool:
         """Whether its name is an address that no source explains."""
-        return not self.described and bool(POINTER.fullmatch(self.name))
+        return not self.described and not self.explained_by and bool(POINTER.fullmatch(self.name))
+
+    @property
+    def alias(self) -> str:
+        """The name that other ranks may know too."""
+        return self.explained_by or self.name
+
+    def same_as(self, other: LocalGroup) -> None:
+        """Takes over what is known of a group that is the same."""
+        self.explained_by, self.description = other.name, other.description
+        self.members, self.listed = other.members, other.listed
+        self.size = max(self.size, other.size)
 
     def learn(self, members: tuple[int, ...], size: int) -> None:
         """Takes in one more statement of its members and its size."""
         if members and not self.members:
-            self.members = members
+            self.members, self.listed = members, True
         elif members and set(members) != set(self.members):
             self.contradictions.add(members)
         self.size = max(self.size, size)
@@ -122,10 +137,10 @@ def local_groups(ranks: Sequence[RankCalls], used: Uses) -> dict[tuple[int, str]
     ):
         if named and name:
             rank = ranks[place].rank
-            group = known.setdefault((rank, name), LocalGroup(rank, name))
-            group.used = True
-            group.some |= some
-            group.learn(members, size)
+            mine = known.setdefault((rank, name), LocalGroup(rank, name))
+            mine.used = True
+            mine.some |= some
+            mine.learn(members, size)
     return known
 
 

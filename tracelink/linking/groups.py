@@ -23,6 +23,8 @@ from tracelink.linking.group_sources import (
 from tracelink.linking.stacking import Stack
 from tracelink.trace import ProcessGroup
 
+DEFAULT = LocalGroup(UNKNOWN, DEFAULT_DESCRIPTION, DEFAULT_DESCRIPTION)
+
 Locals = Mapping[tuple[int, str], LocalGroup]
 
 
@@ -50,6 +52,11 @@ class _Class:
     def add(self, group: LocalGroup) -> None:
         self.locals.setdefault(group.rank, []).append(group)
 
+    @property
+    def default(self) -> bool:
+        """Whether it is the group of all ranks."""
+        return any(group.default for group in self.all())
+
     def all(self) -> Iterable[LocalGroup]:
         return (group for groups in self.locals.values() for group in groups)
 
@@ -60,13 +67,13 @@ def resolve_groups(stack: Stack) -> Groups:
     known = local_groups(stack.ranks, used)
     world = _world_size(stack.ranks, known)
     findings = contradictions(known)
-    findings += _assume_default(stack.ranks, known, used)
+    findings += _explain(stack.ranks, known, used)
     _complete_members(known, world)
     classes = _classes(known, world)
     classes.sort(key=_sort_key)
-    rows = [_row(group, world) for group in classes]
+    rows = [_row(group) for group in classes]
     row_of = {(g.rank, g.name): row for row, found in enumerate(classes) for g in found.all()}
-    default = next((row for row, group in enumerate(rows) if _is_default(classes[row], group)), UNKNOWN)
+    default = next((row for row, group in enumerate(classes) if group.default), UNKNOWN)
     of_use, unplaced = _rows_of_uses(stack.ranks, used, row_of, rows, default)
     findings += unplaced + _foreign(stack.ranks, used, of_use, rows)
     of_call = of_use[used.of_call] if len(of_use) else np.empty(0, np.int32)
@@ -79,28 +86,42 @@ def _world_size(ranks: Sequence[RankCalls], known: Locals) -> int:
     return max(said, default=max((group.size for group in known.values() if group.default), default=0))
 
 
-def _assume_default(
+def _explain(
     ranks: Sequence[RankCalls], known: dict[tuple[int, str], LocalGroup], used: Uses
 ) -> list[Finding]:
-    """A rank's only group that no source describes is taken as the group of all ranks."""
-    pointers: dict[int, list[LocalGroup]] = defaultdict(list)
+    """A rank's only group that no source describes is the only one described, or else that of all ranks."""
+    per_rank: dict[int, list[LocalGroup]] = defaultdict(list)
     for group in known.values():
-        if group.pointer and not group.members:
-            pointers[group.rank].append(group)
-    alone = [groups[0] for groups in pointers.values() if len(groups) == 1]
-    for group in alone:
-        group.description = DEFAULT_DESCRIPTION
-    anonymous = not known and bool(used.named.any())
-    if anonymous:
-        for rank in ranks:
-            known[rank.rank, ""] = LocalGroup(rank.rank, "", DEFAULT_DESCRIPTION, used=True)
-    if not alone and not anonymous:
-        return []
-    count = len(alone) or len(ranks)
-    message = (
-        f"No source describes the only process group of {count} ranks: it is taken as the group of all ranks."
-    )
-    return [Finding(Severity.INFO, "group_taken_as_default", message, count)]
+        per_rank[group.rank].append(group)
+    taken, lost = 0, 0
+    for groups in per_rank.values():
+        pointers = [group for group in groups if group.pointer]
+        others = [group for group in groups if not group.pointer]
+        if len(pointers) == 1 and len(others) <= 1:
+            pointers[0].same_as(others[0] if others else DEFAULT)
+            taken += 1
+        else:
+            lost += len(pointers)
+    if not known and used.named.any():
+        taken = len(ranks)
+        known.update({(one.rank, ""): LocalGroup(one.rank, "", DEFAULT_DESCRIPTION) for one in ranks})
+    return _explained(taken, lost)
+
+
+def _explained(taken: int, lost: int) -> list[Finding]:
+    found = []
+    if taken:
+        message = (
+            f"No source describes the only process group of {taken} ranks: it is taken as that of all ranks."
+        )
+        found.append(Finding(Severity.INFO, "group_taken_as_default", message, taken))
+    if lost:
+        message = (
+            f"{lost} process groups are named by addresses, which differ from rank to rank, and no source "
+            "describes them: their collectives are matched with none. Profiles of the same run would name them."
+        )
+        found.append(Finding(Severity.WARNING, "group_unknown", message, lost))
+    return found
 
 
 def _complete_members(known: Locals, world: int) -> None:
@@ -108,19 +129,19 @@ def _complete_members(known: Locals, world: int) -> None:
     listed: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for group in known.values():
         if group.members:
-            listed[group.name].add(group.members)
+            listed[group.alias].add(group.members)
     users: dict[str, set[int]] = defaultdict(set)
     lacking = [group for group in known.values() if not group.members]
     for group in lacking:
         fitting = {
             frozenset(members): members
-            for members in sorted(listed[group.name])
+            for members in sorted(listed[group.alias])
             if group.rank in members and group.some <= set(members)
         }
         if len(fitting) == 1:
-            (group.members,) = fitting.values()
+            (group.members,), group.listed = fitting.values(), True
         elif world and (group.default or group.size == world) and not fitting:
-            group.members = tuple(range(world))
+            group.members, group.listed = tuple(range(world)), True
         elif _names_the_same_everywhere(group):
             users[_shared_name(group)].add(group.rank)
     for group in lacking:
@@ -133,7 +154,7 @@ def _names_the_same_everywhere(group: LocalGroup) -> bool:
 
 
 def _shared_name(group: LocalGroup) -> str:
-    return DEFAULT_DESCRIPTION if group.default else group.name
+    return DEFAULT_DESCRIPTION if group.default else group.alias
 
 
 def _classes(known: Locals, world: int) -> list[_Class]:
@@ -153,7 +174,7 @@ def _classes(known: Locals, world: int) -> list[_Class]:
 
 def _told_apart(groups: Sequence[LocalGroup], whole: bool) -> list[_Class]:
     """Groups of the same members: equal names, else equal descriptions, else equal places are one."""
-    names = [DEFAULT_DESCRIPTION if whole and group.default else group.name for group in groups]
+    names = [DEFAULT_DESCRIPTION if whole and group.default else group.alias for group in groups]
     per_rank: dict[int, set[str]] = defaultdict(set)
     for group, name in zip(groups, names, strict=True):
         per_rank[group.rank].add(name)
@@ -186,30 +207,22 @@ def _sort_key(found: _Class) -> tuple[int, tuple[int, ...], bool, str, int]:
     """The largest first; nothing in it depends on the order of the ranks."""
     first = min(found.all(), key=lambda group: group.rank)
     members = tuple(sorted(first.members))
-    default = any(group.default for group in found.all())
-    return -len(members), members, not default, min(group.name for group in found.all()), first.rank
+    return -len(members), members, not found.default, min(group.alias for group in found.all()), first.rank
 
 
-def _row(found: _Class, world: int) -> ProcessGroup:
+def _row(found: _Class) -> ProcessGroup:
     groups = sorted(found.all(), key=lambda group: group.rank)
-    named = [group for group in groups if not group.pointer] or groups
-    names = Counter(group.name for group in named)
+    names = Counter(group.alias or DEFAULT_DESCRIPTION for group in groups)
     name = min(names, key=lambda text: (-names[text], text))
-    if any(group.pointer for group in named) or not name:
-        name = DEFAULT_DESCRIPTION if any(group.default for group in named) else name
     members = groups[0].members
     size = max(group.size for group in groups)
     return ProcessGroup(
         name,
         next((group.description for group in groups if group.description), ""),
         members,
-        max(size, len(members)) if not any(group.described for group in groups) else size or len(members),
+        len(members) if any(group.listed for group in groups) else max(size, len(members)),
         next((group.backend for group in groups if group.backend), ""),
     )
-
-
-def _is_default(found: _Class, row: ProcessGroup) -> bool:
-    return any(group.default for group in found.all())
 
 
 def _rows_of_uses(
@@ -230,8 +243,8 @@ def _rows_of_uses(
         rank = ranks[place].rank
         if not used.named[use]:
             continue
-        row = row_of.get((rank, used.name[use]))
-        result[use] = _fitting(used, use, mine[rank], rows) if row is None else row
+        named = row_of.get((rank, used.name[use]))
+        result[use] = _fitting(used, use, mine[rank], rows) if named is None else named
         without += int(used.count[use]) if result[use] == UNKNOWN else 0
     return result, _without_group(without)
 
@@ -243,6 +256,7 @@ def _fitting(used: Uses, use: int, mine: Sequence[int], rows: Sequence[ProcessGr
         row
         for row in mine
         if (not members or set(members) == set(rows[row].ranks))
+        and used.some[use] <= set(rows[row].ranks)
         and (not size or size == max(rows[row].size, len(rows[row].ranks)))
     ]
     return fitting[0] if len(fitting) == 1 else UNKNOWN

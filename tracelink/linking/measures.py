@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tracelink.collectives import Collectives, Participations
 from tracelink.communications import CALL_ROWS, UNKNOWN, Calls, Evidence
@@ -27,7 +28,7 @@ class _Spans:
     starts: Int64s
     length: Int64s
 
-    def spread(self, values: Int64s) -> Int64s:
+    def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """One value of each collective for each of its parts."""
         return np.repeat(values, self.length)
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Bools, Int64s
+from tracelink.linking.alignment import NONE
 from tracelink.linking.coding import starts_of
-from tracelink.linking.pairing import LONELY, NONE, pair
+from tracelink.linking.pairing import LONELY, pair
 from tracelink.linking.timing import Track
 
 

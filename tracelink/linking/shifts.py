@@ -62,7 +62,7 @@ class Shift:
     def scatters_like(self, sharpest: Shift) -> bool:
         """Whether it is by chance that its calls scatter more than those of another."""
         chance = 1 + CHANCE / float(min(self.matched, sharpest.matched)) ** 0.5
-        return self.spread <= sharpest.spread * chance
+        return bool(self.spread <= sharpest.spread * chance)
 
     def perfect(self, ours: int, theirs: int) -> bool:
         """Whether all calls coincide as well as they can, by clocks that somebody set."""
@@ -132,7 +132,7 @@ def _coincide(shift: Shift, track: Track, others: Track) -> bool:
     first, last = max(ours.min(), theirs.min()), min(ours.max(), theirs.max())
     slack = int(DECIDES * shift.spread)
     both = min(np.count_nonzero((time >= first - slack) & (time <= last + slack)) for time in (ours, theirs))
-    return shift.matched >= MOST * both
+    return bool(shift.matched >= MOST * both)
 
 
 def _refined(track: Track, mine: Timeline, others: Track, theirs: Timeline, offset: int) -> Shift | None:

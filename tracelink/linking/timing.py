@@ -85,14 +85,15 @@ class Timeline:
     def _distance(self, place: Int64s, keys: Int64s) -> Floats:
         """From keys to those at these places; infinite to what is not there or of another label."""
         outside = (place < 0) | (place >= len(self._ranked))
-        distance = np.abs(self._ranked[np.where(outside, 0, place)] - keys).astype(np.float64)
+        distance: Floats = np.abs(self._ranked[np.where(outside, 0, place)] - keys).astype(np.float64)
         distance[outside | (distance > 4 * self._span)] = np.inf
         return distance
 
     def all_of(self, label: int, track: Track) -> Int64s:
         """The times of all calls of a label."""
         rows = self.rows[track.label[self.rows] == label]
-        return track.time[rows]
+        times: Int64s = track.time[rows]
+        return times
 
 
 def mutual(
