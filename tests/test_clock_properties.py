@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
 from tracelink.clock import ClockMode, Crossings, estimate_clocks
+from tracelink.clocks import envelopes
 from tracelink.events import NO_TIME
 
 OFFSETS = st.integers(-50 * MS, 50 * MS)
@@ -76,6 +77,20 @@ def test_nobody_leaves_before_all_it_waits_for_have_entered(case: Case) -> None:
     found = estimate_clocks(recorded, case.hosts, case.mode)
     assert [finding for finding in found.findings if finding.reason != "clock_unbounded"] == []
     assert earliest_leaving(recorded, found.clocks) >= 0
+
+
+@settings(max_examples=100)
+@given(cases())
+def test_the_truth_lies_in_the_interval_too_where_not_all_pairs_are_looked_at(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(envelopes, "ALL_PAIRS", 8)
+        patch.setattr(envelopes, "CELLS", 100)
+        patch.setattr(envelopes, "AT_ONCE", 5)
+        found = estimate_clocks(case.job.recorded(), case.hosts, case.mode)
+    for clock in found.clocks.values():
+        truth = true_offset(case.job, clock)
+        assert clock.low_ns is None or clock.low_ns <= truth + 2, clock
+        assert clock.high_ns is None or clock.high_ns >= truth - 2, clock
 
 
 @settings(max_examples=100)

@@ -82,7 +82,8 @@ class _Search:
         pull = target / force - room - target / spare + violation - missing
         slope = -(self.point + self.demands.back(force, len(self.point)))
         matrix = self.demands.squared(1 / give, len(self.point))
-        move: Floats = np.linalg.solve(matrix, slope - self.demands.back(pull / give, len(self.point)))
+        pushed = slope - self.demands.back(pull / give, len(self.point))
+        move = np.linalg.solve(matrix, pushed).astype(np.float64)
         force_move = (pull + self.demands.of(move)) / give
         violation_move = (target - spare * violation + violation * force_move) / spare
         room_move = (target - force * room - room * force_move) / force

@@ -74,7 +74,7 @@ def _steady(lower: Floats, upper: Floats, time: Floats) -> Bools:
     best = chosen.sum(axis=1).argmax()
     # others can be just beyond the line in the middle of what is possible, yet not beyond every line
     nearest = np.argsort(beyond[best])
-    low, high = np.count_nonzero(chosen[best]), len(time)
+    low, high = int(np.count_nonzero(chosen[best])), len(time)
     while low < high:
         most = (low + high + 1) // 2
         tried = np.isin(place, nearest[:most])[None, :]
