@@ -224,7 +224,7 @@ def mentioned_rows(job: Job) -> dict[int, Int64s]:
 
 def moved(table: EventTable, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> EventTable:
     """The table where event `old[rank][i]` has become `new[rank][i]`."""
-    ordered = sorted(old)
+    ordered: list[int] = sorted(old)
     begins = dict(zip(ordered, np.cumsum([0, *(len(old[rank]) for rank in ordered)]).tolist(), strict=False))
     first = _by_rank(begins)
     every_new = np.concatenate([np.empty(0, np.int64), *(new[rank] for rank in ordered)])
