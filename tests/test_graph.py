@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
 
+from tracelink.collectives import Collectives, Messages, Participations
+from tracelink.communications import UNKNOWN, Evidence
 from tracelink.errors import UsageError
-from tracelink.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.events import (
+    NO_TIME,
+    Counters,
+    Edges,
+    EventKind,
+    Events,
+    Key,
+    KeyColumn,
+    Relation,
+    Track,
+    TrackKind,
+)
 from tracelink.findings import Finding, Severity
 from tracelink.graph import EventGraph, Rank, source_bounds
+from tracelink.job import Job
 from tracelink.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo
 
-TABLES = ("events", "edges", "counters", "tracks", "ranks", "sources", "groups", "findings")
+SHARED = (
+    "ranks",
+    "sources",
+    "groups",
+    "collectives",
+    "participations",
+    "messages",
+    "findings",
+)
+TABLES = ("events", "edges", "counters", "tracks", *SHARED)
 
 
 def graph() -> EventGraph:
@@ -135,6 +158,101 @@ def test_tables_have_texts_instead_of_codes() -> None:
     }
     assert made.table("findings")["severity"] == ["warning"]
     assert made.table("tracks")["kind"] == ["thread", "stream", "process", "counter"]
+
+
+def communicating() -> EventGraph:
+    """Two ranks: one broadcast that only one of them is seen in, and a message whose group is unknown."""
+    return replace(
+        graph(),
+        strings=["aten::add", "cudaLaunchKernel", "add_kernel", "step", "broadcast", "Float", "partial"],
+        groups=[ProcessGroup("0", "default_pg", (3, 5)), ProcessGroup("7", "", (3, 5))],
+        collectives=Collectives.of(
+            1, group=[1], sequence=[12], order=[0], operation=[4], type=[5], verdict=[6], start=[20]
+        ),
+        participations=Participations.of(
+            1, collective=[0], rank=[3], kernel=[2], start=[20], evidence=[Evidence.KERNEL]
+        ),
+        messages=Messages.of(1, source=[3], target=[5], tag=[0], order=[0], sent=[30]),
+    )
+
+
+COMMUNICATIONS = {
+    "collectives": {
+        "group": [1],
+        "sequence": [12],
+        "order": [0],
+        "operation": ["broadcast"],
+        "type": ["Float"],
+        "bytes": [UNKNOWN],
+        "start": [20],
+        "end": [NO_TIME],
+        "last_rank": [UNKNOWN],
+        "skew": [UNKNOWN],
+        "duration": [UNKNOWN],
+        "algorithm_gb_s": [None],
+        "bus_gb_s": [None],
+        "verdict": ["partial"],
+        "group_name": ["7"],
+    },
+    "participations": {
+        "collective": [0],
+        "rank": [3],
+        "record": [UNKNOWN],
+        "operator": [UNKNOWN],
+        "annotation": [UNKNOWN],
+        "node": [UNKNOWN],
+        "kernel": [2],
+        "enqueued": [NO_TIME],
+        "start": [20],
+        "end": [NO_TIME],
+        "evidence": ["kernel"],
+        "wait": [UNKNOWN],
+        "state": [None],
+    },
+    "messages": {
+        "group": [UNKNOWN],
+        "source": [3],
+        "target": [5],
+        "tag": [0],
+        "order": [0],
+        "bytes": [UNKNOWN],
+        "send": [UNKNOWN],
+        "receive": [UNKNOWN],
+        "sent": [30],
+        "received": [NO_TIME],
+        "verdict": [None],
+        "group_name": [None],
+    },
+}
+
+
+@pytest.mark.parametrize("table", COMMUNICATIONS)
+@pytest.mark.parametrize("made", [communicating(), Job.of(communicating())], ids=["graph", "job"])
+def test_what_ranks_did_together_has_texts_and_says_what_is_unknown(
+    made: EventGraph | Job, table: str
+) -> None:
+    columns = {name: list(column) for name, column in made.table(table).items()}
+    for rate in ("algorithm_gb_s", "bus_gb_s"):
+        if rate in columns:
+            columns[rate] = [None if np.isnan(value) else value for value in columns[rate]]
+    assert columns == COMMUNICATIONS[table]
+
+
+def test_no_evidence_is_a_word_too() -> None:
+    made = replace(NOTHING, participations=Participations.of(2, evidence=[Evidence.NONE, UNKNOWN]))
+    assert made.table("participations")["evidence"].tolist() == ["none", "none"]
+
+
+@pytest.mark.parametrize("table", SHARED)
+def test_a_job_has_the_tables_of_its_graph_but_for_events(table: str) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    made, of_graph = Job.of(communicating()), communicating()
+    assert list(made.table(table)) == list(of_graph.table(table))
+    assert made.to_pandas(table).columns.tolist() == of_graph.to_arrow(table).column_names
+    assert made.to_arrow(table).num_rows == len(of_graph.to_pandas(table)) > 0
+    with pytest.raises(KeyError, match="events"):
+        made.table("events")
 
 
 def test_there_is_no_other_table() -> None:

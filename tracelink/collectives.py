@@ -146,6 +146,8 @@ SMALL = frozenset(
     {"group", "operation", "type", "verdict", "state", "evidence", "rank", "last_rank", "source", "target"}
 )
 RATES = frozenset({"algorithm_gb_s", "bus_gb_s"})
+TEXTS = ("operation", "type", "verdict", "state")
+"""Columns that are codes of texts."""
 
 
 def _column(name: str, given: Any, count: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from tracelink.findings import Finding
 from tracelink.frames import arrow_table, frame
 from tracelink.linking.report import LinkReport
 from tracelink.trace import Payloads, ProcessGroup, SourceInfo
+from tracelink.views import listed, shared_table, texts_of
 
 if TYPE_CHECKING:
     import networkx
@@ -157,38 +158,33 @@ class EventGraph:
         return arrow_table(self.table(table))
 
     def table(self, name: str) -> dict[str, Any]:
-        """The columns of `events`, `edges`, `counters`, `tracks`, `ranks`, `sources`, `groups` or `findings`."""
+        """The columns of one table, with texts instead of codes.
+
+        `events`, `edges`, `counters`, `tracks`, `ranks`, `sources`, `groups`, `collectives`, `participations`,
+        `messages` or `findings`. Numbers that are unknown are -1, times `NO_TIME`, rates NaN, texts None. `group`
+        is the row of `groups`; `group_name` is its name.
+        """
         match name:
             case "events":
-                texts = np.array(self.strings, dtype=object)
-                kinds = np.array([kind.name.lower() for kind in EventKind], dtype=object)
+                kinds = [kind.name.lower() for kind in EventKind]
                 columns = self.events.columns()
                 return {
                     **columns,
-                    "kind": kinds[columns["kind"]],
-                    "name": texts[columns["name"]],
+                    "kind": texts_of(kinds, columns["kind"]),
+                    "name": texts_of(self.strings, columns["name"]),
                     "rank": self.rank_of_events(),
                 }
             case "edges":
-                relations = np.array([relation.name.lower() for relation in Relation], dtype=object)
-                return {**self.edges.columns(), "relation": relations[self.edges.relation]}
+                relations = [relation.name.lower() for relation in Relation]
+                return {**self.edges.columns(), "relation": texts_of(relations, self.edges.relation)}
             case "counters":
                 return self.counters.columns()
-            case "tracks" | "ranks" | "sources" | "groups" | "findings":
-                rows = msgspec.to_builtins(list(getattr(self, name)))
-                return {column.name: [row[column.name] for row in rows] for column in fields(ROWS[name])}
+            case "tracks":
+                return listed(Track, self.tracks)
+            case "ranks":
+                return listed(Rank, self.ranks)
             case _:
-                raise KeyError(name)
-
-
-ROWS: Mapping[str, Any] = {
-    "tracks": Track,
-    "ranks": Rank,
-    "sources": SourceInfo,
-    "groups": ProcessGroup,
-    "findings": Finding,
-}
-"""What a row of each table that is not of numbers is."""
+                return shared_table(self, name)
 
 
 def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:

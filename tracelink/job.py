@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from tracelink.collectives import Collectives, Messages, Participations
+from tracelink.collectives import TEXTS, Collectives, Messages, Participations
 from tracelink.communications import UNKNOWN, Evidence, recoded
 from tracelink.events import NO_TIME, Bools, Columns, Edges, Int32s, Int64s, Relation
 from tracelink.findings import Finding
+from tracelink.frames import arrow_table, frame
 from tracelink.graph import EventGraph, Rank, source_bounds
 from tracelink.linking.report import LinkReport
 from tracelink.trace import ProcessGroup, SourceInfo
+from tracelink.views import listed, shared_table
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 PARTICIPATION_ROWS = ("record", "operator", "annotation", "node", "kernel")
-TEXTS = ("operation", "type", "verdict", "state")
-"""Columns that are codes of texts."""
-
 MESSAGE_ROWS = {"send": "source", "receive": "target"}
 """Columns of rows of events, and whose they are."""
 
@@ -122,6 +125,21 @@ class Job:
                 Relation.DEPENDS_ON,
             ).astype(np.int32),
         )
+
+    def to_pandas(self, table: str) -> pandas.DataFrame:
+        """One table as a pandas frame, with texts instead of codes (needs the extra `pandas`)."""
+        return frame(self.table(table))
+
+    def to_arrow(self, table: str) -> pyarrow.Table:
+        """One table as an Arrow table, with texts instead of codes (needs the extra `arrow`)."""
+        return arrow_table(self.table(table))
+
+    def table(self, name: str) -> dict[str, Any]:
+        """The columns of one table of a graph, but of `events`, `edges`, `counters` and `tracks`: parts have those.
+
+        What is unknown is as in `EventGraph.table`; rows of events are those within the part of their rank.
+        """
+        return listed(Rank, self.ranks) if name == "ranks" else shared_table(self, name)
 
 
 @dataclass(frozen=True, slots=True)
