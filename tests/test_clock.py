@@ -347,3 +347,24 @@ def test_a_microsecond_is_no_contradiction() -> None:
     job = JobBuilder(dict.fromkeys(range(2), (0, 0)))
     job.meeting([0, 1], [0, 0], [-300, -300])
     assert estimate(job).findings == []
+
+
+def test_who_is_known_neither_to_enter_nor_to_leave_changes_nothing() -> None:
+    job = stepping_job()
+    recorded = stepped(job.recorded(), rank=3, after=3 * S, by=5 * MS)
+    absent = crossings(
+        meeting=[1, 4],
+        rank=[3, 3],
+        entered=[NO_TIME] * 2,
+        left=[NO_TIME] * 2,
+        waits=[True] * 2,
+        awaited=[True] * 2,
+        together=[True] * 2,
+    )
+    both = {
+        name: np.concatenate([column, absent.columns()[name]]) for name, column in recorded.columns().items()
+    }
+    hosts = dict.fromkeys(range(6), "")
+    assert estimate_clocks(Crossings(**both), hosts, COLLECTIVES) == estimate_clocks(
+        recorded, hosts, COLLECTIVES
+    )

@@ -107,8 +107,9 @@ def meetings_of(
         np.add.reduceat(np.isfinite(times), starts, dtype=np.int64) for times in (leaves, enters)
     )
     counts = _constraints(passages, waits, awaited, clocks)
-    several = np.bincount(passages.meeting) > 1
-    return Meetings(passages.where(several[passages.meeting]), first, counts)
+    timed = np.isfinite(passages.entered) | np.isfinite(passages.left)
+    several = np.bincount(passages.meeting[timed], minlength=passages.meetings) > 1
+    return Meetings(passages.where(timed & several[passages.meeting]), first, counts)
 
 
 def _first(clock: Int64s, entered: Int64s, left: Int64s, clocks: int) -> Int64s:
