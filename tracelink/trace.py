@@ -125,25 +125,14 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     offset = 0
     for trace in traces:
         codes = whole.strings.absorb(trace.strings.texts())
-        part = trace.events
-        if len(part):
-            part = replace(
-                part,
-                name=codes[part.name],
-                track=part.track + np.int32(len(whole.tracks)),
-                source=part.source + np.int32(len(whole.sources)),
-            )
-        events.append(part)
+        events.append(_behind(whole, trace.events, codes))
         for key, column in trace.keys.items():
-            recoded = (
-                replace(column, values=codes.astype(np.int64)[column.values])
-                if key in TEXT_KEYS and len(column)
-                else column
-            )
-            keys.setdefault(key, []).append(recoded.shifted(offset))
+            recoded = key in TEXT_KEYS and len(column)
+            values = codes.astype(np.int64)[column.values] if recoded else column.values
+            keys.setdefault(key, []).append(replace(column, values=values).shifted(offset))
         communications.append(_renumbered(trace.communications, codes, offset))
         counters.append(replace(trace.counters, track=trace.counters.track + np.int32(len(whole.tracks))))
-        offset += len(part)
+        offset += len(trace.events)
         whole.tracks += trace.tracks
         whole.sources += trace.sources
         whole.payloads += trace.payloads
@@ -161,6 +150,18 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
 
 TEXT_KEYS = frozenset({Key.GROUP, Key.STATE})
 """Link keys whose values are codes of the string table."""
+
+
+def _behind(whole: RankTrace, events: Events, codes: Int32s) -> Events:
+    """The same events where their tracks and sources stand behind those of `whole`, with texts by their new codes."""
+    if not len(events):
+        return events
+    return replace(
+        events,
+        name=codes[events.name],
+        track=events.track + np.int32(len(whole.tracks)),
+        source=events.source + np.int32(len(whole.sources)),
+    )
 
 
 def _renumbered(communications: Communications, codes: Int32s, offset: int) -> Communications:
