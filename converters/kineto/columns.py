@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import attrgetter
@@ -18,6 +18,7 @@ from tracelink.converters.kineto.schema import (
     LAUNCH_FLOWS,
     METADATA,
     PAIRED,
+    TELLING,
     Arguments,
     Element,
 )
@@ -84,7 +85,7 @@ class Named:
     what: str
     pid: int
     tid: int
-    arguments: Arguments
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +235,13 @@ class Columns:
             )
 
     def _add_rest(self, shape: Int64s, piece: Decoded) -> None:
-        for place in np.flatnonzero(self.shapes.are(shape, frozenset({METADATA}))).tolist():
-            element = piece.elements[place]
-            self.named.append(Named(element.name, element.pid, element.tid, element.args))
-        for place, values in piece.samples.items():
-            element = piece.elements[place]
-            self.samples.append(Sample(element.name, element.pid, int(piece.times([element])[0]), values))
+        for place in np.flatnonzero(self.shapes.are(shape, TELLING)).tolist():
+            element, arguments = piece.elements[place], piece.arguments.get(place, {})
+            if element.ph == METADATA:
+                self.named.append(Named(element.name, element.pid, element.tid, arguments))
+            elif arguments:
+                time = int(piece.times([element])[0])
+                self.samples.append(Sample(element.name, element.pid, time, arguments))
         for place in np.flatnonzero(self.shapes.are(shape, PAIRED)).tolist():
             element = piece.elements[place]
             time = int(piece.times([element])[0])

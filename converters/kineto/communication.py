@@ -40,13 +40,13 @@ from tracelink.statements import (
 def statement_of(name: str, arguments: Mapping[str, Any]) -> Statement:
     """What an event says, by its name and its own arguments."""
     if COLLECTIVE in arguments:
-        return _recorded(arguments)
+        return _recorded(text_in(arguments[COLLECTIVE]) or name, arguments)
     return stated_by_inputs(name, _Inputs(arguments)) if INPUT_DIMS in arguments else stated_by(name)
 
 
-def _recorded(arguments: Mapping[str, Any]) -> Statement:
+def _recorded(operation: str, arguments: Mapping[str, Any]) -> Statement:
     """What `record_param_comms` says, or the kernel that it is copied to."""
-    statement = stated_by(text_in(arguments[COLLECTIVE]))
+    statement = stated_by(operation)
     statement.group = text_in(arguments.get(GROUP_NAME))
     statement.sequence = number_in(arguments.get(NUMBER_IN_GROUP))
     if operation_of(statement.operation) == Operation.WAIT:

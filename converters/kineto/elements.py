@@ -14,20 +14,20 @@ import numpy.typing as npt
 
 from tracelink.converters.kineto.schema import (
     COLLECTIVE,
-    COUNTER,
+    ELEMENT_ARGUMENTS,
     INSTANTS,
     LAUNCH_FLOWS,
     METADATA,
     NO_ARGUMENTS,
     SLICES,
+    TELLING,
     TIMED,
     Arguments,
-    CounterSample,
     Element,
     ExactElement,
     MixedElement,
 )
-from tracelink.converters.kineto.second_look import SecondLook, Stated
+from tracelink.converters.kineto.second_look import WHOLE_PIECE, SecondLook, Stated
 from tracelink.converters.kineto.shapes import Shapes
 from tracelink.converters.kineto.times import (
     are_times,
@@ -46,11 +46,9 @@ STRICT = msgspec.json.Decoder(list[Element])
 MIXED = msgspec.json.Decoder(list[MixedElement])
 EXACT = msgspec.json.Decoder(list[ExactElement])
 LOOSE = msgspec.json.Decoder(list[Any], float_hook=Decimal)
-SAMPLES = msgspec.json.Decoder(list[CounterSample])
 
-TEXT_ARGUMENTS = frozenset({"name", "labels", "collective"})
 ARGUMENT_NAMES = [(info.encode_name, info.name) for info in msgspec.structs.fields(Arguments)]
-INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if name not in TEXT_ARGUMENTS]
+INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if key != COLLECTIVE]
 
 TEXT_LANE = -(1 << 40)
 """Process and thread ids that are texts count down from here; ids that are numbers stay what they are."""
@@ -71,8 +69,8 @@ class Decoded:
     duration: Int64s
     exact: bool = False
     """Whether times are decimal text."""
-    samples: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Values of the counters, by the element's place in the piece."""
+    arguments: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Those of counters and metadata, by the element's place in the piece."""
     stated: Stated = field(default_factory=list)
     """What is said of communication, by the event's place among the events."""
     unusable_durations: int = 0
@@ -91,7 +89,7 @@ class ElementDecoder:
         self.lanes = StringTable()
         self.names = StringTable()
         self.shapes = Shapes()
-        self.second_look = SecondLook(self.shapes)
+        self.second_look = SecondLook(self.shapes, self.names)
         self.exact = False
 
     def decode(self, text: memoryview) -> Decoded:
@@ -103,17 +101,17 @@ class ElementDecoder:
         if piece is None:
             self.exact = True
             return self.decode(text)
-        counters = np.flatnonzero(self.shapes.are(piece.shape, frozenset({COUNTER})))
-        if len(counters):
-            samples = SAMPLES.decode(text)
-            piece.samples = {place: samples[place].args for place in counters.tolist()}
+        telling = np.flatnonzero(self.shapes.are(piece.shape, TELLING))
+        if len(telling):
+            elements = WHOLE_PIECE.decode(text)
+            piece.arguments = {place: elements[place].args for place in telling.tolist()}
         piece.stated = self.second_look.at_text(piece, text)
         return piece
 
     def convert(self, values: list[Any]) -> Decoded:
         """Elements that only a lenient parser could read, or of types that no event should have."""
         elements: list[Element] = []
-        samples: dict[int, dict[str, Any]] = {}
+        arguments: dict[int, dict[str, Any]] = {}
         not_events = 0
         for place, value in enumerate(values):
             try:
@@ -122,11 +120,11 @@ class ElementDecoder:
                 elements.append(cast("Element", ExactElement()))
                 not_events += 1
             else:
-                if elements[-1].ph == COUNTER and isinstance(value.get("args"), dict):
-                    samples[place] = value["args"]
+                if elements[-1].ph in TELLING and isinstance(value.get(ELEMENT_ARGUMENTS), dict):
+                    arguments[place] = value[ELEMENT_ARGUMENTS]
         piece = self._piece(elements, exact=True)
         assert piece is not None
-        piece.samples, piece.not_events = samples, not_events
+        piece.arguments, piece.not_events = arguments, not_events
         piece.stated = self.second_look.at_values(piece, values)
         return piece
 
@@ -234,8 +232,6 @@ def _arguments(values: dict[str, Any]) -> Arguments:
     numbers = {name: _whole(values[key]) for key, name in INTEGER_ARGUMENTS if key in values}
     return Arguments(
         **{name: number for name, number in numbers.items() if number is not None},
-        name=_text(values.get("name", "")),
-        labels=_text(values.get("labels", "")),
         collective=_text(values.get(COLLECTIVE, "")),
     )
 

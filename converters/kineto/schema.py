@@ -32,7 +32,7 @@ PRODUCER_VERSIONS = ("cupti_version", "roctracer_version", "cuda_runtime_version
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
-    """Those of an event's arguments that link it to others, or that name a process, a thread or a counter."""
+    """Those of an event's arguments that link it to others: each costs every event, so that no others are here."""
 
     correlation: int = -1
     external_id: int = msgspec.field(name="External id", default=-1)
@@ -45,9 +45,6 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     reserved: int = msgspec.field(name="Total Reserved", default=-1)
     device_type: int = msgspec.field(name="Device Type", default=-1)
     device: int = msgspec.field(name="Device Id", default=-1)
-    name: str = ""
-    labels: str = ""
-    sort_index: int = 0
     external_id_2021: int = msgspec.field(name="external id", default=-1)
     collective: str = msgspec.field(name="Collective name", default="")
 
@@ -110,12 +107,6 @@ class AllArguments(msgspec.Struct, gc=False):
     args: dict[str, Any] = {}
 
 
-class CounterSample(msgspec.Struct, gc=False):
-    """An element of which only the sampled values are wanted."""
-
-    args: dict[str, Any] = {}
-
-
 ELEMENT_ARGUMENTS = "args"
 EXTERNAL_ID, CORRELATION = "External id", "correlation"
 
@@ -141,6 +132,7 @@ LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 BACKWARD_FLOWS = frozenset({"fwdbwd"})
 
 MEMORY_EVENT = "[memory]"
+NAME, LABELS, SORT_INDEX = "name", "labels", "sort_index"
 PROCESS_NAME, PROCESS_LABELS, PROCESS_SORT = "process_name", "process_labels", "process_sort_index"
 THREAD_NAME, THREAD_SORT = "thread_name", "thread_sort_index"
 
@@ -194,6 +186,8 @@ ON_DEVICE = frozenset(
 SLICES = frozenset({COMPLETE, *INSTANTS})
 FLOWS = frozenset({FLOW_START, FLOW_STEP, FLOW_END})
 PAIRED = frozenset({BEGIN, END, ASYNC_BEGIN, ASYNC_END, ASYNC_INSTANT})
+TELLING = frozenset({COUNTER, METADATA})
+"""What is read for its arguments."""
 TIMED = SLICES | FLOWS | PAIRED | {COUNTER}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from itertools import compress, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,9 +25,10 @@ from tracelink.converters.kineto.schema import (
     kind_of,
 )
 from tracelink.converters.kineto.shapes import Shapes
-from tracelink.events import EventKind, Int32s, Int64s
+from tracelink.events import EventKind, Int64s
 from tracelink.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.statements import Statement
+from tracelink.strings import StringTable
 
 if TYPE_CHECKING:
     from tracelink.converters.kineto.elements import Decoded
@@ -36,16 +38,22 @@ WHOLE_PIECE = msgspec.json.Decoder(list[AllArguments])
 
 WITH_INPUTS = frozenset({EventKind.OPERATOR, EventKind.ANNOTATION})
 
-KERNELS = 3
-ROLES = (re.compile("(?!)"), COLLECTIVE_OPERATOR, COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL)
-"""What names of communication look like, by the role of an event."""
+OPERATOR, ANNOTATION, KERNEL = 1, 2, 4
+"""Roles that an event can have in communication: bits, for a name may be like several."""
+FORMS = {OPERATOR: COLLECTIVE_OPERATOR, ANNOTATION: COLLECTIVE_ANNOTATION, KERNEL: COLLECTIVE_KERNEL}
 ROLE_OF_KIND = {
-    EventKind.OPERATOR: 1,
-    EventKind.ANNOTATION: 2,
-    EventKind.GPU_ANNOTATION: 2,
-    EventKind.KERNEL: KERNELS,
+    EventKind.OPERATOR: OPERATOR,
+    EventKind.ANNOTATION: ANNOTATION,
+    EventKind.GPU_ANNOTATION: ANNOTATION,
+    EventKind.KERNEL: KERNEL,
 }
-UNSEEN, NO, YES = 0, 1, 2
+
+SHORT = 3
+"""Elements are hardly ever this many times shorter than the average: so far ahead nothing needs to be looked for."""
+REACH = 1 << 16
+"""Arguments of communication are hardly ever longer than this."""
+
+COLLECTIVE_OF = attrgetter("args.collective")
 
 Stated = list[tuple[int, Statement]]
 """What each event says, by its place among the events of a piece."""
@@ -54,21 +62,23 @@ Stated = list[tuple[int, Statement]]
 class SecondLook:
     """Finds the events of a piece that say something of communication, and what they say."""
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: Shapes, names: StringTable) -> None:
         self.shapes = shapes
+        self.names = names
         self.roles = np.zeros(0, np.uint8)
-        """The role of each shape: a place in ROLES, or 0."""
-        self.marks = np.zeros(0, np.uint8)
-        """Whether the name matches, by name and role; each is looked at once."""
+        """The role of each shape; 0 for one that has nothing to do with communication."""
+        self.likeness = np.zeros(0, np.uint8)
+        """The roles in which each name is one of communication."""
 
     def at_text(self, piece: Decoded, text: memoryview) -> Stated:
         """What the events say; `text` is what the piece was decoded from."""
         places = self._communicating(piece)
         telling = [place for place in places if _has_more_to_say(piece.events[place])]
-        arguments = _near_names(text, [piece.events[place] for place in telling])
+        numbers = np.flatnonzero(piece.slices)[telling]
+        arguments = _near_names(text, [piece.events[place] for place in telling], numbers, len(piece.slices))
         if arguments is None:
-            elements, numbers = WHOLE_PIECE.decode(text), np.flatnonzero(piece.slices)
-            arguments = [elements[numbers[place]].args for place in telling]
+            elements = WHOLE_PIECE.decode(text)
+            arguments = [elements[number].args for number in numbers.tolist()]
         return _statements(piece, places, dict(zip(telling, arguments, strict=True)))
 
     def at_values(self, piece: Decoded, values: Sequence[Any]) -> Stated:
@@ -80,37 +90,24 @@ class SecondLook:
 
     def _communicating(self, piece: Decoded) -> list[int]:
         """Places of the events whose names or arguments are of communication."""
-        role = self._roles(piece)
-        places = np.flatnonzero(role)
-        keys = piece.name[places] * len(ROLES) + role[places]
-        marks = self._marks(piece, places, keys)
-        found: list[int] = places[marks == YES].tolist()
-        others = places[(marks == NO) & (role[places] == KERNELS)].tolist()
-        more = [place for place in others if piece.events[place].args.collective]
-        return sorted(found + more) if more else found
+        self._learn()
+        role = self.roles[piece.shape[piece.slices]]
+        like = self.likeness[piece.name] & role
+        found: list[int] = np.flatnonzero(like).tolist()
+        others = np.flatnonzero((role == KERNEL) & (like == 0)).tolist()
+        collectives = list(map(COLLECTIVE_OF, map(piece.events.__getitem__, others)))
+        return sorted(found + list(compress(others, collectives))) if any(collectives) else found
 
-    def _roles(self, piece: Decoded) -> Any:
-        kinds = self.shapes.kinds
-        if len(self.roles) < len(kinds):
-            roles = [ROLE_OF_KIND.get(kind, 0) for kind in kinds]
-            slices = [role in SLICES for role in self.shapes.roles]
-            self.roles = np.array(roles, np.uint8) * np.array(slices)
-        return self.roles[piece.shape[piece.slices]]
-
-    def _marks(self, piece: Decoded, places: Int64s, keys: Int32s) -> Any:
-        if len(keys) and (largest := int(keys.max())) >= len(self.marks):
-            self.marks = np.concatenate([self.marks, np.zeros(2 * largest, np.uint8)])
-        marks = self.marks[keys]
-        unseen = np.flatnonzero(marks == UNSEEN)
-        if not len(unseen):
-            return marks
-        new, first = np.unique(keys[unseen], return_index=True)
-        names = [piece.events[place].name for place in places[unseen[first]].tolist()]
-        self.marks[new] = [
-            YES if ROLES[role].search(name) else NO
-            for role, name in zip((new % len(ROLES)).tolist(), names, strict=True)
-        ]
-        return self.marks[keys]
+    def _learn(self) -> None:
+        """Takes note of shapes and names seen since."""
+        if new := len(self.shapes.kinds) - len(self.roles):
+            slices = [role in SLICES for role in self.shapes.roles[-new:]]
+            roles = [ROLE_OF_KIND.get(kind, 0) for kind in self.shapes.kinds[-new:]]
+            self.roles = np.append(self.roles, np.array(roles, np.uint8) * np.array(slices))
+        if new := len(self.names) - len(self.likeness):
+            texts = list(islice(reversed(self.names), new))[::-1]
+            likeness = [sum(role for role, form in FORMS.items() if form.search(text)) for text in texts]
+            self.likeness = np.append(self.likeness, np.array(likeness, np.uint8))
 
 
 def _has_more_to_say(event: Element) -> bool:
@@ -123,26 +120,42 @@ def _statements(piece: Decoded, places: Sequence[int], told: Mapping[int, Mappin
     return [(place, statement_of(piece.events[place].name, told.get(place, {}))) for place in places]
 
 
-def _near_names(text: memoryview, events: Sequence[Element]) -> list[Mapping[str, Any]] | None:
-    """The arguments of each event: the object that follows its name; None unless all are surely found so."""
+def _near_names(
+    text: memoryview, events: Sequence[Element], elements: Int64s, count: int
+) -> list[Mapping[str, Any]] | None:
+    """The arguments of events, which are some `elements` out of `count`: the object that follows each name.
+
+    None unless all are found, and are surely theirs.
+    """
     found: list[Mapping[str, Any]] = []
-    place, last = 0, len(text)
     whole = text.obj if isinstance(text.obj, bytes | bytearray) else bytes(text)
-    for event in events:
-        place = whole.find(msgspec.json.encode(event.name), place, last)
-        start = whole.find(b"{", place, last)
-        end = whole.find(b"}", start, last) + 1
-        if place < 0 or start < 0 or not end:
-            return None
-        try:
-            arguments = ONE_OBJECT.decode(whole[start:end])
-        except msgspec.DecodeError:
-            return None
-        if not _are_same(event.args, arguments):
+    step = len(text) // max(count, 1) // SHORT
+    place, last, before = 0, len(text), 0
+    for event, element in zip(events, elements.tolist(), strict=True):
+        arguments, place = _next_like(event, whole, place + (element - before) * step, last)
+        if arguments is None:
             return None
         found.append(arguments)
-        place = end
+        before = element + 1
     return found
+
+
+def _next_like(
+    event: Element, text: bytes | bytearray, place: int, last: int
+) -> tuple[Mapping[str, Any] | None, int]:
+    """The arguments of the next element that is as this event, and where they end."""
+    name = msgspec.json.encode(event.name)
+    while (place := text.find(name, place, last)) >= 0:
+        place += len(name)
+        start = text.find(b"{", place, min(place + REACH, last))
+        end = text.find(b"}", start, min(start + REACH, last)) + 1
+        try:
+            arguments = ONE_OBJECT.decode(text[start:end])
+        except msgspec.DecodeError:
+            continue
+        if _are_same(event.args, arguments):
+            return arguments, end
+    return None, last
 
 
 def _are_same(known: Arguments, found: Mapping[str, Any]) -> bool:

@@ -18,14 +18,19 @@ class Shapes:
     """Phase and category of an element as one small number."""
 
     table: StringTable = field(default_factory=StringTable)
+    known: dict[str, int] = field(default_factory=dict)
+    """The same as a plain dict, which is looked up faster: every element is."""
     kinds: list[EventKind] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
 
     def of(self, elements: Sequence[Any]) -> Int64s:
         """The shape of each element."""
-        table = self.table
-        codes = [table[element.ph + element.cat] for element in elements]
-        self.learn()
+        known = self.known
+        try:
+            codes = [known[element.ph + element.cat] for element in elements]
+        except KeyError:
+            codes = [self.table[element.ph + element.cat] for element in elements]
+            self.learn()
         return np.fromiter(codes, np.int64, len(codes))
 
     def learn(self) -> None:
@@ -33,6 +38,7 @@ class Shapes:
         for text in self.table.texts()[len(self.kinds) :]:
             self.kinds.append(kind_of(text[:1], text[1:]))
             self.roles.append(text[:1])
+        self.known = dict(self.table)
 
     def are(self, codes: Int64s, roles: frozenset[str]) -> Bools:
         """Which codes have one of these phases."""

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tracelink.converters.kineto.columns import Named
 from tracelink.converters.kineto.elements import TEXT_LANE
 from tracelink.converters.kineto.schema import (
+    LABELS,
+    NAME,
     PROCESS_LABELS,
     PROCESS_NAME,
     PROCESS_SORT,
+    SORT_INDEX,
     THREAD_NAME,
     THREAD_SORT,
 )
 from tracelink.events import Bools, Int32s, Int64s, Track, TrackKind
+from tracelink.statements import text_in
 
 SYNC_STREAM = 1_000_000
 """Since 2026 stream synchronisations stand on a lane of their own: the stream's number plus this."""
+
+
+FARTHEST = 1 << 62
+"""An order beyond this is none."""
 
 
 @dataclass(slots=True)
@@ -39,15 +48,15 @@ class Names:
         for record in records:
             match record.what:
                 case k if k == PROCESS_NAME:
-                    self.processes[record.pid] = record.arguments.name
+                    self.processes[record.pid] = text_in(record.arguments.get(NAME))
                 case k if k == PROCESS_LABELS:
-                    self.labels[record.pid] = record.arguments.labels
+                    self.labels[record.pid] = text_in(record.arguments.get(LABELS))
                 case k if k == PROCESS_SORT:
-                    self.process_sort[record.pid] = record.arguments.sort_index
+                    self.process_sort[record.pid] = _order(record.arguments.get(SORT_INDEX))
                 case k if k == THREAD_NAME:
-                    self.threads[record.pid, record.tid] = record.arguments.name
+                    self.threads[record.pid, record.tid] = text_in(record.arguments.get(NAME))
                 case k if k == THREAD_SORT:
-                    self.thread_sort[record.pid, record.tid] = record.arguments.sort_index
+                    self.thread_sort[record.pid, record.tid] = _order(record.arguments.get(SORT_INDEX))
                 case _:
                     unknown += 1
         return unknown
@@ -90,3 +99,7 @@ def _track(pid: int, tid: int, on_device: int, names: Names) -> Track:
     if pid <= TEXT_LANE or (tid <= TEXT_LANE and not identity.isdigit()) or pid < 0:
         return Track(TrackKind.PROCESS, process, identity, label or identity, sort=sort)
     return Track(TrackKind.THREAD, process, identity, label or f"thread {identity}", sort=sort)
+
+
+def _order(value: Any) -> int:
+    return value if type(value) is int and abs(value) < FARTHEST else 0

@@ -1,0 +1,22 @@
+"""What a rank trace says of communication, as a test wants to see it."""
+
+from __future__ import annotations
+
+from tracelink.communications import COMMUNICATION_TEXTS, COMMUNICATION_TYPES, UNKNOWN
+from tracelink.statements import Statement
+from tracelink.trace import RankTrace
+
+
+def stated(result: RankTrace) -> list[tuple[int, Statement]]:
+    """The row of the event and the whole statement, for each row of the table."""
+    table, texts = result.communications, result.strings.texts()
+    columns = {name: getattr(table, name).tolist() for name in COMMUNICATION_TYPES}
+    for name in COMMUNICATION_TEXTS:
+        columns[name] = ["" if code == UNKNOWN else texts[code] for code in columns[name]]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return list(zip(table.row.tolist(), (Statement(**row) for row in rows), strict=True))
+
+
+def statements(result: RankTrace) -> list[Statement]:
+    """The statements alone."""
+    return [statement for _, statement in stated(result)]
