@@ -49,12 +49,17 @@ def texts_of(names: Sequence[str], codes: npt.NDArray[Any]) -> Objects:
     return texts
 
 
+def evidence_of(codes: npt.NDArray[Any]) -> Objects:
+    """The word for what the times of participations rest on."""
+    names = [evidence.name.lower() for evidence in Evidence]
+    return texts_of(names, np.maximum(codes, Evidence.NONE))
+
+
 def _readable(table: Collectives | Participations | Messages, of: EventGraph | Job) -> dict[str, Any]:
     columns: dict[str, Any] = table.columns()
     columns.update({name: texts_of(of.strings, columns[name]) for name in TEXTS if name in columns})
     if "evidence" in columns:
-        names = [evidence.name.lower() for evidence in Evidence]
-        columns["evidence"] = texts_of(names, np.maximum(columns["evidence"], Evidence.NONE))
+        columns["evidence"] = evidence_of(columns["evidence"])
     if "group" in columns:
         columns["group_name"] = texts_of([group.name for group in of.groups], columns["group"])
     return columns

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.analysis.arrivals import lost_time
-from tracelink.communications import UNKNOWN, Evidence
+from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Int64s
 from tracelink.job import Job
+from tracelink.views import evidence_of, texts_of
 
 Row = dict[str, Any]
 Table = dict[str, list[Any]]
@@ -45,7 +46,6 @@ def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
     """For each of the chosen collectives a row for each rank that takes part."""
     table = job.participations
     order, bounds = _parts_of(job, chosen)
-    names = np.array([evidence.name.lower() for evidence in Evidence], dtype=object)
     rows = rows_of(
         {
             "rank": table.rank[order].tolist(),
@@ -53,7 +53,7 @@ def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
             "start_ns": times(table.start[order]),
             "end_ns": times(table.end[order]),
             "wait_ns": plain(table.wait[order]),
-            "evidence": names[np.maximum(table.evidence[order], Evidence.NONE)].tolist(),
+            "evidence": evidence_of(table.evidence[order]).tolist(),
             "state": _texts(job, table.state[order]),
         }
     )
@@ -115,15 +115,15 @@ def _known(column: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> list[Any]:
 
 
 def _texts(job: Job, codes: npt.NDArray[np.int32]) -> list[Any]:
-    texts = np.array([*job.strings, None], dtype=object)
-    named: list[Any] = texts[codes].tolist()
-    return named
+    texts: list[Any] = texts_of(job.strings, codes).tolist()
+    return texts
 
 
 def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Table:
-    names = np.array([*(group.name for group in job.groups), None], dtype=object)
-    descriptions = np.array([*(group.description for group in job.groups), None], dtype=object)
-    return {"group": names[groups].tolist(), "description": descriptions[groups].tolist()}
+    return {
+        "group": texts_of([group.name for group in job.groups], groups).tolist(),
+        "description": texts_of([group.description for group in job.groups], groups).tolist(),
+    }
 
 
 def _members(job: Job, chosen: Rows) -> list[list[int]]:
