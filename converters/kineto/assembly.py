@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tracelink.converters.kineto.columns import Columns
 from tracelink.converters.kineto.counters import counters_of
@@ -17,7 +18,7 @@ from tracelink.converters.kineto.payloads import ARGUMENTS
 from tracelink.converters.kineto.schema import BASE_TIME, INSTANTS, MEMORY_EVENT, ON_DEVICE, kind_of
 from tracelink.converters.kineto.tracks import Names, tracks_of
 from tracelink.damage import damage_findings
-from tracelink.events import Bools, EventKind, Events, Int64s, Key, KeyColumn, Track, TrackKind
+from tracelink.events import Bools, EventKind, Events, Int32s, Int64s, Key, KeyColumn, Track, TrackKind
 from tracelink.findings import Finding, Severity
 from tracelink.rereading import RereadPayloads
 from tracelink.salvage import Damage
@@ -39,15 +40,7 @@ def assemble(
     base = base_time(header)
     kind = _kinds(columns, table)
     track, tracks = tracks_of(table["pid"], table["tid"], _on_device(kind), names)
-    events = Events(
-        kind,
-        table["name"],
-        track,
-        table["start"] + (base or 0),
-        table["duration"],
-        np.zeros(len(kind), np.int32),
-        table["place"],
-    )
+    events = _events(table, kind, track, base or 0)
     arrows = sort_flows(columns.launch_ends, columns.flows, columns.shapes)
     keys = _keys(columns, table["place"])
     said = columns.communications
@@ -68,11 +61,23 @@ def assemble(
         payloads=[RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
     )
     if base is None:
-        text = f"{source.path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."
-        trace.findings.append(Finding(Severity.WARNING, "unusable_base_time", text, source=source.path))
+        trace.findings.append(_unusable_base_time(source.path, header))
     trace.findings += _findings(source.path, columns, damage, cut_off, len(events))
     trace.findings += _pairing_findings(source.path, ends_alone, loose)
     return trace
+
+
+def _events(table: Mapping[str, Any], kind: npt.NDArray[np.uint8], track: Int32s, base: int) -> Events:
+    """The events of a file, which is the one source."""
+    source = np.zeros(len(kind), np.int32)
+    return Events(
+        kind, table["name"], track, table["start"] + base, table["duration"], source, table["place"]
+    )
+
+
+def _unusable_base_time(path: str, header: Mapping[str, Any]) -> Finding:
+    text = f"{path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."
+    return Finding(Severity.WARNING, "unusable_base_time", text, source=path)
 
 
 def _table(columns: Columns) -> tuple[dict[str, Any], int]:
