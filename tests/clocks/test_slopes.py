@@ -29,8 +29,24 @@ def test_each_clock_has_its_own_slope_and_none_has_none() -> None:
 
 
 def test_few_points_say_nothing_for_certain() -> None:
-    time = np.arange(5.0)
+    time = np.arange(4.0)
     assert slope_of(time, time) == (1, np.inf)
+
+
+def test_few_points_scatter_as_those_of_other_clocks() -> None:
+    random = np.random.default_rng(1)
+    clock = np.repeat([0, 1], [40, 3])
+    time = np.concatenate([np.arange(40.0), [0.0, 20.0, 39.0]])
+    slope, doubt = Slopes(clock, time, 2).of(2 * time + random.normal(0, 1, len(time)))
+    assert np.abs(slope - 2).tolist() < doubt.tolist()
+    assert 0.05 < doubt[1] < 0.5
+
+
+def test_bursts_of_points_tell_a_slope_by_their_distance() -> None:
+    random = np.random.default_rng(2)
+    time = (np.arange(4)[:, None] * 1e9 + np.arange(12) * 1e4).ravel()
+    slope, doubt = slope_of(time, 20e-6 * time + random.normal(0, 2000, len(time)))
+    assert abs(slope - 20e-6) < doubt < 1.5e-6
 
 
 def test_the_true_slope_is_within_the_doubt_nearly_always() -> None:

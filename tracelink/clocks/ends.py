@@ -14,6 +14,9 @@ POLISHES = 40
 SETTLED_NS = 50.0
 """Polishing ends when no time changes by more."""
 
+FINE_DRIFT = 15e-6
+"""A drift that is known so well does less harm than none, also where none cannot be excluded."""
+
 
 def line_up(passages: Passages, unchanged: Floats, *, drifting: bool) -> Lines:
     """A line for each clock; `unchanged` are the offsets of clocks that need no correction.
@@ -72,7 +75,7 @@ class _Laying:
         slope, half = Slopes(rows.clock, common, clocks).of(rows.end - common)
         doubt = np.hypot(half, np.nan_to_num(by_clock.median(doubt)))
         new = by_clock.sizes > 0
-        certain = new & (np.abs(slope) > doubt) & (np.abs(slope) + doubt < MAX_DRIFT)
+        certain = new & ((np.abs(slope) > doubt) | (doubt < FINE_DRIFT)) & (np.abs(slope) + doubt < MAX_DRIFT)
         slope = np.where(certain, slope, 0.0)
         self.lines.offset[new] = by_clock.median(rows.end - common - slope[rows.clock] * common)[new]
         self.lines.drift[new] = (slope / (1 + slope))[new]

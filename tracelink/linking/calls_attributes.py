@@ -35,8 +35,9 @@ PARTS = {
     (Operation.GATHER.value, Operation.RECV.value),
     (Operation.SCATTER.value, Operation.SEND.value),
     (Operation.SCATTER.value, Operation.RECV.value),
+    *((Operation.COALESCED.value, operation.value) for operation in Operation),
 }
-"""What was asked for and what a backend makes it of."""
+"""What was asked for and what a backend makes it of; what closes a group, and what the group is of."""
 
 
 @dataclass(frozen=True, slots=True)
