@@ -51,7 +51,7 @@ class Slopes:
         few = self._count < FEWEST_POINTS
         farthest = np.where(np.isfinite(away), away, 0.0).max(axis=1)
         own = np.where(few, farthest, DEVIATIONS * _middle_of(away))
-        telling = own[self._count > 2]
+        telling = own[(self._count > 2) & (few.all() | ~few)]
         usual = float(np.median(telling)) if len(telling) else 0.0
         several = (self._count > 1) & (usual > 0)
         return np.where(few, np.where(several, np.maximum(own, usual), np.nan), own)
