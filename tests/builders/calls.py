@@ -13,6 +13,7 @@ from typing import Any
 from tracelink.collectives import RankCalls
 from tracelink.communications import CALL_TEXTS, UNKNOWN, Calls, Evidence
 from tracelink.events import NO_TIME
+from tracelink.linking.across import JobTables
 from tracelink.strings import StringTable
 from tracelink.trace import ProcessGroup
 
@@ -90,3 +91,35 @@ def whole(count: int, *calls: Call, **more: Any) -> list[RankCalls]:
     """So many ranks of one group, all of which did the same."""
     world = [group("0", *range(count), description="default_pg")]
     return [rank(number, *calls, groups=world, **more) for number in range(count)]
+
+
+def told(tables: JobTables) -> list[tuple[str, int, str, list[int], str]]:
+    """Each collective: group, number (or place, where it has none), operation, ranks, verdict."""
+    collectives, parts = tables.collectives, tables.participations
+    return [
+        (
+            tables.groups[collectives.group[row]].name,
+            int(collectives.sequence[row])
+            if collectives.sequence[row] != UNKNOWN
+            else int(collectives.order[row]),
+            tables.strings[collectives.operation[row]],
+            parts.rank[parts.collective == row].tolist(),
+            tables.strings[collectives.verdict[row]],
+        )
+        for row in range(len(collectives))
+    ]
+
+
+def messages(tables: JobTables) -> list[tuple[int, int, int, int, str]]:
+    """Each message: the ranks it goes between, the events of both ends, verdict."""
+    table = tables.messages
+    columns = (table.source, table.target, table.send, table.receive, table.verdict)
+    return [
+        (source, target, sent, received, tables.strings[verdict])
+        for source, target, sent, received, verdict in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def reasons(tables: JobTables) -> dict[str, int]:
+    """What did not fit, and how often."""
+    return {finding.reason: finding.count for finding in tables.findings}

@@ -12,10 +12,9 @@ from tracelink.linking.alignment import NONE, align
 from tracelink.linking.shifts import (
     DECIDES,
     DECIDES_ALONE,
-    FASTEST_DRIFT,
-    FINEST_NS,
     Shift,
     best_shift,
+    overlap,
     possible_shifts,
     sharp,
     shift_of,
@@ -52,11 +51,19 @@ def pair(track: Track, others: Track) -> Pairing:
     if shift := best_shift(shifts, others, DECIDES_ALONE):
         return _timed(track, others, numbered, shift)
     place, ambiguous = _by_label(track, others, numbered)
-    if labelled := shift_of(track, others, place):
+    labelled = shift_of(track, others, place)
+    if labelled and overlap(track, others, place, labelled.drift):
         shifts.append(labelled)
     if shift := best_shift(shifts, others, DECIDES):
         return _timed(track, others, numbered, shift)
+    if ambiguous.any() and not labelled and _known_times(track, others):
+        place, ambiguous = numbered, ambiguous | (place != numbered)
     return _labelled(track, others, numbered, place, ambiguous)
+
+
+def _known_times(track: Track, others: Track) -> bool:
+    """Whether times could tell more than a few labels amid many that could be several."""
+    return bool((track.time != NO_TIME).any() and (others.time != NO_TIME).any())
 
 
 def _timed(track: Track, others: Track, numbered: Int64s, shift: Shift) -> Pairing:
@@ -70,10 +77,14 @@ def _timed(track: Track, others: Track, numbered: Int64s, shift: Shift) -> Pairi
 
 def _labelled(track: Track, others: Track, numbered: Int64s, place: Int64s, ambiguous: Bools) -> Pairing:
     """By labels alone, unless times contradict them."""
-    if _impossible(track, others, place):
+    if not overlap(track, others, place):
         place, ambiguous = numbered, ambiguous | (place != numbered)
-    place = np.where(ambiguous & (place == NONE), LONELY, place)
-    return Pairing(_without_other_numbers(track, others, place), *_no_times(track))
+    place = _without_other_numbers(track, others, np.where(ambiguous & (place == NONE), LONELY, place))
+    stretch = np.cumsum(place >= 0)
+    unclear = np.bincount(stretch, place == LONELY)[stretch] > 0
+    return Pairing(
+        np.where((place == NONE) & unclear & (track.sequence == UNKNOWN), LONELY, place), *_no_times(track)
+    )
 
 
 def _no_times(track: Track) -> tuple[Int64s, Int64s]:
@@ -140,21 +151,6 @@ def _apart(track: Track, others: Track, place: Int64s, shift: Shift) -> Bools:
     began = shift.expected(track.entered)[known]
     apart[known] |= (others.entered[theirs] > ended + slack) | (began > others.time[theirs] + slack)
     return apart
-
-
-def _impossible(track: Track, others: Track, place: Int64s) -> bool:
-    """Whether there is no distance of the clocks with which all pairs overlap that must."""
-    paired = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
-    paired = paired[others.time[place[paired]] != NO_TIME]
-    theirs = place[paired]
-    waited = others.entered[theirs] != NO_TIME
-    awaited = track.entered[paired] != NO_TIME
-    if not waited.any() or not awaited.any():
-        return False
-    slack = FASTEST_DRIFT * float(np.ptp(track.time[paired])) + FINEST_NS
-    least = others.entered[theirs[waited]] - track.time[paired[waited]]
-    most = others.time[theirs[awaited]] - track.entered[paired[awaited]]
-    return bool(least.max() > most.min() + slack)
 
 
 def _stretches(place: Int64s, length: int) -> list[tuple[Int64s, Int64s]]:

@@ -7,17 +7,22 @@ same end at nearly the same distance everywhere; of others the distances scatter
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracelink.events import NO_TIME, Int64s
+from tracelink.linking.alignment import NONE
 from tracelink.linking.timing import Floats, Timeline, Track, mutual
 
 PLAUSIBLE_NS = 250_000_000
 """Clocks that somebody sets are seldom further apart."""
 
 FASTEST_DRIFT = 2e-4
+FINEST_DRIFT = 1e-5
+"""Drift that is left where it was estimated."""
+
+OVERLAPPING = 0.9
 FEWEST = 3
 """Distances of fewer calls say nothing of how they scatter."""
 
@@ -38,7 +43,7 @@ FINEST_NS = 5000.0
 
 PROBES = 24
 PEAKS = 2
-ROUNDS = 8
+ROUNDS = 20
 WIDTHS = (1000, 200, 40)
 """Offsets are alike that differ by less than such a part of the time between equal calls."""
 
@@ -52,6 +57,7 @@ class Shift:
     center: int
     spread: float
     place: Int64s
+    """Of the calls that coincide."""
     matched: int
 
     def expected(self, time: Int64s) -> Int64s:
@@ -85,8 +91,11 @@ def shift_of(track: Track, others: Track, place: Int64s) -> Shift | None:
     center = int(np.median(time))
     drift = _drift(time, apart)
     offset = float(np.median(apart - drift * (time - center)))
-    spread = float(np.median(np.abs(apart - offset - drift * (time - center))))
-    return Shift(offset, drift, center, max(spread, FINEST_NS), place, len(known))
+    distance = np.abs(apart - offset - drift * (time - center))
+    spread = max(float(np.median(distance)), FINEST_NS)
+    close = np.full(len(place), NONE, np.int64)
+    close[known] = np.where(distance <= DECIDES * spread, place[known], NONE)
+    return Shift(offset, drift, center, spread, close, int(np.count_nonzero(close != NONE)))
 
 
 def sharp(shift: Shift, others: Track, decides: int) -> bool:
@@ -107,7 +116,11 @@ def possible_shifts(track: Track, others: Track) -> list[Shift]:
                 found.append(shift)
             if shift and shift.perfect(len(mine.rows), len(theirs.rows)):
                 break
-    return [shift for shift in found if _coincide(shift, track, others)]
+    return [
+        shift
+        for shift in found
+        if _coincide(shift, track, others) and overlap(track, others, shift.place, shift.drift)
+    ]
 
 
 def best_shift(shifts: Sequence[Shift], others: Track, decides: int) -> Shift | None:
@@ -123,6 +136,24 @@ def best_shift(shifts: Sequence[Shift], others: Track, decides: int) -> Shift | 
     most = max(shift.matched for shift in alike)
     best = [shift for shift in alike if shift.matched == most]
     return best[0] if len(best) == 1 and sharp(best[0], others, decides) else None
+
+
+def overlap(track: Track, others: Track, place: Int64s, drift: float = 0.0) -> bool:
+    """Whether there is a distance of the clocks with which nearly all pairs overlap in time that must."""
+    paired = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
+    paired = paired[others.time[place[paired]] != NO_TIME]
+    theirs = place[paired]
+    waited = others.entered[theirs] != NO_TIME
+    awaited = track.entered[paired] != NO_TIME
+    if not (waited & awaited).any():
+        return True
+    apart = drift * (track.time[paired] - track.time[paired[0]])
+    least = np.where(waited, others.entered[theirs] - track.time[paired] - apart, -np.inf)
+    most = np.where(awaited, others.time[theirs] - track.entered[paired] - apart, np.inf)
+    slack = FINEST_NS + (FINEST_DRIFT if drift else FASTEST_DRIFT) * float(np.ptp(track.time[paired]))
+    least, most = np.sort(least), np.sort(most) + slack
+    covered = np.arange(1, len(paired) + 1) - np.searchsorted(most, least)
+    return bool(covered.max() >= OVERLAPPING * len(paired))
 
 
 def _coincide(shift: Shift, track: Track, others: Track) -> bool:
@@ -144,7 +175,10 @@ def _refined(track: Track, mine: Timeline, others: Track, theirs: Timeline, offs
         if not shift or (best and shift.spread >= best.spread and shift.matched <= best.matched):
             break
         best, expected = shift, shift.expected(track.time)
-    return best
+    if not best:
+        return None
+    place = mutual(track, mine, others, theirs, best.expected(track.time), best.spread)
+    return replace(best, place=place, matched=int(np.count_nonzero(place != NONE)))
 
 
 def _peaks(track: Track, mine: Timeline, others: Track, theirs: Timeline) -> Iterator[int]:
