@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from builders.job import JobBuilder
-
 from tracelink.analysis.arrivals import arrivals, lost_time
 from tracelink.communications import UNKNOWN
 from tracelink.job import Job
