@@ -29,25 +29,28 @@ class Communications(Columns):
     group: Int32s
     """The group's name."""
     sequence: Int64s
-    """The number within the group, of collectives or of messages."""
+    """The number within the group, of collectives or of messages.
+
+    A message has none where the source counts it with the collectives, for then the two ends differ.
+    """
     point_to_point: Bools
     """Whether `sequence` counts messages and not collectives."""
     source: Int32s
     """Rank that sends, or that is the root."""
     target: Int32s
-    """Rank that receives."""
+    """Rank that receives. Most sources name only the other end, not the rank itself."""
     global_ranks: Bools
     """Whether `source` and `target` are ranks of the job and not of the group."""
     tag: Int64s
     elements_in: Int64s
     elements_out: Int64s
-    """How many numbers the rank gives and gets, over all tensors."""
+    """How many numbers the rank gives and gets, over all tensors; UNKNOWN for a rank that gives or gets none."""
     type: Int32s
     """Of the numbers: `Float`, `BFloat16`."""
     size: Int32s
     """How many ranks the group has."""
     members: Int32s
-    """The group's ranks as a JSON list; cut after 30 of them, with `...` at the end."""
+    """The group's ranks as a JSON list; a profile cuts it after 30 of them, with `...` at the end."""
     shape: Int32s
     """The sizes of the input tensors as text: tells alike operations apart."""
 
