@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.calls import call, group, rank
+from builders.calls import Call, call, group, rank
 from tracelink.collectives import RankCalls
 from tracelink.communications import UNKNOWN
 from tracelink.linking.groups import Groups, resolve_groups
@@ -163,6 +163,19 @@ def test_calls_without_a_name_are_of_the_only_group_of_their_rank_that_fits() ->
     )
     assert [groups.rows[row].name if row != UNKNOWN else "" for row in groups.of_call] == ["2", "0", ""]
     assert reasons(groups) == {"collectives_without_group": 1}
+
+
+def test_a_group_that_nobody_names_is_known_by_its_ranks() -> None:
+    def nameless(*members: int) -> Call:
+        return call(group=None, members=str(list(members)))
+
+    groups = resolved(
+        rank(0, nameless(0, 1), nameless(0, 2)),
+        rank(1, call(group="1"), groups=[group("1", 0, 1)]),
+        rank(2, nameless(0, 2)),
+    )
+    assert rows(groups) == [("1", (0, 1)), ("", (0, 2))]
+    assert groups.of_call.tolist() == [0, 1, 0, 1]
 
 
 def test_waits_are_of_no_group() -> None:

@@ -20,6 +20,9 @@ from tracelink.linking.stacking import Stack
 from tracelink.linking.timing import Track
 from tracelink.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 
+FEW = 8
+"""So many ranks are named in one text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matching:
@@ -132,11 +135,16 @@ def _ambiguous(groups: Groups, row: int, ranks: Int32s) -> list[Finding]:
     if not len(ranks):
         return []
     message = (
-        f"Group {groups.rows[row].name}: {len(ranks)} collectives of rank "
-        f"{', '.join(map(str, np.unique(ranks).tolist()))} could each be several of the other ranks' and are "
-        "matched with none. Flight-recorder dumps or execution traces of the same run would number them."
+        f"Group {groups.rows[row].name}: {len(ranks)} collectives of {_some(np.unique(ranks).tolist())} could each "
+        "be several of the other ranks' and are matched with none. Flight-recorder dumps or execution traces of "
+        "the same run would number them."
     )
     return [Finding(Severity.WARNING, "ambiguous_collectives", message, len(ranks))]
+
+
+def _some(ranks: list[int]) -> str:
+    named = ", ".join(map(str, ranks[:FEW]))
+    return f"rank{'s' * (len(ranks) > 1)} {named}{f' and {len(ranks) - FEW} more' * (len(ranks) > FEW)}"
 
 
 def _repeated(stack: Stack, groups: Groups, rows: Int64s, group: Int32s, repeats: Int64s) -> list[Finding]:

@@ -135,17 +135,31 @@ def local_groups(ranks: Sequence[RankCalls], used: Uses) -> dict[tuple[int, str]
     for place, name, members, some, size, named in zip(
         used.place, used.name, used.members, used.some, used.size, used.named.tolist(), strict=True
     ):
-        if named and name:
+        if named and (name or members):
             rank = ranks[place].rank
-            mine = known.setdefault((rank, name), LocalGroup(rank, name))
+            mine = known.setdefault((rank, name or _only_by(members)), LocalGroup(rank, name))
             mine.used = True
             mine.some |= some
             mine.learn(members, size)
-    return known
+    return {key: group for key, group in known.items() if group.name or not _named_too(group, known)}
+
+
+def _only_by(members: tuple[int, ...]) -> str:
+    """A key for a group that has no name."""
+    return f"of {members}"
+
+
+def _named_too(group: LocalGroup, known: Mapping[tuple[int, str], LocalGroup]) -> bool:
+    """Whether a group without a name is one that its rank knows by a name."""
+    return any(
+        other.name and other.rank == group.rank and set(other.members) == set(group.members)
+        for other in known.values()
+    )
 
 
 def _describe(known: dict[tuple[int, str], LocalGroup], rank: int, group: ProcessGroup) -> None:
-    mine = known.setdefault((rank, group.name), LocalGroup(rank, group.name))
+    key = (rank, group.name or _only_by(group.ranks))
+    mine = known.setdefault(key, LocalGroup(rank, group.name))
     mine.described = True
     mine.learn(tuple(group.ranks), group.size)
     if group.description != UNDEFINED:

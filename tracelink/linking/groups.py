@@ -72,9 +72,9 @@ def resolve_groups(stack: Stack) -> Groups:
     classes = _classes(known, world)
     classes.sort(key=_sort_key)
     rows = [_row(group) for group in classes]
-    row_of = {(g.rank, g.name): row for row, found in enumerate(classes) for g in found.all()}
+    row_of = {(g.rank, g.name): row for row, found in enumerate(classes) for g in found.all() if g.name}
     default = next((row for row, group in enumerate(classes) if group.default), UNKNOWN)
-    of_use, unplaced = _rows_of_uses(stack.ranks, used, row_of, rows, default)
+    of_use, unplaced = _rows_of_uses(stack.ranks, used, row_of, rows)
     findings += unplaced + _foreign(stack.ranks, used, of_use, rows)
     of_call = of_use[used.of_call] if len(of_use) else np.empty(0, np.int32)
     return Groups(rows, of_call, default, findings)
@@ -212,7 +212,9 @@ def _sort_key(found: _Class) -> tuple[int, tuple[int, ...], bool, str, int]:
 
 def _row(found: _Class) -> ProcessGroup:
     groups = sorted(found.all(), key=lambda group: group.rank)
-    names = Counter(group.alias or DEFAULT_DESCRIPTION for group in groups)
+    names = Counter(group.alias for group in groups if group.alias) or Counter(
+        [DEFAULT_DESCRIPTION * found.default]
+    )
     name = min(names, key=lambda text: (-names[text], text))
     members = groups[0].members
     size = max(group.size for group in groups)
@@ -230,19 +232,18 @@ def _rows_of_uses(
     used: Uses,
     row_of: Mapping[tuple[int, str], int],
     rows: Sequence[ProcessGroup],
-    default: int,
 ) -> tuple[Int32s, list[Finding]]:
     """The group of each use; where it has no name, the only one of the rank that fits."""
     mine: dict[int, list[int]] = defaultdict(list)
-    for (rank, _), row in row_of.items():
-        if row not in mine[rank] and (not rows[row].ranks or rank in rows[row].ranks):
+    for row, group in enumerate(rows):
+        for rank in group.ranks:
             mine[rank].append(row)
     result = np.full(len(used.place), UNKNOWN, np.int32)
     without = 0
     for use, place in enumerate(used.place):
-        rank = ranks[place].rank
         if not used.named[use]:
             continue
+        rank = ranks[place].rank
         named = row_of.get((rank, used.name[use]))
         result[use] = _fitting(used, use, mine[rank], rows) if named is None else named
         without += int(used.count[use]) if result[use] == UNKNOWN else 0
