@@ -70,7 +70,7 @@ def test_times_are_on_the_reference_clock() -> None:
     ]
     tables = link_ranks(ranks, clocks)
     assert tables.participations.start.tolist() == [10, 10]
-    assert (tables.collectives.skew.item(), tables.clocks) == (0, clocks)
+    assert (tables.collectives.skew.item(), tables.clocks.clocks) == (0, clocks.clocks)
 
 
 SIZES = [
