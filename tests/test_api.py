@@ -111,7 +111,7 @@ def test_the_watcher_is_told_the_bytes(job: Path) -> None:
 
 def test_ranks_without_a_source_are_told(job: Path) -> None:
     (finding,) = [one for one in tracelink.load(job).findings if one.reason == "missing_ranks"]
-    assert finding.message == "6 of 8 ranks have no source: 2, 3, 4, 5, 6, 7."
+    assert finding.message == "6 of 8 ranks have no source: 2-7."
 
 
 @pytest.mark.parametrize(

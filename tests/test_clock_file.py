@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.clock import Clock, Clocks, read_clocks
+from tracelink.clock import Clock, Clocks
+from tracelink.clock_file import read_clocks
 from tracelink.errors import UsageError
 
 
@@ -63,7 +64,7 @@ def test_offsets_by_hand_are_enough(file: Path) -> None:
     )
 
 
-@given(st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-(2**62), 2**62)))
+@given(st.dictionaries(st.integers(0, 999_999), st.integers(-(10**18), 10**18)))
 def test_every_offset_by_hand_is_kept(
     tmp_path_factory: pytest.TempPathFactory, offsets: dict[int, int]
 ) -> None:
@@ -89,6 +90,13 @@ def test_every_offset_by_hand_is_kept(
             "is no file of clocks: Expected `int`, got `str` - at `$.ranks[0].offset_ns`",
         ),
         ({"ranks": [{"rank": 2, "offset_ns": 1}] * 2}, "has rank 2 twice"),
+        ({"0": 10**30}, "is no file of clocks"),
+        ({"1000000": 0}, "is no file of clocks"),
+        ({"ranks": [{"rank": 2, "offset_ns": 10**19}]}, "is no file of clocks"),
+        (
+            {"reference_ns": 0, "ranks": [{"rank": 2, "offset_ns": 1, "drift_ppm": 1e300}]},
+            "is no file of clocks",
+        ),
         (
             {"ranks": [{"rank": 2, "offset_ns": 1, "low_ns": 3, "high_ns": 2}]},
             "has low_ns above high_ns for rank 2",
@@ -112,3 +120,9 @@ def test_a_word_that_is_neither_a_mode_nor_a_file_is_refused() -> None:
         UsageError, match=r"hosts: cannot be read: No such file or directory\. Give none, host, coll"
     ):
         read_clocks("hosts")
+
+
+def test_ranks_that_a_file_does_not_name_are_not_corrected() -> None:
+    clocks = Clocks({1: Clock(1, offset_ns=-5), 7: Clock(7, offset_ns=3)}).for_ranks({0: "a", 1: "b"})
+    assert clocks.clocks == {0: Clock(0, "a"), 1: Clock(1, "b", -5)}
+    assert [(finding.reason, finding.count) for finding in clocks.findings] == [("clock_of_no_rank", 1)]

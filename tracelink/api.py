@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tracelink import plugins
 from tracelink.assembly import assemble
-from tracelink.clock import ClockMode, Clocks, read_clocks
+from tracelink.clock import ClockMode, Clocks
+from tracelink.clock_file import read_clocks
 from tracelink.engine import Engine, Meter
 from tracelink.errors import UsageError
 from tracelink.findings import Finding

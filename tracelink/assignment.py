@@ -58,7 +58,7 @@ def check_duplicates(infos: Sequence[SourceInfo]) -> None:
             paths = " and ".join(info.path for info in alike[:2])
             raise RankConflictError(
                 f"rank {rank} stands twice in format {format_name}: {paths}",
-                advice="Leave one out, or say which rank each is of with --rank FILE=N.",
+                advice="Merge each job by itself; else leave one out, or say whose each is with --rank FILE=N.",
             )
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from tracelink.clocks.passages import meetings_of
 from tracelink.clocks.sharing import Difference, share_clocks
 from tracelink.clocks.solution import Contradiction, Solution, solve
-from tracelink.errors import UsageError
 from tracelink.events import NO_TIME, Bools, Columns, Int32s, Int64s
 from tracelink.findings import Finding, Severity
+from tracelink.ranges import Numbers
 
 
 class ClockMode(StrEnum):
@@ -102,6 +99,17 @@ class Clocks:
 
     clocks: Mapping[int, Clock]
     findings: Sequence[Finding] = ()
+
+    def for_ranks(self, hosts: Mapping[int, str]) -> Clocks:
+        """The clocks of these ranks and hosts; one of which nothing is said is not corrected."""
+        strangers = sorted(set(self.clocks) - set(hosts))
+        findings = list(self.findings)
+        if strangers:
+            message = f"Clocks are given for ranks that have no source: {Numbers.of(strangers)}."
+            findings.append(Finding(Severity.WARNING, "clock_of_no_rank", message, len(strangers)))
+        given = {rank: self.clocks.get(rank) or Clock(rank) for rank in hosts}
+        named = {rank: replace(clock, host=clock.host or hosts[rank]) for rank, clock in given.items()}
+        return Clocks(named, findings)
 
 
 def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
@@ -210,59 +218,3 @@ def _unbounded(clocks: Mapping[int, Clock]) -> list[Finding]:
             example="ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else ""),
         )
     ]
-
-
-class _RankInFile(msgspec.Struct):
-    rank: Annotated[int, msgspec.Meta(ge=0)]
-    offset_ns: int
-    host: str = ""
-    drift_ppm: float = 0.0
-    low_ns: int | None = None
-    high_ns: int | None = None
-    constraints: int = 0
-
-
-class _ClockFile(msgspec.Struct):
-    ranks: list[_RankInFile]
-    reference_ns: int | None = None
-
-
-def read_clocks(path: str | os.PathLike[str]) -> Clocks:
-    """Clocks as `tracelink clocks --json` writes them, or a plain object of ranks and offsets in ns."""
-    source = os.fspath(path)
-    try:
-        said = msgspec.json.decode(Path(path).read_bytes())
-        if isinstance(said, dict) and "ranks" in said:
-            return _stated(msgspec.convert(said, _ClockFile), source)
-        offsets = msgspec.convert(said, dict[Annotated[int, msgspec.Meta(ge=0)], int], strict=False)
-    except OSError as error:
-        raise UsageError(
-            f"cannot be read: {error.strerror}",
-            source=source,
-            advice="Give none, host, collectives, or a file with clocks.",
-        ) from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"is no file of clocks: {error}", source=source, advice=_HOW_TO) from error
-    return Clocks({rank: Clock(rank, offset_ns=offset) for rank, offset in offsets.items()})
-
-
-_HOW_TO = (
-    'Write it with: tracelink clocks --json; or as {"0": 0, "1": -1500}, the offset in ns for each rank.'
-)
-
-
-def _stated(file: _ClockFile, source: str) -> Clocks:
-    clocks: dict[int, Clock] = {}
-    for said in file.ranks:
-        if said.rank in clocks:
-            raise UsageError(f"has rank {said.rank} twice", source=source, advice="Keep one of the two.")
-        if said.low_ns is not None and said.high_ns is not None and said.low_ns > said.high_ns:
-            raise UsageError(f"has low_ns above high_ns for rank {said.rank}", source=source, advice=_HOW_TO)
-        if said.drift_ppm and file.reference_ns is None:
-            raise UsageError(
-                f"has a drift for rank {said.rank}, but no reference_ns",
-                source=source,
-                advice="Say at which time (ns since 1970) the offsets hold, or leave the drifts out.",
-            )
-        clocks[said.rank] = Clock(**msgspec.structs.asdict(said), reference_ns=file.reference_ns or 0)
-    return Clocks(clocks)

@@ -29,6 +29,9 @@ BATCH_RANKS = 32
 
 EVERY_RANK = Numbers()
 
+BROKEN_OFF = frozenset({"cut_off", "truncated"})
+"""Findings of readers that say that a source goes on where the file does not."""
+
 
 @dataclass(frozen=True, slots=True)
 class GatheredRank:
@@ -247,4 +250,5 @@ def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:
         linked.trace.groups,
         rank.host,
         rank.world_size,
+        any(finding.reason in BROKEN_OFF for finding in linked.trace.findings),
     )

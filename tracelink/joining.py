@@ -13,6 +13,7 @@ from tracelink.gathering import EVERY_RANK, Gathered, GatheredRank, gather
 from tracelink.graph import Rank
 from tracelink.job import Job
 from tracelink.linking.across import JobTables, link_ranks
+from tracelink.ranges import Numbers
 from tracelink.selection import Selection
 from tracelink.sources import Discovery
 
@@ -80,12 +81,15 @@ def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
         )
         return [Finding(Severity.WARNING, "world_size", message, len(sizes))]
     size = max(sizes, default=0)
-    missing = sorted(set(range(size)) - {rank.rank for rank in ranks})
-    if not missing:
+    present = {rank.rank for rank in ranks if rank.rank < size}
+    if len(present) == size:
         return []
-    some = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
-    message = f"{len(missing)} of {size} ranks have no source: {some}."
-    return [Finding(Severity.INFO, "missing_ranks", message, len(missing))]
+    missing = Numbers(((0, size - 1),)).without(present)
+    some = ", ".join(str(missing).split(", ")[:8]) + (", …" if len(missing.ranges) > 8 else "")
+    count = size - len(present)
+    return [
+        Finding(Severity.INFO, "missing_ranks", f"{count} of {size} ranks have no source: {some}.", count)
+    ]
 
 
 def _apart(ranks: Sequence[GatheredRank]) -> list[Finding]:

@@ -22,6 +22,9 @@ LOOKS_LIKE_RANK = re.compile(
 
 SUFFIXES = re.compile(r"(?:\.(?:json|gz|pt|trace|pkl|pickle|bin|zip|tar|tgz|et|txt))+$", re.IGNORECASE)
 
+LARGEST_RANK = 999_999
+"""Larger numbers are no ranks; tables by rank need memory for all up to the largest."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankHint:

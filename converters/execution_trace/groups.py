@@ -9,6 +9,7 @@ import msgspec
 
 from tracelink.converters.execution_trace.nodes import whole
 from tracelink.converters.execution_trace.schema import Group
+from tracelink.ranks import LARGEST_RANK
 from tracelink.trace import ProcessGroup
 
 GROUPS = msgspec.json.Decoder(list[Group])
@@ -37,8 +38,9 @@ def _texts(node: Mapping[str, Any]) -> Iterator[str]:
 
 def _group(group: Group) -> ProcessGroup:
     """The default group lists no ranks: it is all of them."""
-    numbers = map(whole, group.ranks if isinstance(group.ranks, list | dict) else ())
-    ranks = tuple(number for number in numbers if number is not None)
+    numbers = [whole(rank) for rank in (group.ranks if isinstance(group.ranks, list | dict) else ())]
+    usable = all(number is not None and 0 <= number <= LARGEST_RANK for number in numbers)
+    ranks = tuple(number for number in numbers if number is not None and usable)
     return ProcessGroup(
         name=str(group.pg_name or group.backend_id),
         description=str(group.pg_desc),

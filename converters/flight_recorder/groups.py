@@ -10,6 +10,7 @@ import orjson
 from tracelink.converters.flight_recorder import schema
 from tracelink.converters.flight_recorder.columns import GroupName
 from tracelink.findings import Finding, Severity
+from tracelink.ranks import LARGEST_RANK
 from tracelink.trace import ProcessGroup
 
 Ranks = tuple[int, ...]
@@ -77,6 +78,8 @@ def _ranks(value: Any) -> Ranks | None:
             value = orjson.loads(value)
         except orjson.JSONDecodeError:
             return None
-    if type(value) not in (list, tuple) or not all(type(rank) is int and rank >= 0 for rank in value):
+    if type(value) not in (list, tuple) or not all(
+        type(rank) is int and 0 <= rank <= LARGEST_RANK for rank in value
+    ):
         return None
     return tuple(value)

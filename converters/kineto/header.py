@@ -18,6 +18,7 @@ from tracelink.converters.kineto.schema import (
 )
 from tracelink.converters.kineto.times import LATEST_US
 from tracelink.events import EventKind, Events, Track, TrackKind
+from tracelink.ranks import LARGEST_RANK
 from tracelink.sources import Source
 from tracelink.trace import ProcessGroup, SourceInfo
 
@@ -33,9 +34,9 @@ def source_info(
         path=source.path,
         format="kineto",
         version=_version(header),
-        rank=_whole(distributed.get("rank")),
+        rank=_up_to(LARGEST_RANK, distributed.get("rank")),
         host=str(header.get(HOST, "")),
-        world_size=_whole(distributed.get("world_size")),
+        world_size=_up_to(LARGEST_RANK + 1, distributed.get("world_size")),
         pid=_process(events, tracks),
         events=len(events),
         records=records,
@@ -102,7 +103,8 @@ def _ranks(value: Any) -> tuple[int, ...]:
             value = json.loads(value)
         except ValueError:
             return ()
-    return tuple(_integers(value)) if isinstance(value, list) else ()
+    numbers = tuple(_integers(value)) if isinstance(value, list) else ()
+    return numbers if all(0 <= number <= LARGEST_RANK for number in numbers) else ()
 
 
 def _integers(values: Iterable[Any]) -> Iterable[int]:
@@ -111,6 +113,11 @@ def _integers(values: Iterable[Any]) -> Iterable[int]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _up_to(largest: int, value: Any) -> int | None:
+    number = _whole(value)
+    return None if number is None or not 0 <= number <= largest else number
 
 
 def _whole(value: Any) -> int | None:

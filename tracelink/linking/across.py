@@ -39,11 +39,11 @@ def link_ranks(ranks: Sequence[RankCalls], clock: ClockMode | Clocks = ClockMode
     matching = match_collectives(calls, groups)
     judged = judge(calls, groups, matching)
     matched = match_messages(calls, groups)
+    hosts = {rank.rank: rank.host for rank in calls.ranks}
     if isinstance(clock, Clocks):
-        clocks = clock
+        clocks = clock.for_ranks(hosts)
     else:
-        met = crossings(calls, groups, matching, judged, matched.messages)
-        clocks = estimate_clocks(met, {rank.rank: rank.host for rank in calls.ranks}, clock)
+        clocks = estimate_clocks(crossings(calls, groups, matching, judged, matched.messages), hosts, clock)
     collectives, participations = measure(
         calls, groups, matching, judged, corrected(matching.calls, matching.rank, clocks)
     )

@@ -16,6 +16,7 @@ from tracelink.linking.coding import distinct
 from tracelink.linking.sizes import is_one_of
 from tracelink.linking.stacking import Stack
 from tracelink.operations import POINT_TO_POINT, Operation
+from tracelink.ranks import LARGEST_RANK
 from tracelink.trace import ProcessGroup
 
 POINTER = re.compile(r"-?\d{10,}")
@@ -122,7 +123,8 @@ def uses(stack: Stack) -> Uses:
 
 def members_of(text: str) -> tuple[tuple[int, ...], bool]:
     """The ranks in a list as text, and whether it was not cut."""
-    return tuple(map(int, re.findall(r"\d+", text))), CUT not in text
+    members = tuple(map(int, re.findall(r"\d{1,18}", text)))
+    return (members, CUT not in text) if max(members, default=0) <= LARGEST_RANK else ((), False)
 
 
 def local_groups(ranks: Sequence[RankCalls], used: Uses) -> dict[tuple[int, str], LocalGroup]:
