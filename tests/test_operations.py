@@ -44,6 +44,7 @@ def test_the_operation_behind_a_name(name, operation):
         ("nccl:recv 3<-?", None),
         ("gloo:send", None),
         ("nccl:all_reduce", None),
+        ("nccl:send 5->99999999999999999999", None),
     ],
 )
 def test_who_sends_to_whom(name, peers):

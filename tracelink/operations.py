@@ -79,7 +79,7 @@ DECORATION = re.compile(r"intotensor|coalesced$|outofplace$")
 KERNEL = re.compile(r"^nccl(?:Dev|SymDev|SymkDev)?Kernel_([A-Za-z]+)")
 PEERS = re.compile(r"\s.*$")
 """`nccl:send 1->2` names the ranks after the operation."""
-MESSAGE = re.compile(r"\s(\d+)(->|<-)(\d+)$")
+MESSAGE = re.compile(r"\s(\d{1,6})(->|<-)(\d{1,6})$")
 
 
 @cache
