@@ -13,7 +13,6 @@ from tracelink.collectives import Collectives, Messages, Participations
 from tracelink.communications import UNKNOWN, Evidence
 from tracelink.errors import UsageError
 from tracelink.events import (
-    NO_TIME,
     Counters,
     Edges,
     EventKind,
@@ -183,12 +182,12 @@ COMMUNICATIONS = {
         "order": [0],
         "operation": ["broadcast"],
         "type": ["Float"],
-        "bytes": [UNKNOWN],
+        "bytes": [None],
         "start": [20],
-        "end": [NO_TIME],
-        "last_rank": [UNKNOWN],
-        "skew": [UNKNOWN],
-        "duration": [UNKNOWN],
+        "end": [None],
+        "last_rank": [None],
+        "skew": [None],
+        "duration": [None],
         "algorithm_gb_s": [None],
         "bus_gb_s": [None],
         "verdict": ["partial"],
@@ -197,29 +196,29 @@ COMMUNICATIONS = {
     "participations": {
         "collective": [0],
         "rank": [3],
-        "record": [UNKNOWN],
-        "operator": [UNKNOWN],
-        "annotation": [UNKNOWN],
-        "node": [UNKNOWN],
+        "record": [None],
+        "operator": [None],
+        "annotation": [None],
+        "node": [None],
         "kernel": [2],
-        "enqueued": [NO_TIME],
+        "enqueued": [None],
         "start": [20],
-        "end": [NO_TIME],
+        "end": [None],
         "evidence": ["kernel"],
-        "wait": [UNKNOWN],
+        "wait": [None],
         "state": [None],
     },
     "messages": {
-        "group": [UNKNOWN],
+        "group": [None],
         "source": [3],
         "target": [5],
         "tag": [0],
         "order": [0],
-        "bytes": [UNKNOWN],
-        "send": [UNKNOWN],
-        "receive": [UNKNOWN],
+        "bytes": [None],
+        "send": [None],
+        "receive": [None],
         "sent": [30],
-        "received": [NO_TIME],
+        "received": [None],
         "verdict": [None],
         "group_name": [None],
     },
@@ -231,11 +230,23 @@ COMMUNICATIONS = {
 def test_what_ranks_did_together_has_texts_and_says_what_is_unknown(
     made: EventGraph | Job, table: str
 ) -> None:
-    columns = {name: list(column) for name, column in made.table(table).items()}
+    columns = {name: column.tolist() for name, column in made.table(table).items()}
     for rate in ("algorithm_gb_s", "bus_gb_s"):
         if rate in columns:
             columns[rate] = [None if np.isnan(value) else value for value in columns[rate]]
     assert columns == COMMUNICATIONS[table]
+
+
+@pytest.mark.parametrize("table", COMMUNICATIONS)
+def test_what_is_unknown_is_missing_in_frames(table: str) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    unknown = [name for name, column in COMMUNICATIONS[table].items() if column == [None]]
+    made = communicating().to_pandas(table)
+    assert made.columns[made.isna().all()].tolist() == unknown
+    of_arrow = communicating().to_arrow(table)
+    exact = [name for name in unknown if not name.endswith("gb_s")]
+    assert [name for name in exact if of_arrow.column(name).null_count] == exact
 
 
 def test_no_evidence_is_a_word_too() -> None:

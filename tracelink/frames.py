@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracelink.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +20,12 @@ def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
         import pandas
     except ImportError:
         raise _not_installed("pandas", "pandas") from None
-    return pandas.DataFrame(dict(columns))
+
+    def nullable(column: Any) -> Any:
+        masked = isinstance(column, np.ma.MaskedArray)
+        return pandas.arrays.IntegerArray(column.data, np.ma.getmaskarray(column)) if masked else column
+
+    return pandas.DataFrame({name: nullable(column) for name, column in columns.items()})
 
 
 def arrow_table(columns: Mapping[str, Any]) -> pyarrow.Table:
@@ -27,7 +34,12 @@ def arrow_table(columns: Mapping[str, Any]) -> pyarrow.Table:
         import pyarrow
     except ImportError:
         raise _not_installed("pyarrow", "arrow") from None
-    return pyarrow.table(dict(columns))
+
+    def nullable(column: Any) -> Any:
+        masked = isinstance(column, np.ma.MaskedArray)
+        return pyarrow.array(column.data, mask=np.ma.getmaskarray(column)) if masked else column
+
+    return pyarrow.table({name: nullable(column) for name, column in columns.items()})
 
 
 def _not_installed(package: str, extra: str) -> UsageError:

@@ -161,8 +161,8 @@ class EventGraph:
         """The columns of one table, with texts instead of codes.
 
         `events`, `edges`, `counters`, `tracks`, `ranks`, `sources`, `groups`, `collectives`, `participations`,
-        `messages` or `findings`. Numbers that are unknown are -1, times `NO_TIME`, rates NaN, texts None. `group`
-        is the row of `groups`; `group_name` is its name.
+        `messages` or `findings`. What is unknown of collectives, participations and messages is masked (missing in
+        frames); rates are NaN, texts None. `group` is the row of `groups`; `group_name` is its name.
         """
         match name:
             case "events":

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.collectives import TEXTS, Collectives, Messages, Participations
-from tracelink.communications import Evidence
+from tracelink.communications import UNKNOWN, Evidence
+from tracelink.events import NO_TIME
 from tracelink.findings import Finding
 from tracelink.trace import ProcessGroup, SourceInfo
 
@@ -56,10 +57,18 @@ def evidence_of(codes: npt.NDArray[Any]) -> Objects:
 
 
 def _readable(table: Collectives | Participations | Messages, of: EventGraph | Job) -> dict[str, Any]:
-    columns: dict[str, Any] = table.columns()
-    columns.update({name: texts_of(of.strings, columns[name]) for name in TEXTS if name in columns})
-    if "evidence" in columns:
-        columns["evidence"] = evidence_of(columns["evidence"])
-    if "group" in columns:
-        columns["group_name"] = texts_of([group.name for group in of.groups], columns["group"])
+    columns: dict[str, Any] = {name: _known(column) for name, column in table.columns().items()}
+    columns.update({name: texts_of(of.strings, getattr(table, name)) for name in TEXTS if name in columns})
+    if isinstance(table, Participations):
+        columns["evidence"] = evidence_of(table.evidence)
+    else:
+        columns["group_name"] = texts_of([group.name for group in of.groups], table.group)
     return columns
+
+
+def _known(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column with what is not known masked, so that no sum or mean takes it for a number."""
+    if not np.issubdtype(column.dtype, np.integer):
+        return column
+    masked: npt.NDArray[Any] = np.ma.masked_array(column, (column == UNKNOWN) | (column == NO_TIME))
+    return masked
