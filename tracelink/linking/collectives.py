@@ -14,6 +14,7 @@ from tracelink.findings import Finding, Severity
 from tracelink.linking.coalescing import one_part_for_each_rank
 from tracelink.linking.coding import distinct, stable_order, starts_of
 from tracelink.linking.groups import Groups
+from tracelink.linking.labels import labels_of
 from tracelink.linking.sequences import align_tracks
 from tracelink.linking.sizes import common_size, is_one_of
 from tracelink.linking.stacking import Stack
@@ -94,12 +95,27 @@ def _known_sequence(sequence: Int64s, number: Int64s) -> Int64s:
 
 
 def _align_group(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s, Bools, Bools]:
-    """Place, number, loneliness and doubt of the calls of one group."""
+    """Place, number, loneliness and doubt of the calls of one group.
+
+    A call that tells too little of itself to be one of several is left alone, behind all others.
+    """
     calls = stack.calls
     size = common_size(
         calls.operation[rows], calls.elements_in[rows], calls.elements_out[rows], stack.strings
     )
-    label, _ = distinct(calls.operation[rows], size, calls.type[rows])
+    label, vague = labels_of(calls.operation[rows], size, calls.type[rows])
+    vague &= calls.sequence[rows] == UNKNOWN
+    place = np.full(len(rows), UNKNOWN, np.int64)
+    sequence = place.copy()
+    lonely, doubtful = vague.copy(), np.zeros(len(rows), np.bool_)
+    clear = np.flatnonzero(~vague)
+    place[clear], sequence[clear], lonely[clear], doubtful[clear] = _aligned(stack, rows[clear], label[clear])
+    place[vague] = place.max(initial=0) + 1 + np.arange(np.count_nonzero(vague))
+    return place, sequence, lonely, doubtful
+
+
+def _aligned(stack: Stack, rows: Int64s, label: Int64s) -> tuple[Int64s, Int64s, Bools, Bools]:
+    calls = stack.calls
     time, entered = _times(stack, rows)
     whole = Track(label, time, calls.sequence[rows], entered)
     by_time = np.lexsort((_asked(calls, rows), stack.rank[rows]))
