@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.data import DATA
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
@@ -23,8 +24,8 @@ from tracelink.sources import Request, Source, discover
 from tracelink.trace import ProcessGroup, RankTrace, SourceInfo
 
 PATH = "comm_lib_trace_rank_0"
-REAL = Path("/work/shared/data/fr")
-REAL_BESIDE_PROFILES = Path("/work/shared/data/matched8/fr")
+REAL = DATA / "fr"
+REAL_BESIDE_PROFILES = DATA / "matched8" / "fr"
 
 
 def read(data: bytes) -> RankTrace:
