@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-from tracelink.communications import UNKNOWN, Calls
-from tracelink.events import NO_TIME, Columns, Int32s, Int64s
+from tracelink.communications import Calls, filled
+from tracelink.events import Columns, Int32s, Int64s
 from tracelink.trace import ProcessGroup
 
 
@@ -78,7 +78,7 @@ class Collectives(Columns):
     @classmethod
     def of(cls, count: int, **columns: Any) -> Collectives:
         """`count` collectives; what is not given is unknown."""
-        return cls(*(_column(f.name, columns.get(f.name), count) for f in fields(cls)))
+        return cls(*filled(cls, count, columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Participations(Columns):
     @classmethod
     def of(cls, count: int, **columns: Any) -> Participations:
         """`count` participations; what is not given is unknown."""
-        return cls(*(_column(f.name, columns.get(f.name), count) for f in fields(cls)))
+        return cls(*filled(cls, count, columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,20 +138,8 @@ class Messages(Columns):
     @classmethod
     def of(cls, count: int, **columns: Any) -> Messages:
         """`count` messages; what is not given is unknown."""
-        return cls(*(_column(f.name, columns.get(f.name), count) for f in fields(cls)))
+        return cls(*filled(cls, count, columns))
 
 
-TIMES = frozenset({"start", "end", "enqueued", "sent", "received"})
-SMALL = frozenset(
-    {"group", "operation", "type", "verdict", "state", "evidence", "rank", "last_rank", "source", "target"}
-)
-RATES = frozenset({"algorithm_gb_s", "bus_gb_s"})
 TEXTS = ("operation", "type", "verdict", "state")
 """Columns that are codes of texts."""
-
-
-def _column(name: str, given: Any, count: int) -> Any:
-    kind: Any = np.int32 if name in SMALL else np.float64 if name in RATES else np.int64
-    if given is not None:
-        return np.asarray(given, kind)
-    return np.full(count, NO_TIME if name in TIMES else np.nan if name in RATES else UNKNOWN, kind)

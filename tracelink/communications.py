@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any
@@ -61,13 +61,7 @@ class Communications(Columns):
     def of(cls, row: Any, **columns: Any) -> Communications:
         """Communications of these events; what is not given is unknown."""
         rows = np.asarray(row, np.int64)
-        return cls(
-            rows,
-            *(
-                _column(COMMUNICATION_TYPES[f.name], columns.pop(f.name, None), len(rows))
-                for f in fields(cls)[1:]
-            ),
-        )
+        return cls(*filled(cls, len(rows), {"row": rows, **columns}))
 
     @classmethod
     def empty(cls) -> Communications:
@@ -87,22 +81,8 @@ class Communications(Columns):
         return replace(self, **texts)
 
 
-COMMUNICATION_TYPES: dict[str, Any] = {
-    "operation": np.int32,
-    "group": np.int32,
-    "sequence": np.int64,
-    "point_to_point": np.bool_,
-    "source": np.int32,
-    "target": np.int32,
-    "global_ranks": np.bool_,
-    "tag": np.int64,
-    "elements_in": np.int64,
-    "elements_out": np.int64,
-    "type": np.int32,
-    "size": np.int32,
-    "members": np.int32,
-    "shape": np.int32,
-}
+COMMUNICATION_COLUMNS = tuple(column.name for column in fields(Communications))[1:]
+"""All but the row of the event."""
 COMMUNICATION_TEXTS = ("operation", "group", "type", "members", "shape")
 """The columns that are codes of the string table."""
 
@@ -168,12 +148,7 @@ class Calls(Columns):
     @classmethod
     def of(cls, count: int, **columns: Any) -> Calls:
         """`count` calls; what is not given is unknown."""
-        return cls(
-            *(
-                _column(CALL_TYPES[f.name], columns.pop(f.name, None), count, _default(f.name))
-                for f in fields(cls)
-            )
-        )
+        return cls(*filled(cls, count, columns))
 
     @classmethod
     def empty(cls) -> Calls:
@@ -190,19 +165,6 @@ class Calls(Columns):
         return Calls(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-CALL_TYPES: dict[str, Any] = {
-    **COMMUNICATION_TYPES,
-    "record": np.int64,
-    "operator": np.int64,
-    "annotation": np.int64,
-    "node": np.int64,
-    "kernel": np.int64,
-    "enqueued": np.int64,
-    "start": np.int64,
-    "end": np.int64,
-    "evidence": np.int32,
-    "state": np.int32,
-}
 CALL_TEXTS = (*COMMUNICATION_TEXTS, "state")
 CALL_ROWS = ("record", "operator", "annotation", "node", "kernel")
 """The columns that are rows of events."""
@@ -213,13 +175,34 @@ def recoded(column: Int32s, codes: Int32s) -> Int32s:
     return np.where(column == UNKNOWN, np.int32(UNKNOWN), np.append(codes, np.int32(UNKNOWN))[column])
 
 
-def _default(name: str) -> int:
-    return {"enqueued": NO_TIME, "start": NO_TIME, "end": NO_TIME, "evidence": Evidence.NONE}.get(
-        name, UNKNOWN
-    )
+TIMES = frozenset({"enqueued", "start", "end", "sent", "received"})
+RATES = frozenset({"algorithm_gb_s", "bus_gb_s"})
+FLAGS = frozenset({"point_to_point", "global_ranks"})
+SMALL = frozenset({*CALL_TEXTS, "verdict", "rank", "last_rank", "source", "target", "size", "evidence"})
+"""Columns of 32 bits; other whole numbers have 64."""
 
 
-def _column(kind: Any, given: Any, count: int, default: int = UNKNOWN) -> Any:
-    if given is not None:
-        return np.asarray(given, kind)
-    return np.full(count, kind is not np.bool_ and default, kind)
+def filled(table: Any, count: int, given: Mapping[str, Any]) -> list[Any]:
+    """The columns of a table with `count` rows: those given, and what stands for unknown in all others."""
+    names = [column.name for column in fields(table)]
+    if strange := given.keys() - set(names):
+        raise TypeError(f"{table.__name__} has no columns {', '.join(sorted(strange))}")
+    return [_column(name, given.get(name), count) for name in names]
+
+
+def _column(name: str, given: Any, count: int) -> Any:
+    kind, unknown = _kind_of(name)
+    return np.full(count, unknown, kind) if given is None else np.asarray(given, kind)
+
+
+def _kind_of(name: str) -> tuple[Any, Any]:
+    """What a column holds, and what stands for unknown in it."""
+    if name in TIMES:
+        return np.int64, NO_TIME
+    if name in RATES:
+        return np.float64, np.nan
+    if name in FLAGS:
+        return np.bool_, False
+    if name == "evidence":
+        return np.int32, Evidence.NONE
+    return (np.int32 if name in SMALL else np.int64), UNKNOWN

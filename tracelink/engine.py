@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -70,6 +70,11 @@ class Engine:
         return cls(
             jobs=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         )
+
+    def split(self, items: int) -> tuple[Engine, Engine]:
+        """An engine for so many items and one for the work inside each: whichever can use all processes does."""
+        alone = replace(self, jobs=1)
+        return (self, alone) if items >= self.jobs else (alone, self)
 
     def map(
         self, work: Callable[[Item], Result], items: Sequence[Item], shared: Sequence[object] = ()

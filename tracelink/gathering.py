@@ -94,9 +94,7 @@ class _Gathering:
     def read_groups(self, groups: Sequence[Sequence[Task]]) -> list[_Answer]:
         """Reads and links what seems to belong together."""
         batches = _batches(groups)
-        together = len(batches) >= self.engine.jobs
-        inner = Engine(1, self.engine.meter) if together else self.engine
-        outer = self.engine if together else Engine(1, self.engine.meter)
+        outer, inner = self.engine.split(len(batches))
         shared = [task.source for group in groups for task in group]
 
         def work(batch: Sequence[Sequence[Task]]) -> list[_Answer]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracelink.communications import COMMUNICATION_TEXTS, COMMUNICATION_TYPES, UNKNOWN, Communications
+from tracelink.communications import COMMUNICATION_COLUMNS, COMMUNICATION_TEXTS, UNKNOWN, Communications
 from tracelink.operations import POINT_TO_POINT, ROOTED, Operation, operation_of, peers_of
 from tracelink.strings import StringTable
 
@@ -61,7 +61,7 @@ def communications(
 ) -> Communications:
     """The table of what was stated of events; its texts are added to `strings`."""
     columns: dict[str, Any] = {}
-    for name in COMMUNICATION_TYPES:
+    for name in COMMUNICATION_COLUMNS:
         values = [getattr(statement, name) for statement in statements]
         if name in COMMUNICATION_TEXTS:
             values = [strings[text] if text else UNKNOWN for text in values]

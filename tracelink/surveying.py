@@ -25,9 +25,7 @@ def survey_sources(discovery: Discovery, engine: Engine) -> Survey:
     """Reads every source for what it is; raises `UnreadableError` if none can be read."""
     findings = list(discovery.findings)
     tasks = tasks_of(discovery, findings)
-    together = len(tasks) >= engine.jobs
-    inner = Engine(1, engine.meter) if together else engine
-    outer = engine if together else Engine(1, engine.meter)
+    outer, inner = engine.split(len(tasks))
 
     def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:
         result = read(task, inner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelink.communications import COMMUNICATION_TEXTS, COMMUNICATION_TYPES, UNKNOWN
+from tracelink.communications import COMMUNICATION_COLUMNS, COMMUNICATION_TEXTS, UNKNOWN
 from tracelink.statements import Statement
 from tracelink.trace import RankTrace
 
@@ -10,7 +10,7 @@ from tracelink.trace import RankTrace
 def stated(result: RankTrace) -> list[tuple[int, Statement]]:
     """The row of the event and the whole statement, for each row of the table."""
     table, texts = result.communications, result.strings.texts()
-    columns = {name: getattr(table, name).tolist() for name in COMMUNICATION_TYPES}
+    columns = {name: getattr(table, name).tolist() for name in COMMUNICATION_COLUMNS}
     for name in COMMUNICATION_TEXTS:
         columns[name] = ["" if code == UNKNOWN else texts[code] for code in columns[name]]
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.communications import COMMUNICATION_TYPES, UNKNOWN, Communications
+from tracelink.communications import FLAGS, UNKNOWN, Communications
 from tracelink.events import Bools, EventKind, Int32s, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.linking.communicating import RECORDED, Words, spelled
@@ -131,7 +131,7 @@ def _told(
 
 def kind_of_unknown(name: str) -> int | bool:
     """What stands in a column for what is not known."""
-    return False if COMMUNICATION_TYPES[name] is np.bool_ else UNKNOWN
+    return False if name in FLAGS else UNKNOWN
 
 
 def _operation(words: Words, heard: Sequence[_Testimony]) -> tuple[Int32s, Bools]:
