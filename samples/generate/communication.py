@@ -76,8 +76,7 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
                 exchange.kind.kernel,
                 COMMUNICATION_STREAM,
                 (start, end),
-                **kernel_shape(machine.random),
-                **{name: value for name, value in fields.items() if not name.startswith("Global rank")},
+                **kernel_arguments(machine, fields),
             )
     part = Participation(
         machine.rank,
@@ -99,6 +98,12 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
         message=message,
     )
     machine.recording.participations.append(part)
+
+
+def kernel_arguments(machine: Machine, fields: dict[str, Any]) -> dict[str, Any]:
+    """A kernel's shape, and what it is told of its communication."""
+    told = {name: value for name, value in fields.items() if not name.startswith("Global rank")}
+    return kernel_shape(machine.random) | told
 
 
 def shapes_of(exchange: Exchange) -> tuple[tuple[int, ...], tuple[int, ...]]:
