@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar, runtime_checkable
 
 from tracelink.errors import UsageError
 from tracelink.findings import Finding
@@ -15,6 +15,7 @@ from tracelink.findings import Finding
 if TYPE_CHECKING:
     from tracelink.engine import Engine
     from tracelink.job import Job
+    from tracelink.records import Recording
     from tracelink.sources import Source
     from tracelink.trace import RankTrace
 
@@ -34,6 +35,15 @@ class Reader(Protocol):
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """Reads a whole source. What cannot be read is a finding; nothing readable is an `UnreadableError`."""
+        ...
+
+
+@runtime_checkable
+class Recorder(Reader, Protocol):
+    """A reader of what processes recorded of their communication until they stopped."""
+
+    def read_records(self, source: Source, engine: Engine) -> Recording:
+        """Reads a whole source as `read` does, but only its entries."""
         ...
 
 

@@ -10,9 +10,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracelink.communications import UNKNOWN, Communications
-from tracelink.converters.flight_recorder.communication import Order, Tensors, communications_of
+from tracelink.converters.flight_recorder.communication import (
+    Order,
+    Tensors,
+    communications_of,
+    first_types,
+)
+from tracelink.converters.flight_recorder.records import Told, fingerprints, records_of
 from tracelink.converters.flight_recorder.schema import Dump
 from tracelink.events import NO_TIME, UNFINISHED, EventKind, Events, Int64s, Key, KeyColumn, Track, TrackKind
+from tracelink.records import Records, Requests
 from tracelink.strings import StringTable
 
 TEXT = frozenset({str})
@@ -36,6 +43,8 @@ class Rows:
     groups: list[GroupName]
     first_record: int
     communications: Communications
+    records: Records
+    requests: Requests
     skipped: int
     example: str
     unreadable_sizes: int
@@ -55,6 +64,9 @@ class _Fields:
     state: list[str | None]
     record: list[int | None]
     is_message: list[Any]
+    started: list[Any]
+    retired: list[Any]
+    timeout: list[Any]
     tensors: Tensors
 
 
@@ -74,6 +86,7 @@ def rows_of(dump: Dump, strings: StringTable) -> Rows:
     events = _events(dump, fields, strings, track)
     keys = _keys(fields, strings, strings.encode(names)[track].astype(np.int64))
     communications, unreadable = _communications(fields, events, keys, strings)
+    records, requests = _records(fields, events, communications, strings)
     return Rows(
         events=events,
         keys=keys,
@@ -81,6 +94,8 @@ def rows_of(dump: Dump, strings: StringTable) -> Rows:
         groups=list(codes),
         first_record=(fields.record[0] or 0) if fields.record else 0,
         communications=communications,
+        records=records,
+        requests=requests,
         skipped=len(dump.entries) - len(fields.place),
         example=example,
         unreadable_sizes=unreadable,
@@ -99,7 +114,7 @@ def _distinct_dicts(entries: Sequence[Any]) -> tuple[list[dict[Any, Any]], list[
 
 def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> _Fields:
     layout = dump.layout
-    name, created, completed, group, collective, p2p, state, record, is_message, *tensors = _columns(
+    name, created, completed, group, collective, p2p, state, record, is_message, *others = _columns(
         entries,
         (
             layout.name,
@@ -111,6 +126,9 @@ def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> 
             layout.state,
             layout.record,
             layout.is_message,
+            layout.started,
+            layout.retired,
+            layout.timeout,
             layout.input_sizes,
             layout.output_sizes,
             layout.input_types,
@@ -118,7 +136,9 @@ def _fields(dump: Dump, entries: Sequence[dict[Any, Any]], place: list[int]) -> 
         ),
     )
     numbers = collective, p2p, state, record
-    return _Fields(place, name, created, completed, group, *numbers, is_message, Tensors(*tensors))
+    return _Fields(
+        place, name, created, completed, group, *numbers, is_message, *others[:3], Tensors(*others[3:])
+    )
 
 
 def _columns(entries: Sequence[dict[Any, Any]], names: Sequence[str]) -> list[list[Any]]:
@@ -243,6 +263,17 @@ def _communications(
     order = Order(numbers(Key.COLLECTIVE_SEQUENCE), numbers(Key.P2P_SEQUENCE), fields.is_message)
     group = numbers(Key.GROUP).astype(np.int32)
     return communications_of(events.name, group, order, fields.tensors, strings)
+
+
+def _records(
+    fields: _Fields, events: Events, communications: Communications, strings: StringTable
+) -> tuple[Records, Requests]:
+    told = Told(
+        fields.state, fields.retired, fields.started, fields.completed, fields.timeout, fields.place, events.start
+    )
+    tensors = fields.tensors
+    shapes = fingerprints(tensors.input_sizes), fingerprints(tensors.output_sizes)
+    return records_of(communications, told, shapes, first_types(tensors.output_types, strings))
 
 
 def _present(values: Sequence[int | None]) -> KeyColumn:

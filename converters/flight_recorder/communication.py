@@ -135,14 +135,15 @@ def _combined(combine: np.ufunc, values: Any, lengths: Int64s, empty: int) -> An
 
 def _types(tensors: Tensors, strings: StringTable) -> Int32s:
     """The type of the first tensor that each entry reads; of the first that it writes where it reads none."""
-    kind = _first_types(tensors.input_types, strings)
+    kind = first_types(tensors.input_types, strings)
     unknown = np.flatnonzero(kind == UNKNOWN)
     if len(unknown):
-        kind[unknown] = _first_types([tensors.output_types[row] for row in unknown.tolist()], strings)
+        kind[unknown] = first_types([tensors.output_types[row] for row in unknown.tolist()], strings)
     return kind
 
 
-def _first_types(column: list[Any], strings: StringTable) -> Int32s:
+def first_types(column: list[Any], strings: StringTable) -> Int32s:
+    """The type of the first of each entry's tensors, or UNKNOWN."""
     try:
         first = list(map(itemgetter(0), column))
         known = {name: _type_code(name, strings) for name in set(first)}

@@ -20,6 +20,7 @@ class Decoded:
 
     dump: schema.Dump
     findings: list[Finding]
+    cut_short: bool
 
 
 def decode(source: Source) -> Decoded:
@@ -37,7 +38,7 @@ def decode(source: Source) -> Decoded:
             source=source.path,
             advice="Say what it is with --kineto or --et, or leave it out.",
         )
-    return Decoded(dump, [_truncated(source, dump, cut, damage)] if cut else [])
+    return Decoded(dump, [_truncated(source, dump, cut, damage)] if cut else [], cut is not None)
 
 
 def _unpickled(data: bytes, path: str) -> pickles.Loaded:

@@ -14,8 +14,10 @@ from tracelink.converters.flight_recorder.decoding import decode
 from tracelink.converters.flight_recorder.groups import groups_of
 from tracelink.converters.flight_recorder.payloads import RecorderPayloads
 from tracelink.converters.flight_recorder.plain import Sizes, plain
+from tracelink.converters.flight_recorder.progress import progress_of
 from tracelink.engine import Engine
 from tracelink.findings import Finding, Severity
+from tracelink.records import Recording
 from tracelink.sources import Source
 from tracelink.strings import StringTable
 from tracelink.trace import RankTrace, SourceInfo
@@ -76,6 +78,29 @@ class FlightRecorderReader:
             communications=with_group_sizes(rows.communications, groups, strings),
             payloads=[RecorderPayloads(source)],
             findings=decoded.findings + _findings(decoded.dump, rows, source.path) + too_large + unread,
+        )
+
+
+    def read_records(self, source: Source, engine: Engine) -> Recording:
+        """The entries as they are, without the events that stand for them."""
+        with collector_paused():
+            decoded = decode(source)
+            strings = StringTable()
+            rows = rows_of(decoded.dump, strings)
+            facts = decoded.dump.header
+            groups, unread = groups_of(facts.get(schema.GROUP_CONFIG), rows.groups, source.path)
+        engine.meter.add(source.bytes)
+        return Recording(
+            _info(source, decoded.dump.version, rows, {}),
+            strings.texts(),
+            rows.records,
+            rows.requests,
+            groups,
+            progress_of(facts.get(schema.GROUP_STATUS), decoded.dump),
+            overwritten=rows.first_record,
+            broken_off=decoded.cut_short,
+            payloads=RecorderPayloads(source),
+            findings=decoded.findings + _findings(decoded.dump, rows, source.path) + unread,
         )
 
 

@@ -30,6 +30,10 @@ GROUP_DESCRIPTION = "desc"
 GROUP_RANKS = "ranks"
 """A list as text, `"[0, 1]"`; dumps of 1.4 hold the list itself in place of the whole description."""
 
+LAST_ENQUEUED = "last_enqueued_collective"
+LAST_STARTED = "last_started_collective"
+LAST_COMPLETED = "last_completed_collective"
+
 NEWEST_VERSION = (2, 10)
 BARE_LIST_VERSION = "none (bare list of torch 2.2)"
 
@@ -46,6 +50,9 @@ class Layout:
     created_unit_ns: int = 1
     completed: str = "time_discovered_completed_ns"
     """None while unknown; 0 in the JSON variant."""
+    started: str = "time_discovered_started_ns"
+    retired: str = "retired"
+    timeout: str = "timeout_ms"
     group: str = "process_group"
     """(name, description)."""
     group_id: str = "pg_id"
@@ -68,6 +75,7 @@ TORCH_2_2 = Layout(
     created="time_created_us",
     created_unit_ns=1000,
     completed="",
+    started="",
     group="",
     collective_sequence="seq_id",
     p2p_sequence="",
