@@ -42,9 +42,9 @@ def read(task: Task, engine: Engine) -> RankTrace | Finding:
         return task.reader.read(task.source, engine)
     except UnreadableError as error:
         error.source = error.source or task.source.path
-        return _unreadable(task.source.path, str(error))
+        return unreadable(task.source.path, str(error))
     except OSError as error:
-        return _unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
 
 
 def nothing_readable(findings: Sequence[Finding]) -> UnreadableError:
@@ -71,10 +71,10 @@ def _task(source: Source, findings: list[Finding]) -> Task | None:
                     return Task(source, reader, _likely_rank(source, head))
     except UnreadableError as error:
         error.source = error.source or source.path
-        findings.append(_unreadable(source.path, str(error)))
+        findings.append(unreadable(source.path, str(error)))
         return None
     except OSError as error:
-        findings.append(_unreadable(source.path, str(error)))
+        findings.append(unreadable(source.path, str(error)))
         return None
     findings.append(_unknown(source, empty=not head))
     return None
@@ -91,16 +91,15 @@ def _likely_rank(source: Source, head: bytes) -> int | None:
 def _unknown(source: Source, *, empty: bool) -> Finding:
     path = source.path
     if empty:
-        return _unreadable(path, f"{path}: the file is empty. Record it again.")
+        return unreadable(path, f"{path}: the file is empty. Record it again.")
     if source.named:
         known = ", ".join(plugins.readers())
-        return _unreadable(
-            path, f"{path}: no reader recognises it. Known formats: {known}.", "unknown_format"
-        )
+        return unreadable(path, f"{path}: no reader recognises it. Known formats: {known}.", "unknown_format")
     return Finding(
         Severity.INFO, "passed_over", f"{path}: passed over, it is of no known format.", source=path
     )
 
 
-def _unreadable(path: str, message: str, reason: str = "unreadable") -> Finding:
+def unreadable(path: str, message: str, reason: str = "unreadable") -> Finding:
+    """What to say of a file that cannot be read."""
     return Finding(Severity.ERROR, reason, message, source=path)

@@ -1,0 +1,63 @@
+"""The diagnosis of a job out of what its recorders hold: causes first, consequences under them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracelink.analysis.causes import causes_of
+from tracelink.analysis.comparing import comparisons_of
+from tracelink.analysis.desync import desync_problems
+from tracelink.analysis.disagreements import disagreements_of
+from tracelink.analysis.mismatch import mismatch_problems
+from tracelink.analysis.parts import parts_of
+from tracelink.analysis.standings import standings_of
+from tracelink.analysis.waits import collective_waits
+from tracelink.analysis.whereabouts import whereabouts_of
+from tracelink.diagnosis import Checked, Diagnosis, Problem
+from tracelink.findings import Finding
+from tracelink.journal import Journal
+
+
+def diagnose(
+    journal: Journal, unreadable: Mapping[int, str] | None = None, findings: Sequence[Finding] = ()
+) -> Diagnosis:
+    """What went wrong, as far as these recordings tell."""
+    broken_off = [rank for rank, one in journal.recordings.items() if one.broken_off]
+    parts = parts_of(journal)
+    where = whereabouts_of(journal, parts, broken_off)
+    waits = collective_waits(journal, parts, where)
+    mismatches = mismatch_problems(
+        journal, parts, disagreements_of(parts, comparisons_of(journal, parts.wholes)), waits
+    )
+    hangs, notes = desync_problems(journal, causes_of(waits), mismatches)
+    cut = {rank: _why_cut(journal, rank) for rank in broken_off}
+    failed = {**(unreadable or {}), **cut}
+    present = [rank for rank in journal.recordings if rank not in cut]
+    members = {rank for group in journal.groups for rank in group.ranks}
+    return Diagnosis(
+        problems=_worst_first([*hangs, *mismatches]),
+        standings=standings_of(journal, parts, where),
+        lateness=(),
+        present=present,
+        missing=sorted(members - set(journal.recordings) - set(failed)),
+        unreadable=dict(sorted(failed.items())),
+        checked=Checked(
+            ranks=len(journal.recordings),
+            entries=len(journal),
+            groups=len(journal.groups),
+            collectives=int(parts.round[-1]) + 1 if len(parts) else 0,
+        ),
+        notes=notes,
+        findings=[*findings, *journal.findings],
+    )
+
+
+def _why_cut(journal: Journal, rank: int) -> str:
+    return next((one.message for one in journal.recordings[rank].findings if one.reason == "truncated"), "")
+
+
+def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
+    """Those who keep most others waiting first, then those that show most often."""
+    return sorted(
+        problems, key=lambda one: (-len(one.waiting), -one.count, one.group, one.sequence or 0, one.culprits)
+    )
