@@ -10,10 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged, load, merge, survey, tables, write
+    from tracelink.api import Merged, diagnose, examine, load, merge, survey, tables, write
     from tracelink.clock import Clock, ClockMode, Clocks
+    from tracelink.diagnosis import Diagnosis, Kind, Problem
     from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
     from tracelink.events import EventKind, Key, Relation
+    from tracelink.examining import Examined
     from tracelink.findings import Finding, Severity
     from tracelink.graph import EventGraph
     from tracelink.job import Job
@@ -26,12 +28,16 @@ _HOME = {
     "Clock": "clock",
     "ClockMode": "clock",
     "Clocks": "clock",
+    "Diagnosis": "diagnosis",
     "EventGraph": "graph",
     "EventKind": "events",
+    "Examined": "examining",
     "Finding": "findings",
     "Job": "job",
     "Key": "events",
+    "Kind": "diagnosis",
     "Merged": "api",
+    "Problem": "diagnosis",
     "RankConflictError": "errors",
     "Relation": "events",
     "Selection": "selection",
@@ -40,6 +46,8 @@ _HOME = {
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
+    "diagnose": "api",
+    "examine": "api",
     "load": "api",
     "merge": "api",
     "survey": "api",
@@ -51,12 +59,16 @@ __all__ = [
     "Clock",
     "ClockMode",
     "Clocks",
+    "Diagnosis",
     "EventGraph",
     "EventKind",
+    "Examined",
     "Finding",
     "Job",
     "Key",
+    "Kind",
     "Merged",
+    "Problem",
     "RankConflictError",
     "Relation",
     "Selection",
@@ -65,6 +77,8 @@ __all__ = [
     "TraceError",
     "UnreadableError",
     "UsageError",
+    "diagnose",
+    "examine",
     "load",
     "merge",
     "survey",

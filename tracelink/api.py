@@ -10,8 +10,10 @@ from tracelink import plugins
 from tracelink.assembly import assemble
 from tracelink.clock import ClockMode, Clocks
 from tracelink.clock_file import read_clocks
+from tracelink.diagnosis import Diagnosis
 from tracelink.engine import Engine, Meter
 from tracelink.errors import UsageError
+from tracelink.examining import Examined, examine_sources
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
 from tracelink.job import Job
@@ -112,6 +114,35 @@ def survey(
     """Reads the same inputs as `load` and says what they are, without making one job of them."""
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
     return survey_sources(discovery, _engine(jobs, watch))
+
+
+def diagnose(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Diagnosis:
+    """Says what is wrong with a job, from what flight recorders hold: who, in which collective, and why."""
+    return examine(paths, et=et, kineto=kineto, fr=fr, ranks=ranks, jobs=jobs, watch=watch).diagnosis
+
+
+def examine(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Examined:
+    """The same as `diagnose`, with the entries that the diagnosis rests on."""
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    return examine_sources(discovery, _engine(jobs, watch))
 
 
 def write(

@@ -33,6 +33,51 @@ HANGS = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.DEADLOCK, Kind.TIMED_OU
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """A line of a Python stack."""
+
+    name: str
+    filename: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a recorder, as it was recorded."""
+
+    group: str
+    description: str
+    sequence: int | None
+    operation: str
+    input_sizes: Sequence[Sequence[int]]
+    output_sizes: Sequence[Sequence[int]]
+    input_types: Sequence[str]
+    output_types: Sequence[str]
+    state: str
+    retired: bool | None
+    created_ns: int | None
+    timeout_ms: int | None
+    frames: tuple[Frame, ...]
+    """Innermost first; without those of torch itself."""
+
+
+class Role(StrEnum):
+    """Why a rank's entries are shown."""
+
+    CULPRIT = "culprit"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The last entries of a rank up to where the problem shows, the newest last."""
+
+    rank: int
+    role: Role
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """One link of a deadlock: ranks in a collective wait for others, who are in the next one."""
 
@@ -74,6 +119,8 @@ class Problem:
     cycle: tuple[Link, ...] = ()
     rows: Mapping[int, int] = field(default_factory=dict)
     """For each rank that shows it best the entry of the journal: the culprits' and that of one who waits."""
+    evidence: tuple[Evidence, ...] = ()
+    """What these entries say; the culprits first."""
 
 
 class Stage(StrEnum):

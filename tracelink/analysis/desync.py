@@ -81,7 +81,8 @@ def _absence(journal: Journal, cause: Cause) -> Problem:
             f"{ranks_in_words(cause.culprits)}, of which there is no dump, is the only one missing in {what}"
         )
     else:
-        subject = f"At least one of {lowered(ranks_in_words(cause.culprits))}, whose dumps do not tell, is missing in {what}"
+        who = lowered(ranks_in_words(cause.culprits))
+        subject = f"At least one of {who}, whose dumps do not tell, is missing in {what}"
     return Problem(
         Kind.LAGGING if lagging else Kind.NEVER_JOINED,
         group.name,

@@ -13,6 +13,7 @@ from tracelink.cli.voice import Voice
 
 COMMANDS = {
     "merge": "Link traces of all ranks and write them as one.",
+    "diagnose": "Say which rank, which collective and why a job hangs.",
     "convert": "Write one trace in another format.",
     "collectives": "List what ranks did together, and who came last.",
     "clocks": "Say how far the clocks of ranks are apart.",
