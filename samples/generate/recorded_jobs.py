@@ -1,0 +1,126 @@
+"""Flight-recorder dumps of synthetic jobs that use NCCL, or another backend: healthy, or with one known fault.
+
+recorded = job(Plan(world=16, stages=2, kind="mixed"), Fault("skipped"), Snapshot("timed_out"))
+recorded.write(folder)
+recorded.truth.culprits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tracelink.samples.generate.flight_recorder import START_NS, pickled
+from tracelink.samples.generate.recorded_dump import Recorder
+from tracelink.samples.generate.recorded_faults import COLLECTIVE_FAULTS, Injected, Kind
+from tracelink.samples.generate.recorded_places import Place, Scene
+from tracelink.samples.generate.recorded_plan import SECOND_NS, Fault, Plan, Snapshot, Truth
+from tracelink.samples.generate.recorded_run import Run, run
+from tracelink.samples.generate.recorded_training import programs
+
+__all__ = ["FAULTS", "Fault", "Plan", "RecordedJob", "Snapshot", "Truth", "faults", "job"]
+
+FAULTS: dict[str, Kind] = {**COLLECTIVE_FAULTS}
+"""Everything that can go wrong, by name."""
+
+FILE_NAME = "comm_lib_trace_rank_"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """The dumps of a job and what is true of it."""
+
+    plan: Plan
+    snapshot: Snapshot
+    dumps: Mapping[int, dict[str, Any]]
+    """Of each rank that has one that can be read."""
+    cut_short: Mapping[int, bytes]
+    """Of each rank whose dump breaks off."""
+    truth: Truth | None
+    """None if the job is healthy."""
+    taken: Mapping[int, int]
+    """When each rank's dump was made, in true time."""
+
+    def files(self) -> dict[str, bytes]:
+        """The dumps as torch writes them, by file name."""
+        whole = {f"{FILE_NAME}{rank}": pickled(content) for rank, content in self.dumps.items()}
+        return whole | {f"{FILE_NAME}{rank}": data for rank, data in self.cut_short.items()}
+
+    def write(self, folder: Path) -> None:
+        """Writes all dumps into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in self.files().items():
+            (folder / name).write_bytes(data)
+
+
+def job(plan: Plan, fault: Fault | None = None, snapshot: Snapshot = Snapshot()) -> RecordedJob:  # noqa: B008
+    """Runs a job and takes its dumps. Raises ValueError where the fault makes no sense."""
+    scene = Scene(plan, programs(plan))
+    differing, truth = inject(scene, fault) if fault else ({}, None)
+    if snapshot.when == "running" and truth is not None and truth.hangs:
+        raise ValueError("a job that hangs is not running")
+    done = run(plan, [differing.get(rank, program) for rank, program in enumerate(scene.programs)])
+    absent = {*snapshot.missing, *(truth.culprits if truth and truth.fault == "died" else ())}
+    taken = {rank: time for rank, time in times(plan, done, snapshot).items() if rank not in absent}
+    contents = {
+        rank: Recorder(plan, rank, done.issued[rank], time, snapshot.when == "timed_out").content()
+        for rank, time in taken.items()
+    }
+    broken = {rank: _half(pickled(contents.pop(rank))) for rank in snapshot.cut_short if rank in contents}
+    return RecordedJob(plan, snapshot, contents, broken, truth, taken)
+
+
+def times(plan: Plan, done: Run, snapshot: Snapshot) -> dict[int, int]:
+    """When the dump of each rank is taken."""
+    random = Random(f"snapshot {plan.seed}")
+    waits = {
+        "settled": snapshot.wait_ns,
+        "timed_out": plan.timeout_ms * 1_000_000 + SECOND_NS,
+        "running": round((snapshot.at - 1) * (done.over - START_NS)),
+    }
+    return {
+        rank: done.over + waits[snapshot.when] + random.randint(0, snapshot.skew_ns)
+        for rank in range(plan.world)
+    }
+
+
+def inject(scene: Scene, fault: Fault) -> Injected:
+    """Puts a fault where it makes sense."""
+    kind = FAULTS[fault.kind]
+    random = Random(f"fault {scene.plan.seed} {fault.kind}")
+    ranks = (
+        [fault.rank] if fault.rank is not None else random.sample(range(scene.plan.world), scene.plan.world)
+    )
+    for clear in (True, False) if kind.needs_majority else (False,):
+        for rank in ranks:
+            if found := _suited(scene, fault, rank, 3 if clear else 2):
+                differing, truth = kind.apply(scene, random.choice(found))
+                return differing, replace(truth, tie=kind.needs_majority and not clear)
+    raise ValueError(f"{fault} makes no sense in {scene.plan}")
+
+
+def _suited(scene: Scene, fault: Fault, rank: int, members: int) -> list[Place]:
+    return [
+        place
+        for place in scene.places(rank)
+        if len(place.call.group.ranks) >= members
+        and (fault.step is None or fault.step == place.step)
+        and (fault.role is None or fault.role == place.call.group.description)
+        and (scene.plan.records_messages or not place.call.messages)
+        and FAULTS[fault.kind].suits(scene, place)
+    ]
+
+
+def faults(plan: Plan) -> list[str]:
+    """The kinds of faults that make sense in a job."""
+    scene = Scene(plan, programs(plan))
+    return [
+        kind for kind in FAULTS if any(_suited(scene, Fault(kind), rank, 2) for rank in range(plan.world))
+    ]
+
+
+def _half(data: bytes) -> bytes:
+    return data[: len(data) // 2]

@@ -1,0 +1,193 @@
+"""What a recorded job is: its size, its groups, what it does, and when its dumps are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+
+from tracelink.samples.generate.job import Group
+
+WORLD, TENSOR, DATA, PIPELINE, EXPERT, CONTEXT = (
+    "default_pg",
+    "mesh_tp",
+    "mesh_dp",
+    "mesh_pp",
+    "mesh_ep",
+    "mesh_cp",
+)
+"""What groups are for; torch records it as their description."""
+
+KINDS = ("data_parallel", "ring", "pipeline", "batched_pipeline", "coalesced", "expert", "mixed")
+NO_MESSAGES = frozenset({"gloo"})
+"""Backends that do not record sends and receives."""
+
+BLOCKING = frozenset({"gloo"})
+"""Backends whose collectives keep the program waiting."""
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The parameters of a recorded job. Equal parameters give equal dumps."""
+
+    world: int = 8
+    tensor: int = 2
+    """How many ranks share a layer."""
+    stages: int = 1
+    """Of the pipeline."""
+    kind: str = "data_parallel"
+    steps: int = 3
+    layers: int = 2
+    microbatches: int = 4
+    backend: str = "nccl"
+    """The prefix of every operation: nccl, nccl2, nccl-lazy, gloo, ucc, xccl or anything else."""
+    buffer: int = 2000
+    """How many entries a recorder keeps."""
+    seed: int = 0
+    timing: bool = True
+    """Whether the recorder learns of starts (TORCH_NCCL_ENABLE_TIMING); without, nothing is ever `started`."""
+    configured: bool = True
+    """Whether `pg_config` names the groups; gloo leaves it empty."""
+    unknown_operations: bool = False
+    """Whether the backend has operations of which nobody has heard."""
+    run_ahead: int = 200
+    """How many calls a program issues before it waits for the first of them."""
+    timeout_ms: int = 600_000
+    ranks_per_host: int = 8
+    clock_skew_ns: int = 0
+    """How far the clock of a host is off at most, to either side; that of the first host is right."""
+
+    def __post_init__(self) -> None:
+        if self.world % (self.tensor * self.stages):
+            raise ValueError(f"{self.world} ranks make no {self.stages} stages of {self.tensor} ranks")
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.kind} is none of {', '.join(KINDS)}")
+
+    @property
+    def replicas(self) -> int:
+        """How many copies of the network there are."""
+        return self.world // (self.tensor * self.stages)
+
+    @property
+    def records_messages(self) -> bool:
+        """Whether the recorder is told of sends and receives."""
+        return self.backend not in NO_MESSAGES
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a collective keeps the program waiting."""
+        return self.backend in BLOCKING
+
+    @property
+    def shows_starts(self) -> bool:
+        """Whether entries can be `started`."""
+        return self.timing and not self.blocks
+
+    def stage(self, rank: int) -> int:
+        """The place of a rank in the pipeline."""
+        return rank // (self.tensor * self.replicas)
+
+    def groups(self, rank: int) -> dict[str, Group]:
+        """The groups of a rank by what they are for, in the order of their making."""
+        return {
+            role: group
+            for (role, group) in _groups(self.world, self.tensor, self.stages)
+            if rank in group.ranks
+        }
+
+    def clock_offset(self, rank: int) -> int:
+        """How far the clock of a rank is off."""
+        host = rank // self.ranks_per_host
+        if host == 0 or not self.clock_skew_ns:
+            return 0
+        return Random(f"clock {self.seed} {host}").randint(-self.clock_skew_ns, self.clock_skew_ns)
+
+
+@lru_cache(maxsize=64)
+def _groups(world: int, tensor: int, stages: int) -> tuple[tuple[str, Group], ...]:
+    """All groups of a job; torch numbers them as the program makes them, and leaves out nobody's numbers."""
+    members = list(_members(world, tensor, stages))
+    return tuple((role, Group(number, role, ranks)) for number, (role, ranks) in enumerate(members))
+
+
+def _members(world: int, tensor: int, stages: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    replicas = world // (tensor * stages)
+    block = tensor * replicas
+    yield WORLD, tuple(range(world))
+    parallel = [range(first, first + tensor) for first in range(0, world, tensor)]
+    replicated = [
+        range(stage * block + place, (stage + 1) * block, tensor)
+        for stage in range(stages)
+        for place in range(tensor)
+    ]
+    staged = [range(first, world, block) for first in range(block)]
+    made = ((TENSOR, parallel), (DATA, replicated), (PIPELINE, staged))
+    for role, all_ranks in (*made, (EXPERT, replicated), (CONTEXT, replicated)):
+        for ranks in all_ranks:
+            if len(ranks) > 1:
+                yield role, tuple(ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong, once. What is None is drawn."""
+
+    kind: str
+    rank: int | None = None
+    step: int | None = None
+    role: str | None = None
+    """In a group of this description: `mesh_tp`."""
+    share: float = 0.5
+    """How late a straggler is: the share of a step's computing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """When the dumps are taken and what becomes of them."""
+
+    when: str = "settled"
+    """`settled`: the job is over or hangs; `timed_out`: after the timeout, too; `running`: in between."""
+    at: float = 0.5
+    """Which share of the job is over, if it is running."""
+    skew_ns: int = 0
+    """By how much the times of the dumps differ."""
+    wait_ns: int = 30 * SECOND_NS
+    """How long nothing has moved, if it is settled."""
+    missing: tuple[int, ...] = ()
+    """Ranks without a dump."""
+    cut_short: tuple[int, ...] = ()
+    """Ranks whose dump breaks off in the middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What is wrong, by what was done to the programs and not by what the dumps show."""
+
+    fault: str
+    """The kind of the fault that was put in."""
+    kind: str
+    """What a diagnosis should call it."""
+    group: str
+    """The group's name; empty where the whole job is meant."""
+    sequence: int | None
+    """The first number at which the culprit does not do what it should, as the culprit counts."""
+    culprits: tuple[int, ...]
+    waiting: tuple[int, ...] = ()
+    """Who waits for the culprits there."""
+    operation: str = ""
+    """What should have been done there: `nccl:all_reduce`."""
+    point_to_point: bool = False
+    """Whether `sequence` counts messages."""
+    also: frozenset[str] = frozenset()
+    """Other names for it that the dumps do not rule out."""
+    places: tuple[tuple[str, int], ...] = ()
+    """Every group of the culprit with the first number there that it does not take part in."""
+    tie: bool = False
+    """Whether no majority tells the culprit from the others."""
+    cycle: tuple[tuple[str, int, int, int], ...] = ()
+    """Of a deadlock: group, sequence, who waits there, for whom."""
+    hangs: bool = True
+    """Whether the job stops."""
