@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tracelink.analysis.causes import causes_of
 from tracelink.analysis.comparing import comparisons_of
@@ -10,9 +11,11 @@ from tracelink.analysis.desync import desync_problems
 from tracelink.analysis.disagreements import disagreements_of
 from tracelink.analysis.mismatch import mismatch_problems
 from tracelink.analysis.parts import parts_of
+from tracelink.analysis.programs import Programs
 from tracelink.analysis.standings import standings_of
 from tracelink.analysis.waits import collective_waits
 from tracelink.analysis.whereabouts import whereabouts_of
+from tracelink.analysis.wording import count_of_ranks
 from tracelink.diagnosis import Checked, Diagnosis, Problem
 from tracelink.findings import Finding
 from tracelink.journal import Journal
@@ -26,8 +29,9 @@ def diagnose(
     parts = parts_of(journal)
     where = whereabouts_of(journal, parts, broken_off)
     waits = collective_waits(journal, parts, where)
+    comparisons = comparisons_of(journal, parts.wholes)
     mismatches = mismatch_problems(
-        journal, parts, disagreements_of(parts, comparisons_of(journal, parts.wholes)), waits
+        journal, parts, disagreements_of(parts, comparisons), Programs(journal, parts, comparisons), waits
     )
     hangs, notes = desync_problems(journal, causes_of(waits), mismatches)
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
@@ -35,7 +39,7 @@ def diagnose(
     present = [rank for rank in journal.recordings if rank not in cut]
     members = {rank for group in journal.groups for rank in group.ranks}
     return Diagnosis(
-        problems=_worst_first([*hangs, *mismatches]),
+        problems=_worst_first([*hangs, *map(_with_those_who_wait, mismatches)]),
         standings=standings_of(journal, parts, where),
         lateness=(),
         present=present,
@@ -54,6 +58,12 @@ def diagnose(
 
 def _why_cut(journal: Journal, rank: int) -> str:
     return next((one.message for one in journal.recordings[rank].findings if one.reason == "truncated"), "")
+
+
+def _with_those_who_wait(problem: Problem) -> Problem:
+    """A mismatch need not make anybody wait; where it does, the message says so."""
+    waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
+    return replace(problem, message=f"{problem.message}{waiting}.")
 
 
 def _worst_first(problems: Sequence[Problem]) -> list[Problem]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracelink.analysis.comparing import Aspect
 from tracelink.analysis.disagreements import Disagreement
+from tracelink.analysis.mismatch_words import Difference, message_of
 from tracelink.analysis.parts import Outcome, Parts
+from tracelink.analysis.programs import Programs, expected, inserted, left_out
 from tracelink.analysis.waits import Wait
-from tracelink.analysis.wording import collective_in_words, operation_in_words, ranks_in_words
+from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Kind, Problem
 from tracelink.journal import Journal
 
@@ -21,63 +23,119 @@ KINDS = {
     Aspect.SIZE: Kind.SIZE_MISMATCH,
 }
 
+Waits = Mapping[tuple[int, int], Wait]
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class _Series:
     """What the same ranks do otherwise than others in one group."""
 
     first: Disagreement
-    all: list[Disagreement] = field(default_factory=list)
+    count: int
+    skipped: int = 0
+    """How many collectives they left out."""
+    extra: int = 0
+    """How many they did that nobody else does."""
 
 
 def mismatch_problems(
-    journal: Journal, parts: Parts, disagreements: Sequence[Disagreement], waits: Sequence[Wait]
+    journal: Journal,
+    parts: Parts,
+    disagreements: Sequence[Disagreement],
+    programs: Programs,
+    waits: Sequence[Wait],
 ) -> list[Problem]:
     """A problem for each group and culprits."""
-    series: dict[tuple[int, tuple[int, ...]], _Series] = {}
+    together: dict[tuple[int, tuple[int, ...]], list[Disagreement]] = {}
     for one in disagreements:
-        series.setdefault((one.group, one.culprits), _Series(one)).all.append(one)
-    waiting = {(wait.group, wait.sequence): wait for wait in waits}
-    return [_problem(journal, parts, one, waiting) for one in series.values()]
+        together.setdefault((one.group, one.culprits), []).append(one)
+    waiting = {(wait.group, wait.sequence): wait for wait in waits if not wait.message}
+    series = [_shifted(programs, _decided(programs, parts, all_of_them)) for all_of_them in together.values()]
+    return [_problem(journal, parts, one, waiting) for one in _without_echoes(series)]
 
 
-def _problem(journal: Journal, parts: Parts, series: _Series, waits: dict[tuple[int, int], Wait]) -> Problem:
+def _decided(programs: Programs, parts: Parts, alike: Sequence[Disagreement]) -> _Series:
+    """Where as many do one thing as another, what was to be expected decides."""
+    first = min(alike, key=lambda one: one.sequence)
+    if not first.tie:
+        return _Series(first, len(alike))
+    due = expected(programs, first.group, first.sequence)
+    rows = _rows_of_round(parts, first)
+    right = rows[programs.codes_of(rows) == due]
+    wrong = rows[programs.codes_of(rows) != due]
+    if due == UNKNOWN or not len(right) or not len(wrong):
+        return _Series(first, len(alike))
+    culprits = tuple(parts.rank[wrong].tolist())
+    return _Series(
+        replace(first, culprits=culprits, tie=False, typical=int(right[0]), odd=int(wrong[0])), len(alike)
+    )
+
+
+def _shifted(programs: Programs, series: _Series) -> _Series:
+    """Whether what the culprits do is what others do later, or earlier."""
+    first = series.first
+    if first.tie:
+        return series
+    whole = programs.of_group(first.group, without=first.culprits)
+    typical, before = whole.from_number(first.sequence), whole.before(first.sequence)
+    own = [programs.of_rank(first.group, rank).from_number(first.sequence) for rank in first.culprits]
+    skipped = {left_out(one, typical, before) for one in own}
+    extra = {inserted(one, typical) for one in own}
+    if len(skipped) == 1 and (count := skipped.pop()):
+        return replace(series, skipped=count)
+    if len(extra) == 1 and (count := extra.pop()):
+        return replace(series, extra=count)
+    return series
+
+
+def _without_echoes(series: Sequence[_Series]) -> list[_Series]:
+    """Once a rank is shifted, what it does in the group agrees with nobody: that is one problem."""
+    kept: list[_Series] = []
+    for one in sorted(series, key=lambda each: each.first.sequence):
+        if not any(
+            (before.skipped or before.extra)
+            and before.first.group == one.first.group
+            and set(before.first.culprits) & set(one.first.culprits)
+            for before in kept
+        ):
+            kept.append(one)
+    return kept
+
+
+def _problem(journal: Journal, parts: Parts, series: _Series, waits: Waits) -> Problem:
     first = series.first
     group = journal.groups[first.group]
     typical, odd = int(parts.row[first.typical]), int(parts.row[first.odd])
-    operation = journal.operation(typical)
-    rest = f", and in {len(series.all) - 1} more" if len(series.all) > 1 else ""
-    message = (
-        f"{ranks_in_words(first.culprits)} disagree{'s' if len(first.culprits) == 1 else ''} on "
-        f"{first.aspect.name.lower()} in {collective_in_words(operation, first.sequence, group)}{rest}: "
-        f"{operation_in_words(journal.operation(odd))}, others {operation_in_words(operation)}."
+    difference = Difference(
+        first.aspect, first.sequence, group, first.culprits, typical, odd, series.count, first.tie
     )
     return Problem(
-        KINDS[first.aspect],
+        Kind.SKIPPED if series.skipped else KINDS[first.aspect],
         group.name,
         group.description,
         first.sequence,
-        operation,
+        journal.operation(typical),
         first.culprits,
         _waiting(parts, first, waits),
-        message,
+        message_of(journal, difference, skipped=series.skipped, extra=series.extra),
         tie=first.tie,
-        count=len(series.all),
+        count=series.count,
         rows={int(parts.rank[first.odd]): odd, int(parts.rank[first.typical]): typical},
     )
 
 
-def _waiting(parts: Parts, one: Disagreement, waits: dict[tuple[int, int], Wait]) -> tuple[int, ...]:
+def _rows_of_round(parts: Parts, one: Disagreement) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    begin, end = np.searchsorted(parts.round, [parts.round[one.odd], parts.round[one.odd] + 1]).tolist()
+    return np.arange(begin, end)
+
+
+def _waiting(parts: Parts, one: Disagreement, waits: Waits) -> tuple[int, ...]:
     """Those in it who have not finished it, or who only retired it and did nothing in the group since."""
     if wait := waits.get((one.group, one.sequence)):
         return tuple(rank for rank in wait.ranks if rank not in one.culprits)
-    begin, end = np.searchsorted(parts.round, [parts.round[one.odd], parts.round[one.odd] + 1]).tolist()
-    rows = np.arange(begin, end)
+    rows = _rows_of_round(parts, one)
     of_group = slice(*np.searchsorted(parts.group, [one.group, one.group + 1]).tolist())
-    last = {
-        rank: row
-        for rank, row in zip(parts.rank[of_group].tolist(), parts.sequence[of_group].tolist(), strict=True)
-    }
+    last = dict(zip(parts.rank[of_group].tolist(), parts.sequence[of_group].tolist(), strict=True))
     retired = rows[parts.outcome[rows] == Outcome.RETIRED]
     ranks = [rank for rank in parts.rank[retired].tolist() if last[rank] == one.sequence]
     return tuple(rank for rank in ranks if rank not in one.culprits)
