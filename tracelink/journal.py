@@ -10,11 +10,12 @@ import numpy as np
 
 from tracelink.collectives import RankCalls
 from tracelink.communications import UNKNOWN, Calls
-from tracelink.events import Int32s, Int64s
+from tracelink.events import Bools, Int32s, Int64s
 from tracelink.findings import Finding
 from tracelink.linking.coding import distinct
 from tracelink.linking.groups import resolve_groups
 from tracelink.linking.stacking import stack
+from tracelink.operations import Operation, operation_of
 from tracelink.records import REQUEST_TEXTS, Recording, Records, Requests
 from tracelink.strings import StringTable
 from tracelink.trace import ProcessGroup
@@ -60,6 +61,11 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
         replace(one.records, group=own[one.records.group], request=numbers[one.records.request])
         for one, own, numbers in zip(ordered.values(), rows, number, strict=True)
     ]
+    texts_of_all = texts.texts()
+    closing = np.array(
+        [operation_of(texts_of_all[code]) == Operation.COALESCED for code in requests.operation], np.bool_
+    )
+    parts = [_with_closings(part, closing) for part in parts]
     lengths = np.array([len(part) for part in parts], np.int64)
     ranks = np.array(list(ordered), np.int32)
     return Journal(
@@ -68,7 +74,7 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
         np.repeat(ranks, lengths),
         Records.concatenate(parts),
         requests,
-        texts.texts(),
+        texts_of_all,
         groups,
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
         {
@@ -78,6 +84,18 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
         },
         findings,
     )
+
+
+def _with_closings(records: Records, closing: Bools) -> Records:
+    """What closes a batch of messages counts with them, also where its recorder does not say so."""
+    closes = closing[records.request[1:]] & ~records.point_to_point[1:] & records.point_to_point[:-1]
+    rows = 1 + np.flatnonzero(closes & (records.group[1:] == records.group[:-1]))
+    if not len(rows):
+        return records
+    point_to_point, sequence = records.point_to_point.copy(), records.sequence.copy()
+    point_to_point[rows] = True
+    sequence[rows] = sequence[rows - 1]
+    return replace(records, point_to_point=point_to_point, sequence=sequence)
 
 
 def _group_names(recording: Recording) -> Int64s:
@@ -128,7 +146,9 @@ def _requests(recordings: Sequence[Recording], texts: StringTable) -> tuple[Requ
         return _no_requests(), []
     number, first = distinct(*columns.values())
     bounds = np.cumsum([len(one.requests) for one in recordings])[:-1]
-    return Requests(**columns).take(first), [part.astype(np.int32) for part in np.split(number, bounds)]
+    return Requests(*columns.values()).take(first), [
+        part.astype(np.int32) for part in np.split(number, bounds)
+    ]
 
 
 def _no_requests() -> Requests:

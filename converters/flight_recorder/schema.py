@@ -30,6 +30,10 @@ GROUP_DESCRIPTION = "desc"
 GROUP_RANKS = "ranks"
 """A list as text, `"[0, 1]"`; dumps of 1.4 hold the list itself in place of the whole description."""
 
+FRAME_NAME = "name"
+FRAME_FILE = "filename"
+FRAME_LINE = "line"
+
 LAST_ENQUEUED = "last_enqueued_collective"
 LAST_STARTED = "last_started_collective"
 LAST_COMPLETED = "last_completed_collective"
@@ -66,6 +70,8 @@ class Layout:
     input_types: str = "input_dtypes"
     output_types: str = "output_dtypes"
     is_message: str = "is_p2p"
+    frames: str = "frames"
+    """Innermost first; absent where stacks were not asked for."""
 
 
 CURRENT = Layout()

@@ -28,7 +28,7 @@ def desync_problems(
 
     Those who wait because of a mismatch are added to it.
     """
-    problems, notes = [], []
+    problems, joined = [], []
     for cause in causes:
         explained = _explained_by(journal, cause, mismatches)
         if explained is not None:
@@ -39,11 +39,27 @@ def desync_problems(
             problems.append(_deadlock(journal, cause))
         elif cause.culprits:
             problems.append(_absence(journal, cause))
-        elif cause.waits[0].dropped:
-            problems.append(_given_up(journal, cause))
         else:
-            notes.append(_in_flight(journal, cause.waits[0]))
-    return problems, notes
+            joined.append(cause)
+    stuck = _first_stuck(joined, [*problems, *mismatches])
+    notes = [_in_flight(journal, cause.waits[0]) for cause in joined if not cause.waits[0].dropped]
+    return [*problems, *(_given_up(journal, cause) for cause in stuck)], notes
+
+
+def _first_stuck(causes: Sequence[Cause], problems: Sequence[Problem]) -> list[Cause]:
+    """Of what all joined and gave up, the first; not what others of the same ranks explain.
+
+    Whoever waits in one collective does not finish what comes after it, and gives that up too.
+    """
+    explained = {rank for problem in problems for rank in (*problem.culprits, *problem.waiting)}
+    found = []
+    for cause in causes:
+        ranks = set(cause.waiting)
+        if cause.waits[0].dropped and not ranks & explained:
+            found.append(cause)
+        if cause.waits[0].dropped:
+            explained |= ranks
+    return found
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:

@@ -92,21 +92,34 @@ def left_out(own: Int64s, typical: Int64s, before: Int64s) -> int | None:
 
     Where the others did not get so far, what they did before tells what was to follow.
     """
+    due = _continued(before, typical, len(own) + MOST_LEFT_OUT)
+    unmoved = _agreeing(own[1:], typical[1:])
     for count in range(1, MOST_LEFT_OUT + 1):
-        overlap = min(len(own), len(typical) - count)
-        if overlap > 0 and (own[:overlap] == typical[count : count + overlap]).all():
+        if _goes_on_alike(own, due[count:], unmoved):
             return count
-    return _left_out_by_habit(own, typical, before) if len(own) and len(typical) else None
-
-
-def _left_out_by_habit(own: Int64s, typical: Int64s, before: Int64s) -> int | None:
-    done = np.append(before, typical[0])
-    for place in reversed(_like_the_end(done)):
-        following = done[place + 1 : place + 1 + CONTEXT]
-        found = np.flatnonzero(following == own[0])
-        if len(found):
-            return int(found[0]) + 1
     return None
+
+
+def _continued(before: Int64s, typical: Int64s, length: int) -> Int64s:
+    """What is done from here on, and what would follow if everything went on as it did before."""
+    done = np.append(before, typical)
+    places = _like_the_end(done)
+    if not places or len(typical) >= length:
+        return typical
+    period = len(done) - 1 - places[-1]
+    following = done[len(done) - period :]
+    return np.append(typical, np.resize(following, length - len(typical)))
+
+
+def _goes_on_alike(one: Int64s, other: Int64s, unmoved: int) -> bool:
+    """Whether all of what can be compared agrees, and more than agrees where nothing is moved."""
+    common = min(len(one), len(other))
+    return common > unmoved and _agreeing(one, other) == common
+
+
+def _agreeing(one: Int64s, other: Int64s) -> int:
+    common = min(len(one), len(other))
+    return int(np.count_nonzero(one[:common] == other[:common]))
 
 
 def _like_the_end(done: Int64s) -> list[int]:
@@ -123,9 +136,9 @@ def _like_the_end(done: Int64s) -> list[int]:
 
 def inserted(own: Int64s, typical: Int64s) -> int | None:
     """How many collectives a rank did that nobody else does, if it goes on as others do from here on."""
+    unmoved = _agreeing(own[1:], typical[1:])
     for count in range(1, MOST_LEFT_OUT + 1):
-        overlap = min(len(own) - count, len(typical))
-        if overlap > 0 and (own[count : count + overlap] == typical[:overlap]).all():
+        if _goes_on_alike(own[count:], typical, unmoved):
             return count
     return None
 

@@ -74,7 +74,8 @@ def _pending(journal: Journal, parts: Parts, where: Whereabouts) -> Int64s:
     np.minimum.at(joined_by_all, where.group[exact], where.last[exact])
     unfinished = parts.outcome < Outcome.RETIRED
     given_up = (parts.outcome == Outcome.RETIRED) & (parts.sequence > joined_by_all[parts.group])
-    return np.flatnonzero(unfinished | given_up)
+    pending: Int64s = np.flatnonzero(unfinished | given_up)
+    return pending
 
 
 def _first_pending(parts: Parts, pending: Int64s) -> Int64s:

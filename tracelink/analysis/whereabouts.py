@@ -54,8 +54,7 @@ def whereabouts_of(journal: Journal, parts: Parts, broken_off: Collection[int]) 
     group, rank = _members(journal, parts)
     part = _last_parts(journal, parts, group, rank)
     last = np.where(part == UNKNOWN, UNKNOWN, parts.sequence[part] if len(parts) else UNKNOWN)
-    wrapped = [number for number, one in journal.recordings.items() if one.overwritten]
-    forgotten = np.isin(rank, wrapped) & (part == UNKNOWN)
+    forgotten = (part == UNKNOWN) & _overwritten(journal, group, rank)
     knowledge = np.full(len(group), Knowledge.EXACT, np.int8)
     knowledge[np.isin(rank, list(broken_off)) | forgotten] = Knowledge.UNTIL
     knowledge[~np.isin(rank, journal.ranks)] = Knowledge.ABSENT
@@ -84,6 +83,15 @@ def _last_parts(journal: Journal, parts: Parts, group: Int32s, rank: Int32s) -> 
     last = np.full(len(group), UNKNOWN, np.int64)
     last[own] = np.arange(len(parts))
     return last
+
+
+def _overwritten(journal: Journal, group: Int32s, rank: Int32s) -> Bools:
+    """Whether a rank may have used a group and forgotten it: it forgot something, and does not say that it has not."""
+    found = np.isin(rank, [number for number, one in journal.recordings.items() if one.overwritten])
+    for place in np.flatnonzero(found).tolist():
+        progress = journal.recordings[int(rank[place])].progress.get(journal.groups[group[place]].name)
+        found[place] = progress is None or progress.enqueued >= 0
+    return found
 
 
 def _passed(journal: Journal, parts: Parts) -> Int64s:
