@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from random import Random
 
 from tracelink.samples.generate.job import Group
@@ -129,6 +130,7 @@ def scattering(group: Group, rows: int) -> Part:
     return Part("_reduce_scatter_base", ((rows * len(group.ranks), WIDTH),), ((rows, WIDTH),))
 
 
+@lru_cache(maxsize=512)
 def matrix(group: Group, seed: int, step: int) -> tuple[tuple[int, ...], ...]:
     """How many rows each member has for each other."""
     random = Random(f"experts {seed} {step} {group.name}")

@@ -38,6 +38,9 @@ class Recorder:
 
     def __init__(self, plan: Plan, rank: int, issued: Sequence[Issued], taken: int, expire: bool) -> None:
         self.plan, self.rank, self.taken, self.expire = plan, rank, taken, expire
+        self.blocks, self.shows_starts = plan.blocks, plan.shows_starts
+        self.timeout_ns = plan.timeout_ms * 1_000_000
+        self.thread = str(140_321_668_979_584 + rank * 4096)
         self.issued = [each for each in issued if each.enqueued <= taken and self.records(each.call)]
         self.offset = plan.clock_offset(rank)
         self.phase = Random(f"watchdog {plan.seed} {rank}").randrange(WATCHDOG_NS)
@@ -55,7 +58,7 @@ class Recorder:
         return {
             "version": VERSION,
             "pg_config": self.configuration(),
-            "comm_lib_version": "" if self.plan.blocks else LIBRARY_VERSION,
+            "comm_lib_version": "" if self.blocks else LIBRARY_VERSION,
             "pg_status": self.status(),
             "entries": self.entries(),
         }
@@ -76,7 +79,7 @@ class Recorder:
             number = each.numbers[each.call.messages]
             last = found.setdefault(self.groups[each.call.group.number], [-1, -1, -1])
             last[0] = number
-            if self.plan.shows_starts and each.start is not None and self.watched(each.start) <= self.taken:
+            if self.shows_starts and each.start is not None and self.watched(each.start) <= self.taken:
                 last[1] = max(last[1], number)
             if self.retired(each):
                 last[2] = number
@@ -90,11 +93,11 @@ class Recorder:
     def entries(self) -> list[dict[str, Any]]:
         """The newest entries, oldest first."""
         room, kept = self.plan.buffer, []
-        record = sum(len(recorded(each.call, self.plan.blocks)) for each in self.issued)
+        record = sum(len(recorded(each.call, self.blocks)) for each in self.issued)
         for each in reversed(self.issued):
             if room <= 0:
                 break
-            parts = recorded(each.call, self.plan.blocks)
+            parts = recorded(each.call, self.blocks)
             record -= len(parts)
             room -= len(parts)
             kept.append((record, each, parts))
@@ -109,7 +112,7 @@ class Recorder:
         """One entry, in the order of the recorder's writer."""
         call, (collective, message, operation) = issued.call, issued.numbers
         # Of several operations only the entry that ends them has events from which its state is told.
-        tells = not call.closing or place == len(call.parts) or self.plan.blocks
+        tells = not call.closing or place == len(call.parts) or self.blocks
         duration, state, started, completed, retired = self.progress(issued) if tells else UNTOUCHED
         return {
             "frames": frames(call.site, part.operation),
@@ -117,16 +120,16 @@ class Recorder:
             "pg_id": self.groups[call.group.number],
             "process_group": (call.group.name, call.group.description),
             "thread_name": THREAD,
-            "thread_id": str(140_321_668_979_584 + self.rank * 4096),
+            "thread_id": self.thread,
             "collective_seq_id": collective,
             "p2p_seq_id": message if self.plan.records_messages else 0,
             "op_id": operation + min(place, len(call.parts) - 1),
             "profiling_name": self.spelled(call, part),
             "time_created_ns": issued.enqueued + place * MEMBER_NS + self.offset,
             **({} if duration is None else {"duration_ms": duration}),
-            "input_sizes": [list(shape) for shape in part.inputs],
+            "input_sizes": [*map(list, part.inputs)],
             "input_dtypes": [part.type] * len(part.inputs),
-            "output_sizes": [list(shape) for shape in part.outputs],
+            "output_sizes": [*map(list, part.outputs)],
             "output_dtypes": [part.type] * len(part.outputs),
             "state": state,
             "time_discovered_started_ns": started,
@@ -150,19 +153,19 @@ class Recorder:
     def retired(self, issued: Issued) -> bool:
         """Whether it has left the work list: it is over, or was given up."""
         if issued.end is None or issued.end > self.taken:
-            return self.expire and issued.enqueued + self.plan.timeout_ms * 1_000_000 <= self.taken
-        return self.plan.blocks or self.watched(issued.end) <= self.taken
+            return self.expire and issued.enqueued + self.timeout_ns <= self.taken
+        return self.blocks or self.watched(issued.end) <= self.taken
 
     def progress(self, issued: Issued) -> Progress:
         """How far the recorder knows that a call came; what is not retired is looked at for the dump."""
         retired = self.retired(issued)
-        if self.plan.blocks:
+        if self.blocks:
             return None, "scheduled", None, None, retired
         begun = issued.start is not None and issued.start <= self.taken and self.plan.timing
         over = issued.end is not None and issued.end <= self.taken
         looked = self.taken
         if retired:
-            given_up = issued.enqueued + self.plan.timeout_ms * 1_000_000
+            given_up = issued.enqueued + self.timeout_ns
             looked = self.watched(issued.end or 0) if over else min(self.watched(given_up), self.taken)
         state = "completed" if over else "started" if begun else "scheduled"
         duration = ((issued.end or 0) - (issued.start or 0)) / 1e6 if over and retired and begun else None

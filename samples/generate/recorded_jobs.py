@@ -16,6 +16,7 @@ from typing import Any
 from tracelink.samples.generate.flight_recorder import START_NS, pickled
 from tracelink.samples.generate.recorded_dump import Recorder
 from tracelink.samples.generate.recorded_faults import COLLECTIVE_FAULTS, Injected, Kind
+from tracelink.samples.generate.recorded_message_faults import MESSAGE_FAULTS
 from tracelink.samples.generate.recorded_places import Place, Scene
 from tracelink.samples.generate.recorded_plan import SECOND_NS, Fault, Plan, Snapshot, Truth
 from tracelink.samples.generate.recorded_run import Run, run
@@ -23,7 +24,7 @@ from tracelink.samples.generate.recorded_training import programs
 
 __all__ = ["FAULTS", "Fault", "Plan", "RecordedJob", "Snapshot", "Truth", "faults", "job"]
 
-FAULTS: dict[str, Kind] = {**COLLECTIVE_FAULTS}
+FAULTS: dict[str, Kind] = {**COLLECTIVE_FAULTS, **MESSAGE_FAULTS}
 """Everything that can go wrong, by name."""
 
 FILE_NAME = "comm_lib_trace_rank_"
@@ -58,7 +59,7 @@ class RecordedJob:
 
 def job(plan: Plan, fault: Fault | None = None, snapshot: Snapshot = Snapshot()) -> RecordedJob:  # noqa: B008
     """Runs a job and takes its dumps. Raises ValueError where the fault makes no sense."""
-    scene = Scene(plan, programs(plan))
+    scene = Scene(plan, programs(plan), fault.share if fault else 0)
     differing, truth = inject(scene, fault) if fault else ({}, None)
     if snapshot.when == "running" and truth is not None and truth.hangs:
         raise ValueError("a job that hangs is not running")
@@ -98,7 +99,7 @@ def inject(scene: Scene, fault: Fault) -> Injected:
         for rank in ranks:
             if found := _suited(scene, fault, rank, 3 if clear else 2):
                 differing, truth = kind.apply(scene, random.choice(found))
-                return differing, replace(truth, tie=kind.needs_majority and not clear)
+                return differing, replace(truth, tie=truth.tie or (kind.needs_majority and not clear))
     raise ValueError(f"{fault} makes no sense in {scene.plan}")
 
 

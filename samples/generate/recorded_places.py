@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tracelink.samples.generate.recorded_backend import recorded
 from tracelink.samples.generate.recorded_plan import Plan, Truth
@@ -33,6 +34,8 @@ class Scene:
 
     plan: Plan
     programs: Sequence[Program]
+    share: float = 0.5
+    """How late a straggler is: the share of a step's computing."""
 
     def places(self, rank: int) -> Iterator[Place]:
         """All calls of a rank."""
@@ -56,13 +59,17 @@ class Scene:
         same = (each for each in later if each.call.group == place.call.group)
         return next((each for each in same if each.call.messages == place.call.messages), None)
 
+    def recorded(self, call: Call) -> tuple[Part, ...]:
+        """What the recorder is told of a call."""
+        return recorded(call, self.plan.blocks)
+
     def operation(self, place: Place) -> str:
         """What the recorder calls it; of several operations, the entry that ends them."""
-        return f"{self.plan.backend}:{recorded(place.call, self.plan.blocks)[-1].operation}"
+        return f"{self.plan.backend}:{self.recorded(place.call)[-1].operation}"
 
     def looks(self, place: Place) -> tuple[tuple[object, ...], ...]:
         """What of a call must be alike on all ranks, as far as it is recorded."""
-        return tuple(part.agreement for part in recorded(place.call, self.plan.blocks))
+        return tuple(part.agreement for part in self.recorded(place.call))
 
     def reaches(self, place: Place, later: Place) -> bool:
         """Whether a rank that leaves out a call still issues a later one, though the others are stuck."""
@@ -70,15 +77,32 @@ class Scene:
         called = False
         for item in between:
             called |= isinstance(item, Call)
-            if (
-                (called
-                and isinstance(item, Settle))
-                or (self.plan.blocks
-                and isinstance(item, Call)
-                and item.waits)
+            if (called and isinstance(item, Settle)) or (
+                self.plan.blocks and isinstance(item, Call) and item.waits
             ):
                 return False
         return True
+
+    def counterpart(self, place: Place) -> Place | None:
+        """The other end of a single message."""
+        part, members = place.call.parts[0], place.call.group.ranks
+        peer = members[part.peer or 0]
+        earlier = [
+            each
+            for each in self.ends(place.rank, place, part.operation, part.peer)
+            if each.index < place.index
+        ]
+        other = "recv" if part.sends else "send"
+        ends = self.ends(peer, place, other, members.index(place.rank))
+        return next(islice(ends, len(earlier), None), None)
+
+    def ends(self, rank: int, like: Place, operation: str, peer: int | None) -> Iterator[Place]:
+        """The single messages of a rank, to or from another of the same group."""
+        for each in self.places(rank):
+            part = each.call.parts[0]
+            same = each.call.group == like.call.group and not each.call.closing
+            if same and (part.operation, part.peer) == (operation, peer):
+                yield each
 
     def truth(self, fault: str, kind: str, place: Place) -> Truth:
         """What all truths have in common."""

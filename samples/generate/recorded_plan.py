@@ -17,6 +17,7 @@ WORLD, TENSOR, DATA, PIPELINE, EXPERT, CONTEXT = (
     "mesh_ep",
     "mesh_cp",
 )
+PAIRS = ("pair_01", "pair_12", "pair_02")
 """What groups are for; torch records it as their description."""
 
 KINDS = ("data_parallel", "ring", "pipeline", "batched_pipeline", "coalesced", "expert", "mixed")
@@ -53,6 +54,8 @@ class Plan:
     """Whether `pg_config` names the groups; gloo leaves it empty."""
     unknown_operations: bool = False
     """Whether the backend has operations of which nobody has heard."""
+    triangle: bool = False
+    """Whether the first three ranks have a group for each two of them."""
     run_ahead: int = 200
     """How many calls a program issues before it waits for the first of them."""
     timeout_ms: int = 600_000
@@ -65,6 +68,8 @@ class Plan:
             raise ValueError(f"{self.world} ranks make no {self.stages} stages of {self.tensor} ranks")
         if self.kind not in KINDS:
             raise ValueError(f"{self.kind} is none of {', '.join(KINDS)}")
+        if self.triangle and self.world < 3:
+            raise ValueError("a triangle has three corners")
 
     @property
     def replicas(self) -> int:
@@ -94,7 +99,7 @@ class Plan:
         """The groups of a rank by what they are for, in the order of their making."""
         return {
             role: group
-            for (role, group) in _groups(self.world, self.tensor, self.stages)
+            for role, group in _groups(self.world, self.tensor, self.stages, self.triangle)
             if rank in group.ranks
         }
 
@@ -107,9 +112,11 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def _groups(world: int, tensor: int, stages: int) -> tuple[tuple[str, Group], ...]:
-    """All groups of a job; torch numbers them as the program makes them, and leaves out nobody's numbers."""
-    members = list(_members(world, tensor, stages))
+def _groups(world: int, tensor: int, stages: int, triangle: bool) -> tuple[tuple[str, Group], ...]:
+    """All groups of a job, numbered as the program makes them."""
+    members = [*_members(world, tensor, stages)]
+    if triangle:
+        members += [(role, (int(role[-2]), int(role[-1]))) for role in PAIRS]
     return tuple((role, Group(number, role, ranks)) for number, (role, ranks) in enumerate(members))
 
 

@@ -186,7 +186,7 @@ class _Simulation:
         """Whether anything on a stream got any further."""
         moved = False
         for name, stream in rank.streams.items():
-            while stream:
+            while stream and (stream[0].start is None or stream[0].end is not None):
                 head = stream[0]
                 if head.start is None:
                     if head.needs > len(rank.reached):

@@ -9,6 +9,7 @@ from tracelink.samples.generate.recorded_plan import (
     CONTEXT,
     DATA,
     EXPERT,
+    PAIRS,
     PIPELINE,
     TENSOR,
     WORLD,
@@ -175,9 +176,13 @@ def expert(author: Author, step: int) -> None:
 
 def finish(author: Author, step: int) -> None:
     """Gradients are measured, the step ends."""
+    for pair in PAIRS:
+        author.reduce(pair, (3,), site="corner")
     author.reduce(WORLD, (1,), site="gradient_norm", waits=False)
     if author.plan.unknown_operations:
         author.same(WORLD, "mystery_op", (2, 3), site="mystery")
+    for role in (DATA, TENSOR, PIPELINE):
+        author.reduce(role, (4,), site="balance")
     author.reduce(WORLD, (2,), site="loss")
     author.settle()
     if step % 2:
