@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
-import networkx
-
+from tracelink.analysis.order import Order
 from tracelink.analysis.waits import Wait, waits_by_rank
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
+
+    Graph = DiGraph[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +30,12 @@ class Cause:
 
 def causes_of(waits: Sequence[Wait]) -> list[Cause]:
     """What is behind all waits, in the order in which ranks began to wait."""
+    if not waits:
+        return []
+    import networkx
+
     inside = waits_by_rank(waits)
-    graph = networkx.DiGraph()
+    graph: Graph = networkx.DiGraph()
     graph.add_nodes_from(range(len(waits)))
     free: list[tuple[int, ...]] = []
     for number, wait in enumerate(waits):
@@ -41,24 +50,30 @@ def causes_of(waits: Sequence[Wait]) -> list[Cause]:
         causes += [Cause([waits[number]], free[number], waiting) for number in open_ended]
         if not open_ended and not leaves:
             causes.append(Cause([waits[number] for number in ring], (), waiting))
-    return _without_repetition(sorted(causes, key=lambda cause: cause.waits[0].created))
+    return sorted(causes, key=lambda cause: cause.waits[0].created)
 
 
-def _waiting(graph: networkx.DiGraph, waits: Sequence[Wait], ring: Sequence[int]) -> tuple[int, ...]:
-    behind = {*ring, *chain.from_iterable(networkx.ancestors(graph, number) for number in ring)}
+def _waiting(graph: Graph, waits: Sequence[Wait], ring: Sequence[int]) -> tuple[int, ...]:
+    from networkx import ancestors
+
+    behind = {*ring, *chain.from_iterable(ancestors(graph, number) for number in ring)}
     return tuple(sorted({rank for number in behind for rank in waits[number].rows}))
 
 
-def _without_repetition(causes: Sequence[Cause]) -> list[Cause]:
-    """Each culprit once, with what it kept waiting first; everybody else who waits for it waits there too."""
-    kept: list[Cause] = []
-    for cause in causes:
-        earlier = [number for number, one in enumerate(kept) if set(one.culprits) & set(cause.culprits)]
-        blamed = set(chain.from_iterable(kept[number].culprits for number in earlier))
-        rest = tuple(rank for rank in cause.culprits if rank not in blamed)
-        for number in earlier:
-            waiting = tuple(sorted({*kept[number].waiting, *cause.waiting}))
-            kept[number] = Cause(kept[number].waits, kept[number].culprits, waiting)
-        if rest or not cause.culprits:
-            kept.append(Cause(cause.waits, rest, cause.waiting))
-    return kept
+def without_repetition(causes: Sequence[Cause], order: Order) -> list[Cause]:
+    """Each culprit once, with the first thing that it did not join; who waits for it elsewhere waits there too."""
+    left = [cause for cause in causes if cause.culprits]
+    kept = [cause for cause in causes if not cause.culprits]
+    while left:
+        together = [cause for cause in left if set(cause.culprits) & set(left[0].culprits)]
+        waits = [cause.waits[0] for cause in together]
+        first = together[order.earliest(waits, without=left[0].culprits)]
+        waiting = {rank for cause in together for rank in cause.waiting}
+        kept.append(Cause(first.waits, first.culprits, tuple(sorted(waiting))))
+        blamed = set(first.culprits)
+        rest = [
+            Cause(cause.waits, tuple(rank for rank in cause.culprits if rank not in blamed), cause.waiting)
+            for cause in left
+        ]
+        left = [cause for cause in rest if cause.culprits]
+    return sorted(kept, key=lambda cause: cause.waits[0].created)

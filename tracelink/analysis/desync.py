@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tracelink.analysis.causes import Cause
+from tracelink.analysis.deadlock import deadlock
+from tracelink.analysis.order import Order
+from tracelink.analysis.pending import waited
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.wording import (
     collective_in_words,
     count_of_ranks,
     duration,
-    group_in_words,
     lowered,
-    operation_in_words,
     ranks_in_words,
 )
-from tracelink.diagnosis import Kind, Link, Problem
-from tracelink.events import NO_TIME
+from tracelink.diagnosis import Kind, Problem
 from tracelink.journal import Journal
 
 
 def desync_problems(
-    journal: Journal, causes: Sequence[Cause], mismatches: list[Problem]
+    journal: Journal, order: Order, causes: Sequence[Cause], mismatches: list[Problem]
 ) -> tuple[list[Problem], list[str]]:
     """A problem for each cause that is no consequence of a mismatch, and what is worth a note.
 
@@ -36,7 +36,7 @@ def desync_problems(
             waiting = tuple(sorted({*one.waiting, *cause.waiting} - set(one.culprits)))
             mismatches[explained] = replace(one, waiting=waiting)
         elif len(cause.waits) > 1:
-            problems.append(_deadlock(journal, cause))
+            problems.append(deadlock(journal, order, cause))
         elif cause.culprits:
             problems.append(_absence(journal, cause))
         else:
@@ -74,21 +74,13 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem])
     return None
 
 
-def _waited(journal: Journal, wait: Wait) -> int | None:
-    """From when the first began to wait to the last that any recorder saw."""
-    if wait.created == NO_TIME or not len(journal):
-        return None
-    latest = max(int(getattr(journal.records, name).max()) for name in ("created", "started", "completed"))
-    return latest - wait.created if latest > wait.created else None
-
-
 def _absence(journal: Journal, cause: Cause) -> Problem:
     (wait,) = cause.waits
     group = journal.groups[wait.group]
-    waited = _waited(journal, wait)
+    since_ns = waited(journal, wait)
     lagging = wait.ahead > 1 and bool(wait.absent)
     what = collective_in_words(wait.operation, wait.sequence, group)
-    since = f" for at least {duration(waited)}" if waited else ""
+    since = f" for at least {duration(since_ns)}" if since_ns else ""
     behind = f", and the others are {wait.ahead} collectives ahead" if lagging else ""
     if wait.absent:
         subject = f"{ranks_in_words(cause.culprits)} never joined {what}{behind}"
@@ -109,7 +101,7 @@ def _absence(journal: Journal, cause: Cause) -> Problem:
         cause.waiting,
         f"{subject}; {count_of_ranks(cause.waiting, 'wait')}{since}.",
         proven=bool(wait.absent),
-        waited_ns=waited,
+        waited_ns=since_ns,
         rows=_shown(journal, wait, cause.culprits),
     )
 
@@ -125,48 +117,6 @@ def _shown(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, i
     return rows
 
 
-def _deadlock(journal: Journal, cause: Cause) -> Problem:
-    """The ring; the culprits are those who are fewest in what they wait in."""
-    fewest = min(len(wait.rows) for wait in cause.waits)
-    odd = [wait for wait in cause.waits if len(wait.rows) == fewest]
-    tie = len(odd) > 1
-    culprits = tuple(sorted({rank for wait in odd for rank in wait.rows}))
-    first = cause.waits[0]
-    group = journal.groups[first.group]
-    links = tuple(_link(journal, wait, cause.waits) for wait in cause.waits)
-    told = "; ".join(
-        f"{lowered(ranks_in_words(link.ranks))} in {operation_in_words(link.operation)} #{link.sequence} of "
-        f"{group_in_words(journal.groups[wait.group].name, journal.groups[wait.group].description)} "
-        f"wait{'s' if len(link.ranks) == 1 else ''} for {lowered(ranks_in_words(link.waits_for))}"
-        for link, wait in zip(links, cause.waits, strict=True)
-    )
-    return Problem(
-        Kind.DEADLOCK,
-        group.name,
-        group.description,
-        first.sequence,
-        first.operation,
-        culprits,
-        tuple(rank for rank in cause.waiting if tie or rank not in culprits),
-        f"Deadlock: {told}.",
-        tie=tie,
-        waited_ns=_waited(journal, first),
-        cycle=links,
-        rows={rank: row for wait in cause.waits for rank, row in list(wait.rows.items())[:1]},
-    )
-
-
-def _link(journal: Journal, wait: Wait, ring: Sequence[Wait]) -> Link:
-    inside = {rank for other in ring if other is not wait for rank in other.rows}
-    return Link(
-        journal.groups[wait.group].name,
-        wait.sequence,
-        wait.operation,
-        wait.ranks,
-        tuple(rank for rank in wait.awaited if rank in inside),
-    )
-
-
 def _given_up(journal: Journal, cause: Cause) -> Problem:
     (wait,) = cause.waits
     group = journal.groups[wait.group]
@@ -180,7 +130,7 @@ def _given_up(journal: Journal, cause: Cause) -> Problem:
         (),
         cause.waiting,
         f"All ranks joined {what} and {count_of_ranks(wait.ranks, 'gave')} it up without finishing.",
-        waited_ns=_waited(journal, wait),
+        waited_ns=waited(journal, wait),
         rows=_shown(journal, wait, ()),
     )
 

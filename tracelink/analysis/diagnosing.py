@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tracelink.analysis.causes import causes_of
+from tracelink.analysis.causes import causes_of, without_repetition
 from tracelink.analysis.comparing import comparisons_of
 from tracelink.analysis.desync import desync_problems
 from tracelink.analysis.disagreements import disagreements_of
 from tracelink.analysis.mismatch import mismatch_problems
+from tracelink.analysis.order import Order
 from tracelink.analysis.parts import parts_of
 from tracelink.analysis.programs import Programs
 from tracelink.analysis.standings import standings_of
@@ -29,11 +30,12 @@ def diagnose(
     parts = parts_of(journal)
     where = whereabouts_of(journal, parts, broken_off)
     waits = collective_waits(journal, parts, where)
+    order = Order(journal, parts)
     comparisons = comparisons_of(journal, parts.wholes)
     mismatches = mismatch_problems(
         journal, parts, disagreements_of(parts, comparisons), Programs(journal, parts, comparisons), waits
     )
-    hangs, notes = desync_problems(journal, causes_of(waits), mismatches)
+    hangs, notes = desync_problems(journal, order, without_repetition(causes_of(waits), order), mismatches)
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
     failed = {**(unreadable or {}), **cut}
     present = [rank for rank in journal.recordings if rank not in cut]

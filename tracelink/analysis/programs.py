@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tracelink.analysis.comparing import Comparison
+from tracelink.analysis.order import like_groups
 from tracelink.analysis.parts import Parts
 from tracelink.communications import UNKNOWN
 from tracelink.events import Int64s
@@ -72,15 +73,6 @@ class Programs:
         order = np.lexsort((-count, sequence))
         _, most = np.unique(sequence[order], return_index=True)
         return Program(sequence[order[most]], code[order[most]])
-
-    def siblings(self, group: int) -> list[int]:
-        """Groups of the same description and size."""
-        own = self.journal.groups[group]
-        return [
-            row
-            for row, other in enumerate(self.journal.groups)
-            if row != group and other.description == own.description and len(other.ranks) == len(own.ranks)
-        ]
 
     def _rows(self, group: int) -> Int64s:
         begin, end = np.searchsorted(self.parts.group, [group, group + 1]).tolist()
@@ -146,9 +138,10 @@ def inserted(own: Int64s, typical: Int64s) -> int | None:
 def expected(programs: Programs, group: int, sequence: int) -> int:
     """What is to be done under a number, by what like groups do and what this one did before; or UNKNOWN."""
     before = programs.of_group(group).before(sequence)
+    alike = [row for row in like_groups(programs.journal.groups, group) if row != group]
     votes = [
         int(other.from_number(sequence)[0])
-        for other in map(programs.of_group, programs.siblings(group))
+        for other in map(programs.of_group, alike)
         if sequence in other.sequence and np.array_equal(other.before(sequence), before)
     ]
     if not votes:

@@ -29,7 +29,7 @@ class Wait:
     unknown: tuple[int, ...] = ()
     """Who may not have joined: their dumps do not say."""
     ahead: int = 1
-    """How many collectives those who wait are ahead of the absent."""
+    """How many collectives those who wait are ahead of the absent, as far as these were in any."""
     created: int = NO_TIME
     """When the first of them began to wait."""
     dropped: bool = False
@@ -117,7 +117,8 @@ def _not_joined(parts: Parts, where: Whereabouts, group: int, sequence: int, num
             continue
         if knowledge == Knowledge.EXACT:
             members.absent.append(rank)
-            members.behind = max(members.behind, front - max(reached, 0))
+            if reached != UNKNOWN:
+                members.behind = max(members.behind, front - reached)
         else:
             members.unknown.append(rank)
     return members

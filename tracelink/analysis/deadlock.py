@@ -1,0 +1,87 @@
+"""Rings of waits to problems: who waits for whom, and who left the order that all others keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracelink.analysis.causes import Cause
+from tracelink.analysis.order import Order
+from tracelink.analysis.pending import waited
+from tracelink.analysis.waits import Wait
+from tracelink.analysis.wording import group_in_words, lowered, operation_in_words, ranks_in_words
+from tracelink.diagnosis import Kind, Link, Problem
+from tracelink.journal import Journal
+
+
+def deadlock(journal: Journal, order: Order, cause: Cause) -> Problem:
+    """The ring; its culprits are those who began with what comes later for most, else the fewest."""
+    deviating = _deviating(order, cause.waits)
+    culprits, tie = (deviating, False) if deviating else _fewest(cause.waits)
+    first = next((wait for wait in cause.waits if set(wait.awaited) & set(culprits)), cause.waits[0])
+    group = journal.groups[first.group]
+    return Problem(
+        Kind.DEADLOCK,
+        group.name,
+        group.description,
+        first.sequence,
+        first.operation,
+        culprits,
+        tuple(rank for rank in cause.waiting if tie or rank not in culprits),
+        f"Deadlock: {_told(journal, cause.waits)}.",
+        tie=tie,
+        waited_ns=waited(journal, first),
+        cycle=tuple(_link(journal, wait, cause.waits) for wait in cause.waits),
+        rows={rank: row for wait in cause.waits for rank, row in _shown(wait, culprits)},
+    )
+
+
+def _deviating(order: Order, ring: Sequence[Wait]) -> tuple[int, ...]:
+    """Who is in one of the ring although another, in which it is awaited, comes first for most."""
+    found: set[int] = set()
+    for wait in ring:
+        for other in ring:
+            awaited = set(other.awaited) & set(wait.rows)
+            if other is wait or not awaited or wait.message or other.message:
+                continue
+            other_first, wait_first = order.first_for(other, wait)
+            if len(other_first) > len(wait_first):
+                found |= awaited
+    return tuple(sorted(found)) if found < _all(ring) else ()
+
+
+def _fewest(ring: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
+    """Those who are in what the fewest are in, and whether that is several things."""
+    fewest = min(len(wait.rows) for wait in ring)
+    odd = [wait for wait in ring if len(wait.rows) == fewest]
+    return tuple(sorted(_all(odd))), len(odd) > 1
+
+
+def _all(waits: Sequence[Wait]) -> set[int]:
+    return {rank for wait in waits for rank in wait.rows}
+
+
+def _shown(wait: Wait, culprits: Sequence[int]) -> list[tuple[int, int]]:
+    """The entries of culprits in it, else that of one who is."""
+    own = [(rank, row) for rank, row in wait.rows.items() if rank in culprits]
+    return own or list(wait.rows.items())[:1]
+
+
+def _told(journal: Journal, ring: Sequence[Wait]) -> str:
+    return "; ".join(
+        f"{lowered(ranks_in_words(wait.ranks))} in {operation_in_words(wait.operation)} #{wait.sequence} of "
+        f"{group_in_words(journal.groups[wait.group].name, journal.groups[wait.group].description)} "
+        f"wait{'s' if len(wait.rows) == 1 else ''} for {lowered(ranks_in_words(_awaited(wait, ring)))}"
+        for wait in ring
+    )
+
+
+def _awaited(wait: Wait, ring: Sequence[Wait]) -> tuple[int, ...]:
+    """For whom in the ring it waits."""
+    inside = _all([other for other in ring if other is not wait])
+    return tuple(rank for rank in wait.awaited if rank in inside)
+
+
+def _link(journal: Journal, wait: Wait, ring: Sequence[Wait]) -> Link:
+    return Link(
+        journal.groups[wait.group].name, wait.sequence, wait.operation, wait.ranks, _awaited(wait, ring)
+    )
