@@ -1,0 +1,106 @@
+"""Which entries of different ranks belong together: one collective, or the two ends of one message."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelink.communications import UNKNOWN
+from tracelink.events import NO_TIME, Bools, Int32s, Int64s
+from tracelink.journal import Journal
+from tracelink.linking.channels import Ends, partners
+from tracelink.linking.coding import distinct, stable_order, starts_of
+from tracelink.linking.groups import Groups
+from tracelink.linking.members import Members
+from tracelink.operations import POINT_TO_POINT, Operation, operation_of
+
+
+def numbers_of(journal: Journal, rows: Int64s) -> Int64s:
+    """A number for each of these entries, equal where they belong together; they are in the order of the ranks."""
+    messages = is_message(journal)[rows]
+    numbers = np.empty(len(rows), np.int64)
+    numbers[~messages] = _of_collectives(journal, rows[~messages])
+    numbers[messages] = numbers[~messages].max(initial=UNKNOWN) + 1 + _of_messages(journal, rows[messages])
+    return numbers
+
+
+def is_message(journal: Journal) -> Bools:
+    """Which entries are one end of a message."""
+    return _asks_for(journal, *POINT_TO_POINT)
+
+
+def closings(journal: Journal) -> Int64s:
+    """For each entry that was issued with others the one that closes them, and tells what became of them."""
+    records = journal.records
+    closed = np.full(len(journal), UNKNOWN, np.int64)
+    closes = _asks_for(journal, Operation.COALESCED) & (records.sequence >= 0)
+    if not closes.any():
+        return closed
+    issued, _ = distinct(journal.rank, records.group, records.point_to_point, records.sequence)
+    closing = np.full(int(issued.max()) + 1, UNKNOWN, np.int64)
+    closing[issued[closes]] = np.flatnonzero(closes)
+    rows = np.flatnonzero(~closes & (records.sequence >= 0))
+    closed[rows] = closing[issued[rows]]
+    return closed
+
+
+def ends_of(journal: Journal, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """From which rank of the job to which these messages go; UNKNOWN where the group's ranks are not known."""
+    requests, request = journal.requests, journal.records.request[rows]
+    group, own = journal.records.group[rows], journal.rank[rows].astype(np.int64)
+    members = Members.of(Groups(journal.groups, np.empty(0, np.int32), UNKNOWN))
+    within = np.zeros(len(rows), np.bool_)
+    sends = _asks_for(journal, Operation.SEND)[rows]
+    source = np.where(sends, own, members.rank_of(group, requests.source[request], within))
+    target = np.where(sends, members.rank_of(group, requests.target[request], within), own)
+    return source, target
+
+
+def _asks_for(journal: Journal, *operations: Operation) -> Bools:
+    texts = [operation_of(journal.texts[code]) in operations for code in journal.requests.operation.tolist()]
+    asks: Bools = np.array([*texts, False], np.bool_)[journal.records.request]
+    return asks
+
+
+def _of_collectives(journal: Journal, rows: Int64s) -> Int64s:
+    """By group and number; those of one rank that share both are told apart by their order."""
+    records = journal.records
+    group, sequence = records.group[rows], records.sequence[rows]
+    alone = np.where((group == UNKNOWN) | (sequence < 0), journal.rank[rows], UNKNOWN)
+    number, _ = distinct(group, records.point_to_point[rows], sequence, alone)
+    return distinct(number, _place_among_equal(number, journal.rank[rows]))[0]
+
+
+def _place_among_equal(number: Int64s, rank: Int32s) -> Int64s:
+    """How many of the same number and rank stand before each; ranks are in ascending order."""
+    order = stable_order(number)
+    starts = starts_of(distinct(number[order], rank[order])[0])
+    place = np.empty(len(number), np.int64)
+    lengths = np.diff(np.append(starts, len(number)))
+    place[order] = np.arange(len(number)) - np.repeat(starts, lengths)
+    return place
+
+
+def _of_messages(journal: Journal, rows: Int64s) -> Int64s:
+    """Sends and receives between the same ranks of a group belong together in their order."""
+    source, target = ends_of(journal, rows)
+    group = journal.records.group[rows]
+    channel, _ = distinct(group, source, target)
+    order = stable_order(channel)
+    partner, _ = partners(_ends(journal, rows[order], source[order], target[order]), channel[order])
+    other = np.where(partner < 0, np.arange(len(rows)), partner)
+    numbers = np.empty(len(rows), np.int64)
+    numbers[order] = np.minimum(np.arange(len(rows)), other)
+    return numbers
+
+
+def _ends(journal: Journal, rows: Int64s, source: Int64s, target: Int64s) -> Ends:
+    records, requests = journal.records, journal.requests
+    request = records.request[rows]
+    size = np.maximum(requests.elements_in[request], requests.elements_out[request])
+    sends = _asks_for(journal, Operation.SEND)[rows]
+    unknown = np.full(len(rows), NO_TIME, np.int64)
+    to_itself = source == target
+    source = np.where(to_itself, UNKNOWN, source)
+    tag = np.zeros(len(rows), np.int64)
+    created = records.created[rows]
+    return Ends(rows, records.group[rows], source, target, tag, size, sends, unknown, unknown, created)
