@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracelink.analysis.advice import with_advice
 from tracelink.analysis.diagnosing import diagnose
+from tracelink.analysis.evidence import with_evidence
 from tracelink.diagnosis import Diagnosis
 from tracelink.engine import Engine
 from tracelink.journal import Journal, journal_of
@@ -24,4 +26,5 @@ def examine_sources(discovery: Discovery, engine: Engine) -> Examined:
     """Reads what recorders left behind and says what went wrong."""
     recorded = read_recordings(discovery, engine)
     journal = journal_of(recorded.recordings)
-    return Examined(diagnose(journal, recorded.unreadable, recorded.findings), journal)
+    diagnosis = diagnose(journal, recorded.unreadable, recorded.findings)
+    return Examined(with_advice(with_evidence(diagnosis, journal)), journal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +13,7 @@ from tracelink.errors import UsageError
 from tracelink.findings import Finding
 
 if TYPE_CHECKING:
+    from tracelink.diagnosis import Entry
     from tracelink.engine import Engine
     from tracelink.job import Job
     from tracelink.records import Recording
@@ -44,6 +45,15 @@ class Recorder(Reader, Protocol):
 
     def read_records(self, source: Source, engine: Engine) -> Recording:
         """Reads a whole source as `read` does, but only its entries."""
+        ...
+
+
+@runtime_checkable
+class Retelling(Protocol):
+    """Payloads of a recorder, which can be read again as entries."""
+
+    def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
+        """What the entries at these places of the dump say; those that cannot be used are left out."""
         ...
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from tracelink.converters.flight_recorder.decoding import decode
+from tracelink.converters.flight_recorder.entries import entry_of
 from tracelink.converters.flight_recorder.plain import Sizes, json_text
+from tracelink.diagnosis import Entry
 from tracelink.sources import Source
 from tracelink.trace import Payload
 
@@ -30,6 +32,18 @@ class RecorderPayloads:
         chosen = iter(range(*slice(first, last).indices(len(entries))))
         while run := list(islice(chosen, RUN)):
             yield run[0], [_text(entries[number], sizes) for number in run]
+
+    def entries(self, places: Collection[int]) -> dict[int, Entry]:
+        """The entries at some places of the dump, as far as they can be used."""
+        dump = decode(self.source).dump
+        sizes = Sizes()
+        chosen = {
+            place: dump.entries[place]
+            for place in places
+            if 0 <= place < len(dump.entries) and sizes.fits(dump.entries[place])
+        }
+        found = {place: entry_of(said, dump.layout) for place, said in chosen.items()}
+        return {place: entry for place, entry in found.items() if entry}
 
 
 def _text(entry: Any, sizes: Sizes) -> bytes:

@@ -6,7 +6,7 @@ import click
 
 from tracelink import api
 from tracelink.cli.diagnosis_document import diagnosis_document
-from tracelink.cli.diagnosis_page import diagnosis_page
+from tracelink.cli.diagnosis_page import diagnosis_page, verdict
 from tracelink.cli.failures import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.progress import watching
@@ -15,21 +15,29 @@ from tracelink.cli.voice import Voice
 
 @command(
     "tracelink diagnose dumps/",
-    "tracelink diagnose dumps/ --json | jq '.problems[0].message'",
+    "tracelink diagnose dumps/ -v                   every group, every stack, every finding",
+    "tracelink diagnose dumps/ -q || alert-me       one line for each problem, nothing if there is none",
+    "tracelink diagnose dumps/ --json | jq '.problems[0] | {kind, culprits, message}'",
+    "tracelink diagnose 'dumps/comm_lib_trace_rank_*' --rank dumps/odd_name=3",
 )
 @takes_inputs
 @takes_jobs
 def diagnose(voice: Voice, inputs: Inputs, jobs: int | None) -> None:
     """Say which rank, which collective and why a job hangs.
 
-    PATHS are flight-recorder dumps, directories, globs and archives of them; - is standard input. The exit
-    code is 0 if nothing is wrong, 1 if something is, and 3 if nothing can be read.
+    PATHS are flight-recorder dumps, directories, globs and archives of them; - is standard input. The rank is
+    taken from each file's name. Missing or damaged dumps cost only themselves.
+
+    The verdict comes first, under it what each rank was last doing, the last calls of those to blame, and what
+    to look at next. The exit code is 0 if nothing is wrong, 1 if something is, 2 if the arguments make no
+    sense, and 3 if nothing can be read.
     """
     with watching(voice, inputs.named) as watch:
-        examined = api.examine(**inputs.keywords(), jobs=jobs, watch=watch)
-    diagnosis = examined.diagnosis
+        diagnosis = api.diagnose(**inputs.keywords(), jobs=jobs, watch=watch)
     if voice.json:
         voice.document(diagnosis_document(diagnosis))
-    else:
+    elif not voice.quiet:
         voice.say(diagnosis_page(diagnosis, verbose=voice.verbose))
+    elif diagnosis.problems:
+        voice.conclude(verdict(diagnosis))
     click.get_current_context().exit(NO if diagnosis.problems else FINE)

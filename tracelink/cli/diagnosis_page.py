@@ -2,15 +2,87 @@
 
 from __future__ import annotations
 
-from tracelink.cli.page import Page
-from tracelink.diagnosis import Diagnosis
+from collections.abc import Sequence
+
+from tracelink.analysis.wording import duration
+from tracelink.cli.diagnosis_absent import show_absent
+from tracelink.cli.diagnosis_evidence import show_evidence
+from tracelink.cli.diagnosis_standings import show_standings
+from tracelink.cli.found import show_findings
+from tracelink.cli.page import Page, counted, number
+from tracelink.diagnosis import Diagnosis, Lateness, Problem
+
+MOST_PROBLEMS = 10
+MOST_EXPLAINED = 3
+"""Problems that are named, and those of them that are explained, unless everything is asked for."""
 
 
 def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool) -> str:
     """The diagnosis on one screen."""
     page = Page()
-    for problem in diagnosis.problems:
-        page.line(problem.message, "bold")
-    if not diagnosis.problems:
-        page.line("Nothing is wrong.", "bold")
+    shown = len(diagnosis.problems) if verbose else MOST_PROBLEMS
+    for line in _headlines(diagnosis, shown) or [_healthy(diagnosis)]:
+        page.line(line, "bold red" if diagnosis.problems else "bold green")
+    if diagnosis.problems or verbose:
+        page.line()
+        show_standings(page, diagnosis, verbose=verbose)
+    explained = diagnosis.problems[: None if verbose else MOST_EXPLAINED]
+    for place, problem in enumerate(explained, 1):
+        _explain(page, problem, place if len(diagnosis.problems) > 1 else None, verbose=verbose)
+    if diagnosis.missing or diagnosis.unreadable or diagnosis.notes or diagnosis.lateness:
+        page.line()
+    show_absent(page, diagnosis, verbose=verbose)
+    _show_lateness(page, diagnosis.lateness, verbose=verbose)
+    for note in diagnosis.notes:
+        page.line(f"Note: {note}")
+    told = set(diagnosis.unreadable.values())
+    show_findings(page, [one for one in diagnosis.findings if one.message not in told], verbose=verbose)
     return page.text
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """A line for each problem."""
+    return "\n".join(_headlines(diagnosis, MOST_PROBLEMS))
+
+
+def _headlines(diagnosis: Diagnosis, most: int) -> list[str]:
+    messages = [problem.message for problem in diagnosis.problems]
+    if len(messages) < 2:
+        return messages
+    lines = [f"{place}. {message}" for place, message in enumerate(messages[:most], 1)]
+    rest = len(messages) - most
+    return lines + ([f"{counted(rest, 'more problem')}; -v lists all."] if rest > 0 else [])
+
+
+def _healthy(diagnosis: Diagnosis) -> str:
+    checked = diagnosis.checked
+    absent = len(diagnosis.missing) + len(set(diagnosis.unreadable) - set(diagnosis.present))
+    of = f" of {number(checked.ranks + absent)}" if diagnosis.missing else ""
+    together = [counted(checked.collectives, "collective")]
+    if checked.messages:
+        together.append(counted(checked.messages, "message"))
+    return (
+        f"Nothing is wrong in what {number(checked.ranks)}{of} rank{'s' if checked.ranks != 1 else ''} recorded: "
+        f"{' and '.join(together)} of {counted(checked.groups, 'group')}, "
+        f"{'1 entry' if checked.entries == 1 else number(checked.entries) + ' entries'} checked: everybody joined; "
+        "operations, types and sizes agree."
+    )
+
+
+def _explain(page: Page, problem: Problem, place: int | None, *, verbose: bool) -> None:
+    if place is not None:
+        page.line()
+        page.line(f"{place}. {problem.message}", "bold")
+    show_evidence(page, problem, verbose=verbose)
+    if problem.advice:
+        page.line()
+        page.line(f"Next: {problem.advice}")
+
+
+def _show_lateness(page: Page, lateness: Sequence[Lateness], *, verbose: bool) -> None:
+    for one in lateness if verbose else lateness[:1]:
+        page.line(
+            f"Latest: rank {one.rank} came last to {number(one.collectives)} of "
+            f"{counted(one.of, 'collective')}; the others waited {duration(one.total_ns)} for it, "
+            f"at most {duration(one.worst_ns)} (#{one.sequence} of group {one.group})."
+        )

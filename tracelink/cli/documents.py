@@ -28,7 +28,7 @@ def merge_document(merged: Merged) -> Document:
     return {
         "outputs": [_output(output) for output in merged.outputs],
         "ranks": [_rank(rank) for rank in links_of_ranks(merged.job)],
-        "findings": _findings(merged.findings),
+        "findings": findings_document(merged.findings),
     }
 
 
@@ -36,7 +36,7 @@ def inspect_document(survey: Survey) -> Document:
     """The result of `inspect`."""
     return {
         "sources": [_source(source) for source in survey.sources],
-        "findings": _findings(survey.findings),
+        "findings": findings_document(survey.findings),
     }
 
 
@@ -49,7 +49,7 @@ def collectives_document(job: Job, choice: Choice) -> Document:
         "collectives": [row for row in collectives if row["verdict"] != Verdict.UNMATCHED],
         "messages": rows_of(message_columns(job, choice.messages)),
         "unmatched": [row for row in collectives if row["verdict"] == Verdict.UNMATCHED],
-        "findings": _findings(job.findings),
+        "findings": findings_document(job.findings),
     }
 
 
@@ -59,7 +59,7 @@ def clocks_document(job: Job) -> Document:
         "reference_rank": reference_rank(job.ranks),
         "reference_ns": next((rank.clock_reference_ns for rank in job.ranks), None),
         "ranks": [_clock(rank) for rank in job.ranks],
-        "findings": _findings(job.findings),
+        "findings": findings_document(job.findings),
     }
 
 
@@ -100,7 +100,8 @@ def _link(report: LinkReport) -> Mapping[str, Any]:
     return counts | ({"notes": dict(report.notes)} if report.notes else {})
 
 
-def _findings(findings: Sequence[Finding]) -> list[Document]:
+def findings_document(findings: Sequence[Finding]) -> list[Document]:
+    """Findings, as every result has them."""
     return [
         {
             "severity": finding.severity.value,

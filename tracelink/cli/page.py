@@ -67,6 +67,15 @@ class Page:
                     return
         self._console.print(_table(names, cells, numbers))
 
+    def beneath(self, rows: Sequence[Sequence[str]]) -> None:
+        """Adds rows of cells under the line before, set in and without a header."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        for _ in rows[0] if rows else ():
+            table.add_column(overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(text)) for text in row))
+        self._console.print(Padding(table, INDENTED))
+
     def entries(
         self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
     ) -> None:

@@ -37,6 +37,11 @@ class Voice:
         if not self.silent:
             click.echo(_encodable(text), err=aside)
 
+    def conclude(self, text: str) -> None:
+        """Prints the answer, in words, also to who wants to hear only what went wrong."""
+        if not self.json:
+            click.echo(_encodable(text))
+
     def complain(self, text: str) -> None:
         """Says what went wrong in one paragraph, whatever the user wants to hear."""
         click.echo(f"tracelink: {printable(' '.join(text.split()))}", err=True)

@@ -1,0 +1,211 @@
+"""What to look at next, for each kind of problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from tracelink.analysis.wording import duration, group_in_words, lowered, ranks_in_words
+from tracelink.diagnosis import Diagnosis, Entry, Frame, Kind, Problem, Role
+
+MILLISECOND = 1_000_000
+WHERE_DUMPS_ARE = (
+    "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE with the rank behind it, "
+    "by default ~/.cache/torch/comm_lib_trace_rank_N."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A problem, the last entry of one who is to blame, and the entry of one of the others."""
+
+    problem: Problem
+    own: Entry | None
+    other: Entry | None
+    absent: tuple[int, ...]
+    """Culprits of which there is no whole dump."""
+
+    @property
+    def who(self) -> str:
+        """Those to blame, or one of them if they are many."""
+        culprits = self.problem.culprits
+        return lowered(ranks_in_words(culprits)) if len(culprits) < 3 else f"for example rank {culprits[0]}"
+
+    @property
+    def here(self) -> str:
+        """Where the one to blame made its last call."""
+        return place_of(self.own)
+
+    @property
+    def there(self) -> str:
+        """Where the others are."""
+        return place_of(self.other)
+
+
+def with_advice(diagnosis: Diagnosis) -> Diagnosis:
+    """The same, in which each problem says what to look at next."""
+    problems = [
+        problem if problem.advice else replace(problem, advice=advice_for(problem, diagnosis.present))
+        for problem in diagnosis.problems
+    ]
+    return replace(diagnosis, problems=problems)
+
+
+def advice_for(problem: Problem, present: Collection[int]) -> str:
+    """What to look at next; rests on the evidence, where there is some."""
+    absent = tuple(rank for rank in problem.culprits if rank not in present)
+    case = _Case(problem, _shown(problem, Role.CULPRIT), _shown(problem, Role.WAITING), absent)
+    return ADVICE[problem.kind](case)
+
+
+def place_of(entry: Entry | None) -> str:
+    """`train.py:65 (step)`, or nothing where no stack was recorded."""
+    return frame_in_words(entry.frames[0]) if entry and entry.frames else ""
+
+
+def frame_in_words(frame: Frame) -> str:
+    """`train.py:65 (step)`."""
+    return f"{PurePath(frame.filename).name or '?'}:{frame.line} ({frame.name})"
+
+
+def _shown(problem: Problem, role: Role) -> Entry | None:
+    return next((one.entries[-1] for one in problem.evidence if one.role is role), None)
+
+
+def _absence(case: _Case) -> str:
+    if case.absent:
+        return _no_dump(case)
+    if _queued(case):
+        return (
+            f"{_capital(case.who)} queued it, but its device has not got so far: look at what that device runs, "
+            "and for its errors (nvidia-smi, Xid in dmesg)."
+        )
+    return f"See what {case.who} does now: py-spy dump --pid PID on its host, and the end of its log.{_way(case)}"
+
+
+def _queued(case: _Case) -> bool:
+    own, problem = case.own, case.problem
+    same = own is not None and own.group == problem.group
+    return bool(same and own and (own.sequence or 0) >= (problem.sequence or 0) > 0)
+
+
+def _way(case: _Case) -> str:
+    """From where the one to blame was last to where the others are."""
+    if case.here and case.here == case.there:
+        return f" It did not come back to {case.here}, where the others wait."
+    if case.here and case.there:
+        return (
+            f" Between {case.here}, its last call, and {case.there}, where the others wait, look for a branch, "
+            "a loop or an exception that only it takes."
+        )
+    if case.there:
+        return f" The others wait at {case.there}."
+    return ""
+
+
+def _no_dump(case: _Case) -> str:
+    who = lowered(ranks_in_words(case.absent))
+    several = len(case.absent) > 1
+    return (
+        f"There is no whole dump of {who}: look whether {'their processes' if several else 'its process'} still "
+        f"run{'' if several else 's'}, and at the end of {'their logs' if several else 'its log'}. {WHERE_DUMPS_ARE}"
+    )
+
+
+def _skipped(case: _Case) -> str:
+    if case.here and case.there and case.here != case.there:
+        return (
+            f"The others called it at {case.there}, where {case.who} went on to {case.here}: look for the branch "
+            "that led past it."
+        )
+    where = f" at {case.there}" if case.there else ""
+    return f"Look for the branch or the loop that led {case.who} past the call{where}."
+
+
+def _operation(case: _Case) -> str:
+    if case.here and case.there and case.here != case.there:
+        return (
+            f"{_capital(case.who)} called from {case.here}, others from {case.there}: look for the condition that "
+            "sends them different ways."
+        )
+    return f"Look for the condition that sends {case.who} another way than the others."
+
+
+def _tensor(where_it_comes_from: str) -> Callable[[_Case], str]:
+    def advice(case: _Case) -> str:
+        at = f" at {case.here}" if case.here else ""
+        if case.problem.tie:
+            return (
+                f"Nothing tells who is wrong: compare the tensors{at} on all of them. {where_it_comes_from}"
+            )
+        return f"Look at the tensor that {case.who} gives{at}. {where_it_comes_from}"
+
+    return advice
+
+
+def _peers(case: _Case) -> str:
+    places = " and ".join(dict.fromkeys(filter(None, (case.here, case.there))))
+    at = f" at {places}" if places else ""
+    return (
+        f"Compare source, destination and order of the calls{at}: each send needs a receive between the same two "
+        "ranks, in the same order."
+    )
+
+
+def _deadlock(case: _Case) -> str:
+    problem = case.problem
+    groups = list(dict.fromkeys(link.group for link in problem.cycle))
+    where = [
+        f"rank {one.rank} is in {group_in_words(entry.group, entry.description)} first"
+        + (f", at {place_of(entry)}" if entry.frames else "")
+        for one in problem.evidence
+        for entry in one.entries[-1:]
+    ]
+    told = f": {'; '.join(where)}" if where else ""
+    together = f"groups {' and '.join(groups)}" if len(groups) > 1 else "these ranks"
+    return f"Call the collectives of {together} in the same order on all ranks{told}."
+
+
+def _straggler(case: _Case) -> str:
+    return (
+        f"Profile {case.who}: data loading, checkpoints, garbage collection, or a slow host or GPU; "
+        "tracelink collectives on its profiles shows where the time goes."
+    )
+
+
+def _timed_out(case: _Case) -> str:
+    entry = case.other or case.own
+    limit = entry.timeout_ms if entry else None
+    longer = f", or the work took longer than its timeout of {duration(limit * MILLISECOND)}" if limit else ""
+    return (
+        "Nobody was missing, so look below the program: errors of network and devices in the logs of these ranks "
+        f"(NCCL_DEBUG=INFO, Xid in dmesg){longer}."
+    )
+
+
+def _failed(case: _Case) -> str:
+    who = case.who if case.problem.culprits else "these ranks"
+    return f"Look for the first error in the log of {who}: later ones are mostly consequences."
+
+
+TYPES = "Another type comes from autocast, a cast, or a checkpoint or default of another type."
+SIZES = "Another size comes from an uneven last batch (drop_last), uneven shards, or a setting that differs."
+
+ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
+    Kind.NEVER_JOINED: _absence,
+    Kind.LAGGING: _absence,
+    Kind.SKIPPED: _skipped,
+    Kind.OPERATION_MISMATCH: _operation,
+    Kind.DTYPE_MISMATCH: _tensor(TYPES),
+    Kind.SIZE_MISMATCH: _tensor(SIZES),
+    Kind.PEER_MISMATCH: _peers,
+    Kind.DEADLOCK: _deadlock,
+    Kind.STRAGGLER: _straggler,
+    Kind.TIMED_OUT: _timed_out,
+    Kind.FAILED: _failed,
+}
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
