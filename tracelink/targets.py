@@ -28,6 +28,8 @@ GZIP_LEVEL = 2
 GZIP_WINDOW = 16 + 15
 """zlib's way to ask for gzip members; they carry no time, so equal content gives equal bytes."""
 
+ANOTHER_PLACE = "Choose another place with -o."
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -157,24 +159,36 @@ def target_of(path: str) -> Target:
 
 
 @contextmanager
-def _whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside `path` that takes its place when all is written."""
+def whole_place(path: Path) -> Iterator[Path]:
+    """An empty temporary file beside `path` that takes its place when all is written, for what writes to paths."""
     place = Path(os.path.realpath(path))  # a link keeps leading to the file
     if place.exists() and not place.is_file():
-        with _opened(place, "wb") as device, _compressed(device, path) as stream:  # a pipe, /dev/null
-            yield stream
-        return
+        raise TraceError("cannot be written: it is not a file", source=str(path), advice=ANOTHER_PLACE)
     temporary = place.with_name(f".{place.name[:200]}.{secrets.token_hex(4)}.part")
-    raw = _opened(temporary, "xb", path)
+    _opened(temporary, "xb", path).close()
     try:
-        with raw, _compressed(raw, path) as stream:
-            yield stream
+        yield temporary
         temporary.replace(place)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in FULL:
             raise _unwritable(path, error) from error
         raise
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside `path` that takes its place when all is written."""
+    if path.exists() and not path.is_file():
+        with _opened(path, "wb") as device, _compressed(device, path) as stream:  # a pipe, /dev/null
+            yield stream
+        return
+    with (
+        whole_place(path) as temporary,
+        _opened(temporary, "wb", path) as raw,
+        _compressed(raw, path) as stream,
+    ):
+        yield stream
 
 
 @contextmanager
@@ -197,5 +211,5 @@ def _unwritable(path: Path, error: OSError) -> TraceError:
     return TraceError(
         f"cannot be written: {(error.strerror or str(error)).lower()}",
         source=str(path),
-        advice="Choose another place with -o.",
+        advice=ANOTHER_PLACE,
     )

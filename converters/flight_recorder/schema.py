@@ -72,6 +72,8 @@ class Layout:
     is_message: str = "is_p2p"
     frames: str = "frames"
     """Innermost first; absent where stacks were not asked for."""
+    duration: str = "duration_ms"
+    """Only where a device's time was measured."""
 
 
 CURRENT = Layout()
