@@ -66,10 +66,10 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem])
     """The mismatch in one of the same collectives, or earlier in the group by the same rank."""
     for number, one in enumerate(mismatches):
         for wait in cause.waits:
-            same = journal.groups[wait.group].name == one.group and one.sequence is not None
-            if same and one.sequence == wait.sequence:
-                return number
-            if same and (one.sequence or 0) <= wait.sequence and set(one.culprits) & set(cause.culprits):
+            if journal.groups[wait.group].name != one.group or one.sequence is None:
+                continue
+            by_the_same = set(one.culprits) & set(cause.culprits) or set(wait.rows) <= set(one.culprits)
+            if one.sequence == wait.sequence or (one.sequence < wait.sequence and by_the_same):
                 return number
     return None
 

@@ -29,11 +29,12 @@ def diagnose(
     broken_off = [rank for rank, one in journal.recordings.items() if one.broken_off]
     parts = parts_of(journal)
     where = whereabouts_of(journal, parts, broken_off)
-    waits = collective_waits(journal, parts, where)
-    order = Order(journal, parts)
     comparisons = comparisons_of(journal, parts.wholes)
+    disagreements = disagreements_of(parts, comparisons)
+    waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
+    order = Order(journal, parts)
     mismatches = mismatch_problems(
-        journal, parts, disagreements_of(parts, comparisons), Programs(journal, parts, comparisons), waits
+        journal, parts, disagreements, Programs(journal, parts, comparisons), waits
     )
     hangs, notes = desync_problems(journal, order, without_repetition(causes_of(waits), order), mismatches)
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
@@ -42,7 +43,7 @@ def diagnose(
     members = {rank for group in journal.groups for rank in group.ranks}
     return Diagnosis(
         problems=_worst_first([*hangs, *map(_with_those_who_wait, mismatches)]),
-        standings=standings_of(journal, parts, where),
+        standings=standings_of(journal, parts, where, waits),
         lateness=(),
         present=present,
         missing=sorted(members - set(journal.recordings) - set(failed)),

@@ -20,6 +20,7 @@ class Disagreement:
 
     group: int
     sequence: int
+    round: int
     aspect: Aspect
     culprits: tuple[int, ...]
     """Those who are not of the majority; all of them where there is none."""
@@ -65,6 +66,7 @@ def _disagreement(parts: Parts, rows: Int64s, aspect: Aspect, columns: Sequence[
     return Disagreement(
         int(parts.group[rows[0]]),
         int(parts.sequence[rows[0]]),
+        int(parts.round[rows[0]]),
         aspect,
         tuple(parts.rank[odd].tolist()),
         tie,

@@ -77,8 +77,12 @@ def _type(journal: Journal, row: int) -> str:
 def _sizes(journal: Journal, odd: int, typical: int) -> tuple[str, str]:
     own, others = _elements(journal, odd), _elements(journal, typical)
     if own != others:
-        return f"{own:,} elements", f"{others:,}"
+        return _counted(own), f"{others:,}"
     own, others = (int(journal.requests.elements_out[journal.records.request[row]]) for row in (odd, typical))
     if own != others:
-        return f"{own:,} elements of output", f"{others:,}"
-    return f"tensors of another shape, though {_elements(journal, odd):,} elements too", "one shape"
+        return f"{_counted(own)} of output", f"{others:,}"
+    return f"tensors of another shape, though of {_counted(_elements(journal, odd))} too", "one shape"
+
+
+def _counted(elements: int) -> str:
+    return "1 element" if elements == 1 else f"{elements:,} elements"

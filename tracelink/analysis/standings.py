@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracelink.analysis.parts import Outcome, Parts
+from tracelink.analysis.waits import Wait
 from tracelink.analysis.whereabouts import Knowledge, Whereabouts
 from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Stage, Standing
 from tracelink.journal import Journal
 
 
-def standings_of(journal: Journal, parts: Parts, where: Whereabouts) -> list[Standing]:
+def standings_of(journal: Journal, parts: Parts, where: Whereabouts, waits: Sequence[Wait]) -> list[Standing]:
     """The ranks of each group that stand at the same place, the last first."""
+    stuck = {(wait.group, wait.sequence, rank) for wait in waits if not wait.message for rank in wait.rows}
     together: dict[tuple[int, int, str, Stage], list[int]] = {}
     front = {group: int(where.last[where.of_group(group)].max()) for group in set(where.group.tolist())}
     for group, rank, last, part, knowledge in zip(
@@ -22,6 +26,8 @@ def standings_of(journal: Journal, parts: Parts, where: Whereabouts) -> list[Sta
         strict=True,
     ):
         stage = _stage(parts, part, knowledge, behind=last < front[group])
+        if stage is Stage.FINISHED and (group, last, rank) in stuck:
+            stage = Stage.WAITING
         operation = journal.operation(int(parts.row[part])) if part != UNKNOWN else ""
         together.setdefault((group, last, operation, stage), []).append(rank)
     return [

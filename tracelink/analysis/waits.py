@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,9 +57,14 @@ class _Members:
     behind: int = 1
 
 
-def collective_waits(journal: Journal, parts: Parts, where: Whereabouts) -> list[Wait]:
-    """The first collective of each rank in each group that it is in and that is not finished."""
-    pending = _first_pending(parts, _pending(journal, parts, where))
+def collective_waits(
+    journal: Journal, parts: Parts, where: Whereabouts, disputed: Collection[int] = ()
+) -> list[Wait]:
+    """The first collective of each rank in each group that it is in and that is not finished.
+
+    `disputed` are rounds in which ranks do not agree: those who only retired one may have been stuck in it.
+    """
+    pending = _first_pending(parts, _pending(journal, parts, where, disputed))
     waits = []
     for round_number in np.unique(parts.round[pending]).tolist():
         inside = pending[parts.round[pending] == round_number]
@@ -67,13 +72,16 @@ def collective_waits(journal: Journal, parts: Parts, where: Whereabouts) -> list
     return waits
 
 
-def _pending(journal: Journal, parts: Parts, where: Whereabouts) -> Int64s:
+def _pending(journal: Journal, parts: Parts, where: Whereabouts, disputed: Collection[int]) -> Int64s:
     """Parts that are not finished; one that only retired counts as finished unless somebody has not joined."""
     exact = where.knowledge == Knowledge.EXACT
     joined_by_all = np.full(len(journal.groups), np.iinfo(np.int64).max, np.int64)
     np.minimum.at(joined_by_all, where.group[exact], where.last[exact])
     unfinished = parts.outcome < Outcome.RETIRED
-    given_up = (parts.outcome == Outcome.RETIRED) & (parts.sequence > joined_by_all[parts.group])
+    given_up = (parts.outcome == Outcome.RETIRED) & (
+        (parts.sequence > joined_by_all[parts.group])
+        | (np.isin(parts.round, list(disputed)) & np.isin(parts.last, journal.bounds[1:] - 1))
+    )
     pending: Int64s = np.flatnonzero(unfinished | given_up)
     return pending
 
