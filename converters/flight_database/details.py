@@ -58,17 +58,14 @@ class Tensors(NamedTuple):
     types: str | None
     elements: int | None
     bytes: int | None
+    left_out: int = 0
+    """How many of the texts are too long to be kept."""
 
 
 def tensors_of(sizes: msgspec.Raw, types: msgspec.Raw) -> Tensors:
     """The tensors of one direction."""
     pair = bytes(sizes), bytes(types)
     return _known(*pair) if len(pair[0]) + len(pair[1]) <= REPEATED else _measured(*pair)
-
-
-def too_long(raw: msgspec.Raw) -> bool:
-    """Whether a text is not kept."""
-    return len(raw) > LONGEST
 
 
 def duration_of(raw: msgspec.Raw) -> float | None:
@@ -84,7 +81,8 @@ def duration_of(raw: msgspec.Raw) -> float | None:
 
 def _measured(sizes: bytes, types: bytes) -> Tensors:
     elements = _elements(sizes)
-    return Tensors(_kept(sizes), _kept(types), _sum(elements), _sum(_bytes(elements, types)))
+    left_out = (len(sizes) > LONGEST) + (len(types) > LONGEST)
+    return Tensors(_kept(sizes), _kept(types), _sum(elements), _sum(_bytes(elements, types)), left_out)
 
 
 _known = lru_cache(maxsize=4096)(_measured)

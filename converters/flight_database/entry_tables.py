@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -18,16 +20,16 @@ from tracelink.converters.flight_database.details import (
     duration_of,
     said_by,
     tensors_of,
-    too_long,
 )
 from tracelink.converters.flight_database.numbering import Numbering
 from tracelink.converters.flight_database.rows import Batch, Lists, clean, flags, listed, times
 from tracelink.converters.flight_database.tracebacks import Tracebacks
+from tracelink.errors import UnreadableError
 from tracelink.events import Int8s, Int32s, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.journal import Journal
 from tracelink.operations import operation_of
-from tracelink.records import State
+from tracelink.records import Recording, State
 from tracelink.trace import Payload
 
 OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
@@ -41,7 +43,7 @@ class EntryTables:
     numbering: Numbering
     findings: list[Finding] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
-    _too_long: int = 0
+    _left_out: int = 0
     _unread: int = 0
 
     def batches(self) -> Iterator[Batch]:
@@ -52,14 +54,13 @@ class EntryTables:
         for recording, begin, end in zip(journal.recordings.values(), bounds, bounds[1:], strict=False):
             done = begin
             places = journal.records.place[begin:end]
-            for first, texts in recording.payloads.batches():
+            for first, texts in _runs(recording):
                 until = begin + int(np.searchsorted(places, first + len(texts)))
                 if until > done:
                     said = _decoded(texts, (places[done - begin : until - begin] - first).tolist())
                     yield from self._batch(common, done, said)
                 done = max(done, until)
             if done < end:
-                self._unread += end - done
                 yield from self._batch(common, done, [NOTHING] * (end - done))
         self.findings += self._found()
 
@@ -67,11 +68,8 @@ class EntryTables:
         columns = common.columns(begin, begin + len(said))
         given = [tensors_of(one.input_sizes, one.input_types) for one in said]
         got = [tensors_of(one.output_sizes, one.output_types) for one in said]
-        self._too_long += sum(
-            too_long(text)
-            for one in said
-            for text in (one.input_sizes, one.output_sizes, one.input_types, one.output_types)
-        )
+        self._left_out += sum(tensors.left_out for tensors in chain(given, got))
+        self._unread += said.count(NOTHING)
         stacks = [self._tracebacks.number(one.stack) for one in said]
         yield from self._tracebacks.take()
         yield Batch(
@@ -87,7 +85,7 @@ class EntryTables:
 
     def _found(self) -> Iterator[Finding]:
         told = {
-            "sizes_too_long": (self._too_long, "lists of sizes or types are too long to be kept"),
+            "sizes_left_out": (self._left_out, "lists of sizes or types are too long to be kept"),
             "stacks_unreadable": (self._tracebacks.unreadable, "different stacks cannot be read"),
             "stacks_cut": (self._tracebacks.cut, "stacks are too deep to be kept whole"),
             "entries_unread": (self._unread, "entries could not be read again for their sizes and stacks"),
@@ -98,6 +96,12 @@ class EntryTables:
 
 
 TENSORS = ("sizes", "types", "elements", "bytes")
+
+
+def _runs(recording: Recording) -> Iterator[tuple[int, Sequence[Payload]]]:
+    """What a dump says of its entries, as far as it can be read again."""
+    with suppress(UnreadableError):  # the entries that are left are counted
+        yield from recording.payloads.batches()
 
 
 def _decoded(texts: Sequence[Payload], places: Sequence[int]) -> list[Said]:

@@ -10,7 +10,8 @@ from tracelink.cli.diagnosis_page import diagnosis_page, verdict
 from tracelink.cli.failures import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.progress import watching
-from tracelink.cli.voice import Voice
+from tracelink.cli.voice import Voice, printable
+from tracelink.converters.flight_database import database_at
 
 
 @command(
@@ -18,11 +19,19 @@ from tracelink.cli.voice import Voice
     "tracelink diagnose dumps/ -v                   every group, every stack, every finding",
     "tracelink diagnose dumps/ -q || alert-me       one line for each problem, nothing if there is none",
     "tracelink diagnose dumps/ --json | jq '.problems[0] | {kind, culprits, message}'",
+    "tracelink diagnose dumps/ -o flight.sqlite     every entry and stack in tables, for SQL",
     "tracelink diagnose 'dumps/comm_lib_trace_rank_*' --rank dumps/odd_name=3",
 )
 @takes_inputs
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE|DIR/",
+    help="Also write all entries as a database: FILE.sqlite, or Parquet files in DIR/ or DIR.parquet.",
+)
 @takes_jobs
-def diagnose(voice: Voice, inputs: Inputs, jobs: int | None) -> None:
+def diagnose(voice: Voice, inputs: Inputs, output: str | None, jobs: int | None) -> None:
     """Say which rank, which collective and why a job hangs.
 
     PATHS are flight-recorder dumps, directories, globs and archives of them; - is standard input. The rank is
@@ -32,12 +41,18 @@ def diagnose(voice: Voice, inputs: Inputs, jobs: int | None) -> None:
     to look at next. The exit code is 0 if nothing is wrong, 1 if something is, 2 if the arguments make no
     sense, and 3 if nothing can be read.
     """
+    database = database_at(output) if output else None
     with watching(voice, inputs.named) as watch:
-        diagnosis = api.diagnose(**inputs.keywords(), jobs=jobs, watch=watch)
+        examined = api.examine(**inputs.keywords(), jobs=jobs, watch=watch)
+    if database:
+        database.write(examined)
+    diagnosis = examined.diagnosis
     if voice.json:
         voice.document(diagnosis_document(diagnosis))
     elif not voice.quiet:
         voice.say(diagnosis_page(diagnosis, verbose=voice.verbose))
     elif diagnosis.problems:
         voice.conclude(verdict(diagnosis))
+    if database:
+        voice.say(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", aside=True)
     click.get_current_context().exit(NO if diagnosis.problems else FINE)
