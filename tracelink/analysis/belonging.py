@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
 import numpy as np
 
 from tracelink.communications import UNKNOWN
@@ -9,9 +12,11 @@ from tracelink.events import NO_TIME, Bools, Int32s, Int64s
 from tracelink.journal import Journal
 from tracelink.linking.channels import Ends, partners
 from tracelink.linking.coding import distinct, stable_order, starts_of
+from tracelink.linking.group_sources import UNDEFINED
 from tracelink.linking.groups import Groups
 from tracelink.linking.members import Members
 from tracelink.operations import POINT_TO_POINT, Operation, operation_of
+from tracelink.trace import ProcessGroup
 
 
 def numbers_of(journal: Journal, rows: Int64s) -> Int64s:
@@ -62,12 +67,39 @@ def _asks_for(journal: Journal, *operations: Operation) -> Bools:
 
 
 def _of_collectives(journal: Journal, rows: Int64s) -> Int64s:
-    """By group and number; those of one rank that share both are told apart by their order."""
-    records = journal.records
-    group, sequence = records.group[rows], records.sequence[rows]
-    alone = np.where((group == UNKNOWN) | (sequence < 0), journal.rank[rows], UNKNOWN)
-    number, _ = distinct(group, records.point_to_point[rows], sequence, alone)
-    return distinct(number, _place_among_equal(number, journal.rank[rows]))[0]
+    """By group and number; those of one rank that share both are told apart by their order.
+
+    What groups side by side are asked under one number is one, where it is the same.
+    """
+    records, rank = journal.records, journal.rank[rows]
+    group, sequence, message = records.group[rows], records.sequence[rows], records.point_to_point[rows]
+    alone = np.where((group == UNKNOWN) | (sequence < 0), rank, UNKNOWN)
+    number, _ = distinct(group, message, sequence, alone)
+    place = _place_among_equal(number, rank)
+    number, first = distinct(number, place)
+    family, several = families(journal.groups)
+    asked = np.where(several[group[first]], records.request[rows[first]], UNKNOWN)
+    columns = (family[group[first]], message[first], sequence[first], alone[first], place[first], asked)
+    return distinct(*columns)[0][number] if len(rows) else number
+
+
+def families(groups: Sequence[ProcessGroup]) -> tuple[Int64s, Bools]:
+    """For each group, and for none at the end, a number that groups side by side share; and which ones do.
+
+    Groups are side by side that are described alike and have no rank in common.
+    """
+    alike: dict[str, list[int]] = defaultdict(list)
+    for row, group in enumerate(groups):
+        if group.description not in ("", UNDEFINED):
+            alike[group.description].append(row)
+    family = np.append(np.arange(len(groups)), UNKNOWN)
+    several = np.zeros(len(groups) + 1, np.bool_)
+    for rows in alike.values():
+        ranks = Counter(rank for row in rows for rank in groups[row].ranks)
+        if len(rows) > 1 and max(ranks.values(), default=0) == 1 and all(groups[row].ranks for row in rows):
+            family[rows] = rows[0]
+            several[rows] = True
+    return family, several
 
 
 def _place_among_equal(number: Int64s, rank: Int32s) -> Int64s:

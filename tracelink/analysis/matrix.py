@@ -12,6 +12,7 @@ from tracelink.analysis.program_order import last_in_order
 from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Int32s, Int64s
 from tracelink.journal import Journal
+from tracelink.linking.coding import distinct
 
 Cells = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -55,7 +56,7 @@ def matrix_of(journal: Journal, chosen: Bools, ranks: Int32s, last: int | None) 
     entry = np.full((len(order), len(ranks)), UNKNOWN, np.int64)
     entry[at] = rows[shown]
     sample = entry.max(axis=1, initial=UNKNOWN)
-    member = _members(journal, sample, ranks)
+    member = _members(journal, entry, ranks)
     return Matrix(
         ranks,
         entry,
@@ -67,16 +68,20 @@ def matrix_of(journal: Journal, chosen: Bools, ranks: Int32s, last: int | None) 
     )
 
 
-def _members(journal: Journal, sample: Int64s, ranks: Int32s) -> Marks:
-    """Who has to take part in each row."""
+def _members(journal: Journal, entry: Cells, ranks: Int32s) -> Marks:
+    """Who has to take part in each row: the members of the groups that are in it, or the ends of a message."""
     known = [np.isin(ranks, group.ranks) for group in journal.groups]
     of_group = np.array([*known, np.zeros(len(ranks), np.bool_)], np.bool_)
-    member = of_group[journal.records.group[sample]]
-    messages = np.flatnonzero(is_message(journal)[sample])
-    for end in ends_of(journal, sample[messages]):
-        member[messages] = False
-    for end in ends_of(journal, sample[messages]):
-        member[messages] |= end[:, None] == ranks
+    row, column = np.nonzero(entry != UNKNOWN)
+    entries = entry[row, column]
+    group = journal.records.group[entries]
+    message = is_message(journal)[entries]
+    member = np.zeros(entry.shape, np.bool_)
+    _, first = distinct(row, group)
+    for one in first[~message[first]].tolist():
+        member[row[one]] |= of_group[group[one]]
+    for end in ends_of(journal, entries[message]):
+        member[row[message]] |= end[:, None] == ranks
     return member
 
 
