@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracelink.analysis.advice import with_advice
+from tracelink.analysis.advice import WHERE_DUMPS_ARE, with_advice
+from tracelink.analysis.call_sites import judged_by_line
 from tracelink.analysis.diagnosing import diagnose
 from tracelink.analysis.evidence import with_evidence
 from tracelink.diagnosis import Diagnosis
 from tracelink.engine import Engine
+from tracelink.errors import UnreadableError
 from tracelink.journal import Journal, journal_of
+from tracelink.reading import nothing_readable
 from tracelink.recordings import read_recordings
 from tracelink.sources import Discovery
 
@@ -24,7 +27,19 @@ class Examined:
 
 def examine_sources(discovery: Discovery, engine: Engine) -> Examined:
     """Reads what recorders left behind and says what went wrong."""
-    recorded = read_recordings(discovery, engine)
+    try:
+        recorded = read_recordings(discovery, engine)
+    except UnreadableError as error:
+        raise (_no_dumps(discovery) if str(error) == str(nothing_readable(())) else error) from None
     journal = journal_of(recorded.recordings)
     diagnosis = diagnose(journal, recorded.unreadable, recorded.findings)
-    return Examined(with_advice(with_evidence(diagnosis, journal)), journal)
+    return Examined(with_advice(judged_by_line(with_evidence(diagnosis, journal))), journal)
+
+
+def _no_dumps(discovery: Discovery) -> UnreadableError:
+    count = len(discovery.sources)
+    looked = f"the {count} files here are something else" if count > 1 else "what is here is something else"
+    return UnreadableError(
+        f"there is no flight-recorder dump; {looked if count else 'there is no file at all'}",
+        advice=WHERE_DUMPS_ARE,
+    )
