@@ -151,15 +151,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How late a rank came to collectives."""
+    """How late a rank came to collectives in which all wait for all."""
 
     rank: int
     collectives: int
     """To which it came last, of those whose times are known."""
     of: int
+    """In how many of these it takes part."""
     worst_ns: int
     total_ns: int
-    """For which all others together have waited for it: from the last but one to it, summed up."""
+    """How long it was the only one missing: from the last but one to it, summed up."""
     group: str
     sequence: int
     """Where it came latest."""

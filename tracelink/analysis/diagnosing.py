@@ -9,6 +9,7 @@ from tracelink.analysis.causes import causes_of, without_repetition
 from tracelink.analysis.comparing import comparisons_of
 from tracelink.analysis.desync import desync_problems
 from tracelink.analysis.disagreements import disagreements_of
+from tracelink.analysis.lateness import lateness_of
 from tracelink.analysis.mismatch import mismatch_problems
 from tracelink.analysis.order import Order
 from tracelink.analysis.parts import parts_of
@@ -44,7 +45,7 @@ def diagnose(
     return Diagnosis(
         problems=_worst_first([*hangs, *map(_with_those_who_wait, mismatches)]),
         standings=standings_of(journal, parts, where, waits),
-        lateness=(),
+        lateness=lateness_of(journal, parts),
         present=present,
         missing=sorted(members - set(journal.recordings) - set(failed)),
         unreadable=dict(sorted(failed.items())),
