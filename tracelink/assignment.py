@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,9 @@ from tracelink.findings import Finding, Severity
 from tracelink.ranks import resolve_rank
 from tracelink.sources import Source
 from tracelink.trace import SourceInfo
+
+MOST_FOLDERS = 4
+"""More are only counted."""
 
 
 def said_rank(info: SourceInfo, source: Source) -> int | None:
@@ -57,9 +61,19 @@ def check_duplicates(infos: Sequence[SourceInfo]) -> None:
         if not _successive(alike):
             paths = " and ".join(info.path for info in alike[:2])
             raise RankConflictError(
-                f"rank {rank} stands twice in format {format_name}: {paths}",
-                advice="Merge each job by itself; else leave one out, or say whose each is with --rank FILE=N.",
+                f"rank {rank} stands twice in format {format_name}: {paths}", advice=_one_of(alike)
             )
+
+
+def _one_of(alike: Sequence[SourceInfo]) -> str:
+    folders = list(dict.fromkeys(os.path.dirname(info.path) or "." for info in alike))
+    if len(folders) == 1:
+        return "Take each job by itself: leave one out, or say whose each is with --rank FILE=N."
+    more = f" or {len(folders) - MOST_FOLDERS} more" if len(folders) > MOST_FOLDERS else ""
+    return (
+        f"Take each job by itself and name one folder: {' or '.join(folders[:MOST_FOLDERS])}{more}. Of one job, "
+        "say whose each file is with --rank FILE=N."
+    )
 
 
 def _place(

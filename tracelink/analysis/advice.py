@@ -15,6 +15,8 @@ WHERE_DUMPS_ARE = (
     "by default ~/.cache/torch/comm_lib_trace_rank_N."
 )
 
+NO_STACKS = " These dumps hold no stacks; pickled ones do, unless they were taken without."
+
 
 @dataclass(frozen=True, slots=True)
 class _Case:
@@ -35,12 +37,12 @@ class _Case:
     @property
     def here(self) -> str:
         """Where the one to blame made its last call."""
-        return place_of(self.own)
+        return _called_at(self.own)
 
     @property
     def there(self) -> str:
         """Where the others are."""
-        return place_of(self.other)
+        return _called_at(self.other)
 
 
 def with_advice(diagnosis: Diagnosis) -> Diagnosis:
@@ -56,17 +58,18 @@ def advice_for(problem: Problem, present: Collection[int]) -> str:
     """What to look at next; rests on the evidence, where there is some."""
     absent = tuple(rank for rank in problem.culprits if rank not in present)
     case = _Case(problem, _shown(problem, Role.CULPRIT), _shown(problem, Role.WAITING), absent)
-    return ADVICE[problem.kind](case)
+    stacks = any(entry.frames for one in problem.evidence for entry in one.entries)
+    return ADVICE[problem.kind](case) + (NO_STACKS if problem.evidence and not stacks else "")
 
 
-def place_of(entry: Entry | None) -> str:
+def place_of(frame: Frame) -> str:
+    """`train.py:65`."""
+    return f"{PurePath(frame.filename).name or '?'}:{frame.line}"
+
+
+def _called_at(entry: Entry | None) -> str:
     """`train.py:65 (step)`, or nothing where no stack was recorded."""
-    return frame_in_words(entry.frames[0]) if entry and entry.frames else ""
-
-
-def frame_in_words(frame: Frame) -> str:
-    """`train.py:65 (step)`."""
-    return f"{PurePath(frame.filename).name or '?'}:{frame.line} ({frame.name})"
+    return f"{place_of(entry.frames[0])} ({entry.frames[0].name})" if entry and entry.frames else ""
 
 
 def _shown(problem: Problem, role: Role) -> Entry | None:
@@ -158,7 +161,7 @@ def _deadlock(case: _Case) -> str:
     groups = list(dict.fromkeys(link.group for link in problem.cycle))
     where = [
         f"rank {one.rank} is in {group_in_words(entry.group, entry.description)} first"
-        + (f", at {place_of(entry)}" if entry.frames else "")
+        + (f", at {_called_at(entry)}" if entry.frames else "")
         for one in problem.evidence
         for entry in one.entries[-1:]
     ]

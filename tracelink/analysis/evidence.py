@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tracelink.diagnosis import Diagnosis, Entry, Evidence, Frame, Problem, Role
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
@@ -14,8 +16,10 @@ from tracelink.plugins import Retelling
 
 MOST_PROBLEMS = 5
 MOST_CULPRITS = 3
-MOST_ENTRIES = 5
+MOST_CALLS = 5
 """Of a culprit; who waits is shown where it waits."""
+MOST_ENTRIES = 40
+"""A call that was issued together with others has an entry for each of them."""
 
 OF_TORCH = re.compile(
     r"(?:site|dist)-packages/(?:torch/|typing_extensions\.py)|/torch/(?:distributed|_\w+)/|^(?:\?\?)?$"
@@ -56,15 +60,24 @@ def _asked(problem: Problem, journal: Journal) -> list[_Asked]:
     culprits = [rank for rank in problem.culprits if rank in problem.rows][:MOST_CULPRITS]
     others = [rank for rank in problem.rows if rank not in problem.culprits]
     return [
-        *(_asked_of(journal, rank, problem.rows[rank], Role.CULPRIT, MOST_ENTRIES) for rank in culprits),
+        *(_asked_of(journal, rank, problem.rows[rank], Role.CULPRIT, MOST_CALLS) for rank in culprits),
         *(_asked_of(journal, rank, problem.rows[rank], Role.WAITING, 1) for rank in others),
     ]
 
 
-def _asked_of(journal: Journal, rank: int, row: int, role: Role, most: int) -> _Asked:
-    begin = int(journal.bounds[int(journal.ranks.searchsorted(rank))])
-    places = journal.records.place[max(begin, row + 1 - most) : row + 1]
-    return _Asked(rank, role, places.tolist())
+def _asked_of(journal: Journal, rank: int, row: int, role: Role, calls: int) -> _Asked:
+    """The call that an entry belongs to, and the calls before it."""
+    place = int(journal.ranks.searchsorted(rank))
+    begin, end = journal.bounds[place : place + 2].tolist()
+    first, last = max(begin, row - MOST_ENTRIES), min(end, row + MOST_ENTRIES)
+    records = journal.records
+    changes = np.zeros(last - first, np.int64)
+    for column in (records.group, records.sequence, records.point_to_point):
+        changes[1:] |= column[first + 1 : last] != column[first : last - 1]
+    call = np.cumsum(changes)
+    shown = (call <= call[row - first]) & (call > call[row - first] - calls)
+    places = records.place[first:last][shown]
+    return _Asked(rank, role, places[-MOST_ENTRIES:].tolist())
 
 
 def _told(asked: Sequence[Sequence[_Asked]], journal: Journal) -> tuple[Told, list[Finding]]:

@@ -9,6 +9,8 @@ from tracelink.ranges import Numbers
 from tracelink.trace import ProcessGroup
 
 SECOND = 1_000_000_000
+MINUTE = 60
+HOUR = 60 * MINUTE
 MOST_RANKS = 8
 """More are counted and not listed."""
 
@@ -52,10 +54,17 @@ def count_of_ranks(ranks: Sequence[int], verb: str) -> str:
 
 
 def duration(nanoseconds: int) -> str:
-    """`4.0 s`, `12 ms`, `3 min 20 s`."""
+    """`4.0 s`, `12.0 ms`, `3 min 20 s`, `10 min`, `2 h 5 min`."""
     seconds = nanoseconds / SECOND
-    if seconds >= 120:
-        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds >= 2 * HOUR:
+        return _of_two(seconds / 60, "h", "min")
+    if seconds >= 2 * MINUTE:
+        return _of_two(seconds, "min", "s")
     if seconds >= 0.1:
         return f"{seconds:.1f} s"
     return f"{nanoseconds / 1e6:.1f} ms" if nanoseconds >= 100_000 else f"{nanoseconds / 1e3:.0f} us"
+
+
+def _of_two(count: float, large: str, small: str) -> str:
+    whole, rest = divmod(int(count), 60)
+    return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"

@@ -9,9 +9,11 @@ from tracelink.cli.diagnosis_document import diagnosis_document
 from tracelink.cli.diagnosis_page import diagnosis_page, verdict
 from tracelink.cli.failures import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
+from tracelink.cli.page import size
 from tracelink.cli.progress import watching
 from tracelink.cli.voice import Voice, printable
 from tracelink.converters.flight_database import database_at
+from tracelink.converters.html_report import write_page
 
 
 @command(
@@ -20,6 +22,7 @@ from tracelink.converters.flight_database import database_at
     "tracelink diagnose dumps/ -q || alert-me       one line for each problem, nothing if there is none",
     "tracelink diagnose dumps/ --json | jq '.problems[0] | {kind, culprits, message}'",
     "tracelink diagnose dumps/ -o flight.sqlite     every entry and stack in tables, for SQL",
+    "tracelink diagnose dumps/ --html report.html   a page for the ticket",
     "tracelink diagnose 'dumps/comm_lib_trace_rank_*' --rank dumps/odd_name=3",
 )
 @takes_inputs
@@ -30,8 +33,14 @@ from tracelink.converters.flight_database import database_at
     metavar="FILE|DIR/",
     help="Also write all entries as a database: FILE.sqlite, or Parquet files in DIR/ or DIR.parquet.",
 )
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Also write it as one page that opens in any browser and can be attached to a ticket.",
+)
 @takes_jobs
-def diagnose(voice: Voice, inputs: Inputs, output: str | None, jobs: int | None) -> None:
+def diagnose(voice: Voice, inputs: Inputs, output: str | None, html: str | None, jobs: int | None) -> None:
     """Say which rank, which collective and why a job hangs.
 
     PATHS are flight-recorder dumps, directories, globs and archives of them; - is standard input. The rank is
@@ -55,4 +64,7 @@ def diagnose(voice: Voice, inputs: Inputs, output: str | None, jobs: int | None)
         voice.conclude(verdict(diagnosis))
     if database:
         voice.say(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", aside=True)
+    if html:
+        written = write_page(examined, html)
+        voice.say(f"Wrote {printable(html)}: {size(written)}.", aside=True)
     click.get_current_context().exit(NO if diagnosis.problems else FINE)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from tracelink.analysis.wording import group_in_words, lowered, operation_in_words, ranks_in_words
+from tracelink.analysis.wording import group_in_words, lowered, ranks_in_words
 from tracelink.cli.page import Page, counted
 from tracelink.diagnosis import Diagnosis, Stage, Standing
 
@@ -41,15 +40,10 @@ def _proof(diagnosis: Diagnosis, ranks: Collection[int], they: str) -> str:
 
 def _reached(standings: Sequence[Standing], ranks: Collection[int]) -> list[str]:
     """The last collectives that they must have joined, for the others have left them."""
-    found: dict[str, int] = defaultdict(int)
-    names = {}
+    found: dict[str, int] = {}
     for standing in standings:
-        if (
-            standing.stage is Stage.UNKNOWN
-            and standing.sequence is not None
-            and set(standing.ranks) & set(ranks)
-        ):
+        unknown = standing.stage is Stage.UNKNOWN and not set(standing.ranks).isdisjoint(ranks)
+        if unknown and standing.sequence is not None:
             label = group_in_words(standing.group, standing.description)
-            found[label] = max(found[label], standing.sequence)
-            names[label] = operation_in_words(standing.operation) if standing.operation else "collective"
-    return [f"{names[label]} #{sequence} of {label}" for label, sequence in found.items()][:MOST_LINES]
+            found[label] = max(found.get(label, 0), standing.sequence)
+    return [f"#{sequence} of {label}" for label, sequence in found.items()][:MOST_LINES]

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from tracelink.analysis.advice import place_of
 from tracelink.analysis.wording import group_in_words, operation_in_words
+from tracelink.cli.diagnosis_standings import group_cell
 from tracelink.cli.listing import moment
-from tracelink.cli.page import NOTHING, Page, counted
+from tracelink.cli.page import NOTHING, Page
 from tracelink.diagnosis import Entry, Evidence, Frame, Problem, Role
 
-HEADER = ("time (UTC)", "group", "call", "sizes", "type", "state", "called at")
-OPTIONAL = ("time (UTC)", "type", "state")
+HEADER = ("time (UTC)", "group", "call", "sizes", "type", "state", "called at", "in")
+OPTIONAL = ("time (UTC)", "type", "state", "in")
 """What is left out where there is no room, the first of them first."""
 AGAIN = 2
-"""Entries of each culprit after the first."""
+"""Calls of each culprit after the first."""
 MOST_FRAMES = 4
-MOST_TENSORS = 1
 LONGEST = 24
 """Letters of a cell."""
 OF_PYTHON = re.compile(r"/python3(?:\.\d+)?/(?!.*(?:site|dist)-packages)|^<")
@@ -29,26 +29,37 @@ def show_evidence(page: Page, problem: Problem, *, verbose: bool) -> None:
     for place, one in enumerate(problem.evidence):
         page.line()
         if one.role is Role.CULPRIT:
-            _show_culprit(page, one, len(one.entries) if verbose or not place else AGAIN, verbose=verbose)
+            calls = _calls(one.entries)
+            _show_culprit(page, one.rank, calls if verbose or not place else calls[-AGAIN:], verbose=verbose)
         else:
             _show_other(page, one, problem, verbose=verbose)
 
 
-def _show_culprit(page: Page, evidence: Evidence, most: int, *, verbose: bool) -> None:
-    page.line(f"What rank {evidence.rank} did last:", "bold")
-    entries = evidence.entries[-most:]
-    rows = [_cells(entry) for entry in entries]
-    known = [
-        place
-        for place in range(len(HEADER))
-        if any(row[place] != NOTHING for row in rows) or HEADER[place] == "call"
-    ]
+def _calls(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Entries that were issued as one stand together."""
+    calls: list[list[Entry]] = []
+    for entry in entries:
+        key = entry.group, entry.sequence
+        if entry.sequence is None or not calls or (calls[-1][0].group, calls[-1][0].sequence) != key:
+            calls.append([])
+        calls[-1].append(entry)
+    return calls
+
+
+def _show_culprit(page: Page, rank: int, calls: Sequence[Sequence[Entry]], *, verbose: bool) -> None:
+    page.line(f"What rank {rank} did last:", "bold")
+    rows = [_cells(call) for call in calls]
+    known = [place for place, name in enumerate(HEADER) if name == "call" or _told(rows, place)]
     page.table(
         [HEADER[place] for place in known],
         [[row[place] for place in known] for row in rows],
         optional=[name for name in OPTIONAL if HEADER.index(name) in known],
     )
-    _show_stack(page, entries[-1].frames, verbose=verbose)
+    _show_stack(page, calls[-1][-1].frames, verbose=verbose)
+
+
+def _told(rows: Sequence[Sequence[str]], place: int) -> bool:
+    return any(row[place] != NOTHING for row in rows)
 
 
 def _show_other(page: Page, evidence: Evidence, problem: Problem, *, verbose: bool) -> None:
@@ -58,7 +69,8 @@ def _show_other(page: Page, evidence: Evidence, problem: Problem, *, verbose: bo
     others = f" (one of {more + 1} that wait)" if more > 0 else ""
     verb = "waits in" if waits else "called"
     page.line(
-        f"Rank {evidence.rank}{others} {verb} {_call(entry)} of {group_in_words(entry.group, entry.description)}:",
+        f"Rank {evidence.rank}{others} {verb} {_call(entry)} of {group_in_words(entry.group, entry.description)}"
+        f"{':' if entry.frames else '.'}",
         "bold",
     )
     _show_stack(page, entry.frames, verbose=verbose)
@@ -73,36 +85,40 @@ def _of_program(frames: Sequence[Frame]) -> Sequence[Frame]:
     return [frame for frame in frames if not OF_PYTHON.search(frame.filename)] or frames
 
 
-def _cells(entry: Entry) -> list[str]:
-    label = (
-        f"{entry.group} ({entry.description})" if entry.description not in ("", entry.group) else entry.group
-    )
+def _cells(call: Sequence[Entry]) -> list[str]:
+    first, last = call[0], call[-1]
+    frame = last.frames[0] if last.frames else None
     return [
-        NOTHING if entry.created_ns is None else moment(entry.created_ns).partition(" ")[2],
-        _cut(label) or NOTHING,
-        _call(entry),
-        _sizes(entry),
-        _types(entry),
-        _state(entry),
-        place_of(entry) or NOTHING,
+        NOTHING if first.created_ns is None else moment(first.created_ns).partition(" ")[2],
+        group_cell(first.group, first.description) or NOTHING,
+        _call(last),
+        _sizes(call),
+        _types(first),
+        _state(last),
+        place_of(frame) if frame else NOTHING,
+        frame.name if frame else NOTHING,
     ]
 
 
 def _call(entry: Entry) -> str:
     number = "" if entry.sequence is None else f" #{entry.sequence}"
-    return f"{operation_in_words(entry.operation)}{number}"
+    return f"{_cut(operation_in_words(entry.operation))}{number}"
 
 
-def _sizes(entry: Entry) -> str:
-    given, got = _listed(entry.input_sizes), _listed(entry.output_sizes)
-    return given if given == got or got == NOTHING else got if given == NOTHING else f"{given} → {got}"
+def _sizes(call: Sequence[Entry]) -> str:
+    """What goes in, and what comes out where that is something else and there is room to say it."""
+    given = _listed([sizes for entry in call for sizes in entry.input_sizes])
+    got = _listed([sizes for entry in call for sizes in entry.output_sizes])
+    both = f"{given} → {got}"
+    if given == NOTHING:
+        return got
+    return given if got in (NOTHING, given) or len(both) > LONGEST else both
 
 
 def _listed(sizes: Sequence[Sequence[int]]) -> str:
     if not sizes:
         return NOTHING
-    more = f" + {counted(len(sizes) - MOST_TENSORS, 'more')}" if len(sizes) > MOST_TENSORS else ""
-    return f"{_cut(str(list(sizes[0])))}{more}"
+    return f"{_cut(str(list(sizes[0])))}{f' + {len(sizes) - 1} more' if len(sizes) > 1 else ''}"
 
 
 def _types(entry: Entry) -> str:

@@ -26,9 +26,7 @@ def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool) -> str:
     if diagnosis.problems or verbose:
         page.line()
         show_standings(page, diagnosis, verbose=verbose)
-    explained = diagnosis.problems[: None if verbose else MOST_EXPLAINED]
-    for place, problem in enumerate(explained, 1):
-        _explain(page, problem, place if len(diagnosis.problems) > 1 else None, verbose=verbose)
+    _explain(page, diagnosis.problems, verbose=verbose)
     if diagnosis.missing or diagnosis.unreadable or diagnosis.notes or diagnosis.lateness:
         page.line()
     show_absent(page, diagnosis, verbose=verbose)
@@ -69,14 +67,18 @@ def _healthy(diagnosis: Diagnosis) -> str:
     )
 
 
-def _explain(page: Page, problem: Problem, place: int | None, *, verbose: bool) -> None:
-    if place is not None:
-        page.line()
-        page.line(f"{place}. {problem.message}", "bold")
-    show_evidence(page, problem, verbose=verbose)
-    if problem.advice:
-        page.line()
-        page.line(f"Next: {problem.advice}")
+def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
+    """What problems rest on and what to do about them; the same advice once."""
+    given = set()
+    for place, problem in enumerate(problems[: None if verbose else MOST_EXPLAINED], 1):
+        if len(problems) > 1:
+            page.line()
+            page.line(f"{place}. {problem.message}", "bold")
+        show_evidence(page, problem, verbose=verbose)
+        if problem.advice and problem.advice not in given:
+            page.line()
+            page.line(f"Next: {problem.advice}")
+        given.add(problem.advice)
 
 
 def _show_lateness(page: Page, lateness: Sequence[Lateness], *, verbose: bool) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelink.analysis.wording import operation_in_words
-from tracelink.cli.page import Page, counted, number
+from tracelink.cli.page import NOTHING, Page, counted, number
 from tracelink.diagnosis import Diagnosis, Stage, Standing
 from tracelink.ranges import Numbers
 
 HEADER = ("group", "ranks", "last", "")
 MOST_GROUPS = 8
 """Groups that are shown unless everything is asked for: those of the problems first."""
+LONGEST_NAME = 24
 LONGEST_LIST = 28
-"""Letters of a list of ranks; more is cut."""
+"""Letters of a group and of a list of ranks; more is cut."""
 
 
 def show_standings(page: Page, diagnosis: Diagnosis, *, verbose: bool) -> None:
@@ -52,31 +53,37 @@ def _apart(standings: Sequence[Standing]) -> bool:
 
 def _rows(group: tuple[str, str], standings: Sequence[Standing]) -> list[tuple[str, ...]]:
     """The furthest behind first."""
-    name, description = group
-    label = f"{name} ({description})" if description not in ("", name) else name
+    front = max(one.sequence or 0 for one in standings)
     return [
-        (label if not place else "", ranks_cell(one.ranks), _last(one), _stage(one))
+        (group_cell(*group) if not place else "", ranks_cell(one.ranks), _last(one), _stage(one, front))
         for place, one in enumerate(standings)
     ]
 
 
 def _last(standing: Standing) -> str:
     if standing.sequence is None:
-        return "nothing"
+        return NOTHING
     operation = operation_in_words(standing.operation) if standing.operation else ""
     return f"{operation} #{standing.sequence}".strip()
 
 
-def _stage(standing: Standing) -> str:
+def _stage(standing: Standing, front: int) -> str:
     match standing.stage:
         case Stage.NEVER_JOINED:
             return "never joined"
         case Stage.WAITING:
             return "joined, not finished"
         case Stage.FINISHED:
-            return f"finished, did not join #{(standing.sequence or 0) + 1}"
+            number = standing.sequence or 0
+            return f"finished, not in #{number + 1}" if number < front else "finished"
         case Stage.UNKNOWN:
-            return "joined at least this" if standing.sequence is not None else "not known"
+            return "joined it at least" if standing.sequence is not None else "not known"
+
+
+def group_cell(name: str, description: str) -> str:
+    """`0 (default_pg)`."""
+    label = f"{name} ({description})" if description not in ("", name) else name
+    return label if len(label) <= LONGEST_NAME else f"{label[: LONGEST_NAME - 1]}…"
 
 
 def ranks_cell(ranks: Sequence[int]) -> str:

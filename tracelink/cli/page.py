@@ -69,8 +69,10 @@ class Page:
 
     def beneath(self, rows: Sequence[Sequence[str]]) -> None:
         """Adds rows of cells under the line before, set in and without a header."""
+        if not rows:
+            return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-        for _ in rows[0] if rows else ():
+        for _ in rows[0]:
             table.add_column(overflow="fold")
         for row in rows:
             table.add_row(*(Text(printable(text)) for text in row))
