@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -51,7 +51,7 @@ class Choice:
     @classmethod
     def of(cls, job: Job, group: str | None, order: Order) -> Choice:
         """Those of a group (of all, where none is named); what is not known stands last."""
-        groups = np.append(_groups_named(job, group), group is None)
+        groups = np.append(groups_named(job.groups, group), group is None)
         messages = MESSAGE_KEYS.get(order, _durations_of_messages)
         return cls(
             order,
@@ -72,15 +72,15 @@ def _sorted(rows: Rows, key: Key, start: Key) -> Rows:
     return chosen
 
 
-def _groups_named(job: Job, wanted: str | None) -> Bools:
+def groups_named(groups: Sequence[ProcessGroup], wanted: str | None) -> Bools:
     """Which groups a user means: by name or description, else by a part of either."""
     if wanted is None:
-        return np.ones(len(job.groups), np.bool_)
+        return np.ones(len(groups), np.bool_)
     for means in (_is, _has):
-        named = np.array([means(group, wanted) for group in job.groups], np.bool_)
+        named = np.array([means(group, wanted) for group in groups], np.bool_)
         if named.any():
             return named
-    known = ", ".join(dict.fromkeys(label(group) for group in job.groups))
+    known = ", ".join(dict.fromkeys(label(group) for group in groups))
     advice = f"There are: {known}." if known else "The sources name no group."
     raise UsageError(f"--group: there is no group {wanted!r}", advice=advice)
 
