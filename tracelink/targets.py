@@ -28,7 +28,7 @@ GZIP_LEVEL = 2
 GZIP_WINDOW = 16 + 15
 """zlib's way to ask for gzip members; they carry no time, so equal content gives equal bytes."""
 
-ANOTHER_PLACE = "Choose another place with -o."
+ANOTHER_PLACE = "Choose another place to write to."
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
