@@ -9,6 +9,7 @@ from tracelink.analysis.causes import causes_of, without_repetition
 from tracelink.analysis.comparing import comparisons_of
 from tracelink.analysis.desync import desync_problems
 from tracelink.analysis.disagreements import disagreements_of
+from tracelink.analysis.exchanges import exchange_disagreements
 from tracelink.analysis.lateness import lateness_of
 from tracelink.analysis.mismatch import mismatch_problems
 from tracelink.analysis.order import Order
@@ -31,7 +32,7 @@ def diagnose(
     parts = parts_of(journal)
     where = whereabouts_of(journal, parts, broken_off)
     comparisons = comparisons_of(journal, parts.wholes)
-    disagreements = disagreements_of(parts, comparisons)
+    disagreements = [*disagreements_of(parts, comparisons), *exchange_disagreements(journal, parts)]
     waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
     order = Order(journal, parts)
     mismatches = mismatch_problems(

@@ -29,6 +29,8 @@ class Disagreement:
     """A part of one who does what most do."""
     odd: int
     """A part of one who does not."""
+    detail: str = ""
+    """What more there is to say, in words."""
 
 
 def disagreements_of(parts: Parts, comparisons: Sequence[Comparison]) -> list[Disagreement]:

@@ -57,7 +57,7 @@ def mismatch_problems(
 def _decided(programs: Programs, parts: Parts, alike: Sequence[Disagreement]) -> _Series:
     """Where as many do one thing as another, what was to be expected decides."""
     first = min(alike, key=lambda one: one.sequence)
-    if not first.tie:
+    if not first.tie or first.detail:
         return _Series(first, len(alike))
     due = expected(programs, first.group, first.sequence)
     rows = _rows_of_round(parts, first)
@@ -74,7 +74,7 @@ def _decided(programs: Programs, parts: Parts, alike: Sequence[Disagreement]) ->
 def _shifted(programs: Programs, series: _Series) -> _Series:
     """Whether what the culprits do is what others do later, or earlier."""
     first = series.first
-    if first.tie:
+    if first.tie or first.detail:
         return series
     whole = programs.of_group(first.group, without=first.culprits)
     typical, before = whole.from_number(first.sequence), whole.before(first.sequence)
@@ -107,7 +107,15 @@ def _problem(journal: Journal, parts: Parts, series: _Series, waits: Waits) -> P
     group = journal.groups[first.group]
     typical, odd = int(parts.row[first.typical]), int(parts.row[first.odd])
     difference = Difference(
-        first.aspect, first.sequence, group, first.culprits, typical, odd, series.count, first.tie
+        first.aspect,
+        first.sequence,
+        group,
+        first.culprits,
+        typical,
+        odd,
+        series.count,
+        first.tie,
+        first.detail,
     )
     return Problem(
         Kind.SKIPPED if series.skipped else KINDS[first.aspect],

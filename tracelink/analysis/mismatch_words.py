@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracelink.analysis.comparing import Aspect
-from tracelink.analysis.wording import collective_in_words, operation_in_words, ranks_in_words
+from tracelink.analysis.wording import collective_in_words, lowered, operation_in_words, ranks_in_words
 from tracelink.communications import UNKNOWN
 from tracelink.journal import Journal
 from tracelink.trace import ProcessGroup
@@ -24,6 +24,7 @@ class Difference:
     odd: int
     count: int
     tie: bool
+    detail: str = ""
 
 
 def message_of(journal: Journal, one: Difference, *, skipped: int, extra: int) -> str:
@@ -37,6 +38,9 @@ def message_of(journal: Journal, one: Difference, *, skipped: int, extra: int) -
     if extra:
         more = "one collective" if extra == 1 else f"{extra} collectives"
         return f"{who} did {more} more than the others, {_told(journal, one.odd)}, before {what}{shown}"
+    if one.detail:
+        whose = "nothing tells whose sizes are wrong" if one.tie else f"{who} has sizes of its own"
+        return f"Sizes do not fit in {what}: {one.detail}; {lowered(whose)}{shown}"
     own, others = _differing(journal, one)
     if one.tie:
         return f"{who} do not agree in {what}: {own} or {others}? Nothing tells which is wrong{shown}"
