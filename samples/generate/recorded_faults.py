@@ -71,7 +71,8 @@ def _skipped(scene: Scene, place: Place) -> Injected:
     program = put(scene.programs[place.rank], place.index)
     truth = scene.truth("skipped", "skipped", place)
     # Unless others go on, nothing but the habit of the job tells a skip from another operation.
-    also = frozenset() if scene.queued(place) else _difference(scene, place)
+    seen = scene.queued(place) and len(place.others) > 1
+    also = frozenset() if seen else _difference(scene, place)
     return {place.rank: program}, replace(truth, also=also)
 
 
@@ -86,7 +87,8 @@ def _difference(scene: Scene, place: Place) -> frozenset[str]:
     following = scene.following(place)
     pair = (place, following) if following else (place,)
     names = {tuple(part[0] for part in scene.looks(each)) for each in pair}
-    return frozenset({"size_mismatch" if len(names) == 1 else "operation_mismatch"})
+    sizes = frozenset({"size_mismatch"})
+    return sizes if len(names) == 1 else sizes | {"operation_mismatch"}
 
 
 def _extra(scene: Scene, place: Place) -> Injected:
@@ -98,7 +100,7 @@ def _extra(scene: Scene, place: Place) -> Injected:
 
 
 def _another(operation: str) -> str:
-    return "broadcast" if operation != "broadcast" else "all_reduce"
+    return "all_reduce" if "broadcast" in operation else "broadcast"
 
 
 def _replaced(fault: str, change: Callable[[Part], Part], hangs: bool) -> Kind:
@@ -173,7 +175,9 @@ def _straggler(scene: Scene, place: Place) -> Injected:
         late += [item, pause] if isinstance(item, Settle) else [item]
     truth = scene.truth("straggler", "straggler", place)
     everyone = tuple(rank for rank in range(scene.plan.world) if rank != place.rank)
-    told = replace(truth, group="", sequence=None, operation="", places=(), hangs=False, waiting=everyone)
+    told = replace(
+        truth, group="", sequence=None, operation="", places=(), members=(), hangs=False, waiting=everyone
+    )
     return {place.rank: tuple(late)}, told
 
 
@@ -249,7 +253,8 @@ COLLECTIVE_FAULTS = {
     "not_started": Kind(
         lambda scene, place: _known_group(scene, place) and scene.plan.shows_starts, _not_started
     ),
-    "timed_out": Kind(_known_group, _timed_out),
+    # After a timeout gloo calls everything retired, as if it were over.
+    "timed_out": Kind(lambda scene, place: _known_group(scene, place) and not scene.plan.blocks, _timed_out),
     "straggler": Kind(lambda scene, place: place.index == 0 and scene.plan.steps > 1, _straggler),
     "deadlock": Kind(
         lambda scene, place: _swapped_with(scene, place) is not None, _deadlock, needs_majority=True

@@ -15,6 +15,7 @@ from typing import Any
 
 from tracelink.samples.generate.flight_recorder import START_NS, pickled
 from tracelink.samples.generate.recorded_dump import Recorder
+from tracelink.samples.generate.recorded_evidence import with_evidence
 from tracelink.samples.generate.recorded_faults import COLLECTIVE_FAULTS, Injected, Kind
 from tracelink.samples.generate.recorded_message_faults import MESSAGE_FAULTS
 from tracelink.samples.generate.recorded_places import Place, Scene
@@ -71,7 +72,8 @@ def job(plan: Plan, fault: Fault | None = None, snapshot: Snapshot = Snapshot())
         for rank, time in taken.items()
     }
     broken = {rank: _half(pickled(contents.pop(rank))) for rank in snapshot.cut_short if rank in contents}
-    return RecordedJob(plan, snapshot, contents, broken, truth, taken)
+    told = with_evidence(truth, plan, snapshot, contents) if truth else None
+    return RecordedJob(plan, snapshot, contents, broken, told, taken)
 
 
 def times(plan: Plan, done: Run, snapshot: Snapshot) -> dict[int, int]:

@@ -113,6 +113,7 @@ class Scene:
             sequence=place.number,
             culprits=(place.rank,),
             waiting=place.others,
+            members=place.call.group.ranks,
             operation=self.operation(place),
             point_to_point=place.call.messages,
             places=self.unjoined(place),

@@ -184,6 +184,8 @@ class Truth:
     culprits: tuple[int, ...]
     waiting: tuple[int, ...] = ()
     """Who waits for the culprits there."""
+    members: tuple[int, ...] = ()
+    """Of the group."""
     operation: str = ""
     """What should have been done there: `nccl:all_reduce`."""
     point_to_point: bool = False
@@ -198,3 +200,5 @@ class Truth:
     """Of a deadlock: group, sequence, who waits there, for whom."""
     hangs: bool = True
     """Whether the job stops."""
+    evident: bool = True
+    """Whether dumps that were taken like this still hold, or already hold, what shows it."""

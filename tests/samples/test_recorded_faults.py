@@ -18,7 +18,7 @@ from tracelink.samples.generate.recorded_jobs import (
     job,
 )
 
-JOBS = settings(max_examples=50, deadline=None)
+JOBS = settings(max_examples=30, deadline=None)
 Faulty = tuple[Plan, Fault]
 
 
@@ -208,6 +208,36 @@ def test_a_fault_is_put_where_it_is_wanted() -> None:
     assert truth.waiting == (4, 6, 7)
     with pytest.raises(ValueError, match="makes no sense"):
         job(plan, Fault("size_mismatch", rank=5, role="mesh_pp"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "fault", "snapshot", "evident"),
+    [
+        (Plan(), Fault("size_mismatch", rank=3), Snapshot(), True),
+        (Plan(), Fault("size_mismatch", rank=3), Snapshot(missing=(3,)), False),
+        (Plan(), Fault("size_mismatch", rank=3), Snapshot(cut_short=(3,)), False),
+        (Plan(steps=2), Fault("dtype_mismatch", step=0), Snapshot(), True),
+        (Plan(steps=2, buffer=5), Fault("dtype_mismatch", step=0), Snapshot(), False),
+        (Plan(steps=2), Fault("dtype_mismatch", step=0), Snapshot("running", at=0.01), False),
+        (Plan(), Fault("died"), Snapshot("timed_out"), True),
+        (Plan(backend="gloo"), Fault("died"), Snapshot(), True),
+        (Plan(backend="gloo"), Fault("died"), Snapshot("timed_out"), False),
+        (Plan(), Fault("timed_out"), Snapshot(), True),
+        (Plan(timing=False), Fault("timed_out"), Snapshot(), False),
+        (Plan(timing=False), Fault("timed_out"), Snapshot("timed_out"), True),
+        (Plan(), Fault("straggler", rank=2), Snapshot(missing=(2,)), False),
+        (Plan(), Fault("deadlock"), Snapshot(), True),
+        (Plan(world=4, tensor=1, kind="ring"), Fault("wrong_target", rank=1), Snapshot(missing=(2,)), False),
+    ],
+)
+def test_what_the_dumps_can_tell(plan: Plan, fault: Fault, snapshot: Snapshot, evident: bool) -> None:
+    assert known(job(plan, fault, snapshot)).evident is evident
+
+
+def test_without_a_majority_nobody_is_told_apart() -> None:
+    plan, fault = Plan(world=3, tensor=1), Fault("size_mismatch", rank=2)
+    assert not known(job(plan, fault)).tie
+    assert known(job(plan, fault, Snapshot(missing=(0,)))).tie
 
 
 def test_a_job_that_hangs_is_not_running() -> None:
