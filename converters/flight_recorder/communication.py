@@ -14,7 +14,7 @@ import orjson
 from tracelink.communications import UNKNOWN, Communications
 from tracelink.dtypes import type_named
 from tracelink.events import Bools, Int32s, Int64s
-from tracelink.operations import POINT_TO_POINT, operation_of, peers_of
+from tracelink.operations import POINT_TO_POINT, Operation, operation_of, peers_of
 from tracelink.strings import StringTable
 from tracelink.trace import ProcessGroup
 
@@ -56,6 +56,8 @@ def communications_of(
     between = np.array([peers_of(text) or (UNKNOWN, UNKNOWN) for text in names], np.int32).reshape(-1, 2)
     message = np.array([operation_of(text) in POINT_TO_POINT for text in names], np.bool_)[which]
     message |= np.array([told is True for told in order.is_message], np.bool_)
+    closes = np.array([operation_of(text) == Operation.COALESCED for text in names], np.bool_)[which]
+    message |= _closing_messages(closes & ~message, message, group, order)
     given, wrong_given = _elements(tensors.input_sizes)
     got, wrong_got = _elements(tensors.output_sizes)
     shaped = np.array([text.startswith(SHAPED) for text in names], np.bool_)[which]
@@ -73,6 +75,19 @@ def communications_of(
         shape=_shapes(tensors.input_sizes, shaped & (given != UNKNOWN), strings),
     )
     return table, int(np.count_nonzero(wrong_given | wrong_got))
+
+
+def _closing_messages(closes: Bools, message: Bools, group: Int32s, order: Order) -> Bools:
+    """Which entries end a batch of messages, though they are not marked: they follow the last with its numbers."""
+    ends = np.zeros(len(group), np.bool_)
+    if closes.any():
+        row = np.argsort(group, kind="stable")
+        last, next_one = row[:-1], row[1:]
+        same = group[last] == group[next_one]
+        for numbers in (order.collective, order.message):
+            same &= numbers[last] == numbers[next_one]
+        ends[next_one] = closes[next_one] & message[last] & same
+    return ends
 
 
 def with_group_sizes(
