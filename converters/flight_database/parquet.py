@@ -87,7 +87,7 @@ def _opened(table: Table, target: DirectoryTarget, stack: ExitStack) -> _File:
 
     stream = stack.enter_context(target.file(table.name + SUFFIX))
     fields = _fields(table)
-    return _File(fields, pyarrow.parquet.ParquetWriter(stream, fields))
+    return _File(fields, stack.enter_context(pyarrow.parquet.ParquetWriter(stream, fields)))
 
 
 def _fields(table: Table) -> pyarrow.Schema:

@@ -66,7 +66,22 @@ def _keys_size(value: dict[Any, Any]) -> int:
 
 def json_text(value: Any) -> bytes:
     """`value` as JSON; it must fit."""
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_in_whole_characters(value), option=orjson.OPT_NON_STR_KEYS)
+
+
+def _in_whole_characters(value: Any) -> Any:
+    """The same with a question mark for each half of a character, which pickles can hold and JSON cannot."""
+    kind = type(value)
+    if kind is str:
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if kind is list or kind is tuple:
+        return [_in_whole_characters(one) for one in value]
+    if kind is dict:
+        return {_in_whole_characters(key): _in_whole_characters(one) for key, one in value.items()}
+    return value
 
 
 def plain(value: Any) -> Any:

@@ -1,0 +1,48 @@
+"""Dumps that were examined, and the database of them, in a few readable lines."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from builders.recorder import as_source, pickled
+from tracelink.analysis.diagnosing import diagnose
+from tracelink.converters.flight_database import database_at
+from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.engine import Engine
+from tracelink.examining import Examined
+from tracelink.journal import journal_of
+
+Row = tuple[Any, ...]
+
+
+def examined(contents: Mapping[int, dict[str, Any]]) -> Examined:
+    """The diagnosis of these dumps, by rank."""
+    return examined_bytes({rank: pickled(content) for rank, content in contents.items()})
+
+
+def examined_bytes(dumps: Mapping[int, bytes]) -> Examined:
+    """The same of dumps as they lie in files."""
+    reader, engine = FlightRecorderReader(), Engine()
+    journal = journal_of(
+        {
+            rank: reader.read_records(as_source(data, f"comm_lib_trace_rank_{rank}"), engine)
+            for rank, data in dumps.items()
+        }
+    )
+    return Examined(diagnose(journal), journal)
+
+
+def sqlite_of(what: Examined, folder: Path) -> sqlite3.Connection:
+    """The SQLite database of it."""
+    path = folder / "flight.sqlite"
+    database_at(str(path)).write(what)
+    return sqlite3.connect(path)
+
+
+def rows(connection: sqlite3.Connection, query: str) -> list[Row]:
+    """What a query finds."""
+    found: list[Row] = connection.execute(query).fetchall()
+    return found
