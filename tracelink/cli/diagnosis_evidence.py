@@ -27,7 +27,7 @@ OF_PYTHON = re.compile(r"/python3(?:\.\d+)?/(?!.*(?:site|dist)-packages)|^<")
 def show_evidence(page: Page, problem: Problem, *, verbose: bool) -> None:
     """The culprits first."""
     for place, one in enumerate(problem.evidence):
-        page.line()
+        page.gap()
         if one.role is Role.CULPRIT:
             calls = _calls(one.entries)
             _show_culprit(page, one.rank, calls if verbose or not place else calls[-AGAIN:], verbose=verbose)

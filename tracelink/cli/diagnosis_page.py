@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracelink.analysis.wording import duration
 from tracelink.cli.diagnosis_absent import show_absent
 from tracelink.cli.diagnosis_evidence import show_evidence
+from tracelink.cli.diagnosis_lateness import show_lateness
 from tracelink.cli.diagnosis_standings import show_standings
 from tracelink.cli.found import show_findings
 from tracelink.cli.page import Page, counted, number
-from tracelink.diagnosis import Diagnosis, Lateness, Problem
+from tracelink.diagnosis import Diagnosis, Problem
+from tracelink.findings import Finding
 
 MOST_PROBLEMS = 10
 MOST_EXPLAINED = 3
 """Problems that are named, and those of them that are explained, unless everything is asked for."""
+
+WRAPPED = "wrapped"
+"""The reason of the finding that a ring buffer no longer holds everything."""
 
 
 def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool) -> str:
@@ -24,18 +28,32 @@ def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool) -> str:
     for line in _headlines(diagnosis, shown) or [_healthy(diagnosis)]:
         page.line(line, "bold red" if diagnosis.problems else "bold green")
     if diagnosis.problems or verbose:
-        page.line()
+        page.gap()
         show_standings(page, diagnosis, verbose=verbose)
     _explain(page, diagnosis.problems, verbose=verbose)
-    if diagnosis.missing or diagnosis.unreadable or diagnosis.notes or diagnosis.lateness:
-        page.line()
+    page.gap()
     show_absent(page, diagnosis, verbose=verbose)
-    _show_lateness(page, diagnosis.lateness, verbose=verbose)
-    for note in diagnosis.notes:
+    show_lateness(page, diagnosis.lateness, verbose=verbose)
+    page.gap()
+    for note in [*diagnosis.notes, *_wrapped(diagnosis.findings)]:
         page.line(f"Note: {note}")
-    told = set(diagnosis.unreadable.values())
-    show_findings(page, [one for one in diagnosis.findings if one.message not in told], verbose=verbose)
+    _show_findings(page, diagnosis, verbose=verbose)
     return page.text
+
+
+def _wrapped(findings: Sequence[Finding]) -> list[str]:
+    count = sum(finding.reason == WRAPPED for finding in findings)
+    ranks = "1 rank" if count == 1 else f"{number(count)} ranks"
+    return [f"The buffers of {ranks} had wrapped: what they did first is no longer known."] if count else []
+
+
+def _show_findings(page: Page, diagnosis: Diagnosis, *, verbose: bool) -> None:
+    """Those that nothing above tells of."""
+    told = set(diagnosis.unreadable.values())
+    untold = [
+        one for one in diagnosis.findings if one.message not in told and (verbose or one.reason != WRAPPED)
+    ]
+    show_findings(page, untold, verbose=verbose)
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -72,19 +90,10 @@ def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
     given = set()
     for place, problem in enumerate(problems[: None if verbose else MOST_EXPLAINED], 1):
         if len(problems) > 1:
-            page.line()
+            page.gap()
             page.line(f"{place}. {problem.message}", "bold")
         show_evidence(page, problem, verbose=verbose)
         if problem.advice and problem.advice not in given:
-            page.line()
+            page.gap()
             page.line(f"Next: {problem.advice}")
         given.add(problem.advice)
-
-
-def _show_lateness(page: Page, lateness: Sequence[Lateness], *, verbose: bool) -> None:
-    for one in lateness if verbose else lateness[:1]:
-        page.line(
-            f"Latest: rank {one.rank} came last to {number(one.collectives)} of "
-            f"{counted(one.of, 'collective')}; the others waited {duration(one.total_ns)} for it, "
-            f"at most {duration(one.worst_ns)} (#{one.sequence} of group {one.group})."
-        )

@@ -24,8 +24,11 @@ def show_standings(page: Page, diagnosis: Diagnosis, *, verbose: bool) -> None:
         groups.setdefault((standing.group, standing.description), []).append(standing)
     named = _named(diagnosis)
     telling = [group for group in groups if group[0] in named or _apart(groups[group])]
-    telling.sort(key=lambda group: named.index(group[0]) if group[0] in named else len(named))
-    chosen = list(groups) if verbose else telling[:MOST_GROUPS]
+    chosen = list(groups) if verbose else telling
+    chosen.sort(
+        key=lambda group: (named.index(group[0]) if group[0] in named else len(named), _natural(*group))
+    )
+    chosen = chosen if verbose else chosen[:MOST_GROUPS]
     rows = [row for group in chosen for row in _rows(group, groups[group])]
     if rows:
         page.table(HEADER, rows)
@@ -44,6 +47,11 @@ def _named(diagnosis: Diagnosis) -> list[str]:
     for problem in diagnosis.problems:
         names.update(dict.fromkeys([problem.group, *(link.group for link in problem.cycle)]))
     return list(names)
+
+
+def _natural(name: str, description: str) -> tuple[int, str, str]:
+    """Sorts 9 before 10."""
+    return len(name) if name.isdigit() else LONGEST_NAME, name, description
 
 
 def _apart(standings: Sequence[Standing]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -41,9 +41,20 @@ class Page:
             markup=False,
         )
 
+    @property
+    def width(self) -> int:
+        """Letters of a line."""
+        return self._console.width
+
     def line(self, text: str = "", style: str = "") -> None:
         """Adds a paragraph."""
         self._console.print(Text(printable(text), style=style))
+
+    def gap(self) -> None:
+        """Adds an empty line, unless there is one or nothing stands before it."""
+        text = self._lines.getvalue()
+        if text and not text.endswith("\n\n"):
+            self._lines.write("\n")
 
     def table(
         self,
@@ -52,8 +63,9 @@ class Page:
         *,
         numbers: Sequence[str] = (),
         optional: Sequence[str] = (),
+        styles: Mapping[str, str] | None = None,
     ) -> None:
-        """Adds a table; the columns `numbers` are aligned to the right.
+        """Adds a table; the columns `numbers` are aligned to the right, and `styles` are by the text of a cell.
 
         Where it is too wide, the `optional` columns go, the first of them first.
         """
@@ -61,11 +73,11 @@ class Page:
             kept = [place for place, name in enumerate(header) if name not in optional[:count]]
             names, cells = [header[place] for place in kept], [[row[place] for place in kept] for row in rows]
             for narrow in (False, True):
-                table = _table(names, cells, numbers, narrow=narrow)
+                table = _table(names, cells, numbers, styles, narrow=narrow)
                 if self._fits(table):
                     self._console.print(table)
                     return
-        self._console.print(_table(names, cells, numbers))
+        self._console.print(_table(names, cells, numbers, styles))
 
     def beneath(self, rows: Sequence[Sequence[str]]) -> None:
         """Adds rows of cells under the line before, set in and without a header."""
@@ -100,7 +112,7 @@ class Page:
     def text(self) -> str:
         """Everything so far, without the last line's end."""
         lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
-        return "\n".join(lines)
+        return "\n".join(lines).rstrip("\n")
 
 
 def number(value: int) -> str:
@@ -125,7 +137,12 @@ def size(count: int) -> str:
 
 
 def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str], *, narrow: bool = False
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Sequence[str],
+    styles: Mapping[str, str] | None = None,
+    *,
+    narrow: bool = False,
 ) -> Table:
     """A table; in a narrow one the names of columns are wrapped, and nothing else."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -137,9 +154,10 @@ def _table(
             width=max(map(len, [*name.split(), *cells])) if narrow else None,
         )
     for row in rows:
-        table.add_row(*(_cell(text) for text in row))
+        table.add_row(*(_cell(text, styles or {}) for text in row))
     return table
 
 
-def _cell(text: str) -> Text:
-    return Text(printable(text), style="bold red" if text.startswith("0 of ") else "")
+def _cell(text: str, styles: Mapping[str, str]) -> Text:
+    usual = "bold red" if text.startswith("0 of ") else ""
+    return Text(printable(text), style=styles.get(text, usual))
