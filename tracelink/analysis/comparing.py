@@ -33,7 +33,10 @@ class Aspect(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """For each request a number, equal where ranks agree in that aspect; UNKNOWN agrees with everything."""
+    """For each request a number, equal where ranks agree in that aspect; UNKNOWN agrees with everything.
+
+    The last one is for a request that is not known itself.
+    """
 
     aspect: Aspect
     value: Int64s
@@ -77,4 +80,4 @@ def _with_wholes(value: Int64s, wholes: Sequence[tuple[int, ...]]) -> Int64s:
     known: dict[tuple[int, ...], int] = {}
     parts = [tuple(value[list(whole)].tolist()) for whole in wholes]
     numbers = [UNKNOWN - 1 - known.setdefault(part, len(known)) for part in parts]
-    return np.concatenate([value.astype(np.int64), np.array(numbers, np.int64)])
+    return np.concatenate([value.astype(np.int64), np.array([*numbers, UNKNOWN], np.int64)])

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tracelink.analysis.causes import Cause
+from tracelink.analysis.causes import Cause, causes_of, without_repetition
 from tracelink.analysis.deadlock import deadlock
+from tracelink.analysis.devices import on_devices
 from tracelink.analysis.order import Order
-from tracelink.analysis.pending import waited
+from tracelink.analysis.parts import Parts
+from tracelink.analysis.pending import is_stuck, waited
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.wording import (
     collective_in_words,
@@ -21,13 +23,25 @@ from tracelink.diagnosis import Kind, Problem
 from tracelink.journal import Journal
 
 
-def desync_problems(
-    journal: Journal, order: Order, causes: Sequence[Cause], mismatches: list[Problem]
+def hangs_of(
+    journal: Journal, parts: Parts, waits: Sequence[Wait], mismatches: list[Problem]
 ) -> tuple[list[Problem], list[str]]:
-    """A problem for each cause that is no consequence of a mismatch, and what is worth a note.
+    """A problem for each cause of waiting that is no mismatch, and what is worth a note.
 
     Those who wait because of a mismatch are added to it.
     """
+    order = Order(journal, parts)
+    certain = on_devices(journal, waits, lambda wait: is_stuck(journal, wait))
+    problems, notes = _problems(journal, order, without_repetition(causes_of(certain), order), mismatches)
+    if not problems and not mismatches:
+        rings = [cause for cause in causes_of(on_devices(journal, waits)) if len(cause.waits) > 1]
+        problems = [deadlock(journal, order, cause) for cause in rings]
+    return problems, notes
+
+
+def _problems(
+    journal: Journal, order: Order, causes: Sequence[Cause], mismatches: list[Problem]
+) -> tuple[list[Problem], list[str]]:
     problems, joined = [], []
     for cause in causes:
         explained = _explained_by(journal, cause, mismatches)
@@ -37,12 +51,15 @@ def desync_problems(
             mismatches[explained] = replace(one, waiting=waiting)
         elif len(cause.waits) > 1:
             problems.append(deadlock(journal, order, cause))
+        elif cause.culprits and cause.waits[0].queued:
+            problems.append(_not_started(journal, cause))
         elif cause.culprits:
             problems.append(_absence(journal, cause))
         else:
             joined.append(cause)
-    stuck = _first_stuck(joined, [*problems, *mismatches])
-    notes = [_in_flight(journal, cause.waits[0]) for cause in joined if not cause.waits[0].dropped]
+    stuck = [cause for cause in joined if is_stuck(journal, cause.waits[0])]
+    notes = [_in_flight(journal, cause.waits[0]) for cause in joined if cause not in stuck]
+    stuck = _first_stuck(stuck, [*problems, *mismatches])
     return [*problems, *(_given_up(journal, cause) for cause in stuck)], notes
 
 
@@ -55,10 +72,9 @@ def _first_stuck(causes: Sequence[Cause], problems: Sequence[Problem]) -> list[C
     found = []
     for cause in causes:
         ranks = set(cause.waiting)
-        if cause.waits[0].dropped and not ranks & explained:
+        if not ranks & explained:
             found.append(cause)
-        if cause.waits[0].dropped:
-            explained |= ranks
+        explained |= ranks
     return found
 
 
@@ -106,6 +122,28 @@ def _absence(journal: Journal, cause: Cause) -> Problem:
     )
 
 
+def _not_started(journal: Journal, cause: Cause) -> Problem:
+    (wait,) = cause.waits
+    group = journal.groups[wait.group]
+    since_ns = waited(journal, wait)
+    since = f" for at least {duration(since_ns)}" if since_ns else ""
+    what = collective_in_words(wait.operation, wait.sequence, group)
+    whose = "their devices have" if len(cause.culprits) > 1 else "its device has"
+    return Problem(
+        Kind.FAILED,
+        group.name,
+        group.description,
+        wait.sequence,
+        wait.operation,
+        cause.culprits,
+        cause.waiting,
+        f"{ranks_in_words(cause.culprits)} joined {what}, but {whose} not started it; "
+        f"{count_of_ranks(cause.waiting, 'wait')}{since}.",
+        waited_ns=since_ns,
+        rows=_shown(journal, wait, cause.culprits),
+    )
+
+
 def _shown(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, int]:
     """The last entry of each culprit, and that of one who waits."""
     rows = dict([next(iter(wait.rows.items()))])
@@ -120,6 +158,9 @@ def _shown(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, i
 def _given_up(journal: Journal, cause: Cause) -> Problem:
     (wait,) = cause.waits
     group = journal.groups[wait.group]
+    since_ns = waited(journal, wait)
+    since = f" for at least {duration(since_ns)}" if since_ns else ""
+    gave_up = f", {_gave_up(wait)}" if wait.dropped else ""
     what = collective_in_words(wait.operation, wait.sequence, group)
     return Problem(
         Kind.TIMED_OUT,
@@ -129,12 +170,21 @@ def _given_up(journal: Journal, cause: Cause) -> Problem:
         wait.operation,
         (),
         cause.waiting,
-        f"All ranks joined {what} and {count_of_ranks(wait.ranks, 'gave')} it up without finishing.",
-        waited_ns=waited(journal, wait),
+        f"All ranks joined {what} and did not finish it{since}{gave_up}.",
+        waited_ns=since_ns,
         rows=_shown(journal, wait, ()),
+    )
+
+
+def _gave_up(wait: Wait) -> str:
+    return (
+        f"rank {wait.ranks[0]} gave it up" if len(wait.ranks) == 1 else f"{len(wait.ranks)} ranks gave it up"
     )
 
 
 def _in_flight(journal: Journal, wait: Wait) -> str:
     what = collective_in_words(wait.operation, wait.sequence, journal.groups[wait.group])
-    return f"All ranks joined {what}; {len(wait.rows)} had not finished it when they were dumped."
+    return (
+        f"All ranks joined {what}; {len(wait.rows)} had not finished it when they were dumped. "
+        "If the job hangs, it hangs in there: in the network, or on a device."
+    )

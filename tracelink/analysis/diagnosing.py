@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tracelink.analysis.causes import causes_of, without_repetition
 from tracelink.analysis.comparing import comparisons_of
-from tracelink.analysis.desync import desync_problems
+from tracelink.analysis.desync import hangs_of
 from tracelink.analysis.disagreements import disagreements_of
 from tracelink.analysis.exchanges import exchange_disagreements
 from tracelink.analysis.lateness import lateness_of
 from tracelink.analysis.mismatch import mismatch_problems
-from tracelink.analysis.order import Order
 from tracelink.analysis.parts import parts_of
 from tracelink.analysis.programs import Programs
 from tracelink.analysis.standings import standings_of
@@ -34,11 +32,10 @@ def diagnose(
     comparisons = comparisons_of(journal, parts.wholes)
     disagreements = [*disagreements_of(parts, comparisons), *exchange_disagreements(journal, parts)]
     waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
-    order = Order(journal, parts)
     mismatches = mismatch_problems(
         journal, parts, disagreements, Programs(journal, parts, comparisons), waits
     )
-    hangs, notes = desync_problems(journal, order, without_repetition(causes_of(waits), order), mismatches)
+    hangs, notes = hangs_of(journal, parts, waits, mismatches)
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
     failed = {**(unreadable or {}), **cut}
     present = [rank for rank in journal.recordings if rank not in cut]

@@ -74,8 +74,7 @@ def _doubtful(journal: Journal, parts: Parts) -> list[_Exchange]:
 def _exchanging(journal: Journal, parts: Parts) -> Bools:
     names = [operation_of(journal.texts[code]) for code in journal.requests.operation.tolist()]
     exchanging = np.array([name == Operation.ALL_TO_ALL for name in names] + [False], np.bool_)
-    single = np.minimum(parts.request, len(names))
-    found: Bools = exchanging[single]
+    found: Bools = exchanging[np.minimum(parts.request, len(names))]
     return found
 
 

@@ -40,7 +40,10 @@ class Parts:
     last: Int64s
     """Its last one: that which closes a coalesced collective, and which alone says what became of it."""
     request: Int64s
-    """Equal where ranks asked for the same; not below the number of requests where several entries make a part."""
+    """Equal where ranks asked for the same; not below the number of requests where several entries make a part.
+
+    UNKNOWN where the dump begins or ends amid what may be several.
+    """
     outcome: Int8s
     created: Int64s
     round: Int64s
@@ -62,6 +65,7 @@ def parts_of(journal: Journal) -> Parts:
     first = starts_of(number * (int(journal.ranks.max(initial=0)) + 1) + journal.rank[rows])
     last = np.append(first[1:], len(rows)) - 1 if len(first) else first
     requests, wholes = _requests(journal, rows, first, last)
+    requests[np.isin(rows[first], _cut(journal)) | np.isin(rows[last], _cut(journal))] = UNKNOWN
     return Parts(
         records.group[rows[first]],
         records.sequence[rows[first]],
@@ -74,6 +78,22 @@ def parts_of(journal: Journal) -> Parts:
         number[first],
         wholes,
     )
+
+
+def _cut(journal: Journal) -> Int64s:
+    """The first entries of ranks that forgot what was before, and the last of those whose dumps break off."""
+    cut = [
+        row
+        for one, begin, end in zip(
+            journal.recordings.values(),
+            journal.bounds[:-1].tolist(),
+            journal.bounds[1:].tolist(),
+            strict=True,
+        )
+        for row, applies in ((begin, one.overwritten > 0), (end - 1, one.broken_off))
+        if applies and end > begin
+    ]
+    return np.array(cut, np.int64)
 
 
 def _requests(

@@ -6,6 +6,13 @@ from tracelink.analysis.waits import Wait
 from tracelink.events import NO_TIME
 from tracelink.journal import Journal
 
+LONG_NS = 10 * 10**9
+
+
+def is_stuck(journal: Journal, wait: Wait) -> bool:
+    """Whether it was given up, or lasts longer than anything should."""
+    return wait.dropped or (waited(journal, wait) or 0) >= LONG_NS
+
 
 def waited(journal: Journal, wait: Wait) -> int | None:
     """From when the first began to wait to the last that any recorder saw, in ns."""

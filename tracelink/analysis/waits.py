@@ -23,7 +23,7 @@ class Wait:
     sequence: int
     operation: str
     rows: dict[int, int]
-    """The entry of the journal by rank, of those who wait."""
+    """The entry of the journal by rank, of those who wait: the last, where several make a part."""
     absent: tuple[int, ...]
     """Who has not joined, as their own dumps show."""
     unknown: tuple[int, ...] = ()
@@ -34,6 +34,8 @@ class Wait:
     """When the first of them began to wait."""
     dropped: bool = False
     """Whether a rank gave it up."""
+    queued: bool = False
+    """Whether the absent have joined too, but their devices have not started it."""
     message: bool = False
     """Whether it is a message and not a collective."""
 
@@ -101,8 +103,8 @@ def _wait(journal: Journal, parts: Parts, where: Whereabouts, inside: Int64s) ->
     return Wait(
         group,
         sequence,
-        journal.operation(int(parts.row[inside[0]])),
-        dict(zip(parts.rank[inside].tolist(), parts.row[inside].tolist(), strict=True)),
+        journal.operation(int(parts.last[inside[0]])),
+        dict(zip(parts.rank[inside].tolist(), parts.last[inside].tolist(), strict=True)),
         tuple(members.absent),
         tuple(members.unknown),
         members.behind,
