@@ -19,6 +19,7 @@ from tracelink.graph import EventGraph
 from tracelink.job import Job
 from tracelink.joining import read_job
 from tracelink.plugins import Output, Writer
+from tracelink.prefixes import only_with_prefix
 from tracelink.selection import Selection
 from tracelink.sources import Discovery, Request, discover
 from tracelink.surveying import Survey, survey_sources
@@ -137,12 +138,20 @@ def examine(
     kineto: Paths = (),
     fr: Paths = (),
     ranks: Mapping[str, int] | None = None,
+    prefix: str = "",
+    replica_size: int | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Examined:
-    """The same as `diagnose`, with the entries that the diagnosis rests on."""
+    """The same as `diagnose`, with the entries that the diagnosis rests on.
+
+    Only files are read whose names begin with `prefix`. `replica_size` is the number of ranks of each replica
+    of a job whose replicas number their own ranks from 0.
+    """
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    return examine_sources(discovery, _engine(jobs, watch))
+    if prefix:
+        discovery = only_with_prefix(discovery, prefix)
+    return examine_sources(discovery, _engine(jobs, watch), replica_size)
 
 
 def write(

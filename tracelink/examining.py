@@ -13,7 +13,8 @@ from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.journal import Journal, journal_of
 from tracelink.reading import nothing_readable
-from tracelink.recordings import read_recordings
+from tracelink.recordings import Recorded, read_recordings
+from tracelink.replicas import in_replicas
 from tracelink.sources import Discovery
 
 
@@ -25,15 +26,22 @@ class Examined:
     journal: Journal
 
 
-def examine_sources(discovery: Discovery, engine: Engine) -> Examined:
-    """Reads what recorders left behind and says what went wrong."""
+def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | None = None) -> Examined:
+    """Reads what recorders left behind and says what went wrong; replicas of a job may have numbers of their own."""
     try:
         recorded = read_recordings(discovery, engine)
     except UnreadableError as error:
         raise (_no_dumps(discovery) if str(error) == str(nothing_readable(())) else error) from None
+    if replica_size is not None:
+        recorded = _of_replicas(recorded, replica_size)
     journal = journal_of(recorded.recordings)
     diagnosis = diagnose(journal, recorded.unreadable, recorded.findings)
     return Examined(with_advice(judged_by_line(with_evidence(diagnosis, journal))), journal)
+
+
+def _of_replicas(recorded: Recorded, size: int) -> Recorded:
+    whole = in_replicas(recorded.recordings, size)
+    return Recorded(whole.recordings, recorded.unreadable, [*recorded.findings, *whole.findings])
 
 
 def _no_dumps(discovery: Discovery) -> UnreadableError:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tracelink.errors import UsageError
 from tracelink.findings import Finding, Severity
 from tracelink.linking.group_sources import DEFAULT_DESCRIPTION, DEFAULT_NAMES
 from tracelink.records import Recording
@@ -51,6 +52,8 @@ class _Replica:
 
 def in_replicas(recordings: Mapping[int, Recording], size: int) -> Replicas:
     """The same recordings, where each `size` ranks are a job of their own."""
+    if size < 1:
+        raise UsageError(f"--replica-size {size}", advice="Give the number of ranks of one replica.")
     users: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank in sorted(recordings):
         for group in recordings[rank].groups:

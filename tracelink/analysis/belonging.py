@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracelink.analysis.comparing import comparisons_of
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME, Bools, Int32s, Int64s
 from tracelink.journal import Journal
@@ -18,26 +19,29 @@ from tracelink.linking.members import Members
 from tracelink.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.trace import ProcessGroup
 
+COALESCED = "coalesced"
+"""How operations are called that close others: `nccl:coalesced`, `nccl:ALLGATHER_coalesced`."""
+
 
 def numbers_of(journal: Journal, rows: Int64s) -> Int64s:
     """A number for each of these entries, equal where they belong together; they are in the order of the ranks."""
-    messages = is_message(journal)[rows]
+    messages = is_message(journal, rows)
     numbers = np.empty(len(rows), np.int64)
     numbers[~messages] = _of_collectives(journal, rows[~messages])
     numbers[messages] = numbers[~messages].max(initial=UNKNOWN) + 1 + _of_messages(journal, rows[messages])
     return numbers
 
 
-def is_message(journal: Journal) -> Bools:
-    """Which entries are one end of a message."""
-    return _asks_for(journal, *POINT_TO_POINT)
+def is_message(journal: Journal, rows: Int64s) -> Bools:
+    """Which of these entries are one end of a message."""
+    return _asks_for(journal, rows, *POINT_TO_POINT)
 
 
 def closings(journal: Journal) -> Int64s:
     """For each entry that was issued with others the one that closes them, and tells what became of them."""
     records = journal.records
     closed = np.full(len(journal), UNKNOWN, np.int64)
-    closes = _asks_for(journal, Operation.COALESCED) & (records.sequence >= 0)
+    closes = _closes(journal)
     if not closes.any():
         return closed
     issued, _ = distinct(journal.rank, records.group, records.point_to_point, records.sequence)
@@ -48,21 +52,36 @@ def closings(journal: Journal) -> Int64s:
     return closed
 
 
+def agreement(journal: Journal) -> Int64s:
+    """For each request a number, equal where ranks agree that ask for it under one number."""
+    compared = [one.value for one in comparisons_of(journal, ())]
+    return distinct(*compared)[0] if compared else np.empty(0, np.int64)
+
+
 def ends_of(journal: Journal, rows: Int64s) -> tuple[Int64s, Int64s]:
     """From which rank of the job to which these messages go; UNKNOWN where the group's ranks are not known."""
     requests, request = journal.requests, journal.records.request[rows]
     group, own = journal.records.group[rows], journal.rank[rows].astype(np.int64)
     members = Members.of(Groups(journal.groups, np.empty(0, np.int32), UNKNOWN))
     within = np.zeros(len(rows), np.bool_)
-    sends = _asks_for(journal, Operation.SEND)[rows]
+    sends = _asks_for(journal, rows, Operation.SEND)
     source = np.where(sends, own, members.rank_of(group, requests.source[request], within))
     target = np.where(sends, members.rank_of(group, requests.target[request], within), own)
     return source, target
 
 
-def _asks_for(journal: Journal, *operations: Operation) -> Bools:
+def _closes(journal: Journal) -> Bools:
+    """Which entries are without tensors and close those that were issued with them."""
+    requests = journal.requests
+    texts = [journal.texts[code].endswith(COALESCED) for code in requests.operation.tolist()]
+    empty = (requests.elements_in < 0) & (requests.elements_out < 0)
+    closes: Bools = np.append(np.array(texts, np.bool_) & empty, False)[journal.records.request]
+    return closes & (journal.records.sequence >= 0)
+
+
+def _asks_for(journal: Journal, rows: Int64s, *operations: Operation) -> Bools:
     texts = [operation_of(journal.texts[code]) in operations for code in journal.requests.operation.tolist()]
-    asks: Bools = np.array([*texts, False], np.bool_)[journal.records.request]
+    asks: Bools = np.array([*texts, False], np.bool_)[journal.records.request[rows]]
     return asks
 
 
@@ -78,7 +97,7 @@ def _of_collectives(journal: Journal, rows: Int64s) -> Int64s:
     place = _place_among_equal(number, rank)
     number, first = distinct(number, place)
     family, several = families(journal.groups)
-    asked = np.where(several[group[first]], records.request[rows[first]], UNKNOWN)
+    asked = np.where(several[group[first]], agreement(journal)[records.request[rows[first]]], UNKNOWN)
     columns = (family[group[first]], message[first], sequence[first], alone[first], place[first], asked)
     return distinct(*columns)[0][number] if len(rows) else number
 
@@ -129,7 +148,7 @@ def _ends(journal: Journal, rows: Int64s, source: Int64s, target: Int64s) -> End
     records, requests = journal.records, journal.requests
     request = records.request[rows]
     size = np.maximum(requests.elements_in[request], requests.elements_out[request])
-    sends = _asks_for(journal, Operation.SEND)[rows]
+    sends = _asks_for(journal, rows, Operation.SEND)
     unknown = np.full(len(rows), NO_TIME, np.int64)
     to_itself = source == target
     source = np.where(to_itself, UNKNOWN, source)

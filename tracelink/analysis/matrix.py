@@ -75,7 +75,7 @@ def _members(journal: Journal, entry: Cells, ranks: Int32s) -> Marks:
     row, column = np.nonzero(entry != UNKNOWN)
     entries = entry[row, column]
     group = journal.records.group[entries]
-    message = is_message(journal)[entries]
+    message = is_message(journal, entries)
     member = np.zeros(entry.shape, np.bool_)
     _, first = distinct(row, group)
     for one in first[~message[first]].tolist():

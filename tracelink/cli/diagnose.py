@@ -7,6 +7,9 @@ import click
 from tracelink import api
 from tracelink.cli.diagnosis_document import diagnosis_document
 from tracelink.cli.diagnosis_page import diagnosis_page, verdict
+from tracelink.cli.entries_options import SHOWN, DumpKeywords, takes_dumps, takes_entries
+from tracelink.cli.entries_output import show_entries
+from tracelink.cli.entries_rows import Wanted
 from tracelink.cli.failures import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.page import size
@@ -26,6 +29,16 @@ from tracelink.converters.html_report import write_page
     "tracelink diagnose 'dumps/comm_lib_trace_rank_*' --rank dumps/odd_name=3",
 )
 @takes_inputs
+@takes_dumps
+@takes_entries
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --entries: at most N rows, the last ones, 0 for all. "
+    f"Default: {SHOWN} in a table, all as CSV and JSON.",
+)
 @click.option(
     "-o",
     "--output",
@@ -40,7 +53,16 @@ from tracelink.converters.html_report import write_page
     help="Also write it as one page that opens in any browser and can be attached to a ticket.",
 )
 @takes_jobs
-def diagnose(voice: Voice, inputs: Inputs, output: str | None, html: str | None, jobs: int | None) -> None:
+def diagnose(
+    voice: Voice,
+    inputs: Inputs,
+    dumps: DumpKeywords,
+    entries: Wanted | None,
+    limit: int | None,
+    output: str | None,
+    html: str | None,
+    jobs: int | None,
+) -> None:
     """Say which rank, which collective and why a job hangs.
 
     PATHS are flight-recorder dumps, directories, globs and archives of them; - is standard input. The rank is
@@ -52,11 +74,13 @@ def diagnose(voice: Voice, inputs: Inputs, output: str | None, html: str | None,
     """
     database = database_at(output) if output else None
     with watching(voice, inputs.named) as watch:
-        examined = api.examine(**inputs.keywords(), jobs=jobs, watch=watch)
+        examined = api.examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)
     diagnosis = examined.diagnosis
-    if voice.json:
+    if entries:
+        show_entries(voice, examined, entries)
+    elif voice.json:
         voice.document(diagnosis_document(diagnosis))
     elif not voice.quiet:
         voice.say(diagnosis_page(diagnosis, verbose=voice.verbose))

@@ -1,0 +1,133 @@
+"""What `diagnose --entries` shows: the entries of all ranks side by side, and what is not among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracelink.analysis.wording import collective_in_words
+from tracelink.cli.diagnosis_evidence import OF_PYTHON
+from tracelink.cli.diagnosis_standings import ranks_cell
+from tracelink.cli.entries_columns import BETWEEN, Column, columns_that_fit, widest
+from tracelink.cli.entries_rows import Shown
+from tracelink.cli.entries_table import Table, TableOf
+from tracelink.cli.entries_words import MEANINGS, MISSING
+from tracelink.cli.found import show_findings
+from tracelink.cli.page import NOTHING, Page, counted, number
+from tracelink.communications import UNKNOWN
+from tracelink.diagnosis import Diagnosis
+from tracelink.trace import ProcessGroup
+
+HEADER = ("group", "#", "call", "tensors", "stack")
+NUMBERS = ("#", "stack")
+DISPENSABLE = "tensors"
+"""The column that goes where there is no room."""
+SINGLY = 5
+"""Ranks without an entry that are told one by one."""
+
+
+def entries_page(shown: Shown, diagnosis: Diagnosis, *, verbose: bool) -> str:
+    """The table, and under it what it does not show."""
+    page = Page()
+    table = TableOf(shown).table()
+    if table.common:
+        _show_table(page, shown, table)
+        _show_earlier(page, shown)
+        _show_idle(page, shown)
+        _show_meanings(page, table)
+        _show_stacks(page, table, verbose=verbose)
+    else:
+        page.line("no entries: the dumps hold none, or none of what was asked for")
+    _show_absent(page, diagnosis)
+    show_findings(page, shown.findings, verbose=verbose)
+    return page.text
+
+
+def _show_table(page: Page, shown: Shown, table: Table) -> None:
+    ranks = shown.matrix.ranks.tolist()
+    known = [place for place in range(len(HEADER)) if any(row[place] != NOTHING for row in table.common)]
+    fewer = [place for place in known if HEADER[place] != DISPENSABLE]
+    for places in (known, fewer):
+        columns, left_out = columns_that_fit(table, ranks, page.width - _room(table, places))
+        if not left_out:
+            break
+    names = [ranks_cell_of(column) for column in columns]
+    cells = [[row[place] for place in places] for row in table.common]
+    page.table(
+        [*(HEADER[place] for place in places), *names],
+        [[*row, *(column.cells[at] for column in columns)] for at, row in enumerate(cells)],
+        numbers=NUMBERS,
+        styles=_styles(columns),
+    )
+    if len(places) < len(known):
+        page.line("sizes and types of tensors are left out, they do not fit", "dim")
+    if left_out:
+        listed = f"ranks {ranks_cell(left_out)} {'are' if len(left_out) > 1 else 'is'}"
+        page.line(f"{listed} left out, they do not fit; --ranks chooses, --csv and --json hold all", "yellow")
+
+
+def ranks_cell_of(column: Column) -> str:
+    """`rank 3`, `ranks 0-2, 4-7`; cut where it is long."""
+    return f"rank{'s' if len(column.ranks) > 1 else ''} {ranks_cell(column.ranks)}"
+
+
+def _room(table: Table, places: Sequence[int]) -> int:
+    """Letters that the columns at the left take."""
+    return sum(widest([HEADER[place], *(row[place] for row in table.common)]) + BETWEEN for place in places)
+
+
+def _styles(columns: Sequence[Column]) -> Mapping[str, str]:
+    different = {cell for column in columns for cell in column.cells if " " in cell}
+    return dict.fromkeys(different, "yellow") | {MISSING: "bold red"}
+
+
+def _show_earlier(page: Page, shown: Shown) -> None:
+    matrix = shown.matrix
+    if matrix.earlier:
+        page.line(
+            f"the last {counted(len(matrix), 'row')}; {number(matrix.earlier)} before them, --limit 0 shows all",
+            "dim",
+        )
+
+
+def _show_idle(page: Page, shown: Shown) -> None:
+    """Ranks that have no entry in these rows, and what they did last."""
+    journal, matrix = shown.journal, shown.matrix
+    idle = [
+        rank
+        for rank, there in zip(matrix.ranks.tolist(), (matrix.entry != UNKNOWN).any(axis=0), strict=True)
+        if not there
+    ]
+    for rank in idle[:SINGLY]:
+        place = journal.ranks.tolist().index(rank)
+        row = int(journal.bounds[place + 1]) - 1
+        if row < journal.bounds[place]:
+            page.line(f"rank {rank} recorded nothing", "yellow")
+            continue
+        group = int(journal.records.group[row])
+        named = ProcessGroup("?") if group == UNKNOWN else journal.groups[group]
+        what = collective_in_words(journal.operation(row), int(journal.records.sequence[row]), named)
+        page.line(f"rank {rank} has no entry in these rows; its last is {what}", "yellow")
+    if len(idle) > SINGLY:
+        page.line(f"ranks {ranks_cell(idle[SINGLY:])} have no entry in these rows either", "yellow")
+
+
+def _show_meanings(page: Page, table: Table) -> None:
+    cells = {cell for column in table.columns for cell in column}
+    used = [word for word in MEANINGS if any(cell.split()[-1:] == [word] for cell in cells)]
+    page.line("; ".join(f"{word}: {MEANINGS[word]}" for word in used), "dim")
+
+
+def _show_stacks(page: Page, table: Table, *, verbose: bool) -> None:
+    for place, frames in enumerate(table.stacks, 1):
+        page.line()
+        page.line(f"stack {place}:", "bold")
+        own = [frame for frame in frames if verbose or not OF_PYTHON.search(frame.filename)]
+        page.beneath([(f"{frame.filename}:{frame.line}", frame.name) for frame in own or frames])
+
+
+def _show_absent(page: Page, diagnosis: Diagnosis) -> None:
+    if diagnosis.missing:
+        many = len(diagnosis.missing) > 1
+        page.line(f"no dump of rank{'s' if many else ''} {ranks_cell(diagnosis.missing)}", "yellow")
+    for why in dict.fromkeys(diagnosis.unreadable.values()):
+        page.line(why, "red")
