@@ -21,6 +21,7 @@ from tracelink.analysis.wording import (
 )
 from tracelink.diagnosis import Kind, Problem
 from tracelink.journal import Journal
+from tracelink.operations import POINT_TO_POINT, operation_of
 
 
 def hangs_of(
@@ -59,30 +60,18 @@ def _problems(
             joined.append(cause)
     stuck = [cause for cause in joined if is_stuck(journal, cause.waits[0])]
     notes = [_in_flight(journal, cause.waits[0]) for cause in joined if cause not in stuck]
-    stuck = _first_stuck(stuck, [*problems, *mismatches])
-    return [*problems, *(_given_up(journal, cause) for cause in stuck)], notes
-
-
-def _first_stuck(causes: Sequence[Cause], problems: Sequence[Problem]) -> list[Cause]:
-    """Of what all joined and gave up, the first; not what others of the same ranks explain.
-
-    Whoever waits in one collective does not finish what comes after it, and gives that up too.
-    """
-    explained = {rank for problem in problems for rank in (*problem.culprits, *problem.waiting)}
-    found = []
-    for cause in causes:
-        ranks = set(cause.waiting)
-        if not ranks & explained:
-            found.append(cause)
-        explained |= ranks
-    return found
+    if stuck and not problems and not any(one.waiting for one in mismatches):
+        problems.append(_given_up(journal, stuck[0], len(stuck)))
+    return problems, notes
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:
     """The mismatch in one of the same collectives, or earlier in the group by the same rank."""
     for number, one in enumerate(mismatches):
         for wait in cause.waits:
-            if journal.groups[wait.group].name != one.group or one.sequence is None:
+            of_messages = operation_of(one.operation) in POINT_TO_POINT
+            same_count = journal.groups[wait.group].name == one.group and of_messages == wait.message
+            if not same_count or one.sequence is None:
                 continue
             by_the_same = set(one.culprits) & set(cause.culprits) or set(wait.rows) <= set(one.culprits)
             if one.sequence == wait.sequence or (one.sequence < wait.sequence and by_the_same):
@@ -155,7 +144,8 @@ def _shown(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, i
     return rows
 
 
-def _given_up(journal: Journal, cause: Cause) -> Problem:
+def _given_up(journal: Journal, cause: Cause, count: int) -> Problem:
+    """Of what all joined and nobody finishes the first: whoever is stuck in it does not finish what comes after it."""
     (wait,) = cause.waits
     group = journal.groups[wait.group]
     since_ns = waited(journal, wait)
@@ -171,6 +161,7 @@ def _given_up(journal: Journal, cause: Cause) -> Problem:
         (),
         cause.waiting,
         f"All ranks joined {what} and did not finish it{since}{gave_up}.",
+        count=count,
         waited_ns=since_ns,
         rows=_shown(journal, wait, ()),
     )
