@@ -10,6 +10,7 @@ from tracelink.analysis.desync import hangs_of
 from tracelink.analysis.disagreements import disagreements_of
 from tracelink.analysis.exchanges import exchange_disagreements
 from tracelink.analysis.lateness import lateness_of
+from tracelink.analysis.messages import messages_of
 from tracelink.analysis.mismatch import mismatch_problems
 from tracelink.analysis.parts import parts_of
 from tracelink.analysis.programs import Programs
@@ -31,11 +32,12 @@ def diagnose(
     where = whereabouts_of(journal, parts, broken_off)
     comparisons = comparisons_of(journal, parts.wholes)
     disagreements = [*disagreements_of(parts, comparisons), *exchange_disagreements(journal, parts)]
+    messages = messages_of(journal, parts, where, broken_off)
     waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
     mismatches = mismatch_problems(
         journal, parts, disagreements, Programs(journal, parts, comparisons), waits
     )
-    hangs, notes = hangs_of(journal, parts, waits, mismatches)
+    hangs, notes = hangs_of(journal, parts, [*waits, *messages.waits], mismatches)
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
     failed = {**(unreadable or {}), **cut}
     present = [rank for rank in journal.recordings if rank not in cut]
@@ -52,6 +54,7 @@ def diagnose(
             entries=len(journal),
             groups=len(journal.groups),
             collectives=int(parts.round[-1]) + 1 if len(parts) else 0,
+            messages=messages.count,
         ),
         notes=notes,
         findings=[*findings, *journal.findings],
