@@ -6,7 +6,7 @@ import click
 
 from tracelink import api
 from tracelink.cli.diagnosis_document import diagnosis_document
-from tracelink.cli.diagnosis_page import diagnosis_page, verdict
+from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.entries_options import SHOWN, DumpKeywords, takes_dumps, takes_entries
 from tracelink.cli.entries_output import show_entries
 from tracelink.cli.entries_rows import Wanted
@@ -17,6 +17,7 @@ from tracelink.cli.progress import watching
 from tracelink.cli.voice import Voice, printable
 from tracelink.converters.flight_database import database_at
 from tracelink.converters.html_report import write_page
+from tracelink.diagnosis import Diagnosis
 
 
 @command(
@@ -26,6 +27,7 @@ from tracelink.converters.html_report import write_page
     "tracelink diagnose dumps/ --json | jq '.problems[0] | {kind, culprits, message}'",
     "tracelink diagnose dumps/ -o flight.sqlite     every entry and stack in tables, for SQL",
     "tracelink diagnose dumps/ --html report.html   a page for the ticket",
+    "tracelink diagnose dumps/ --entries            the last calls of all ranks side by side",
     "tracelink diagnose 'dumps/comm_lib_trace_rank_*' --rank dumps/odd_name=3",
 )
 @takes_inputs
@@ -36,8 +38,8 @@ from tracelink.converters.html_report import write_page
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help="With --entries: at most N rows, the last ones, 0 for all. "
-    f"Default: {SHOWN} in a table, all as CSV and JSON.",
+    help=f"At most N problems, or with --entries N rows, 0 for all. Default: {MOST_PROBLEMS} problems, "
+    f"{SHOWN} rows; all as CSV and JSON.",
 )
 @click.option(
     "-o",
@@ -77,18 +79,22 @@ def diagnose(
         examined = api.examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)
-    diagnosis = examined.diagnosis
     if entries:
         show_entries(voice, examined, entries)
-    elif voice.json:
-        voice.document(diagnosis_document(diagnosis))
-    elif not voice.quiet:
-        voice.say(diagnosis_page(diagnosis, verbose=voice.verbose))
-    elif diagnosis.problems:
-        voice.conclude(verdict(diagnosis))
+    else:
+        _show_diagnosis(voice, examined.diagnosis, limit)
     if database:
         voice.say(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", aside=True)
     if html:
         written = write_page(examined, html)
         voice.say(f"Wrote {printable(html)}: {size(written)}.", aside=True)
-    click.get_current_context().exit(NO if diagnosis.problems else FINE)
+    click.get_current_context().exit(NO if examined.diagnosis.problems else FINE)
+
+
+def _show_diagnosis(voice: Voice, diagnosis: Diagnosis, limit: int | None) -> None:
+    if voice.json:
+        voice.document(diagnosis_document(diagnosis, limit))
+    elif not voice.quiet:
+        voice.say(diagnosis_page(diagnosis, verbose=voice.verbose, limit=limit))
+    elif diagnosis.problems:
+        voice.conclude(verdict(diagnosis, limit))

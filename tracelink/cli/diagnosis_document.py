@@ -9,11 +9,13 @@ from tracelink.cli.documents import Document, findings_document
 from tracelink.diagnosis import Diagnosis, Entry, Evidence, Lateness, Problem, Standing
 
 
-def diagnosis_document(diagnosis: Diagnosis) -> Document:
-    """The result of `diagnose`."""
+def diagnosis_document(diagnosis: Diagnosis, limit: int | None = None) -> Document:
+    """The result of `diagnose`, with at most `limit` problems; 0 and None are no limit."""
+    shown = diagnosis.problems[: limit or None]
     return {
         "verdict": diagnosis.verdict,
-        "problems": [_problem(problem) for problem in diagnosis.problems],
+        "problems": [_problem(problem) for problem in shown],
+        "more_problems": len(diagnosis.problems) - len(shown),
         "ranks": {
             "present": list(diagnosis.present),
             "missing": list(diagnosis.missing),

@@ -21,16 +21,16 @@ WRAPPED = "wrapped"
 """The reason of the finding that a ring buffer no longer holds everything."""
 
 
-def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool) -> str:
-    """The diagnosis on one screen."""
+def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool, limit: int | None = None) -> str:
+    """The diagnosis on one screen; at most `limit` problems, 0 for all."""
     page = Page()
-    shown = len(diagnosis.problems) if verbose else MOST_PROBLEMS
+    shown = most_problems(diagnosis, limit, verbose=verbose)
     for line in _headlines(diagnosis, shown) or [_healthy(diagnosis)]:
         page.line(line, "bold red" if diagnosis.problems else "bold green")
     if diagnosis.problems or verbose:
         page.gap()
         show_standings(page, diagnosis, verbose=verbose)
-    _explain(page, diagnosis.problems, verbose=verbose)
+    _explain(page, diagnosis.problems[:shown], verbose=verbose)
     page.gap()
     show_absent(page, diagnosis, verbose=verbose)
     show_lateness(page, diagnosis.lateness, verbose=verbose)
@@ -56,9 +56,17 @@ def _show_findings(page: Page, diagnosis: Diagnosis, *, verbose: bool) -> None:
     show_findings(page, untold, verbose=verbose)
 
 
-def verdict(diagnosis: Diagnosis) -> str:
-    """A line for each problem."""
-    return "\n".join(_headlines(diagnosis, MOST_PROBLEMS))
+def verdict(diagnosis: Diagnosis, limit: int | None = None) -> str:
+    """A line for each problem; for at most `limit` of them, 0 for all."""
+    return "\n".join(_headlines(diagnosis, most_problems(diagnosis, limit, verbose=False)))
+
+
+def most_problems(diagnosis: Diagnosis, limit: int | None, *, verbose: bool) -> int:
+    """How many problems to name; `limit` is what the user says."""
+    everything = len(diagnosis.problems)
+    if limit is None:
+        return everything if verbose else MOST_PROBLEMS
+    return limit or everything
 
 
 def _headlines(diagnosis: Diagnosis, most: int) -> list[str]:
@@ -67,7 +75,7 @@ def _headlines(diagnosis: Diagnosis, most: int) -> list[str]:
         return messages
     lines = [f"{place}. {message}" for place, message in enumerate(messages[:most], 1)]
     rest = len(messages) - most
-    return lines + ([f"{counted(rest, 'more problem')}; -v lists all."] if rest > 0 else [])
+    return lines + ([f"{counted(rest, 'more problem')}; --limit 0 lists all."] if rest > 0 else [])
 
 
 def _healthy(diagnosis: Diagnosis) -> str:
