@@ -23,6 +23,10 @@ FLAT_OUT = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
 """Operations whose result may be one tensor or several."""
 
 
+BARRIER = "barrier"
+"""Ends the names of what keeps ranks together, also where it is done by an all-reduce."""
+
+
 class Aspect(IntEnum):
     """What ranks can disagree on, from the worst to the least."""
 
@@ -51,7 +55,7 @@ def comparisons_of(journal: Journal, wholes: Sequence[tuple[int, ...]]) -> list[
 def _of_requests(journal: Journal) -> list[Comparison]:
     requests = journal.requests
     texts = [journal.texts[code] for code in requests.operation.tolist()]
-    names = [operation_of(text) for text in texts]
+    names = [Operation.BARRIER if text.endswith(BARRIER) else operation_of(text) for text in texts]
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
     operation = np.array([codes[name] for name in names], np.int64)
     closing = _is(names, frozenset({Operation.COALESCED}))
