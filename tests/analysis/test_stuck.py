@@ -69,9 +69,9 @@ def test_a_timeout_that_has_passed_is_stuck_however_short() -> None:
 
 
 def test_the_first_of_a_group_may_take_longer() -> None:
-    entries = {rank: rows[2:] for rank, rows in job(100, others=[30 * SECOND]).items()}
+    entries = {rank: rows[2:] for rank, rows in job(100, others=[15 * SECOND]).items()}
     assert not judged(entries)
-    entries = {rank: rows[2:] for rank, rows in job(100, others=[61 * SECOND]).items()}
+    entries = {rank: rows[2:] for rank, rows in job(100, others=[21 * SECOND]).items()}
     assert judged(entries)
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelink.analysis.causes import Cause
+from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.order import Order
-from tracelink.analysis.pending import waited
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.wording import group_in_words, lowered, operation_in_words, ranks_in_words
 from tracelink.diagnosis import Kind, Link, Problem
 from tracelink.journal import Journal
 
 
-def deadlock(journal: Journal, order: Order, cause: Cause) -> Problem:
+def deadlock(elapsed: Elapsed, order: Order, cause: Cause) -> Problem:
     """The ring; its culprits are those who began with what comes later for most, else the fewest."""
+    journal = elapsed.journal
     deviating = _deviating(order, cause.waits)
     culprits, tie = (deviating, False) if deviating else _fewest(cause.waits)
     first = next((wait for wait in cause.waits if set(wait.awaited) & set(culprits)), cause.waits[0])
@@ -29,7 +30,7 @@ def deadlock(journal: Journal, order: Order, cause: Cause) -> Problem:
         tuple(rank for rank in cause.waiting if tie or rank not in culprits),
         f"Deadlock: {_told(journal, cause.waits)}.",
         tie=tie,
-        waited_ns=waited(journal, first),
+        waited_ns=elapsed.longest(first.rows),
         cycle=tuple(_link(journal, wait, cause.waits) for wait in cause.waits),
         rows={rank: row for wait in cause.waits for rank, row in _shown(wait, culprits)},
     )

@@ -8,9 +8,10 @@ from dataclasses import replace
 from tracelink.analysis.causes import Cause, causes_of, without_repetition
 from tracelink.analysis.deadlock import deadlock
 from tracelink.analysis.devices import on_devices
+from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.order import Order
 from tracelink.analysis.parts import Parts
-from tracelink.analysis.pending import is_stuck, waited
+from tracelink.analysis.stuck import is_stuck
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.wording import (
     collective_in_words,
@@ -31,19 +32,19 @@ def hangs_of(
 
     Those who wait because of a mismatch are added to it.
     """
-    order = Order(journal, parts)
-    certain = on_devices(journal, waits, lambda wait: is_stuck(journal, wait))
-    problems, notes = _problems(journal, order, without_repetition(causes_of(certain), order), mismatches)
+    order, elapsed = Order(journal, parts), Elapsed(journal)
+    certain = on_devices(journal, waits, lambda wait: is_stuck(elapsed, wait))
+    problems, notes = _problems(elapsed, order, without_repetition(causes_of(certain), order), mismatches)
     if not problems and not mismatches:
         rings = [cause for cause in causes_of(on_devices(journal, waits)) if len(cause.waits) > 1]
-        problems = [deadlock(journal, order, cause) for cause in rings]
+        problems = [deadlock(elapsed, order, cause) for cause in rings]
     return problems, notes
 
 
 def _problems(
-    journal: Journal, order: Order, causes: Sequence[Cause], mismatches: list[Problem]
+    elapsed: Elapsed, order: Order, causes: Sequence[Cause], mismatches: list[Problem]
 ) -> tuple[list[Problem], list[str]]:
-    problems, joined = [], []
+    journal, problems, joined = elapsed.journal, [], []
     for cause in causes:
         explained = _explained_by(journal, cause, mismatches)
         if explained is not None:
@@ -51,17 +52,17 @@ def _problems(
             waiting = tuple(sorted({*one.waiting, *cause.waiting} - set(one.culprits)))
             mismatches[explained] = replace(one, waiting=waiting)
         elif len(cause.waits) > 1:
-            problems.append(deadlock(journal, order, cause))
+            problems.append(deadlock(elapsed, order, cause))
         elif cause.culprits and cause.waits[0].queued:
-            problems.append(_not_started(journal, cause))
+            problems.append(_not_started(elapsed, cause))
         elif cause.culprits:
-            problems.append(_absence(journal, cause))
+            problems.append(_absence(elapsed, cause))
         else:
             joined.append(cause)
-    stuck = [cause for cause in joined if is_stuck(journal, cause.waits[0])]
+    stuck = [cause for cause in joined if is_stuck(elapsed, cause.waits[0])]
     notes = [_in_flight(journal, cause.waits[0]) for cause in joined if cause not in stuck]
     if stuck and not problems and not any(one.waiting for one in mismatches):
-        problems.append(_given_up(journal, stuck[0], len(stuck)))
+        problems.append(_given_up(elapsed, stuck[0], len(stuck)))
     return problems, notes
 
 
@@ -79,10 +80,10 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem])
     return None
 
 
-def _absence(journal: Journal, cause: Cause) -> Problem:
-    (wait,) = cause.waits
+def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
+    (wait,), journal = cause.waits, elapsed.journal
     group = journal.groups[wait.group]
-    since_ns = waited(journal, wait)
+    since_ns = elapsed.longest(wait.rows)
     lagging = wait.ahead > 1 and bool(wait.absent)
     what = collective_in_words(wait.operation, wait.sequence, group)
     since = f" for at least {duration(since_ns)}" if since_ns else ""
@@ -111,10 +112,10 @@ def _absence(journal: Journal, cause: Cause) -> Problem:
     )
 
 
-def _not_started(journal: Journal, cause: Cause) -> Problem:
-    (wait,) = cause.waits
+def _not_started(elapsed: Elapsed, cause: Cause) -> Problem:
+    (wait,), journal = cause.waits, elapsed.journal
     group = journal.groups[wait.group]
-    since_ns = waited(journal, wait)
+    since_ns = elapsed.longest(wait.rows)
     since = f" for at least {duration(since_ns)}" if since_ns else ""
     what = collective_in_words(wait.operation, wait.sequence, group)
     whose = "their devices have" if len(cause.culprits) > 1 else "its device has"
@@ -144,11 +145,11 @@ def _shown(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, i
     return rows
 
 
-def _given_up(journal: Journal, cause: Cause, count: int) -> Problem:
+def _given_up(elapsed: Elapsed, cause: Cause, count: int) -> Problem:
     """Of what all joined and nobody finishes the first: whoever is stuck in it does not finish what comes after it."""
-    (wait,) = cause.waits
+    (wait,), journal = cause.waits, elapsed.journal
     group = journal.groups[wait.group]
-    since_ns = waited(journal, wait)
+    since_ns = elapsed.longest(wait.rows)
     since = f" for at least {duration(since_ns)}" if since_ns else ""
     gave_up = f", {_gave_up(wait)}" if wait.dropped else ""
     what = collective_in_words(wait.operation, wait.sequence, group)

@@ -49,3 +49,7 @@ class Elapsed:
             ahead = np.maximum(self.lags.lag[comparable] - self.lags.lag[place], 0)
             found[rank] = int((self.latest[comparable] - created - ahead.astype(np.int64)).max())
         return found
+
+    def longest(self, rows: Mapping[int, int]) -> int | None:
+        """Since the first of them was created; None where nothing tells of any time after that."""
+        return max(self.since(rows).values(), default=0) or None

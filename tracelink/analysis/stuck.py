@@ -10,7 +10,7 @@ from tracelink.events import NO_TIME, Int64s
 from tracelink.journal import Journal
 
 LONG_NS = 10_000_000_000
-LONG_FOR_A_FIRST_NS = 60_000_000_000
+LONG_FOR_A_FIRST_NS = 20_000_000_000
 """Where nothing tells how long a group's collectives take: the first one also sets up connections."""
 TIMES_LONGER = 20
 """Than any that the group has finished."""
