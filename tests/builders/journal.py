@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tests.builders.recorder import CREATED, as_source, collective, dump, pickled, process_group
+from builders.recorder import CREATED, as_source, collective, dump, pickled, process_group
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.engine import Engine
 from tracelink.journal import Journal, journal_of
