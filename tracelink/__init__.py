@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged, diagnose, examine, load, merge, survey, tables, write
+    from tracelink.api import Merged, load, merge, survey, tables, write
     from tracelink.clock import Clock, ClockMode, Clocks
     from tracelink.diagnosis import Diagnosis, Kind, Problem
     from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
     from tracelink.events import EventKind, Key, Relation
-    from tracelink.examining import Examined
+    from tracelink.examining import Examined, diagnose, examine
     from tracelink.findings import Finding, Severity
     from tracelink.graph import EventGraph
     from tracelink.job import Job
@@ -46,8 +46,8 @@ _HOME = {
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
-    "diagnose": "api",
-    "examine": "api",
+    "diagnose": "examining",
+    "examine": "examining",
     "load": "api",
     "merge": "api",
     "survey": "api",

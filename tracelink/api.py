@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink import plugins
 from tracelink.assembly import assemble
 from tracelink.clock import ClockMode, Clocks
 from tracelink.clock_file import read_clocks
-from tracelink.diagnosis import Diagnosis
-from tracelink.engine import Engine, Meter
-from tracelink.errors import UsageError
-from tracelink.examining import Examined, examine_sources
+from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
+from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.job import Job
 from tracelink.joining import read_job
 from tracelink.plugins import Output, Writer
-from tracelink.prefixes import only_with_prefix
 from tracelink.selection import Selection
-from tracelink.sources import Discovery, Request, discover
 from tracelink.surveying import Survey, survey_sources
 from tracelink.targets import DirectoryTarget, FileTarget, target_of
-
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Watch = Callable[[int], None]
 
 DEFAULT_FORMAT = "perfetto-json"
 
@@ -42,22 +35,6 @@ class Merged:
     def findings(self) -> list[Finding]:
         """The findings of reading and linking, then those of writing."""
         return [*self.job.findings, *(finding for output in self.outputs for finding in output.findings)]
-
-
-def discover_inputs(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
-) -> Discovery:
-    """The sources behind the same inputs that `load` takes."""
-    said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, "flight-recorder"))
-    requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
-    if not requested:
-        raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
-    return discover(Request(requested, ranks or {}))
 
 
 def load(
@@ -80,7 +57,7 @@ def load(
     `selection` cuts the graph to some ranks, a time, some steps or some kinds of events.
     """
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    job = read_job(discovery, _engine(jobs, watch), clock=_clock(clock), selection=selection)
+    job = read_job(discovery, engine_for(jobs, watch), clock=_clock(clock), selection=selection)
     return assemble(job)
 
 
@@ -98,7 +75,7 @@ def tables(
 ) -> Job:
     """Reads the same inputs as `load` for what the ranks did together; the events themselves are not kept."""
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    engine = _engine(jobs, watch)
+    engine = engine_for(jobs, watch)
     return read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=False)
 
 
@@ -114,44 +91,7 @@ def survey(
 ) -> Survey:
     """Reads the same inputs as `load` and says what they are, without making one job of them."""
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    return survey_sources(discovery, _engine(jobs, watch))
-
-
-def diagnose(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-) -> Diagnosis:
-    """Says what is wrong with a job, from what flight recorders hold: who, in which collective, and why."""
-    return examine(paths, et=et, kineto=kineto, fr=fr, ranks=ranks, jobs=jobs, watch=watch).diagnosis
-
-
-def examine(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
-    prefix: str = "",
-    replica_size: int | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-) -> Examined:
-    """The same as `diagnose`, with the entries that the diagnosis rests on.
-
-    Only files are read whose names begin with `prefix`. `replica_size` is the number of ranks of each replica
-    of a job whose replicas number their own ranks from 0.
-    """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    if prefix:
-        discovery = only_with_prefix(discovery, prefix)
-    return examine_sources(discovery, _engine(jobs, watch), replica_size)
+    return survey_sources(discovery, engine_for(jobs, watch))
 
 
 def write(
@@ -163,7 +103,7 @@ def write(
     watch: Watch | None = None,
 ) -> list[Output]:
     """Writes a graph: in the format `to`, else in the one that the output's name means. `-` is standard output."""
-    return _written(Job.of(graph), os.fspath(output), to, _engine(jobs, watch))
+    return _written(Job.of(graph), os.fspath(output), to, engine_for(jobs, watch))
 
 
 def merge(
@@ -184,7 +124,7 @@ def merge(
     if to:
         plugins.writer(to)
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    engine = _engine(jobs, watch)
+    engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=_clock(clock), selection=selection)
     return Merged(job, _written(job, os.fspath(output), to, engine))
 
@@ -203,20 +143,6 @@ def _clock(said: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
     if said in list(ClockMode):
         return ClockMode(said)
     return read_clocks(said)
-
-
-def _listed(paths: Paths) -> list[str]:
-    if isinstance(paths, str | os.PathLike):
-        return [os.fspath(paths)]
-    return [os.fspath(path) for path in paths]
-
-
-def _engine(jobs: int | None, watch: Watch | None) -> Engine:
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"{jobs} jobs", advice="Give at least 1.")
-    engine = Engine.of_this_machine() if jobs is None else Engine(jobs)
-    engine.meter = Meter(watch)
-    return engine
 
 
 def _writer_for(path: str) -> Writer:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracelink.analysis.advice import WHERE_DUMPS_ARE, with_advice
 from tracelink.analysis.call_sites import judged_by_line
-from tracelink.analysis.diagnosing import diagnose
+from tracelink.analysis.diagnosing import diagnosis_of
 from tracelink.analysis.evidence import with_evidence
 from tracelink.diagnosis import Diagnosis
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
+from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.journal import Journal, journal_of
+from tracelink.prefixes import only_with_prefix
 from tracelink.reading import nothing_readable
 from tracelink.recordings import Recorded, read_recordings
 from tracelink.replicas import in_replicas
@@ -26,6 +29,43 @@ class Examined:
     journal: Journal
 
 
+def diagnose(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Diagnosis:
+    """Says what is wrong with a job, from what flight recorders hold: who, in which collective, and why."""
+    return examine(paths, et=et, kineto=kineto, fr=fr, ranks=ranks, jobs=jobs, watch=watch).diagnosis
+
+
+def examine(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+    prefix: str = "",
+    replica_size: int | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Examined:
+    """The same as `diagnose`, with the entries that the diagnosis rests on.
+
+    Only files are read whose names begin with `prefix`. `replica_size` is the number of ranks of each replica
+    of a job whose replicas number their own ranks from 0.
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    if prefix:
+        discovery = only_with_prefix(discovery, prefix)
+    return examine_sources(discovery, engine_for(jobs, watch), replica_size)
+
+
 def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | None = None) -> Examined:
     """Reads what recorders left behind and says what went wrong; replicas of a job may have numbers of their own."""
     try:
@@ -35,7 +75,7 @@ def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | No
     if replica_size is not None:
         recorded = _of_replicas(recorded, replica_size)
     journal = journal_of(recorded.recordings)
-    diagnosis = diagnose(journal, recorded.unreadable, recorded.findings)
+    diagnosis = diagnosis_of(journal, recorded.unreadable, recorded.findings)
     return Examined(with_advice(judged_by_line(with_evidence(diagnosis, journal))), journal)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.recorder import as_source, pickled
-from tracelink.analysis.diagnosing import diagnose
+from tracelink.analysis.diagnosing import diagnosis_of
 from tracelink.converters.flight_database import database_at
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
@@ -32,7 +32,7 @@ def examined_bytes(dumps: Mapping[int, bytes]) -> Examined:
             for rank, data in dumps.items()
         }
     )
-    return Examined(diagnose(journal), journal)
+    return Examined(diagnosis_of(journal), journal)
 
 
 def sqlite_of(what: Examined, folder: Path) -> sqlite3.Connection:

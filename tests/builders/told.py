@@ -15,7 +15,7 @@ from typing import Any
 
 from builders.journal import journal
 from builders.recorder import CREATED, collective, dump, process_group
-from tracelink.analysis.diagnosing import diagnose
+from tracelink.analysis.diagnosing import diagnosis_of
 from tracelink.diagnosis import Diagnosis
 from tracelink.journal import Journal
 
@@ -60,7 +60,7 @@ def journal_told(
 
 def diagnosed(ranks: Mapping[int, str], **how: Any) -> Diagnosis:
     """The diagnosis of what these ranks recorded."""
-    return diagnose(journal_told(ranks, **how))
+    return diagnosis_of(journal_told(ranks, **how))
 
 
 def problems(ranks: Mapping[int, str], **how: Any) -> list[str]:

@@ -12,11 +12,11 @@ import pytest
 
 from builders.calls import messages, told
 from builders.data import shared
-from tracelink.api import discover_inputs
 from tracelink.clock import ClockMode
 from tracelink.collectives import RankCalls
 from tracelink.engine import Engine
 from tracelink.gathering import gather
+from tracelink.inputs import discover_inputs
 from tracelink.linking.across import JobTables, link_ranks
 
 

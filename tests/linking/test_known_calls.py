@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from builders.data import shared
-from tracelink.api import discover_inputs
 from tracelink.collectives import RankCalls
 from tracelink.communications import CALL_ROWS, UNKNOWN, Evidence
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.gathering import GatheredRank, gather
+from tracelink.inputs import discover_inputs
 
 RECORDER = frozenset({"record"})
 ALL_OF_GLOO = frozenset({"record", "operator", "annotation", "node"})

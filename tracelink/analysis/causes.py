@@ -13,8 +13,6 @@ from tracelink.analysis.waits import Wait, waits_by_rank
 if TYPE_CHECKING:
     from networkx import DiGraph
 
-    Graph = DiGraph[int]
-
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -35,7 +33,7 @@ def causes_of(waits: Sequence[Wait]) -> list[Cause]:
     import networkx
 
     inside = waits_by_rank(waits)
-    graph: Graph = networkx.DiGraph()
+    graph: DiGraph = networkx.DiGraph()
     graph.add_nodes_from(range(len(waits)))
     free: list[tuple[int, ...]] = []
     for number, wait in enumerate(waits):
@@ -53,7 +51,7 @@ def causes_of(waits: Sequence[Wait]) -> list[Cause]:
     return sorted(causes, key=lambda cause: cause.waits[0].created)
 
 
-def _waiting(graph: Graph, waits: Sequence[Wait], ring: Sequence[int]) -> tuple[int, ...]:
+def _waiting(graph: DiGraph, waits: Sequence[Wait], ring: Sequence[int]) -> tuple[int, ...]:
     from networkx import ancestors
 
     behind = {*ring, *chain.from_iterable(ancestors(graph, number) for number in ring)}

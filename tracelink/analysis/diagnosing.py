@@ -23,7 +23,7 @@ from tracelink.findings import Finding
 from tracelink.journal import Journal
 
 
-def diagnose(
+def diagnosis_of(
     journal: Journal, unreadable: Mapping[int, str] | None = None, findings: Sequence[Finding] = ()
 ) -> Diagnosis:
     """What went wrong, as far as these recordings tell."""

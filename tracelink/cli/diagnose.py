@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from tracelink import api
 from tracelink.cli.diagnosis_document import diagnosis_document
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.entries_options import SHOWN, DumpKeywords, takes_dumps, takes_entries
@@ -18,6 +17,7 @@ from tracelink.cli.voice import Voice, printable
 from tracelink.converters.flight_database import database_at
 from tracelink.converters.html_report import write_page
 from tracelink.diagnosis import Diagnosis
+from tracelink.examining import examine
 
 
 @command(
@@ -76,7 +76,7 @@ def diagnose(
     """
     database = database_at(output) if output else None
     with watching(voice, inputs.named) as watch:
-        examined = api.examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
+        examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)
     if entries:

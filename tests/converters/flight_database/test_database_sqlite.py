@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracelink
 from builders.flight_database import examined, examined_bytes, rows, sqlite_of
 from builders.recorder import CREATED, as_json, collective, dump, frame, pickled, process_group
-from tracelink import api
 from tracelink.converters.flight_database import database_at
 from tracelink.converters.flight_database.schema import TABLES, VERSION
 from tracelink.errors import TraceError, UsageError
@@ -155,7 +155,7 @@ def test_a_dump_that_is_gone_costs_only_its_sizes_and_stacks(tmp_path: Path) -> 
     folder.mkdir()
     for rank in (0, 1):
         (folder / f"comm_lib_trace_rank_{rank}").write_bytes(as_json(dump(collective())))
-    what = api.examine(folder)
+    what = tracelink.examine(folder)
     (folder / "comm_lib_trace_rank_1").unlink()
     database = sqlite_of(what, tmp_path)
     assert rows(database, "SELECT rank, operation, created_ns, input_bytes FROM entries") == [

@@ -1,0 +1,168 @@
+"""What a diagnosis shows: the last calls of who is to blame, and where another waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracelink
+from builders.dumps import dumps, hang, stack, steps
+from builders.recorder import as_json, collective, dump, frame
+from tracelink.analysis.evidence import MOST_CALLS, MOST_CULPRITS, MOST_PROBLEMS, own_frames
+from tracelink.diagnosis import Diagnosis, Entry, Evidence, Frame, Role
+
+STEP, MAIN = Frame("step", "/home/me/train.py", 20), Frame("main", "/home/me/train.py", 200)
+RUN = Frame("run", "/usr/lib/python3.11/runpy.py", 88)
+
+
+def diagnosis(folder: Path, entries: dict[int, list[dict[str, Any]]], **top_level: Any) -> Diagnosis:
+    return tracelink.diagnose(dumps(folder, entries, **top_level), jobs=1)
+
+
+def evidence(folder: Path, entries: dict[int, list[dict[str, Any]]]) -> tuple[Evidence, ...]:
+    return diagnosis(folder, entries).problems[0].evidence
+
+
+def told(one: Evidence) -> list[tuple[str, int | None]]:
+    return [(entry.operation, entry.sequence) for entry in one.entries]
+
+
+def test_the_culprits_last_calls_and_the_call_in_which_another_waits(tmp_path: Path) -> None:
+    assert [(one.rank, one.role, told(one)) for one in evidence(tmp_path, hang(4, culprit=2))] == [
+        (2, Role.CULPRIT, [("nccl:all_reduce", 1), ("nccl:all_reduce", 2)]),
+        (0, Role.WAITING, [("nccl:all_reduce", 3)]),
+    ]
+
+
+def test_an_entry_says_what_the_dump_says(tmp_path: Path) -> None:
+    (culprit, _) = evidence(tmp_path, hang(4, culprit=2))
+    recorded = steps(2, 3)[1]
+    assert culprit.entries[-1] == Entry(
+        group="0",
+        description="default_pg",
+        sequence=2,
+        operation="nccl:all_reduce",
+        input_sizes=((64, 16),),
+        output_sizes=((64, 16),),
+        input_types=("Float",),
+        output_types=("Float",),
+        state="completed",
+        retired=True,
+        created_ns=recorded["time_created_ns"],
+        timeout_ms=600_000,
+        frames=(STEP, MAIN, RUN),
+    )
+
+
+def test_calls_of_other_groups_are_shown_too_and_no_more_than_the_last_few(tmp_path: Path) -> None:
+    entries = hang(4, culprit=2)
+    entries[2][1:1] = steps(2, MOST_CALLS + 3, group=("1", "tp"))[:-1]
+    (culprit, _) = evidence(tmp_path, entries)
+    groups = [(entry.group, entry.sequence) for entry in culprit.entries]
+    assert groups == [*(("1", number) for number in range(4, MOST_CALLS + 3)), ("0", 2)]
+
+
+def test_a_call_that_was_issued_as_several_entries_counts_as_one(tmp_path: Path) -> None:
+    entries = {rank: [*steps(rank, 2)[:1], *_coalesced(2), *steps(rank, 3)[2:]] for rank in range(4)}
+    del entries[1][5:]
+    (culprit, _) = evidence(tmp_path, entries)
+    assert told(culprit) == [
+        ("nccl:all_reduce", 1),
+        *[("nccl:_all_gather_base", 2)] * 3,
+        ("nccl:coalesced", 2),
+    ]
+
+
+def _coalesced(sequence: int) -> list[dict[str, Any]]:
+    names = [*["nccl:_all_gather_base"] * 3, "nccl:coalesced"]
+    return [collective(name, sequence, completed=1, state="completed", retired=True) for name in names]
+
+
+def test_of_many_culprits_the_first_are_shown(tmp_path: Path) -> None:
+    entries = hang(10, culprit=9)
+    for rank in range(5, 9):
+        del entries[rank][2:]
+    shown = [one.rank for one in evidence(tmp_path, entries) if one.role is Role.CULPRIT]
+    assert shown == [5, 6, 7][:MOST_CULPRITS]
+
+
+def test_of_many_problems_the_worst_have_evidence(tmp_path: Path) -> None:
+    entries: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(3 * (MOST_PROBLEMS + 1))}
+    for rank in entries:
+        size = [[8]] if rank % 3 == 2 else [[4]]
+        name = (str(rank // 3), "")
+        entries[rank] = [collective(group=name, completed=1, input_sizes=size, output_sizes=size)]
+    shown = [bool(one.evidence) for one in diagnosis(tmp_path, entries).problems]
+    assert shown == [True] * MOST_PROBLEMS + [False]
+
+
+def test_a_culprit_that_recorded_nothing_has_nothing_to_show(tmp_path: Path) -> None:
+    shown = evidence(tmp_path, hang(4, culprit=2) | {2: []})
+    assert [(one.rank, one.role) for one in shown] == [(0, Role.WAITING)]
+
+
+def test_a_dump_in_json_has_no_stacks(tmp_path: Path) -> None:
+    folder = dumps(tmp_path, {})
+    for rank, rows in hang(4, culprit=2).items():
+        without = [{name: value for name, value in row.items() if name != "frames"} for row in rows]
+        (folder / f"rank{rank}.json").write_bytes(as_json(dump(*without)))
+    shown = tracelink.diagnose(folder).problems[0].evidence
+    assert [len(one.entries) for one in shown] == [2, 1]
+    assert all(entry.frames == () for one in shown for entry in one.entries)
+
+
+def test_a_dump_that_is_gone_when_it_is_read_again_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracelink.converters.flight_recorder.payloads import RecorderPayloads
+
+    def gone(self: RecorderPayloads, places: object) -> object:
+        raise FileNotFoundError(2, "No such file", self.source.path)
+
+    monkeypatch.setattr(RecorderPayloads, "entries", gone)
+    found = diagnosis(tmp_path, hang(4, culprit=2))
+    assert found.problems[0].evidence == ()
+    assert [one.reason for one in found.findings] == ["evidence_unreadable"] * 2
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py",
+        "/usr/lib/python3/dist-packages/torch/nn/modules/module.py",
+        "/opt/site-packages/typing_extensions.py",
+        "/opt/pytorch/torch/distributed/fsdp/_runtime_utils.py",
+        "/opt/pytorch/torch/_dynamo/eval_frame.py",
+        "/pytorch/torch/csrc/autograd/engine.cpp",
+        "??",
+        "",
+    ],
+)
+def test_frames_of_torch_are_left_out(file: str) -> None:
+    assert own_frames([Frame("inner", file, 1), STEP]) == (STEP,)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["train.py", "/home/torch/train.py", "/opt/site-packages/torchtitan/train.py", "/opt/megatron/torch.py"],
+)
+def test_frames_of_others_are_kept(file: str) -> None:
+    assert own_frames([Frame("inner", file, 1), STEP]) == (Frame("inner", file, 1), STEP)
+
+
+def test_where_there_is_nothing_but_torch_that_is_shown() -> None:
+    inner = Frame("all_reduce", "/opt/site-packages/torch/distributed/distributed_c10d.py", 1)
+    assert own_frames([inner]) == (inner,)
+
+
+def test_what_an_entry_says_in_a_way_that_cannot_be_used_counts_as_not_said(tmp_path: Path) -> None:
+    odd = {"frames": [7, {"name": 3, "filename": None, "line": -1}], "timeout_ms": "x", "retired": 2}
+    entries = hang(4, culprit=2)
+    entries[2][1] |= odd | {"input_dtypes": "Float", "output_dtypes": [None], "thread_name": stack("x", 1)}
+    (culprit, _) = evidence(tmp_path, entries)
+    last = culprit.entries[-1]
+    assert (last.frames, last.timeout_ms, last.retired) == ((Frame("", "", 0),), None, None)
+    assert (last.input_types, last.output_types) == ((), ("",))
+    assert frame("x") == {"name": "x", "filename": "train.py", "line": 1}
