@@ -12,7 +12,7 @@ from tracelink.events import Edges
 from tracelink.graph import EventGraph, Rank, source_bounds
 from tracelink.job import Job, recoded_texts, shifted_to_graph
 from tracelink.keeping import Keeper, Place
-from tracelink.linking import LinkedRank
+from tracelink.linking.within import LinkedRank
 from tracelink.strings import StringTable
 from tracelink.trace import ProcessGroup, RankTrace, combine
 

@@ -17,7 +17,8 @@ from tracelink.errors import UsageError
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
 from tracelink.keeping import Keeper, Place
-from tracelink.linking import LinkedRank, LinkReport, link_rank
+from tracelink.linking.report import LinkReport
+from tracelink.linking.within import LinkedRank, link_rank
 from tracelink.ranges import Numbers
 from tracelink.reading import Task, nothing_readable, read, tasks_of
 from tracelink.sources import Discovery

@@ -9,7 +9,7 @@ import pytest
 from builders.trace import TraceBuilder, rows_of
 from tracelink.communications import Evidence
 from tracelink.events import EventKind, Relation, TrackKind
-from tracelink.linking import LinkedRank, link_rank
+from tracelink.linking.within import LinkedRank, link_rank
 
 
 def linked(build: TraceBuilder) -> tuple[LinkedRank, list[dict[str, Any]]]:

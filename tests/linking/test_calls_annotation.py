@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders.trace import TraceBuilder
 from tracelink.events import TrackKind
-from tracelink.linking import link_rank
+from tracelink.linking.within import link_rank
 
 
 @dataclass

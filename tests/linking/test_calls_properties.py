@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from builders.trace import TraceBuilder
 from tracelink.communications import CALL_ROWS, UNKNOWN
 from tracelink.events import EventKind, TrackKind
-from tracelink.linking import LinkedRank, link_rank
+from tracelink.linking.within import LinkedRank, link_rank
 
 TIMES = st.integers(0, 300)
 LENGTHS = st.integers(1, 80)

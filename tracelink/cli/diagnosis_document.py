@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from tracelink.cli.documents import Document, findings_document
+from tracelink.cli.finding_document import Document, findings_document
 from tracelink.diagnosis import Diagnosis, Entry, Evidence, Lateness, Problem, Standing
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracelink.cli.finding_document import Document, findings_document
 from tracelink.cli.links import RankLinks, links_of_ranks
 from tracelink.cli.together import collective_columns, message_columns, participation_rows, rows_of
 from tracelink.collectives import Verdict
@@ -12,15 +13,12 @@ from tracelink.collectives import Verdict
 if TYPE_CHECKING:
     from tracelink.api import Merged
     from tracelink.cli.choice import Choice
-    from tracelink.findings import Finding
     from tracelink.graph import Rank
     from tracelink.job import Job
     from tracelink.linking.report import LinkReport
     from tracelink.plugins import Output
     from tracelink.surveying import Survey
     from tracelink.trace import SourceInfo
-
-Document = dict[str, Any]
 
 
 def merge_document(merged: Merged) -> Document:
@@ -98,21 +96,6 @@ def _rank(rank: RankLinks) -> Document:
 def _link(report: LinkReport) -> Mapping[str, Any]:
     counts = {"linked": report.linked, "candidates": report.candidates, "unlinked": dict(report.unlinked)}
     return counts | ({"notes": dict(report.notes)} if report.notes else {})
-
-
-def findings_document(findings: Sequence[Finding]) -> list[Document]:
-    """Findings, as every result has them."""
-    return [
-        {
-            "severity": finding.severity.value,
-            "reason": finding.reason,
-            "count": finding.count,
-            "source": finding.source,
-            "message": finding.message,
-        }
-        | ({"example": finding.example} if finding.example else {})
-        for finding in findings
-    ]
 
 
 def _source(source: SourceInfo) -> Document:

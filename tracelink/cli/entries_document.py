@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
 from tracelink.analysis.advice import place_of
-from tracelink.analysis.belonging import ends_of, is_message
-from tracelink.cli.documents import Document, findings_document
 from tracelink.cli.entries_rows import Shown
+from tracelink.cli.finding_document import Document, findings_document
 from tracelink.cli.together import Row, Table, plain, rows_of, times
 from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Diagnosis, Frame
-from tracelink.events import Bools, Int64s
 from tracelink.records import State
 from tracelink.views import texts_of
 
@@ -55,11 +52,12 @@ def entries_table(shown: Shown, *, stacks: bool) -> Table:
 
 def _columns(shown: Shown) -> Table:
     journal, records = shown.journal, shown.journal.records
-    row, entries = shown.entries()
+    row, entries, closing = shown.entries()
     request = records.request[entries]
     told = [shown.of_request.get(number) for number in request.tolist()]
-    message = is_message(journal, entries)
-    source, target = ends_of(journal, entries)
+    source, target = (
+        np.where(closing, UNKNOWN, ends[row]) for ends in (shown.matrix.source, shown.matrix.target)
+    )
     return {
         "row": row.tolist(),
         "rank": journal.rank[entries].tolist(),
@@ -69,8 +67,8 @@ def _columns(shown: Shown) -> Table:
         ).tolist(),
         "sequence": plain(records.sequence[entries]),
         "operation": texts_of(journal.texts, journal.requests.operation[request]).tolist(),
-        "source": _where(source, message),
-        "target": _where(target, message),
+        "source": plain(source),
+        "target": plain(target),
         "input_type": texts_of(journal.texts, journal.requests.type_in[request]).tolist(),
         "output_type": texts_of(journal.texts, journal.requests.type_out[request]).tolist(),
         "input_sizes": [None if one is None else [list(sizes) for sizes in one.input_sizes] for one in told],
@@ -84,10 +82,6 @@ def _columns(shown: Shown) -> Table:
         "completed_ns": times(records.completed[entries]),
         "timeout_ms": plain(records.timeout_ms[entries]),
     }
-
-
-def _where(ranks: Int64s, message: Bools) -> list[Any]:
-    return plain(np.where(message, ranks, UNKNOWN))
 
 
 def _stacks(shown: Shown) -> list[tuple[Frame, ...]]:
