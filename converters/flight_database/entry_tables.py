@@ -25,9 +25,8 @@ from tracelink.converters.flight_database.numbering import Numbering
 from tracelink.converters.flight_database.rows import Batch, Lists, clean, flags, listed, times
 from tracelink.converters.flight_database.tracebacks import Tracebacks
 from tracelink.errors import UnreadableError
-from tracelink.events import Int8s, Int32s, Int64s
+from tracelink.events import Int8s, Int64s
 from tracelink.findings import Finding, Severity
-from tracelink.journal import Journal
 from tracelink.operations import operation_of
 from tracelink.records import Recording, State
 from tracelink.trace import Payload
@@ -124,22 +123,27 @@ class _Common:
     kinds: Sequence[str]
     """Of each request."""
     outcome: Int8s
-    source: Int32s
-    target: Int32s
+    message: Int64s
+    source: Int64s
+    target: Int64s
     """Ranks of the job, of each entry."""
 
     @classmethod
     def of(cls, numbering: Numbering) -> _Common:
         """The same for all entries."""
         journal = numbering.journal
+        ends = numbering.ends
+        outcome = outcomes(journal)
+        outcome[ends.row] = ends.outcome
         operations = [journal.texts[code] for code in journal.requests.operation.tolist()]
         return cls(
             numbering,
             [clean(operation) for operation in operations],
             [clean(operation_of(operation)) for operation in operations],
-            outcomes(journal),
-            _in_job(journal, journal.requests.source),
-            _in_job(journal, journal.requests.target),
+            outcome,
+            _of_ends(numbering, numbering.message),
+            _of_ends(numbering, np.where(ends.sends, ends.rank, ends.peer)),
+            _of_ends(numbering, np.where(ends.sends, ends.peer, ends.rank)),
         )
 
     def columns(self, begin: int, end: int) -> Lists:
@@ -153,6 +157,7 @@ class _Common:
             "place": records.place[rows].tolist(),
             "group_id": listed(records.group[rows]),
             "collective_id": listed(self.numbering.collective[rows]),
+            "message_id": listed(self.message[rows]),
             "sequence": listed(records.sequence[rows]),
             "point_to_point": records.point_to_point[rows].tolist(),
             "operation": [self.operations[request] for request in requests],
@@ -170,14 +175,8 @@ class _Common:
         return columns
 
 
-def _in_job(journal: Journal, position: Int32s) -> Int32s:
-    """The rank of the job for the rank within the group that each entry's request names; UNKNOWN where unsure."""
-    lengths = np.array([len(group.ranks) for group in journal.groups] + [0], np.int64)
-    starts: Int64s = np.cumsum(lengths) - lengths
-    ranks = np.array([rank for group in journal.groups for rank in group.ranks], np.int32)
-    within = position[journal.records.request] if len(position) else np.empty(0, np.int32)
-    group = journal.records.group
-    known = (within != UNKNOWN) & (group != UNKNOWN) & (within < lengths[group])
-    found = np.full(len(group), UNKNOWN, np.int32)
-    found[known] = ranks[starts[group[known]] + within[known]]
-    return found
+def _of_ends(numbering: Numbering, values: Int64s) -> Int64s:
+    """Values of sends and receives, for all entries."""
+    column = np.full(len(numbering.journal), UNKNOWN, np.int64)
+    column[numbering.ends.row] = values
+    return column

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.analysis.parts import Parts, parts_of
+from tracelink.analysis.channels import Matching, match
+from tracelink.analysis.ends import Ends, ends_of
+from tracelink.analysis.parts import Parts, outcomes, parts_of
 from tracelink.communications import UNKNOWN
 from tracelink.events import Int32s, Int64s
 from tracelink.examining import Examined
@@ -28,6 +30,10 @@ class Numbering:
     """Of each collective."""
     collective: Int64s
     """Of each entry of the journal."""
+    ends: Ends
+    """The sends and receives."""
+    message: Int64s
+    """Of each of these."""
     members: Mapping[int, frozenset[int]]
     """The ranks of each group."""
     named: Mapping[tuple[str, str], Sequence[int]]
@@ -54,6 +60,7 @@ def numbering_of(examined: Examined) -> Numbering:
     parts = parts_of(journal)
     _, first = np.unique(parts.round, return_index=True)
     group, sequence = parts.group[first], parts.sequence[first]
+    ends = ends_of(journal, outcomes(journal))
     named: dict[tuple[str, str], list[int]] = {}
     for row, one in enumerate(journal.groups):
         named.setdefault((one.name, one.description), []).append(row)
@@ -63,6 +70,8 @@ def numbering_of(examined: Examined) -> Numbering:
         group,
         sequence,
         _collectives(journal, group, sequence),
+        ends,
+        _messages(match(journal, ends)),
         _members(journal),
         named,
         {pair: row for row, pair in enumerate(zip(group.tolist(), sequence.tolist(), strict=True))},
@@ -84,6 +93,14 @@ def _collectives(journal: Journal, group: Int32s, sequence: Int64s) -> Int64s:
     collective = known[number[len(group) :]]
     collective[records.point_to_point] = UNKNOWN
     return collective
+
+
+def _messages(matching: Matching) -> Int64s:
+    """The message of each end: one for two ends that belong together."""
+    own = np.arange(len(matching.partner))
+    first = np.where(matching.partner == UNKNOWN, own, np.minimum(own, matching.partner))
+    number: Int64s = (np.cumsum(first == own) - 1)[first]
+    return number
 
 
 def _members(journal: Journal) -> dict[int, frozenset[int]]:

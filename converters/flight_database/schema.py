@@ -138,6 +138,20 @@ COLLECTIVES = Table(
     indexes=(("group_id", "sequence"),),
 )
 
+MESSAGES = Table(
+    "messages",
+    "One message from one rank to another each, and the entries that are its two ends.",
+    ("id",),
+    (
+        _id("Its number in this database."),
+        _key("group_id", "groups.id", "The group."),
+        _link("source_rank", "ranks.rank", "Who sends it."),
+        _link("target_rank", "ranks.rank", "Who receives it."),
+        _link("send_entry_id", "entries.id", "The sending; missing where no dump has it."),
+        _link("receive_entry_id", "entries.id", "The receiving; missing where no dump has it."),
+    ),
+)
+
 TRACEBACKS = Table(
     "tracebacks",
     "Python stacks, each once however many entries have it.",
@@ -174,6 +188,7 @@ ENTRIES = Table(
         _whole("place", "Its place in the dump, from 0; with `ranks.overwritten` added, its `record_id`."),
         _link("group_id", "groups.id", "The group; missing where the dumps do not tell which one it is."),
         _link("collective_id", "collectives.id", "The collective; missing for messages."),
+        _link("message_id", "messages.id", "The message of which it is one end; missing for collectives."),
         _whole("sequence", "The number within the group: of messages for messages, else of collectives."),
         _flag("point_to_point", "Whether it is a message, or part of a batch of them."),
         _text("operation", "As recorded: `nccl:all_reduce`, `nccl:send 1->2`."),
@@ -195,8 +210,8 @@ ENTRIES = Table(
         _flag("retired", "Whether it has left the list of work: on gloo so after a timeout, too."),
         _text(
             "outcome",
-            "What follows from both: `finished`, `retired` (the backend says no more), `dropped` (left the list "
-            "of work unfinished: it timed out or failed) or `open`.",
+            "What follows from both, for a part of a batch from what closes it: `finished`, `retired` (the "
+            "backend says no more), `dropped` (left the list of work unfinished: it timed out or failed) or `open`.",
         ),
         _whole("created_ns", "When the rank asked for it: Unix time in ns by the rank's own clock."),
         _whole("started_ns", "When a watchdog saw it started: late by design."),
@@ -277,6 +292,7 @@ TABLES: Mapping[str, Table] = {
         GROUPS,
         MEMBERS,
         COLLECTIVES,
+        MESSAGES,
         ENTRIES,
         TRACEBACKS,
         FRAMES,

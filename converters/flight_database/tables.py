@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tracelink.converters.flight_database.collective_table import collectives_table
 from tracelink.converters.flight_database.entry_tables import EntryTables
 from tracelink.converters.flight_database.job_tables import groups_table, members_table, ranks_table
+from tracelink.converters.flight_database.message_table import messages_table
 from tracelink.converters.flight_database.numbering import numbering_of
 from tracelink.converters.flight_database.problem_tables import (
     findings_table,
@@ -27,6 +28,7 @@ def tables_of(examined: Examined) -> Iterator[Batch]:
     yield groups_table(journal)
     yield members_table(journal, diagnosis, numbering)
     yield collectives_table(numbering)
+    yield messages_table(numbering)
     yield from entries.batches()
     yield problems_table(diagnosis.problems, numbering)
     yield problem_ranks_table(diagnosis.problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorder import CREATED, collective, dump, frame, process_group
@@ -95,6 +96,7 @@ def test_an_entry_says_what_its_dump_says(tmp_path: Path) -> None:
             "place": 0,
             "group_id": 0,
             "collective_id": 0,
+            "message_id": None,
             "sequence": 3,
             "point_to_point": 0,
             "operation": "nccl:_allgather_base",
@@ -130,12 +132,51 @@ def test_sizes_and_times_are_each_ranks_own(tmp_path: Path) -> None:
     assert rows(sqlite_of(what, tmp_path), query) == [(0, "[[1]]", 4, CREATED), (1, "[[2]]", 8, CREATED + 1)]
 
 
-def test_a_message_names_ranks_of_the_job_and_is_no_collective(tmp_path: Path) -> None:
-    message = collective("nccl:send 0->1", group=TENSOR, is_p2p=True, collective_seq_id=0, p2p_seq_id=4)
-    query = "SELECT sequence, point_to_point, operation_kind, source_rank, target_rank, collective_id FROM entries"
-    database = sqlite_of(examined({2: dump(message, pg_config=GROUPS)}), tmp_path)
-    assert rows(database, query) == [(4, 1, "send", 2, 0, None)]
+def message(name: str, number: int = 1, **fields: Any) -> dict[str, Any]:
+    return collective(name, group=TENSOR, is_p2p=True, collective_seq_id=0, p2p_seq_id=number, **fields)
+
+
+def test_a_message_leads_to_both_its_ends(tmp_path: Path) -> None:
+    what = examined(
+        {
+            2: dump(message("nccl:send 0->1"), message("nccl:send 0->1", 2), pg_config=GROUPS),
+            0: dump(message("nccl:recv 1<-0"), pg_config=GROUPS),
+        }
+    )
+    database = sqlite_of(what, tmp_path)
+    assert rows(database, "SELECT * FROM messages ORDER BY send_entry_id") == [
+        (0, 1, 2, 0, 1, 0),
+        (1, 1, 2, 0, 2, None),
+    ]
+    query = """
+        SELECT rank, sequence, point_to_point, operation_kind, source_rank, target_rank, message_id, collective_id
+        FROM entries
+    """
+    assert rows(database, query) == [
+        (0, 1, 1, "recv", 2, 0, 0, None),
+        (2, 1, 1, "send", 2, 0, 0, None),
+        (2, 2, 1, "send", 2, 0, 1, None),
+    ]
     assert rows(database, "SELECT * FROM collectives") == []
+
+
+def test_what_became_of_a_batch_is_said_by_what_closes_it(tmp_path: Path) -> None:
+    what = examined(
+        {
+            2: dump(
+                message("nccl:send 0->1"),
+                message("nccl:recv 0<-1"),
+                message("nccl:coalesced", completed=CREATED + MS),
+                pg_config=GROUPS,
+            )
+        }
+    )
+    query = "SELECT operation_kind, outcome FROM entries"
+    assert rows(sqlite_of(what, tmp_path), query) == [
+        ("send", "finished"),
+        ("recv", "finished"),
+        ("coalesced", "finished"),
+    ]
 
 
 def test_what_an_entry_does_not_say_is_missing(tmp_path: Path) -> None:
