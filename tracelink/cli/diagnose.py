@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from tracelink.cli.diagnosis_document import diagnosis_document
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.entries_options import SHOWN, DumpKeywords, takes_dumps, takes_entries
-from tracelink.cli.entries_output import show_entries
-from tracelink.cli.entries_rows import Wanted
+from tracelink.cli.entries_wanted import Wanted
 from tracelink.cli.failures import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.page import size
 from tracelink.cli.progress import watching
 from tracelink.cli.voice import Voice, printable
-from tracelink.converters.flight_database import database_at
-from tracelink.converters.html_report import write_page
 from tracelink.diagnosis import Diagnosis
-from tracelink.examining import examine
+from tracelink.examining import Examined, examine
+
+if TYPE_CHECKING:
+    from tracelink.converters.flight_database import Database
 
 
 @command(
@@ -74,25 +75,44 @@ def diagnose(
     to look at next. The exit code is 0 if nothing is wrong, 1 if something is, 2 if the arguments make no
     sense, and 3 if nothing can be read.
     """
-    database = database_at(output) if output else None
+    database = _database(output) if output else None
     with watching(voice, inputs.named) as watch:
         examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)
     if entries:
-        show_entries(voice, examined, entries)
+        _show_entries(voice, examined, entries)
     else:
         _show_diagnosis(voice, examined.diagnosis, limit)
     if database:
         voice.say(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", aside=True)
     if html:
-        written = write_page(examined, html)
-        voice.say(f"Wrote {printable(html)}: {size(written)}.", aside=True)
+        voice.say(f"Wrote {printable(html)}: {size(_write_page(examined, html))}.", aside=True)
     click.get_current_context().exit(NO if examined.diagnosis.problems else FINE)
+
+
+def _database(path: str) -> Database:
+    from tracelink.converters.flight_database import database_at
+
+    return database_at(path)
+
+
+def _write_page(examined: Examined, path: str) -> int:
+    from tracelink.converters.html_report import write_page
+
+    return write_page(examined, path)
+
+
+def _show_entries(voice: Voice, examined: Examined, entries: Wanted) -> None:
+    from tracelink.cli.entries_output import show_entries
+
+    show_entries(voice, examined, entries)
 
 
 def _show_diagnosis(voice: Voice, diagnosis: Diagnosis, limit: int | None) -> None:
     if voice.json:
+        from tracelink.cli.diagnosis_document import diagnosis_document
+
         voice.document(diagnosis_document(diagnosis, limit))
     elif not voice.quiet:
         voice.say(diagnosis_page(diagnosis, verbose=voice.verbose, limit=limit))

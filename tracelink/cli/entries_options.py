@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import click
 
-from tracelink.cli.entries_rows import Wanted
+from tracelink.cli.entries_wanted import Wanted
 from tracelink.ranges import Numbers
 
 SHOWN = 20

@@ -9,7 +9,8 @@ from tracelink.cli.diagnosis_page import verdict
 from tracelink.cli.entries_document import entries_document, entries_table
 from tracelink.cli.entries_options import SHOWN
 from tracelink.cli.entries_page import entries_page
-from tracelink.cli.entries_rows import Shown, Wanted
+from tracelink.cli.entries_rows import Shown
+from tracelink.cli.entries_wanted import Wanted
 from tracelink.cli.found import complain_of_errors
 from tracelink.cli.voice import Voice
 from tracelink.examining import Examined
