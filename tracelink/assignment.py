@@ -55,7 +55,7 @@ def surveyed(
 def check_duplicates(infos: Sequence[SourceInfo]) -> None:
     """One rank has one file of a format, except for the windows of one profiler, one after the other."""
     for (rank, format_name), count in Counter((info.rank, info.format) for info in infos).items():
-        if count == 1:
+        if count == 1 or rank is None:
             continue
         alike = [info for info in infos if (info.rank, info.format) == (rank, format_name)]
         if not _successive(alike):

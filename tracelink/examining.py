@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracelink.analysis.advice import WHERE_DUMPS_ARE, with_advice
 from tracelink.analysis.call_sites import judged_by_line
@@ -12,6 +12,7 @@ from tracelink.analysis.evidence import with_evidence
 from tracelink.diagnosis import Diagnosis
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
+from tracelink.findings import Severity
 from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.journal import Journal, journal_of
 from tracelink.prefixes import only_with_prefix
@@ -19,6 +20,9 @@ from tracelink.reading import nothing_readable
 from tracelink.recordings import Recorded, read_recordings
 from tracelink.replicas import in_replicas
 from tracelink.sources import Discovery
+
+UNREADABLE = "unreadable"
+"""The reason of the finding that nothing can be read of a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +72,34 @@ def examine(
 
 def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | None = None) -> Examined:
     """Reads what recorders left behind and says what went wrong; replicas of a job may have numbers of their own."""
-    try:
-        recorded = read_recordings(discovery, engine)
-    except UnreadableError as error:
-        raise (_no_dumps(discovery) if str(error) == str(nothing_readable(())) else error) from None
+    recorded = _recorded(discovery, engine)
     if replica_size is not None:
         recorded = _of_replicas(recorded, replica_size)
     journal = journal_of(recorded.recordings)
     diagnosis = diagnosis_of(journal, recorded.unreadable, recorded.findings)
     return Examined(with_advice(judged_by_line(with_evidence(diagnosis, journal))), journal)
+
+
+def _recorded(discovery: Discovery, engine: Engine) -> Recorded:
+    try:
+        recorded = read_recordings(discovery, engine)
+    except UnreadableError as error:
+        raise (_no_dumps(discovery) if str(error) == str(nothing_readable(())) else error) from None
+    if not recorded.recordings:
+        raise nothing_readable([one for one in recorded.findings if one.severity is Severity.ERROR])
+    return replace(recorded, unreadable=_unreadable(recorded, discovery))
+
+
+def _unreadable(recorded: Recorded, discovery: Discovery) -> dict[int, str]:
+    """Why the dump of a rank is not among those read, also where nothing in it says what it is."""
+    why = {one.source: one.message for one in recorded.findings if one.reason == UNREADABLE}
+    ranks = {
+        source.rank_hint.rank: why[source.path]
+        for source in discovery.sources
+        if source.path in why and source.rank_hint
+    }
+    unread = {**ranks, **recorded.unreadable}
+    return {rank: unread[rank] for rank in sorted(unread) if rank not in recorded.recordings}
 
 
 def _of_replicas(recorded: Recorded, size: int) -> Recorded:
