@@ -78,15 +78,18 @@ def communications_of(
 
 
 def _closing_messages(closes: Bools, message: Bools, group: Int32s, order: Order) -> Bools:
-    """Which entries end a batch of messages, though they are not marked: they follow the last with its numbers."""
-    ends = np.zeros(len(group), np.bool_)
+    """Which entries end a batch of messages, though they are not marked: they follow the last with its numbers.
+
+    Collectives are counted from 1: what comes before the first is none.
+    """
+    ends = closes & (order.collective == 0)
     if closes.any():
         row = np.argsort(group, kind="stable")
         last, next_one = row[:-1], row[1:]
         same = group[last] == group[next_one]
         for numbers in (order.collective, order.message):
             same &= numbers[last] == numbers[next_one]
-        ends[next_one] = closes[next_one] & message[last] & same
+        ends[next_one] |= closes[next_one] & message[last] & same
     return ends
 
 

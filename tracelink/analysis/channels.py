@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.analysis.channel_shifts import Side, shift_of
 from tracelink.analysis.ends import Ends
 from tracelink.analysis.parts import Outcome
 from tracelink.communications import UNKNOWN
@@ -28,8 +29,10 @@ class Channels(Columns):
     end: Int64s
     shift: Int64s
     """Send i and receive i + shift are one message, counted from the first of each that is kept."""
-    whole: Bools
-    """Whether neither end has forgotten anything, so that the shift is certain."""
+    certain: Bools
+    """Whether neither end has forgotten anything."""
+    told: Bools
+    """Whether the shift is known at all."""
 
     def __len__(self) -> int:
         return len(self.sends)
@@ -47,7 +50,7 @@ class Matching:
     partner: Int64s
     """The other end of the message, or UNKNOWN."""
     expected: Int64s
-    """Which of the other side's kept ends on the channel should be its partner; there may be none."""
+    """Which of the other side's kept ends should be its partner, whether it is there or not; negative if forgotten."""
 
     @property
     def messages(self) -> int:
@@ -66,43 +69,60 @@ def match(journal: Journal, ends: Ends) -> Matching:
     channel[known] = number
     forgetful = [rank for rank, one in journal.recordings.items() if one.overwritten]
     forgot = np.isin(source[first], forgetful), np.isin(target[first], forgetful)
-    channels = _channels(ends, order, channel, *forgot)
+    channels = _channels(journal, ends, order, channel[order], *forgot)
     return _paired(ends, channels, order, channel)
 
 
-def _channels(ends: Ends, order: Int64s, channel: Int64s, *forgot: Bools) -> Channels:
-    begin = starts_of(channel[order])
-    end = np.append(begin[1:], len(order)) if len(begin) else begin
-    sent = np.add.reduceat(ends.sends[order], begin, dtype=np.int64) if len(begin) else begin
-    middle = begin + sent
+def _channels(journal: Journal, ends: Ends, order: Int64s, channel: Int64s, *forgot: Bools) -> Channels:
+    begin = starts_of(channel)
+    end = np.append(begin[1:], len(order))[: len(begin)]
+    sends = ends.sends[order]
+    middle = begin + np.bincount(channel[sends], minlength=len(begin))
     finished = ends.outcome[order] >= Outcome.RETIRED
-    place = np.arange(len(order))
-    both = []
-    for side in (ends.sends[order], ~ends.sends[order]):
-        last = np.where(finished & side, place, UNKNOWN)
-        both.append(np.maximum.reduceat(last, begin) if len(begin) else begin)
-    done_sends = np.where(both[0] == UNKNOWN, 0, both[0] - begin + 1)
-    done_receives = np.where(both[1] == UNKNOWN, 0, both[1] - middle + 1)
-    shift = done_receives - done_sends
-    shift = np.where(forgot[0], shift, np.minimum(shift, 0))
-    shift = np.where(forgot[1], shift, np.maximum(shift, 0))
-    return Channels(begin, middle, end, shift, ~(forgot[0] | forgot[1]))
+    certain = ~(forgot[0] | forgot[1])
+    shift = np.where(
+        certain, 0, _done(channel, finished & ~sends, middle) - _done(channel, finished & sends, begin)
+    )
+    open_ends = np.bincount(channel[~finished], minlength=len(begin)) > 0
+    told = np.ones(len(begin), np.bool_)
+    for row in np.flatnonzero(open_ends & ~certain).tolist():
+        found = shift_of(
+            _side(journal, ends, order[begin[row] : middle[row]], forgot=bool(forgot[0][row])),
+            _side(journal, ends, order[middle[row] : end[row]], forgot=bool(forgot[1][row])),
+        )
+        shift[row], told[row] = found or 0, found is not None
+    return Channels(begin, middle, end, shift, certain, told)
+
+
+def _done(channel: Int64s, finished: Bools, begin: Int64s) -> Int64s:
+    """How many of one side of each channel are over: up to the last that is."""
+    done = np.zeros(len(begin), np.int64)
+    place = np.flatnonzero(finished)
+    done[channel[place]] = place - begin[channel[place]] + 1
+    return done
+
+
+def _side(journal: Journal, ends: Ends, rows: Int64s, *, forgot: bool) -> Side:
+    return Side(
+        journal.records.sequence[ends.row[rows]],
+        ends.outcome[rows] >= Outcome.RETIRED,
+        journal.records.completed[ends.closing[rows]],
+        forgot,
+    )
 
 
 def _paired(ends: Ends, channels: Channels, order: Int64s, channel: Int64s) -> Matching:
     place = np.empty(len(ends), np.int64)
     place[order] = np.arange(len(order))
-    known = channel != UNKNOWN
-    of = channel[known]
-    sends = ends.sends[known]
+    known = np.flatnonzero(np.append(channels.told, False)[channel])
+    of, sends = channel[known], ends.sends[known]
     own = place[known] - np.where(sends, channels.sends[of], channels.receives[of])
-    expected = np.full(len(ends), UNKNOWN, np.int64)
-    expected[known] = np.where(sends, own + channels.shift[of], own - channels.shift[of])
-    count = np.where(
-        sends, channels.end[of] - channels.receives[of], channels.receives[of] - channels.sends[of]
-    )
-    there = (expected[known] >= 0) & (expected[known] < count)
+    theirs = np.where(sends, own + channels.shift[of], own - channels.shift[of])
     start = np.where(sends, channels.receives[of], channels.sends[of])
+    count = np.where(sends, channels.end[of], channels.receives[of]) - start
+    there = (theirs >= 0) & (theirs < count)
+    expected = np.full(len(ends), UNKNOWN, np.int64)
+    expected[known] = theirs
     partner = np.full(len(ends), UNKNOWN, np.int64)
-    partner[np.flatnonzero(known)[there]] = order[(start + expected[known])[there]]
+    partner[known[there]] = order[(start + theirs)[there]]
     return Matching(channels, order, channel, partner, expected)

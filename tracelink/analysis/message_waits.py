@@ -6,18 +6,20 @@ message, because it never asked for it or has others to finish first, keeps the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tracelink.analysis.channels import Matching
+from tracelink.analysis.dump_times import DumpTimes
+from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.ends import Ends
 from tracelink.analysis.parts import Outcome
+from tracelink.analysis.stuck import is_stuck
 from tracelink.analysis.waits import Wait
 from tracelink.communications import UNKNOWN
-from tracelink.events import NO_TIME, Bools, Int64s
-from tracelink.journal import Journal
+from tracelink.events import Bools, Int64s
 from tracelink.linking.coding import distinct
 
 IN_BATCHES = UNKNOWN
@@ -25,91 +27,113 @@ IN_BATCHES = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
-    """The ranks whose dumps do not tell what they have not asked for."""
+class Scene:
+    """Everything that tells who waits for a message."""
 
-    unknown: frozenset[int]
-    """They may have asked for more: no dump, or one that breaks off or is older than those of others."""
-    kept_since: dict[int, int]
-    """When the first entry was made that a rank has kept, of those that forgot some."""
-
-    def forgot(self, rank: int, time: int) -> bool:
-        """Whether a rank may have forgotten what it asked for at about this time."""
-        return time == NO_TIME or time <= self.kept_since.get(rank, NO_TIME)
+    elapsed: Elapsed
+    ends: Ends
+    matching: Matching
+    times: DumpTimes
+    silent: Collection[int]
+    """Ranks of which there is no dump, or not all of it."""
 
 
-@dataclass(slots=True)
-class _Heads:
-    """The ends that are first in their queues, by the entry that tells of their outcome."""
-
-    ends: dict[int, list[int]] = field(default_factory=dict)
-
-
-def message_waits(journal: Journal, ends: Ends, matching: Matching, silent: Silent) -> list[Wait]:
-    """One for each rank that the first of a queue waits for; where there is none, one with those it is under way with."""
-    heads = _heads(ends, np.flatnonzero(_pending(ends, matching)))
+def message_waits(scene: Scene) -> list[Wait]:
+    """One for each rank that the first of a queue waits for; without any, one with those it is under way with."""
+    ends, partner = scene.ends, scene.matching.partner
+    heads = _heads(ends, np.flatnonzero(_pending(scene)))
     waits: list[Wait] = []
     shown: set[int] = set()
-    for closing, members in heads.ends.items():
-        found = list(_awaited(journal, ends, matching, silent, heads, members))
-        waits += [_wait(journal, ends, [end], absent, unknown) for end, absent, unknown in found]
+    for closing, members in heads.items():
+        found = list(_awaiting(scene, heads, members))
+        waits += found
         if not found and closing not in shown:
-            partners = [int(matching.partner[end]) for end in members if matching.partner[end] != UNKNOWN]
-            waits.append(_wait(journal, ends, [members[0], *partners]))
+            partners = [int(partner[end]) for end in members if partner[end] != UNKNOWN]
+            waits.append(_wait(scene, [members[0], *partners]))
             shown.update(ends.closing[partners].tolist())
     return waits
 
 
-def _pending(ends: Ends, matching: Matching) -> Bools:
-    """Ends that are not finished; where the other end is, this one is too as soon as it is looked at."""
+def _pending(scene: Scene) -> Bools:
+    """Ends that are not finished; where the other end is, this one is too as soon as it is looked at.
+
+    So is what stands before something that is not finished here but elsewhere.
+    """
+    ends, matching = scene.ends, scene.matching
     finished = np.append(ends.outcome, np.int8(Outcome.OPEN))[matching.partner] >= Outcome.RETIRED
     pending: Bools = (ends.outcome < Outcome.RETIRED) & ~finished
+    for rank, row in scene.times.finished_since.items():
+        pending &= (ends.rank != rank) | (ends.row > row)
+    for rank in scene.silent:
+        pending &= ~_may_lack_its_closing(scene, rank)
     return pending
 
 
-def _heads(ends: Ends, pending: Int64s) -> _Heads:
-    heads = _Heads()
+def _may_lack_its_closing(scene: Scene, rank: int) -> Bools:
+    """The last ends of a dump that breaks off: they may be of a batch."""
+    ends = scene.ends
+    own = np.flatnonzero((ends.rank == rank) & ~ends.batched)
+    sequence = scene.elapsed.journal.records.sequence[ends.row[own]]
+    last = np.append(ends.group[own][1:] != ends.group[own][:-1], True)[: len(own)]
+    found = np.zeros(len(ends), np.bool_)
+    for group, number in zip(ends.group[own][last].tolist(), sequence[last].tolist(), strict=True):
+        found[own[(ends.group[own] == group) & (sequence == number)]] = True
+    return found
+
+
+def _heads(ends: Ends, pending: Int64s) -> dict[int, list[int]]:
+    """The ends that are first in their queues, by the entry that tells of their outcome."""
+    heads: dict[int, list[int]] = {}
     if not len(pending):
         return heads
     peer = np.where(ends.batched[pending], IN_BATCHES, ends.peer[pending])
     queue, first = distinct(ends.rank[pending], ends.group[pending], ends.batched[pending], peer)
     closing = ends.closing[pending]
     for end in pending[closing == closing[first][queue]].tolist():
-        heads.ends.setdefault(int(ends.closing[end]), []).append(end)
+        heads.setdefault(int(ends.closing[end]), []).append(end)
     return heads
 
 
-def _awaited(
-    journal: Journal, ends: Ends, matching: Matching, silent: Silent, heads: _Heads, members: Sequence[int]
-) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """The ends whose peers have not come to them, with the peers: those that certainly have not, or may not have."""
+def _awaiting(scene: Scene, heads: Mapping[int, list[int]], members: Sequence[int]) -> Iterator[Wait]:
+    """A wait for each peer that has not come to the message."""
     told = set()
     for end in members:
-        peer, partner = int(ends.peer[end]), int(matching.partner[end])
-        if peer in told or peer == UNKNOWN:
+        peer = int(scene.ends.peer[end])
+        if peer in told:
             continue
-        if partner != UNKNOWN:
-            if int(ends.closing[partner]) in heads.ends:
-                continue
+        wait = (
+            _with_partner(scene, heads, end) if scene.matching.partner[end] != UNKNOWN else _alone(scene, end)
+        )
+        if wait:
             told.add(peer)
-            yield end, (peer,), ()
-        elif matching.expected[end] >= 0:
-            created = int(journal.records.created[ends.row[end]])
-            if peer in silent.unknown:
-                told.add(peer)
-                yield end, (), (peer,)
-            elif not silent.forgot(peer, created):
-                told.add(peer)
-                yield end, (peer,), ()
+            yield wait
+
+
+def _with_partner(scene: Scene, heads: Mapping[int, list[int]], end: int) -> Wait | None:
+    """Whether the peer has something else to finish first."""
+    behind = int(scene.ends.closing[scene.matching.partner[end]]) not in heads
+    return _wait(scene, [end], absent=(int(scene.ends.peer[end]),)) if behind else None
+
+
+def _alone(scene: Scene, end: int) -> Wait | None:
+    """Whether the peer has not asked for it; what dumps do not tell, because they are older, is told if it is stuck."""
+    peer, times = int(scene.ends.peer[end]), scene.times
+    if peer == UNKNOWN or scene.matching.expected[end] < 0:
+        return None
+    if peer in scene.silent:
+        return _wait(scene, [end], unknown=(peer,))
+    if times.forgot(peer, int(scene.elapsed.journal.records.created[scene.ends.row[end]])):
+        return None
+    if peer not in times.older:
+        return _wait(scene, [end], absent=(peer,))
+    uncertain = _wait(scene, [end], unknown=(peer,))
+    return uncertain if is_stuck(scene.elapsed, uncertain) else None
 
 
 def _wait(
-    journal: Journal,
-    ends: Ends,
-    members: Sequence[int],
-    absent: tuple[int, ...] = (),
-    unknown: tuple[int, ...] = (),
+    scene: Scene, members: Sequence[int], absent: tuple[int, ...] = (), unknown: tuple[int, ...] = ()
 ) -> Wait:
+    ends, journal = scene.ends, scene.elapsed.journal
     row = int(ends.row[members[0]])
     return Wait(
         int(ends.group[members[0]]),

@@ -1,0 +1,78 @@
+"""Which send and which receive of a channel are one message, where a ring buffer forgot the oldest of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.events import NO_TIME, Bools, Int64s
+
+CLEARLY = 3
+"""By so many times as close in time two sides must be if that is to decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The sends of a channel, or the receives, in their order."""
+
+    number: Int64s
+    """As the rank counts its messages in the group."""
+    finished: Bools
+    completed: Int64s
+    """When it was seen, or NO_TIME."""
+    forgot: bool
+    """Whether there were others before them."""
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def done(self) -> int | None:
+        """How many are over; None where those may all be forgotten."""
+        last = np.flatnonzero(self.finished)
+        if not len(last):
+            return None if self.forgot else 0
+        return int(last[-1]) + 1
+
+
+def shift_of(sends: Side, receives: Side) -> int | None:
+    """Such that send i and receive i + shift are one message; None where nothing tells.
+
+    Both ends have finished the same messages, unless one was dumped earlier. Two ranks that do all in a group
+    together also count the same.
+    """
+    if not (sends.forgot or receives.forgot) or not (len(sends) and len(receives)):
+        return 0
+    by_number = _by_number(sends, receives)
+    if sends.done is None or receives.done is None:
+        return by_number
+    by_outcome = receives.done - sends.done
+    if by_number is None or by_number == by_outcome:
+        return by_outcome
+    one, other = _apart(sends, receives, by_number), _apart(sends, receives, by_outcome)
+    return by_number if one is not None and (other is None or CLEARLY * one < other) else by_outcome
+
+
+def _by_number(sends: Side, receives: Side) -> int | None:
+    """The shift by which all have the same number as the other end of their message."""
+    shift = int(np.searchsorted(receives.number, sends.number[0]))
+    if shift == 0:
+        shift = -int(np.searchsorted(sends.number, receives.number[0]))
+    ones, others = _overlap(sends, receives, shift)
+    same = len(sends.number[ones]) > 1 and (sends.number[ones] == receives.number[others]).all()
+    return shift if same else None
+
+
+def _apart(sends: Side, receives: Side, shift: int) -> float | None:
+    """How long after one end the other is usually over."""
+    ones, others = _overlap(sends, receives, shift)
+    sent, received = sends.completed[ones], receives.completed[others]
+    known = (sent != NO_TIME) & (received != NO_TIME)
+    return float(np.median(np.abs(sent - received)[known])) if known.any() else None
+
+
+def _overlap(sends: Side, receives: Side, shift: int) -> tuple[slice, slice]:
+    begin = max(0, -shift)
+    length = max(0, min(len(sends) - begin, len(receives) - begin - shift))
+    return slice(begin, begin + length), slice(begin + shift, begin + shift + length)
