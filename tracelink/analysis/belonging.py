@@ -4,52 +4,61 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.analysis.channels import match
 from tracelink.analysis.comparing import comparisons_of
+from tracelink.analysis.ends import Ends, ends_of
+from tracelink.analysis.parts import outcomes
 from tracelink.communications import UNKNOWN
-from tracelink.events import NO_TIME, Bools, Int32s, Int64s
+from tracelink.events import Bools, Columns, Int64s
 from tracelink.journal import Journal
-from tracelink.linking.channels import Ends, partners
 from tracelink.linking.coding import distinct, stable_order, starts_of
 from tracelink.linking.group_sources import UNDEFINED
-from tracelink.linking.groups import Groups
-from tracelink.linking.members import Members
-from tracelink.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.trace import ProcessGroup
 
 COALESCED = "coalesced"
 """How operations are called that close others: `nccl:coalesced`, `nccl:ALLGATHER_coalesced`."""
 
 
-def numbers_of(journal: Journal, rows: Int64s) -> Int64s:
-    """A number for each of these entries, equal where they belong together; they are in the order of the ranks."""
-    messages = is_message(journal, rows)
-    numbers = np.empty(len(rows), np.int64)
-    numbers[~messages] = _of_collectives(journal, rows[~messages])
-    numbers[messages] = numbers[~messages].max(initial=UNKNOWN) + 1 + _of_messages(journal, rows[messages])
-    return numbers
+@dataclass(frozen=True, slots=True)
+class Belonging(Columns):
+    """One row for each entry of the journal."""
+
+    number: Int64s
+    """Equal where entries belong together; UNKNOWN for those that only close others."""
+    alike: Int64s
+    """Equal also where groups side by side do the same under one number."""
+    closing: Int64s
+    """The entry that closes it and what was issued with it, and alone tells what became of them; or UNKNOWN."""
+    source: Int64s
+    target: Int64s
+    """The ranks of the job at both ends of a message, or UNKNOWN."""
+    message: Bools
+
+    def __len__(self) -> int:
+        return len(self.number)
 
 
-def is_message(journal: Journal, rows: Int64s) -> Bools:
-    """Which of these entries are one end of a message."""
-    return _asks_for(journal, rows, *POINT_TO_POINT)
-
-
-def closings(journal: Journal) -> Int64s:
-    """For each entry that was issued with others the one that closes them, and tells what became of them."""
-    records = journal.records
-    closed = np.full(len(journal), UNKNOWN, np.int64)
-    closes = _closes(journal)
-    if not closes.any():
-        return closed
-    issued, _ = distinct(journal.rank, records.group, records.point_to_point, records.sequence)
-    closing = np.full(int(issued.max()) + 1, UNKNOWN, np.int64)
-    closing[issued[closes]] = np.flatnonzero(closes)
-    rows = np.flatnonzero(~closes & (records.sequence >= 0))
-    closed[rows] = closing[issued[rows]]
-    return closed
+def belonging_of(journal: Journal) -> Belonging:
+    """What belongs to what, over all ranks."""
+    ends = ends_of(journal, outcomes(journal))
+    message = np.zeros(len(journal), np.bool_)
+    message[ends.row] = True
+    closing = _closings(journal)
+    closing[ends.row] = np.where(ends.batched, ends.closing, UNKNOWN)
+    number, alike = (np.full(len(journal), UNKNOWN, np.int64) for _ in range(2))
+    alone = ~message
+    alone[closing[closing != UNKNOWN]] = False
+    number[alone], alike[alone] = _of_collectives(journal, np.flatnonzero(alone))
+    for column, own in zip((number, alike), _of_messages(journal, ends), strict=True):
+        column[ends.row] = column.max(initial=UNKNOWN) + 1 + own
+    source, target = (np.full(len(journal), UNKNOWN, np.int64) for _ in range(2))
+    source[ends.row] = np.where(ends.sends, ends.rank, ends.peer)
+    target[ends.row] = np.where(ends.sends, ends.peer, ends.rank)
+    return Belonging(number, alike, closing, source, target, message)
 
 
 def agreement(journal: Journal) -> Int64s:
@@ -58,48 +67,39 @@ def agreement(journal: Journal) -> Int64s:
     return distinct(*compared)[0] if compared else np.empty(0, np.int64)
 
 
-def ends_of(journal: Journal, rows: Int64s) -> tuple[Int64s, Int64s]:
-    """From which rank of the job to which these messages go; UNKNOWN where the group's ranks are not known."""
-    requests, request = journal.requests, journal.records.request[rows]
-    group, own = journal.records.group[rows], journal.rank[rows].astype(np.int64)
-    members = Members.of(Groups(journal.groups, np.empty(0, np.int32), UNKNOWN))
-    within = np.zeros(len(rows), np.bool_)
-    sends = _asks_for(journal, rows, Operation.SEND)
-    source = np.where(sends, own, members.rank_of(group, requests.source[request], within))
-    target = np.where(sends, members.rank_of(group, requests.target[request], within), own)
-    return source, target
-
-
-def _closes(journal: Journal) -> Bools:
-    """Which entries are without tensors and close those that were issued with them."""
-    requests = journal.requests
+def _closings(journal: Journal) -> Int64s:
+    """For each entry the one without tensors that closes what was issued under its number."""
+    records, requests = journal.records, journal.requests
+    closed = np.full(len(journal), UNKNOWN, np.int64)
     texts = [journal.texts[code].endswith(COALESCED) for code in requests.operation.tolist()]
     empty = (requests.elements_in < 0) & (requests.elements_out < 0)
-    closes: Bools = np.append(np.array(texts, np.bool_) & empty, False)[journal.records.request]
-    return closes & (journal.records.sequence >= 0)
+    closes = (np.array(texts, np.bool_) & empty)[records.request] & (records.sequence >= 0)
+    if not closes.any():
+        return closed
+    message = records.point_to_point.astype(np.int8)
+    issued, _ = distinct(journal.rank, records.group, message, records.sequence)
+    closing = np.full(int(issued.max()) + 1, UNKNOWN, np.int64)
+    closing[issued[closes]] = np.flatnonzero(closes)
+    rows = np.flatnonzero(~closes & (records.sequence >= 0))
+    closed[rows] = closing[issued[rows]]
+    return closed
 
 
-def _asks_for(journal: Journal, rows: Int64s, *operations: Operation) -> Bools:
-    texts = [operation_of(journal.texts[code]) in operations for code in journal.requests.operation.tolist()]
-    asks: Bools = np.array([*texts, False], np.bool_)[journal.records.request[rows]]
-    return asks
-
-
-def _of_collectives(journal: Journal, rows: Int64s) -> Int64s:
-    """By group and number; those of one rank that share both are told apart by their order.
-
-    What groups side by side are asked under one number is one, where it is the same.
-    """
+def _of_collectives(journal: Journal, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """What is one by group and number, and what is alike; what one rank has twice is told apart by its order."""
+    if not len(rows):
+        return rows, rows
     records, rank = journal.records, journal.rank[rows]
-    group, sequence, message = records.group[rows], records.sequence[rows], records.point_to_point[rows]
+    group, sequence = records.group[rows], records.sequence[rows]
+    message = records.point_to_point[rows].astype(np.int8)
     alone = np.where((group == UNKNOWN) | (sequence < 0), rank, UNKNOWN)
     number, _ = distinct(group, message, sequence, alone)
-    place = _place_among_equal(number, rank)
+    place = _place_among_equal(journal, rows, number)
     number, first = distinct(number, place)
     family, several = families(journal.groups)
     asked = np.where(several[group[first]], agreement(journal)[records.request[rows[first]]], UNKNOWN)
     columns = (family[group[first]], message[first], sequence[first], alone[first], place[first], asked)
-    return distinct(*columns)[0][number] if len(rows) else number
+    return number, distinct(*columns)[0][number]
 
 
 def families(groups: Sequence[ProcessGroup]) -> tuple[Int64s, Bools]:
@@ -121,37 +121,38 @@ def families(groups: Sequence[ProcessGroup]) -> tuple[Int64s, Bools]:
     return family, several
 
 
-def _place_among_equal(number: Int64s, rank: Int32s) -> Int64s:
-    """How many of the same number and rank stand before each; ranks are in ascending order."""
+def _place_among_equal(journal: Journal, rows: Int64s, number: Int64s) -> Int64s:
+    """How many of the same number and rank were issued before each."""
     order = stable_order(number)
-    starts = starts_of(distinct(number[order], rank[order])[0])
-    place = np.empty(len(number), np.int64)
-    lengths = np.diff(np.append(starts, len(number)))
-    place[order] = np.arange(len(number)) - np.repeat(starts, lengths)
+    run, _ = distinct(number[order], journal.rank[rows[order]])
+    starts = starts_of(run)
+    length = np.diff(np.append(starts, len(rows)))
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows)) - np.repeat(
+        starts - _forgotten(journal, rows[order], starts, length, number[order]), length
+    )
     return place
 
 
-def _of_messages(journal: Journal, rows: Int64s) -> Int64s:
-    """Sends and receives between the same ranks of a group belong together in their order."""
-    source, target = ends_of(journal, rows)
-    group = journal.records.group[rows]
-    channel, _ = distinct(group, source, target)
-    order = stable_order(channel)
-    partner, _ = partners(_ends(journal, rows[order], source[order], target[order]), channel[order])
-    other = np.where(partner < 0, np.arange(len(rows)), partner)
-    numbers = np.empty(len(rows), np.int64)
-    numbers[order] = np.minimum(np.arange(len(rows)), other)
-    return numbers
+def _forgotten(journal: Journal, rows: Int64s, starts: Int64s, length: Int64s, number: Int64s) -> Int64s:
+    """How many a ring buffer forgot of each run: only of that in which it begins, and as many as others have more."""
+    most = np.zeros(int(number[-1]) + 1, np.int64)
+    np.maximum.at(most, number[starts], length)
+    wrapped = [rank for rank, one in journal.recordings.items() if one.overwritten]
+    begins = journal.bounds[:-1][np.isin(journal.ranks, wrapped)]
+    forgotten: Int64s = np.where(np.isin(rows[starts], begins), most[number[starts]] - length, 0)
+    return forgotten
 
 
-def _ends(journal: Journal, rows: Int64s, source: Int64s, target: Int64s) -> Ends:
-    records, requests = journal.records, journal.requests
-    request = records.request[rows]
-    size = np.maximum(requests.elements_in[request], requests.elements_out[request])
-    sends = _asks_for(journal, rows, Operation.SEND)
-    unknown = np.full(len(rows), NO_TIME, np.int64)
-    to_itself = source == target
-    source = np.where(to_itself, UNKNOWN, source)
-    tag = np.zeros(len(rows), np.int64)
-    created = records.created[rows]
-    return Ends(rows, records.group[rows], source, target, tag, size, sends, unknown, unknown, created)
+def _of_messages(journal: Journal, ends: Ends) -> tuple[Int64s, Int64s]:
+    """What is one message, unless a rank sends it to itself; and what is alike, by its first end."""
+    own = np.arange(len(ends))
+    if not len(own):
+        return own, own
+    partner = match(journal, ends).partner
+    other = np.where((partner == UNKNOWN) | (ends.rank == ends.peer), own, partner)
+    number = np.minimum(own, other)
+    family, several = families(journal.groups)
+    shared = several[ends.group[number]]
+    columns = (family[ends.group[number]], ends.request[number], journal.records.sequence[ends.row[number]])
+    return number, distinct(*columns, np.where(shared, UNKNOWN, number))[0]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.analysis.belonging import closings, ends_of, is_message, numbers_of
-from tracelink.analysis.program_order import last_in_order
+from tracelink.analysis.belonging import Belonging, belonging_of
+from tracelink.analysis.program_order import Programs, last_lines
 from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Int32s, Int64s
 from tracelink.journal import Journal
@@ -33,8 +33,13 @@ class Matrix:
     """Whether the rank may have taken part, and its dump no longer tells."""
     sample: Int64s
     """One entry of each row."""
+    message: Bools
+    """Whether a row is a message."""
+    source: Int64s
+    target: Int64s
+    """The ranks of the job at both ends of a message, or UNKNOWN."""
     earlier: int
-    """Rows before the first."""
+    """Entries in rows before the first."""
 
     def __len__(self) -> int:
         return len(self.entry)
@@ -42,56 +47,100 @@ class Matrix:
 
 def matrix_of(journal: Journal, chosen: Bools, ranks: Int32s, last: int | None) -> Matrix:
     """The last rows of the chosen entries of some ranks; of all of them, if `last` is None."""
-    closing = closings(journal)
-    closes = np.zeros(len(journal) + 1, np.bool_)
-    closes[closing] = True
-    rows = np.flatnonzero(chosen & ~closes[:-1] & np.isin(journal.rank, ranks))
-    number = numbers_of(journal, rows)
-    bounds = np.searchsorted(journal.rank[rows], [*ranks.tolist(), int(ranks.max(initial=0)) + 1])
-    order = last_in_order(number, bounds, journal.records.created[rows], last)
-    place = np.full(int(number.max(initial=0)) + 1, UNKNOWN, np.int64)
-    place[order] = np.arange(len(order))
-    shown = place[number] != UNKNOWN
-    at = place[number[shown]], np.searchsorted(ranks, journal.rank[rows[shown]])
-    entry = np.full((len(order), len(ranks)), UNKNOWN, np.int64)
-    entry[at] = rows[shown]
+    belonging = belonging_of(journal)
+    rows = np.flatnonzero(chosen & (belonging.number != UNKNOWN) & np.isin(journal.rank, ranks))
+    at, count = _lines(journal, belonging, rows, ranks, last)
+    column = np.searchsorted(ranks, journal.rank[rows])
+    shown = at != UNKNOWN
+    entry = np.full((count, len(ranks)), UNKNOWN, np.int64)
+    entry[at[shown], column[shown]] = rows[shown]
     sample = entry.max(axis=1, initial=UNKNOWN)
-    member = _members(journal, entry, ranks)
+    streams = _Streams(journal, belonging, ranks)
+    stream = streams.of_cells(entry, sample)
     return Matrix(
         ranks,
         entry,
-        np.append(closing, UNKNOWN)[entry],
-        member,
-        member & _lost(journal, entry, np.diff(bounds), ranks),
+        np.append(belonging.closing, UNKNOWN)[entry],
+        stream != UNKNOWN,
+        (entry == UNKNOWN) & streams.lost(stream, rows, at, column),
         sample,
-        len(np.unique(number)) - len(order),
+        belonging.message[sample],
+        belonging.source[sample],
+        belonging.target[sample],
+        int(np.count_nonzero(~shown)),
     )
 
 
-def _members(journal: Journal, entry: Cells, ranks: Int32s) -> Marks:
-    """Who has to take part in each row: the members of the groups that are in it, or the ends of a message."""
-    known = [np.isin(ranks, group.ranks) for group in journal.groups]
-    of_group = np.array([*known, np.zeros(len(ranks), np.bool_)], np.bool_)
-    row, column = np.nonzero(entry != UNKNOWN)
-    entries = entry[row, column]
-    group = journal.records.group[entries]
-    message = is_message(journal, entries)
-    member = np.zeros(entry.shape, np.bool_)
-    _, first = distinct(row, group)
-    for one in first[~message[first]].tolist():
-        member[row[one]] |= of_group[group[one]]
-    for end in ends_of(journal, entries[message]):
-        member[row[message]] |= end[:, None] == ranks
-    return member
+def _lines(
+    journal: Journal, belonging: Belonging, rows: Int64s, ranks: Int32s, last: int | None
+) -> tuple[Int64s, int]:
+    """The row of the matrix of each of these entries, UNKNOWN for those before the first; and how many there are."""
+    if not len(rows):
+        return rows, 0
+    number, _ = distinct(belonging.number[rows])
+    closing = belonging.closing[rows]
+    unit = np.where(closing == UNKNOWN, rows, closing)
+    bounds = np.searchsorted(journal.rank[rows], [*ranks.tolist(), int(ranks[-1]) + 1])
+    programs = Programs(number, belonging.alike[rows], unit, journal.records.created[rows], bounds)
+    lines = last_lines(programs, last)
+    place = np.full(int(number.max()) + 1, UNKNOWN, np.int64)
+    for at, line in enumerate(lines):
+        place[line] = at
+    return place[number], len(lines)
 
 
-def _lost(journal: Journal, entry: Cells, count: Int64s, ranks: Int32s) -> Marks:
-    """What stands before the first entry of a buffer that wrapped, or after the last of a broken dump."""
-    there = entry != UNKNOWN
-    wrapped = np.array([journal.recordings[rank].overwritten > 0 for rank in ranks.tolist()], np.bool_)
-    broken = np.array([journal.recordings[rank].broken_off for rank in ranks.tolist()], np.bool_)
-    all_shown = there.sum(axis=0) == count
-    before = np.logical_or.accumulate(there, axis=0)
-    after = np.logical_or.accumulate(there[::-1], axis=0)[::-1]
-    lost: Marks = (wrapped & all_shown & ~before) | (broken & ~after)
-    return lost
+class _Streams:
+    """What ranks do one after the other: the collectives of a group, the messages between two of its ranks."""
+
+    def __init__(self, journal: Journal, belonging: Belonging, ranks: Int32s) -> None:
+        self._journal = journal
+        self._ranks = ranks
+        self._belonging = belonging
+        message = belonging.message.astype(np.int8)
+        group = journal.records.group
+        columns = (group, message, belonging.source, belonging.target)
+        self._number = distinct(*columns)[0] if len(journal) else np.empty(0, np.int64)
+
+    def of_cells(self, entry: Cells, sample: Int64s) -> Cells:
+        """For each cell the stream in which the rank has to take part in the row, or UNKNOWN."""
+        stream = np.full(entry.shape, UNKNOWN, np.int64)
+        row, column = np.nonzero(entry != UNKNOWN)
+        entries = entry[row, column]
+        stream[row, column] = self._number[entries]
+        members = [np.isin(self._ranks, group.ranks) for group in self._journal.groups]
+        of_group = np.array([*members, np.zeros(len(self._ranks), np.bool_)], np.bool_)
+        group = self._journal.records.group[entries]
+        _, first = distinct(row, group) if len(row) else (row, row)
+        collective = ~self._journal.records.point_to_point[entries]
+        for one in first[collective[first]].tolist():
+            stream[row[one], of_group[group[one]]] = self._number[entries[one]]
+        for end in (self._belonging.source, self._belonging.target):
+            there = (end[sample, None] == self._ranks) & self._belonging.message[sample, None]
+            stream = np.where(there, self._number[sample, None], stream)
+        return stream
+
+    def lost(self, stream: Cells, rows: Int64s, at: Int64s, column: Int64s) -> Marks:
+        """Cells before the first entry of a buffer that wrapped, or after the last of a dump that breaks off.
+
+        Rows have an order only within a stream; where a rank has none of it, that of all its entries must do.
+        """
+        recordings = [self._journal.recordings[rank] for rank in self._ranks.tolist()]
+        wrapped = np.array([one.overwritten > 0 for one in recordings], np.bool_)
+        broken = np.array([one.broken_off for one in recordings], np.bool_)
+        if not (wrapped.any() or broken.any()):
+            return np.zeros(stream.shape, np.bool_)
+        above = np.full(len(self._ranks), len(stream), np.int64)
+        below = np.full(len(self._ranks), UNKNOWN, np.int64)
+        above[column[::-1]], below[column] = at[::-1], at
+        known, first = distinct(self._number[rows], column)
+        last = np.empty(len(first), np.int64)
+        last[known] = np.arange(len(rows))
+        keys = self._number[rows[first]] * len(self._ranks) + column[first]
+        wanted = stream * len(self._ranks) + np.arange(len(self._ranks))
+        found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        there = keys[found] == wanted
+        place = np.arange(len(stream))[:, None]
+        before = place < np.where(there, at[first][found], above)
+        after = place > np.where(there, at[last][found], below)
+        lost: Marks = (stream != UNKNOWN) & ((wrapped & before) | (broken & after))
+        return lost

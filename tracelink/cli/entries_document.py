@@ -31,7 +31,7 @@ def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> Doc
             "unreadable": list(diagnosis.unreadable),
         },
         "rows": len(matrix),
-        "earlier_rows": matrix.earlier,
+        "earlier_entries": matrix.earlier,
         "entries": [
             row | ({"frames": [asdict(frame) for frame in frames]} if stacks else {})
             for row, frames in zip(rows_of(_columns(shown)), _stacks(shown), strict=True)

@@ -50,22 +50,31 @@ def _show_table(page: Page, shown: Shown, table: Table) -> None:
         columns, left_out = columns_that_fit(table, ranks, page.width - _room(table, places))
         if not left_out:
             break
-    names = [ranks_cell_of(column) for column in columns]
-    cells = [[row[place] for place in places] for row in table.common]
+    rows = [at for at in range(len(table.common)) if any(column.cells[at] for column in columns)]
     page.table(
-        [*(HEADER[place] for place in places), *names],
-        [[*row, *(column.cells[at] for column in columns)] for at, row in enumerate(cells)],
+        [*(HEADER[place] for place in places), *(_name(column) for column in columns)],
+        [
+            [*(table.common[at][place] for place in places), *(column.cells[at] for column in columns)]
+            for at in rows
+        ],
         numbers=NUMBERS,
         styles=_styles(columns),
     )
     if len(places) < len(known):
         page.line("sizes and types of tensors are left out, they do not fit", "dim")
     if left_out:
-        listed = f"ranks {ranks_cell(left_out)} {'are' if len(left_out) > 1 else 'is'}"
-        page.line(f"{listed} left out, they do not fit; --ranks chooses, --csv and --json hold all", "yellow")
+        _show_left_out(page, left_out, len(table.common) - len(rows))
 
 
-def ranks_cell_of(column: Column) -> str:
+def _show_left_out(page: Page, ranks: Sequence[int], rows: int) -> None:
+    listed = f"rank{'s' if len(ranks) > 1 else ''} {ranks_cell(ranks)}"
+    theirs = f", and {counted(rows, 'row')} of only them" if rows else ""
+    page.line(
+        f"left out, they do not fit: {listed}{theirs}; --ranks chooses, --csv and --json hold all", "yellow"
+    )
+
+
+def _name(column: Column) -> str:
     """`rank 3`, `ranks 0-2, 4-7`; cut where it is long."""
     return f"rank{'s' if len(column.ranks) > 1 else ''} {ranks_cell(column.ranks)}"
 
@@ -83,10 +92,8 @@ def _styles(columns: Sequence[Column]) -> Mapping[str, str]:
 def _show_earlier(page: Page, shown: Shown) -> None:
     matrix = shown.matrix
     if matrix.earlier:
-        page.line(
-            f"the last {counted(len(matrix), 'row')}; {number(matrix.earlier)} before them, --limit 0 shows all",
-            "dim",
-        )
+        before = f"{number(matrix.earlier)} entries are before them, --limit 0 shows all"
+        page.line(f"the last {counted(len(matrix), 'row')}; {before}", "dim")
 
 
 def _show_idle(page: Page, shown: Shown) -> None:

@@ -11,29 +11,14 @@ from tracelink.analysis.evidence import own_frames
 from tracelink.analysis.matrix import Matrix, matrix_of
 from tracelink.analysis.retold import one_for_each_request, retold
 from tracelink.cli.choice import groups_named
+from tracelink.cli.entries_wanted import Wanted
 from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Entry, Frame
 from tracelink.errors import UsageError
-from tracelink.events import Int64s
+from tracelink.events import Bools, Int64s
 from tracelink.findings import Finding
 from tracelink.journal import Journal
 from tracelink.ranges import Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which entries a user wants to see."""
-
-    ranks: Numbers | None = None
-    groups: Sequence[str] = ()
-    stacks: bool = False
-    limit: int | None = None
-    """At most so many rows, 0 for all; None where the user says nothing."""
-    csv: bool = False
-
-    def last(self, default: int | None) -> int | None:
-        """How many rows there are to be."""
-        return default if self.limit is None else self.limit or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +36,11 @@ class Shown:
     @classmethod
     def of(cls, journal: Journal, wanted: Wanted, last: int | None) -> Shown:
         """The last rows of what is wanted."""
-        ranks = journal.ranks if wanted.ranks is None else journal.ranks[wanted.ranks.mark(journal.ranks)]
+        ranks = (
+            journal.ranks
+            if wanted.ranks is None
+            else journal.ranks[wanted.ranks.mark(journal.ranks.astype(np.int64))]
+        )
         if not len(ranks):
             raise UsageError(
                 f"--ranks: there is no dump of {wanted.ranks.called('rank') if wanted.ranks else 'any rank'}",
@@ -68,8 +57,8 @@ class Shown:
         entry = self.told.get(row) if self.with_stacks else None
         return own_frames(entry.frames) if entry else ()
 
-    def entries(self) -> tuple[Int64s, Int64s]:
-        """All entries that are shown, also those that close others: the row of the matrix, and of the journal."""
+    def entries(self) -> tuple[Int64s, Int64s, Bools]:
+        """All entries that are shown: the row of the matrix, that of the journal, whether it only closes others."""
         matrix = self.matrix
         row, column = np.nonzero(matrix.entry != UNKNOWN)
         closing = matrix.closing[row, column]
@@ -77,15 +66,15 @@ class Shown:
         rows = np.concatenate([row, np.array(list(last.values()), np.int64)])
         entries = np.concatenate([matrix.entry[row, column], np.array(list(last), np.int64)])
         order = np.lexsort((entries, rows))
-        return rows[order], entries[order]
+        return rows[order], entries[order], (order >= len(row))
 
 
-def _of_groups(journal: Journal, wanted: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _of_groups(journal: Journal, wanted: Sequence[str]) -> Bools:
     """The entries of any of these groups; of all, where none is named."""
     if not wanted:
         return np.ones(len(journal), np.bool_)
     named = np.zeros(len(journal.groups) + 1, np.bool_)
     for name in wanted:
         named[:-1] |= groups_named(journal.groups, name)
-    chosen: np.ndarray[tuple[int], np.dtype[np.bool_]] = named[journal.records.group]
+    chosen: Bools = named[journal.records.group]
     return chosen

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.analysis.belonging import agreement, ends_of, is_message
+from tracelink.analysis.belonging import agreement
 from tracelink.cli.diagnosis_standings import group_cell
 from tracelink.cli.entries_rows import Shown
 from tracelink.cli.entries_words import (
@@ -16,6 +16,7 @@ from tracelink.cli.entries_words import (
     MISSING,
     UNEVEN,
     operation_of_entry,
+    ordinal,
     state_in_words,
     tensors_in_words,
     types_in_words,
@@ -68,10 +69,12 @@ class TableOf:
         self._groups = [group_cell(group.name, group.description) for group in self._journal.groups]
         self._agreement = agreement(self._journal)
         self._stacks: dict[tuple[Frame, ...], int] = {}
-        sample = shown.matrix.sample
-        source, target = ends_of(self._journal, sample)
-        self._message = is_message(self._journal, sample).tolist()
-        self._between = list(zip(source.tolist(), target.tolist(), strict=True))
+        matrix = shown.matrix
+        self._message = matrix.message.tolist()
+        self._between = [
+            " -> ".join(LOST if end < 0 else str(end) for end in ends)
+            for ends in zip(matrix.source.tolist(), matrix.target.tolist(), strict=True)
+        ]
 
     def table(self) -> Table:
         """All of it."""
@@ -106,9 +109,10 @@ class TableOf:
         groups = np.unique(records.group[entries]).tolist()
         sequence = int(records.sequence[entries[0]])
         name = NOTHING if groups[0] == UNKNOWN else self._groups[groups[0]]
+        ends = self._between[row]
         if len(groups) > 1:
             name = group_cell(self._journal.groups[groups[0]].description, f"{len(groups)} groups")
-        ends = " -> ".join(LOST if end < 0 else str(end) for end in self._between[row])
+            ends = self._within_groups(int(entries[0]))
         return (
             name,
             str(sequence) if sequence > 0 else NOTHING,
@@ -116,6 +120,11 @@ class TableOf:
             usual.tensors or NOTHING,
             str(usual.stack) if usual.stack else NOTHING,
         )
+
+    def _within_groups(self, entry: int) -> str:
+        """`1st -> 2nd`: what is the same in all groups are the places of the ranks."""
+        requests, request = self._journal.requests, int(self._journal.records.request[entry])
+        return f"{ordinal(int(requests.source[request]))} -> {ordinal(int(requests.target[request]))}"
 
     def _cell(self, row: int, place: int, call: _Call | None, usual: _Call) -> str:
         matrix = self._shown.matrix

@@ -69,3 +69,10 @@ def _sizes(tensors: Sequence[Sequence[int]]) -> str:
     shown = ", ".join("x".join(map(str, sizes)) or "scalar" for sizes in tensors[:MOST_TENSORS])
     rest = len(tensors) - MOST_TENSORS
     return f"{shown} + {rest} more" if rest > 0 else shown
+
+
+def ordinal(place: int) -> str:
+    """`1st` of place 0."""
+    number = place + 1
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
