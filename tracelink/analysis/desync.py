@@ -36,7 +36,8 @@ def hangs_of(
     certain = on_devices(journal, waits, lambda wait: is_stuck(elapsed, wait))
     problems, notes = _problems(elapsed, order, without_repetition(causes_of(certain), order), mismatches)
     if not problems and not mismatches:
-        rings = [cause for cause in causes_of(on_devices(journal, waits)) if len(cause.waits) > 1]
+        possible = on_devices(journal, waits, lambda wait: not wait.message or is_stuck(elapsed, wait))
+        rings = [cause for cause in causes_of(possible) if len(cause.waits) > 1]
         problems = [deadlock(elapsed, order, cause) for cause in rings]
     return problems, notes
 

@@ -10,9 +10,7 @@ from tracelink.journal import Journal
 from tracelink.records import State
 
 
-def on_devices(
-    journal: Journal, waits: Sequence[Wait], is_stuck: Callable[[Wait], bool] = lambda _: True
-) -> list[Wait]:
+def on_devices(journal: Journal, waits: Sequence[Wait], is_stuck: Callable[[Wait], bool]) -> list[Wait]:
     """The waits; what all have joined and is stuck waits for those whose devices are not in it.
 
     A device does one thing after the other: what was started, else what was asked for first. That some have
@@ -20,13 +18,16 @@ def on_devices(
     """
     inside = waits_by_rank(waits)
     heads = {rank: _head(journal, [waits[number] for number in own], rank) for rank, own in inside.items()}
-    judged = (
-        _on_devices(journal, wait, heads)
-        if not wait.message and not wait.awaited and is_stuck(wait)
-        else wait
-        for wait in waits
-    )
+    judged = (_judged(journal, wait, heads, is_stuck) for wait in waits)
     return [wait for wait in judged if wait.rows]
+
+
+def _judged(journal: Journal, wait: Wait, heads: Mapping[int, int], is_stuck: Callable[[Wait], bool]) -> Wait:
+    if wait.awaited:
+        return wait
+    if is_stuck(wait):
+        return _on_devices(journal, wait, heads)
+    return replace(wait, rows=_inside(wait, heads)) if wait.message else wait
 
 
 def _head(journal: Journal, waits: Sequence[Wait], rank: int) -> int:
@@ -38,7 +39,7 @@ def _head(journal: Journal, waits: Sequence[Wait], rank: int) -> int:
 
 def _on_devices(journal: Journal, wait: Wait, heads: Mapping[int, int]) -> Wait:
     elsewhere = tuple(rank for rank, row in wait.rows.items() if heads[rank] != row)
-    inside = {rank: row for rank, row in wait.rows.items() if heads[rank] == row}
+    inside = _inside(wait, heads)
     if elsewhere:
         return replace(wait, rows=inside, absent=elsewhere, queued=True)
     started = {rank: row for rank, row in inside.items() if journal.records.state[row] == State.STARTED}
@@ -46,3 +47,8 @@ def _on_devices(journal: Journal, wait: Wait, heads: Mapping[int, int]) -> Wait:
         return wait
     idle = tuple(rank for rank in inside if rank not in started)
     return replace(wait, rows=started, absent=idle, queued=True)
+
+
+def _inside(wait: Wait, heads: Mapping[int, int]) -> dict[int, int]:
+    """Those whose devices are in it."""
+    return {rank: row for rank, row in wait.rows.items() if heads[rank] == row}
