@@ -49,7 +49,8 @@ def _operations(numbering: Numbering) -> Int32s:
     votes = np.bincount(choice)
     order = np.lexsort((votes, parts.round[first]))
     last_of_round = np.append(np.diff(parts.round[first][order]) != 0, [True])
-    return operation[first][order][last_of_round]
+    chosen: Int32s = operation[first][order][last_of_round]
+    return chosen
 
 
 def _arrivals(numbering: Numbering) -> dict[str, list[int | None]]:
