@@ -9,7 +9,7 @@ from tracelink.analysis.comparing import comparisons_of
 from tracelink.analysis.desync import hangs_of
 from tracelink.analysis.disagreements import disagreements_of
 from tracelink.analysis.exchanges import exchange_disagreements
-from tracelink.analysis.lateness import lateness_of
+from tracelink.analysis.latecomers import latecomers_of
 from tracelink.analysis.messages import messages_of
 from tracelink.analysis.mismatch import mismatch_problems
 from tracelink.analysis.parts import parts_of
@@ -31,21 +31,25 @@ def diagnosis_of(
     parts = parts_of(journal)
     where = whereabouts_of(journal, parts, broken_off)
     comparisons = comparisons_of(journal, parts.wholes)
-    disagreements = [*disagreements_of(parts, comparisons), *exchange_disagreements(journal, parts)]
+    exchanges, unread = exchange_disagreements(journal, parts)
+    disagreements = [*disagreements_of(parts, comparisons), *exchanges]
     messages = messages_of(journal, parts, where, broken_off)
     waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
     mismatches = mismatch_problems(
         journal, parts, disagreements, Programs(journal, parts, comparisons), waits
     )
     hangs, notes = hangs_of(journal, parts, [*waits, *messages.waits], mismatches)
+    late = latecomers_of(journal, parts)
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
     failed = {**(unreadable or {}), **cut}
     present = [rank for rank in journal.recordings if rank not in cut]
     members = {rank for group in journal.groups for rank in group.ranks}
     return Diagnosis(
-        problems=_worst_first([*hangs, *map(_with_those_who_wait, mismatches)]),
+        problems=_worst_first(
+            [*hangs, *map(_with_those_who_wait, mismatches), *([] if hangs else late.problems)]
+        ),
         standings=standings_of(journal, parts, where, waits),
-        lateness=lateness_of(journal, parts),
+        lateness=late.lateness,
         present=present,
         missing=sorted(members - set(journal.recordings) - set(failed)),
         unreadable=dict(sorted(failed.items())),
@@ -56,8 +60,8 @@ def diagnosis_of(
             collectives=int(parts.round[-1]) + 1 if len(parts) else 0,
             messages=messages.count,
         ),
-        notes=notes,
-        findings=[*findings, *journal.findings],
+        notes=[*notes, *late.notes],
+        findings=[*findings, *journal.findings, *unread],
     )
 
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from tracelink.analysis.comparing import Aspect
 from tracelink.analysis.disagreements import Disagreement
+from tracelink.analysis.mismatch_words import counted
 from tracelink.analysis.parts import Outcome, Parts
-from tracelink.analysis.retelling import entries_at
+from tracelink.analysis.retold import retold
 from tracelink.diagnosis import Entry
 from tracelink.events import Bools, Int64s
+from tracelink.findings import Finding
 from tracelink.journal import Journal
 from tracelink.linking.coding import starts_of
 from tracelink.operations import Operation, operation_of
@@ -41,13 +43,13 @@ class _Cell:
     expected: int
 
 
-def exchange_disagreements(journal: Journal, parts: Parts) -> list[Disagreement]:
-    """Exchanges in which not as much is expected as is sent."""
+def exchange_disagreements(journal: Journal, parts: Parts) -> tuple[list[Disagreement], list[Finding]]:
+    """Exchanges in which not as much is expected as is sent; and what could not be read again to tell."""
     doubtful = _doubtful(journal, parts)
     asked = [int(parts.row[row]) for one in doubtful[-MOST_READ:] for row in one.rows.tolist()]
-    told = entries_at(journal, asked)
+    told, findings = retold(journal, np.array(asked, np.int64))
     found = (_judged(journal, parts, one, told) for one in doubtful)
-    return [one for one in found if one]
+    return [one for one in found if one], findings
 
 
 def _doubtful(journal: Journal, parts: Parts) -> list[_Exchange]:
@@ -85,10 +87,10 @@ def _judged(journal: Journal, parts: Parts, one: _Exchange, told: Mapping[int, E
     if not cells and one.given == one.got:
         return None
     places = _in_all(cells) if cells else []
-    culprits = [int(one.rows[place]) for place in places] if len(places) == 1 else one.rows.tolist()
+    culprits = [int(one.rows[place]) for place in places] or one.rows.tolist()
     group = journal.groups[int(parts.group[one.rows[0]])]
     detail = (
-        f"all ranks together send {one.given:,} elements and expect {one.got:,}"
+        f"all ranks together send {counted(one.given)} and expect {one.got:,}"
         if not cells
         else _told(cells[0], group.ranks)
     )
@@ -127,6 +129,6 @@ def _in_all(cells: Sequence[_Cell]) -> list[int]:
 
 def _told(cell: _Cell, ranks: Sequence[int]) -> str:
     return (
-        f"rank {ranks[cell.sender]} sends {cell.sent:,} elements to rank {ranks[cell.receiver]}, "
+        f"rank {ranks[cell.sender]} sends {counted(cell.sent)} to rank {ranks[cell.receiver]}, "
         f"which expects {cell.expected:,}"
     )

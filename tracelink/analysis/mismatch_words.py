@@ -81,12 +81,13 @@ def _type(journal: Journal, row: int) -> str:
 def _sizes(journal: Journal, odd: int, typical: int) -> tuple[str, str]:
     own, others = _elements(journal, odd), _elements(journal, typical)
     if own != others:
-        return _counted(own), f"{others:,}"
+        return counted(own), f"{others:,}"
     own, others = (int(journal.requests.elements_out[journal.records.request[row]]) for row in (odd, typical))
     if own != others:
-        return f"{_counted(own)} of output", f"{others:,}"
-    return f"tensors of another shape, though of {_counted(_elements(journal, odd))} too", "one shape"
+        return f"{counted(own)} of output", f"{others:,}"
+    return f"tensors of another shape, though of {counted(_elements(journal, odd))} too", "one shape"
 
 
-def _counted(elements: int) -> str:
+def counted(elements: int) -> str:
+    """`1 element`, `2,048 elements`."""
     return "1 element" if elements == 1 else f"{elements:,} elements"
