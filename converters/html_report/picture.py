@@ -24,6 +24,7 @@ CAPTION = "Last collective of each rank in each group (▲ culprit)"
 SIGNS = {
     Look.NEVER: "M4 4L10 10M10 4L4 10",
     Look.BEHIND: "M9 3L5 7L9 11",
+    Look.EARLIER: "M6 3L3 7L6 11M8 7h1.5M11 7h1.5",
     Look.WAITING: "M3 7h2M6 7h2M9 7h2",
     Look.FINISHED: "",
     Look.UNUSED: "M4 7h6",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tracelink.analysis.wording import duration
 from tracelink.converters.html_report.evidence import evidence_section
@@ -12,17 +12,20 @@ from tracelink.converters.html_report.tables import table
 from tracelink.converters.html_report.texts import counted, group_name, numbered, rank_list
 from tracelink.diagnosis import Link, Problem
 
-MOST_IN_FULL = 20
+MOST_IN_FULL = 10
 MOST_IN_BRIEF = 200
 MOST_LINKS = 100
 
 
-def problems_section(problems: Sequence[Problem]) -> Child:
+def problems_section(problems: Sequence[Problem], descriptions: Mapping[str, str]) -> Child:
     """The problems by rank; of very many the less important ones in a line each."""
     brief = problems[MOST_IN_FULL:MOST_IN_BRIEF]
     hidden = len(problems) - MOST_IN_BRIEF
     return [
-        [_problem(number, one, len(problems)) for number, one in enumerate(problems[:MOST_IN_FULL], 1)],
+        [
+            _problem(number, one, len(problems), descriptions)
+            for number, one in enumerate(problems[:MOST_IN_FULL], 1)
+        ],
         element("ul", (element("li", kind_badge(one), " ", one.message) for one in brief)) if brief else None,
         element("p", f"{counted(hidden, 'more problem')} are not shown.") if hidden > 0 else None,
     ]
@@ -33,15 +36,15 @@ def kind_badge(problem: Problem) -> Markup:
     return element("span", problem.kind.value.replace("_", " "), class_="kind")
 
 
-def _problem(number: int, problem: Problem, of: int) -> Markup:
+def _problem(number: int, problem: Problem, of: int, descriptions: Mapping[str, str]) -> Markup:
     anchor = f"problem-{number}"
     place = f"Problem {number} of {of} " if of > 1 else "Problem "
     return element(
         "section",
         element("h2", place, kind_badge(problem), id=anchor),
-        element("p", problem.message, class_="message"),
+        element("p", problem.message, class_="message") if of > 1 else None,
         element("div", _advice(problem), _facts(problem), class_="sides"),
-        _cycle(problem.cycle) if problem.cycle else None,
+        _cycle(problem.cycle, descriptions) if problem.cycle else None,
         evidence_section(problem.evidence),
         class_="problem",
         aria_labelledby=anchor,
@@ -82,13 +85,13 @@ def _group(problem: Problem) -> str:
     return group_name(problem.group, problem.description)
 
 
-def _cycle(cycle: Sequence[Link]) -> Child:
+def _cycle(cycle: Sequence[Link], descriptions: Mapping[str, str]) -> Child:
     """The ring as a picture, and in words."""
     rows = [
         (
             f"{number + 1}",
             rank_list(link.ranks),
-            f"{numbered(link.operation, link.sequence)} of {group_name(link.group, '')}",
+            f"{numbered(link.operation, link.sequence)} of {group_name(link.group, descriptions.get(link.group, ''))}",
             rank_list(link.waits_for),
             ", ".join(f"{other + 1}" for other in followers(cycle, number)),
         )
@@ -97,7 +100,7 @@ def _cycle(cycle: Sequence[Link]) -> Child:
     hidden = len(cycle) - MOST_LINKS
     header = "node", "ranks", "are in", "wait for ranks", "which are in node"
     more = element("p", f"{counted(hidden, 'more node')} are not shown.") if hidden > 0 else None
-    drawn = ring_drawing(cycle)
+    drawn = ring_drawing(cycle, descriptions)
     return [
         element("h3", "Who waits for whom"),
         element("div", drawn, class_="picture") if drawn else None,

@@ -1,113 +1,112 @@
-"""The collectives around a problem as a table of ranks and collectives, in the order in which they began."""
+"""The collectives around a problem as a table of ranks and collectives, in the order of the program."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tracelink.analysis.wording import duration
 from tracelink.communications import UNKNOWN
-from tracelink.converters.html_report.markup import Child, Markup, clipped, element
-from tracelink.converters.html_report.recent import Column, Recent, unfinished
+from tracelink.converters.html_report.markup import Child, Markup, element
+from tracelink.converters.html_report.recent import Cell, Column, Part, Recent
 from tracelink.converters.html_report.tables import table
-from tracelink.converters.html_report.texts import counted, group_name, moment, numbered, operation_name
+from tracelink.converters.html_report.texts import (
+    counted,
+    group_name,
+    moment,
+    name_in_words,
+    numbered,
+    shortened,
+)
 from tracelink.events import NO_TIME
-from tracelink.journal import Journal
+from tracelink.ranges import Numbers
 
 HUES = 8
 """Colours of groups; more groups share them."""
 
-LONGEST_HEADING = 24
-
-SIGNS = {
-    "joined": ("✓", "joined and finished"),
-    "waiting": ("…", "joined and has not finished"),
-    "differs": ("≠", "does something else there"),
-    "absent": ("\N{MULTIPLICATION SIGN}", "is not in its dump"),
-    "unknown": ("?", "its dump does not reach there"),
-}
+LONGEST_GROUP = 14
+LONGEST_OPERATION = 20
+MOST_GROUPS = 8
+FEW = 8
+"""Culprits that are named where they are not shown."""
 
 
-def recent_section(recent: Recent, journal: Journal, present: int) -> Child:
+def recent_section(recent: Recent, present: int, culprits: Iterable[int]) -> Child:
     """The table, its legend and what it leaves out."""
     if not recent.columns:
-        return element("p", "No entry says to which collective it belongs.")
-    numbers = list(dict.fromkeys(column.group for column in recent.columns))
-    hues = {group: place % HUES for place, group in enumerate(numbers)}
-    header = ["rank", *(_heading(column, journal, hues[column.group]) for column in recent.columns)]
+        return element("p", "No rank of which there is a dump has an entry.")
+    names = list(dict.fromkeys(_kinds(column) for column in recent.columns))
+    hues = {name: place % HUES for place, name in enumerate(names)}
+    header = ["rank", *(_heading(column, hues[_kinds(column)]) for column in recent.columns)]
     rows = [
-        [f"{rank}", *(_cell(column, rank, journal, hues[column.group]) for column in recent.columns)]
+        [f"{rank}", *(_cell(column, rank, hues[_kinds(column)]) for column in recent.columns)]
         for rank in recent.ranks
     ]
-    whole = table("In the order in which they began; hold the pointer over a cell for times", header, rows)
-    return [_legend(), element("div", whole, class_="recent"), element("p", _left_out(recent, present))]
+    caption = "In the order of the program, left to right; hold the pointer over a cell for times"
+    whole = element("div", table(caption, header, rows), class_="recent")
+    return [_legend(recent), whole, element("p", _left_out(recent, present, culprits), class_="aside")]
 
 
-def _legend() -> Markup:
+def _legend(recent: Recent) -> Markup:
+    used = {cell.part for column in recent.columns for cell in column.cells.values()}
     shown = [
-        element("li", element("span", sign, class_=f"cell {style}", aria_hidden="true"), " ", words)
-        for style, (sign, words) in SIGNS.items()
+        element(
+            "li", element("span", part.sign, class_=f"cell {part.style}", aria_hidden="true"), " ", part.words
+        )
+        for part in Part
+        if part in used
     ]
-    shown.append(element("li", "empty: not a member of the group"))
+    shown.append(element("li", "empty: has no part in it"))
     return element("ul", shown, class_="legend", aria_label="Signs")
 
 
-def _left_out(recent: Recent, present: int) -> str:
-    said = [f"{len(recent.ranks)} of {counted(present, 'rank')}"]
-    said += [f"{counted(recent.earlier, 'earlier collective')} not shown"] if recent.earlier else []
-    said += [f"{counted(recent.later, 'later one')} not shown"] if recent.later else []
+def _left_out(recent: Recent, present: int, culprits: Iterable[int]) -> str:
+    absent = sorted(set(culprits) - set(recent.ranks))
+    said = [f"{len(recent.ranks)} of {counted(present, 'dump')}"]
+    said += [f"not among them: {Numbers.of(absent).called('rank')}"] if 0 < len(absent) <= FEW else []
+    said += [f"{counted(recent.earlier, 'earlier column')} not shown"] if recent.earlier else []
+    said += [f"{counted(recent.later, 'later column')} not shown"] if recent.later else []
     return "; ".join(said) + "."
 
 
-def _heading(column: Column, journal: Journal, hue: int) -> Markup:
-    group = journal.groups[column.group]
-    name = group_name(group.name, group.description)
+def _kinds(column: Column) -> str:
+    """What its groups are for."""
+    name, description = column.groups[0] if column.groups else ("", "")
+    return description or name
+
+
+def _heading(column: Column, hue: int) -> Markup:
+    group = element("span", shortened(_kinds(column), LONGEST_GROUP), class_=f"hue hue{hue}")
+    if column.ends:
+        what = "message " + " to ".join("?" if end == UNKNOWN else f"{end}" for end in column.ends)
+    else:
+        what = shortened(numbered(column.operation, None), LONGEST_OPERATION)
+        what += "" if column.sequence is None else f" #{column.sequence}"
+    return element("span", group, " ", what, class_="upright", title=_told(column))
+
+
+def _told(column: Column) -> str:
     began = "" if column.began == NO_TIME else f", began {moment(column.began)}"
-    label = f"{operation_name(column.operation)} #{column.sequence}"
-    return element(
-        "span",
-        element("span", _short(group.description or group.name), class_=f"hue hue{hue}"),
-        " ",
-        clipped(label, LONGEST_HEADING),
-        class_="upright",
-        title=f"{numbered(column.operation, column.sequence)} of {name}{began}",
-    )
+    return f"{numbered(column.operation, column.sequence)} of {_groups(column)}{began}"
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 12 else f"{name[:11]}…"
+def _groups(column: Column) -> str:
+    if len(column.groups) == 1:
+        return group_name(*column.groups[0])
+    names = ", ".join(name_in_words(name) for name, _ in column.groups[:MOST_GROUPS])
+    more = ", …" if len(column.groups) > MOST_GROUPS else ""
+    return f"groups {names}{more}" if names else "an unknown group"
 
 
-def _cell(column: Column, rank: int, journal: Journal, hue: int) -> Child:
-    row = column.rows.get(rank)
-    if row is None and rank not in column.members:
+def _cell(column: Column, rank: int, hue: int) -> Child:
+    cell = column.cells.get(rank)
+    if cell is None:
         return None
-    style = _style(column, rank, row, journal)
-    sign, words = SIGNS[style]
-    told = f"rank {rank}: {words}{_when(column, row, journal)}"
-    return element("span", sign, class_=f"cell {style} hue{hue}", title=told)
+    style = f"cell {cell.part.style} hue{hue}"
+    return element("span", cell.part.sign, class_=style, title=f"rank {rank}: {_when(column, cell)}")
 
 
-def _style(column: Column, rank: int, row: int | None, journal: Journal) -> str:
-    if row is None:
-        return "unknown" if _beyond(column, rank, journal) else "absent"
-    if column.source == UNKNOWN and journal.operation(row) != column.operation:
-        return "differs"
-    return "waiting" if unfinished(journal, row) else "joined"
-
-
-def _beyond(column: Column, rank: int, journal: Journal) -> bool:
-    """Whether the collective lies before what a dump still holds, or behind where it breaks off."""
-    recording = journal.recordings[rank]
-    place = journal.ranks.tolist().index(rank)
-    begin, end = journal.bounds[place : place + 2].tolist()
-    if recording.broken_off or begin == end:
-        return True
-    return bool(recording.overwritten and column.began < journal.records.created[begin])
-
-
-def _when(column: Column, row: int | None, journal: Journal) -> str:
-    if row is None:
-        return ""
-    created = int(journal.records.created[row])
-    does = f", {operation_name(journal.operation(row))}" if journal.operation(row) != column.operation else ""
-    if created == NO_TIME or column.began == NO_TIME:
-        return does
-    return f"{does}, +{duration(created - column.began)} after the first"
+def _when(column: Column, cell: Cell) -> str:
+    told = f"{cell.part.words}{f', {numbered(cell.operation, None)}' if cell.operation else ''}"
+    if NO_TIME in (cell.created, column.began):
+        return told
+    return f"{told}, {duration(cell.created - column.began)} after the first"

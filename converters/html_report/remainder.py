@@ -12,11 +12,11 @@ from tracelink.diagnosis import Checked, Diagnosis, Lateness
 from tracelink.findings import Finding, in_order
 from tracelink.journal import Journal
 
-MOST_LATE = 30
+MOST_LATE = 10
 MOST_UNREADABLE = 100
 MOST_NOTES = 50
 MOST_FINDINGS = 100
-MOST_DUMPS = 64
+MOST_DUMPS = 16
 
 
 def lateness_section(lateness: Sequence[Lateness]) -> Child:
@@ -33,7 +33,7 @@ def lateness_section(lateness: Sequence[Lateness]) -> Child:
         )
         for one in lateness[:MOST_LATE]
     ]
-    header = "rank", "came last to collectives", "latest by", "in", "others waited in all"
+    header = "rank", "came last to collectives", "latest by", "in", "it alone was awaited for"
     return [table("By creation times", header, rows), _more(lateness, MOST_LATE, "more rank")]
 
 
@@ -103,7 +103,7 @@ def checked_in_words(checked: Checked) -> str:
     """`8 ranks, 424 entries, 8 groups, 60 collectives`."""
     counts = [
         counted(checked.ranks, "rank"),
-        f"{checked.entries:,} entries" if checked.entries != 1 else "1 entry",
+        counted(checked.entries, "entry"),
         counted(checked.groups, "group"),
         counted(checked.collectives, "collective"),
     ]

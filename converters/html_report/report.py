@@ -23,6 +23,9 @@ from tracelink.diagnosis import Diagnosis
 from tracelink.events import NO_TIME
 from tracelink.journal import Journal
 
+LONG = 160
+"""Characters of a verdict that is set in smaller letters."""
+
 
 def html_report(diagnosis: Diagnosis, journal: Journal) -> str:
     """The page, as the text of a file."""
@@ -52,10 +55,11 @@ def _verdict(diagnosis: Diagnosis) -> str:
 
 def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
     culprits = {rank for one in diagnosis.problems for rank in one.culprits}
-    recent = recent_section(recent_of(diagnosis, journal), journal, len(journal.ranks))
+    recent = recent_of(diagnosis, journal) if diagnosis.problems else None
+    around = recent_section(recent, len(journal.ranks), culprits) if recent else None
     others = [
         ("standings", "Where every rank is", standings_section(diagnosis.standings, culprits)),
-        ("recent", "The last collectives", recent),
+        ("recent", "The collectives around it", around),
         ("lateness", "Who comes late", lateness_section(diagnosis.lateness)),
         ("notes", "Notes", notes_section(diagnosis.notes)),
         ("dumps", "Dumps", dumps_section(diagnosis, journal)),
@@ -65,9 +69,18 @@ def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
     links = [element("a", title, href=f"#{anchor}") for anchor, title, _ in shown]
     return [
         _header(diagnosis, journal, links),
-        element("main", problems_section(diagnosis.problems), (_section(*one) for one in shown)),
+        element(
+            "main",
+            problems_section(diagnosis.problems, _descriptions(diagnosis)),
+            (_section(*one) for one in shown),
+        ),
         element("footer", "Written by tracelink diagnose."),
     ]
+
+
+def _descriptions(diagnosis: Diagnosis) -> dict[str, str]:
+    """What the groups are for, by name."""
+    return {one.group: one.description for one in diagnosis.standings}
 
 
 def _section(anchor: str, title: str, content: Child) -> Markup:
@@ -76,6 +89,7 @@ def _section(anchor: str, title: str, content: Child) -> Markup:
 
 def _header(diagnosis: Diagnosis, journal: Journal, links: list[Markup]) -> Markup:
     """The verdict, what it rests on, and the way to the rest."""
+    verdict = _verdict(diagnosis)
     more = len(diagnosis.problems) - 1
     also = element("p", f"And {counted(more, 'more problem')}; the worst is first.") if more > 0 else None
     rests = f"Checked: {checked_in_words(diagnosis.checked)}."
@@ -84,7 +98,7 @@ def _header(diagnosis: Diagnosis, journal: Journal, links: list[Markup]) -> Mark
         rests += f" The last entry was made at {moment(last)}."
     return element(
         "header",
-        element("h1", _verdict(diagnosis)),
+        element("h1", verdict, class_="long" if len(verdict) > LONG else None),
         also,
         element("p", rests, _gaps(diagnosis), class_="aside"),
         element("nav", [[link, " "] for link in links], aria_label="Sections"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tracelink.converters.html_report.markup import Markup, clipped, element
-from tracelink.converters.html_report.texts import group_name, numbered, rank_list
+from tracelink.converters.html_report.markup import Markup, element
+from tracelink.converters.html_report.texts import group_name, numbered, rank_list, shortened
 from tracelink.diagnosis import Link
 
 MOST_LABELLED = 6
@@ -26,14 +26,19 @@ GAP = 4
 Point = tuple[float, float]
 
 
-def ring_drawing(cycle: Sequence[Link]) -> Markup | None:
+def ring_drawing(cycle: Sequence[Link], descriptions: Mapping[str, str]) -> Markup | None:
     """The ring as a picture, or nothing where it is too large for one."""
     if not 1 < len(cycle) <= MOST_NODES:
         return None
     labelled = len(cycle) <= MOST_LABELLED
     half = (BOX[0] / 2, BOX[1] / 2) if labelled else (DOT, DOT)
     middle, centres = _places(len(cycle), half, labelled=labelled)
-    nodes = [_node(number, link, centres[number], labelled) for number, link in enumerate(cycle)]
+    nodes = [
+        _node(
+            number, link, group_name(link.group, descriptions.get(link.group, "")), centres[number], labelled
+        )
+        for number, link in enumerate(cycle)
+    ]
     arrows = [_arrow(centres[start], centres[end], half) for start, end in _waits(cycle)]
     return element(
         "svg",
@@ -70,11 +75,11 @@ def _places(count: int, half: Point, *, labelled: bool) -> tuple[Point, list[Poi
     return middle, [(middle[0] + wide * math.cos(one), middle[1] + high * math.sin(one)) for one in angles]
 
 
-def _node(number: int, link: Link, centre: Point, labelled: bool) -> Markup:
+def _node(number: int, link: Link, group: str, centre: Point, labelled: bool) -> Markup:
     lines = [
         f"{number + 1}: rank{'s' if len(link.ranks) != 1 else ''} {rank_list(link.ranks)}",
         numbered(link.operation, link.sequence),
-        group_name(link.group, ""),
+        group,
     ]
     title = element("title", ", ".join(lines))
     left, top = centre[0] - BOX[0] / 2, centre[1] - BOX[1] / 2
@@ -84,7 +89,7 @@ def _node(number: int, link: Link, centre: Point, labelled: bool) -> Markup:
         return element("g", title, dot, label)
     box = element("rect", x=f"{left:.1f}", y=f"{top:.1f}", width=BOX[0], height=BOX[1], rx=6)
     texts = [
-        element("text", clipped(line, CHARACTERS), x=f"{centre[0]:.1f}", y=f"{top + 20 + 19 * place:.1f}")
+        element("text", shortened(line, CHARACTERS), x=f"{centre[0]:.1f}", y=f"{top + 20 + 19 * place:.1f}")
         for place, line in enumerate(lines)
     ]
     return element("g", title, box, texts)

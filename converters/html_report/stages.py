@@ -13,11 +13,12 @@ from tracelink.diagnosis import Stage, Standing
 class Look(Enum):
     """The class of the style sheet, the sign and the words."""
 
-    NEVER = "never", "\N{MULTIPLICATION SIGN}", "never joined any"
+    NEVER = "never", "\N{MULTIPLICATION SIGN}", "never joined a collective there"
     BEHIND = "behind", "<", "finished an earlier one and did not join what others are in"
+    EARLIER = "earlier", "<…", "is in an earlier one than others and has not finished"
     WAITING = "waiting", "…", "joined and has not finished"
     FINISHED = "finished", "✓", "finished the last"
-    UNUSED = "unused", "-", "nobody has used the group"
+    UNUSED = "unused", "-", "nobody recorded a collective there"
     UNKNOWN = "unknown", "?", "unknown: no dump, or the dump does not tell"
 
     def __init__(self, style: str, sign: str, words: str) -> None:
@@ -41,6 +42,11 @@ class Line:
     description: str
     groups: list[str]
     places: dict[int, Place]
+
+    @property
+    def unused(self) -> bool:
+        """Whether nobody has recorded a collective in any of its groups."""
+        return all(place.standing.sequence is None for place in self.places.values())
 
 
 def places_by_group(standings: Sequence[Standing]) -> list[list[Place]]:
@@ -68,14 +74,22 @@ def _apart(standings: Sequence[Standing]) -> list[list[Standing]]:
 
 def _places(standings: Sequence[Standing]) -> list[Place]:
     front = max(one.sequence or 0 for one in standings)
-    unused = all(one.stage is Stage.NEVER_JOINED for one in standings)
-    return [Place(one, Look.UNUSED if unused else _look(one, front)) for one in standings]
+    used = any(one.sequence is not None for one in standings)
+    return [Place(one, _look(one, front) if used else _unused(one)) for one in standings]
+
+
+def _unused(standing: Standing) -> Look:
+    return Look.UNUSED if standing.stage is Stage.NEVER_JOINED else Look.UNKNOWN
 
 
 def _look(standing: Standing, front: int) -> Look:
-    if standing.stage is Stage.FINISHED:
-        return Look.BEHIND if (standing.sequence or 0) < front else Look.FINISHED
-    return {Stage.NEVER_JOINED: Look.NEVER, Stage.WAITING: Look.WAITING}.get(standing.stage, Look.UNKNOWN)
+    behind = (standing.sequence or 0) < front
+    return {
+        Stage.NEVER_JOINED: Look.NEVER,
+        Stage.WAITING: Look.EARLIER if behind else Look.WAITING,
+        Stage.FINISHED: Look.BEHIND if behind else Look.FINISHED,
+        Stage.UNKNOWN: Look.UNKNOWN,
+    }[standing.stage]
 
 
 def lines_of(groups: Sequence[Sequence[Place]]) -> list[Line]:

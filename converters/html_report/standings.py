@@ -28,9 +28,10 @@ def standings_section(standings: Sequence[Standing], culprits: Collection[int]) 
     if not groups:
         return element("p", "No dump names a group.")
     lines = lines_of(groups)
-    ranks = sorted({rank for line in lines for rank in line.places})
+    drawn = [line for line in lines if not line.unused] or lines
+    ranks = sorted({rank for line in drawn for rank in line.places})
     small = len(ranks) <= MOST_RANKS_IN_TABLE
-    picture = places_table(lines, ranks, culprits) if small else map_of(lines)
+    picture = places_table(drawn, ranks, culprits) if small else map_of(drawn)
     return [_legend(lines), picture, _in_words(groups)]
 
 

@@ -24,6 +24,11 @@ def name_in_words(text: str) -> str:
     return clipped(text, LONGEST_NAME)
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def group_name(name: str, description: str) -> str:
     """`group 0 (default_pg)`."""
     return group_in_words(name_in_words(name), name_in_words(description))
@@ -49,8 +54,10 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """`1 rank`, `2,000 ranks`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+    """`1 rank`, `2,000 ranks`, `3 entries`."""
+    if count != 1:
+        thing = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+    return f"{count:,} {thing}"
 
 
 def moment(nanoseconds: int) -> str:
@@ -59,6 +66,11 @@ def moment(nanoseconds: int) -> str:
     if not 0 <= seconds <= LAST_SECOND:
         return f"{nanoseconds} ns"
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1000:06} UTC"
+
+
+def time_of_day(nanoseconds: int) -> str:
+    """`05:02:39.603435`; the date stands above."""
+    return moment(nanoseconds).removesuffix(" UTC").rpartition(" ")[2]
 
 
 def sizes(shapes: Sequence[Sequence[int]], types: Sequence[str]) -> str:
