@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from tracelink.analysis.wording import duration, group_in_words, lowered, ranks_in_words
 from tracelink.diagnosis import Diagnosis, Entry, Frame, Kind, Problem, Role
+from tracelink.operations import POINT_TO_POINT, operation_of
 
 MILLISECOND = 1_000_000
 WHERE_DUMPS_ARE = (
@@ -70,6 +71,10 @@ def place_of(frame: Frame) -> str:
 def _called_at(entry: Entry | None) -> str:
     """`train.py:65 (step)`, or nothing where no stack was recorded."""
     return f"{place_of(entry.frames[0])} ({entry.frames[0].name})" if entry and entry.frames else ""
+
+
+def _last_entries(problem: Problem) -> list[Entry]:
+    return [one.entries[-1] for one in problem.evidence]
 
 
 def _shown(problem: Problem, role: Role) -> Entry | None:
@@ -158,6 +163,12 @@ def _peers(case: _Case) -> str:
 
 def _deadlock(case: _Case) -> str:
     problem = case.problem
+    if all(operation_of(link.operation) in POINT_TO_POINT for link in problem.cycle):
+        places = " and ".join(dict.fromkeys(filter(None, map(_called_at, _last_entries(problem)))))
+        return (
+            f"Let one side send while the other receives, in the same order, or issue both with batch_isend_irecv"
+            f"{f': look at {places}' if places else ''}."
+        )
     groups = list(dict.fromkeys(link.group for link in problem.cycle))
     where = [
         f"rank {one.rank} is in {group_in_words(entry.group, entry.description)} first"
@@ -189,7 +200,10 @@ def _timed_out(case: _Case) -> str:
 
 def _failed(case: _Case) -> str:
     who = case.who if case.problem.culprits else "these ranks"
-    return f"Look for the first error in the log of {who}: later ones are mostly consequences."
+    return (
+        f"Look at what the device of {who} does, and for its errors (nvidia-smi, Xid in dmesg); then for the first "
+        "error in the log: later ones are mostly consequences."
+    )
 
 
 TYPES = "Another type comes from autocast, a cast, or a checkpoint or default of another type."

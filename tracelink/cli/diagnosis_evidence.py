@@ -11,6 +11,7 @@ from tracelink.cli.diagnosis_standings import group_cell
 from tracelink.cli.listing import moment
 from tracelink.cli.page import NOTHING, Page
 from tracelink.diagnosis import Entry, Evidence, Frame, Problem, Role
+from tracelink.operations import Operation, operation_of
 
 HEADER = ("time (UTC)", "group", "call", "sizes", "type", "state", "called at", "in")
 OPTIONAL = ("time (UTC)", "type", "state", "in")
@@ -69,7 +70,7 @@ def _show_other(page: Page, evidence: Evidence, problem: Problem, *, verbose: bo
     others = f" (one of {more + 1} that wait)" if more > 0 else ""
     verb = "waits in" if waits else "called"
     page.line(
-        f"Rank {evidence.rank}{others} {verb} {_call(entry)} of {group_in_words(entry.group, entry.description)}"
+        f"Rank {evidence.rank}{others} {verb} {_calls_as_one(evidence.entries)} of {group_in_words(entry.group, entry.description)}"
         f"{':' if entry.frames else '.'}",
         "bold",
     )
@@ -91,13 +92,22 @@ def _cells(call: Sequence[Entry]) -> list[str]:
     return [
         NOTHING if first.created_ns is None else moment(first.created_ns).partition(" ")[2],
         group_cell(first.group, first.description) or NOTHING,
-        _call(last),
+        _calls_as_one(call),
         _sizes(call),
         _types(first),
         _state(last),
         place_of(frame) if frame else NOTHING,
         frame.name if frame else NOTHING,
     ]
+
+
+def _calls_as_one(call: Sequence[Entry]) -> str:
+    """The name of what closes them, unless it says nothing of them."""
+    first, last = call[0], call[-1]
+    if len(call) < 2 or operation_of(last.operation) != Operation.COALESCED:
+        return _call(last)
+    more = f" + {len(call) - 2} more" if len(call) > 2 else ""
+    return f"{_call(first)}{more}"
 
 
 def _call(entry: Entry) -> str:

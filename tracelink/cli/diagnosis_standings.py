@@ -23,7 +23,11 @@ def show_standings(page: Page, diagnosis: Diagnosis, *, verbose: bool) -> None:
     for standing in diagnosis.standings:
         groups.setdefault((standing.group, standing.description), []).append(standing)
     named = _named(diagnosis)
-    telling = [group for group in groups if group[0] in named or _apart(groups[group])]
+    telling = [
+        group
+        for group, those in groups.items()
+        if _apart(those) or (group[0] in named and any(one.sequence is not None for one in those))
+    ]
     chosen = list(groups) if verbose else telling
     chosen.sort(
         key=lambda group: (named.index(group[0]) if group[0] in named else len(named), _natural(*group))
@@ -78,7 +82,7 @@ def _last(standing: Standing) -> str:
 def _stage(standing: Standing, front: int) -> str:
     match standing.stage:
         case Stage.NEVER_JOINED:
-            return "never joined"
+            return "never joined" if front else "in no collective"
         case Stage.WAITING:
             return "joined, not finished"
         case Stage.FINISHED:
