@@ -78,6 +78,80 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkSeen:
+    """What carries out a call: a kernel, or what a thread of a CPU backend does."""
+
+    name: str
+    where: str
+    """The stream, or the thread."""
+    start_ns: int
+    duration_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSeen:
+    """A call as profiles show it."""
+
+    operation: str
+    group: str
+    sequence: int | None
+    before: int | None
+    """How many calls of its group before the one that the problem is about; 0 for that one, None if not known."""
+    operator: str
+    thread: str
+    start_ns: int | None
+    duration_ns: int | None
+    around: tuple[str, ...]
+    """Operators, modules and annotations that it was called in, outermost first."""
+    frames: tuple[Frame, ...]
+    """Innermost first; empty where the profile was taken without stacks."""
+    node: int | None
+    """The number of its node in the execution trace."""
+    work: WorkSeen | None
+    launched: bool | None
+    """Whether anything was launched for it on a device; None where that cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Something that ran for most of a stretch of time."""
+
+    name: str
+    duration_ns: int
+    """How much of the stretch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a thread or a stream did for most of a stretch of time."""
+
+    where: str
+    start_ns: int
+    duration_ns: int
+    running: tuple[Running, ...]
+    """Outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What the profiles of a rank show of the call that a problem is about, and of what it did after that."""
+
+    rank: int
+    role: Role
+    sources: tuple[str, ...]
+    start_ns: int | None
+    end_ns: int | None
+    """When the profile began and ended, by the rank's clock; None where only its execution trace is there."""
+    call: CallSeen | None
+    later: CallSeen | None = None
+    """What it called next, which its dump does not know."""
+    stretches: tuple[Stretch, ...] = ()
+    """After its last call, until the next or until the profile ends."""
+    note: str = ""
+    """What the profile does not show, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """One link of a deadlock: ranks in a collective wait for others, who are in the next one."""
 
@@ -121,6 +195,8 @@ class Problem:
     """For each rank that shows it best the entry of the journal: the culprits' and that of one who waits."""
     evidence: tuple[Evidence, ...] = ()
     """What these entries say; the culprits first."""
+    sightings: tuple[Sighting, ...] = ()
+    """What profiles show of the same ranks, where there are any."""
 
 
 class Stage(StrEnum):

@@ -15,6 +15,7 @@ from tracelink.errors import UnreadableError
 from tracelink.findings import Severity
 from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.journal import Journal, journal_of
+from tracelink.plugins import Recorder
 from tracelink.prefixes import only_with_prefix
 from tracelink.reading import nothing_readable
 from tracelink.recordings import Recorded, read_recordings
@@ -77,7 +78,17 @@ def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | No
         recorded = _of_replicas(recorded, replica_size)
     journal = journal_of(recorded.recordings)
     diagnosis = diagnosis_of(journal, recorded.unreadable, recorded.findings)
-    return Examined(with_advice(judged_by_line(with_evidence(diagnosis, journal))), journal)
+    judged = with_advice(judged_by_line(with_evidence(diagnosis, journal)))
+    return Examined(_with_sightings(judged, journal, recorded, engine), journal)
+
+
+def _with_sightings(diagnosis: Diagnosis, journal: Journal, recorded: Recorded, engine: Engine) -> Diagnosis:
+    """The same with what profiles show; what reads these is not even imported where there is nothing to show."""
+    if not diagnosis.problems or all(isinstance(task.reader, Recorder) for task in recorded.tasks):
+        return diagnosis
+    from tracelink.sighting import with_sightings
+
+    return with_sightings(diagnosis, journal, recorded.tasks, engine)
 
 
 def _recorded(discovery: Discovery, engine: Engine) -> Recorded:

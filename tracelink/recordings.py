@@ -27,12 +27,15 @@ class Recorded:
     unreadable: dict[int, str]
     """Why the dump of a rank is not among them."""
     findings: Sequence[Finding]
+    tasks: Sequence[Task] = ()
+    """Of all sources that can be read, also of those that are no dumps."""
 
 
 def read_recordings(discovery: Discovery, engine: Engine) -> Recorded:
     """Every recorder's dump among the sources."""
     findings = list(discovery.findings)
-    tasks = [task for task in tasks_of(discovery, findings) if isinstance(task.reader, Recorder)]
+    recognised = tasks_of(discovery, findings)
+    tasks = [task for task in recognised if isinstance(task.reader, Recorder)]
     results = _read(tasks, engine)
     read = [
         (task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, Recording)
@@ -54,6 +57,7 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recorded:
         {rank: found[rank] for rank in sorted(found)},
         {rank: why for rank, why in sorted(unreadable_ranks.items()) if rank not in found},
         [*findings, *chain.from_iterable(one.findings for _, one in read)],
+        recognised,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tracelink.cli.finding_document import Document, findings_document
-from tracelink.diagnosis import Diagnosis, Entry, Evidence, Lateness, Problem, Standing
+from tracelink.diagnosis import Diagnosis, Entry, Evidence, Lateness, Problem, Sighting, Standing
 
 
 def diagnosis_document(diagnosis: Diagnosis, limit: int | None = None) -> Document:
@@ -46,6 +46,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "waited_ns": problem.waited_ns,
         "cycle": [asdict(link) for link in problem.cycle],
         "evidence": [_evidence(evidence) for evidence in problem.evidence],
+        "sightings": [_sighting(sighting) for sighting in problem.sightings],
     }
 
 
@@ -73,6 +74,10 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "timeout_ms": entry.timeout_ms,
         "frames": [asdict(frame) for frame in entry.frames],
     }
+
+
+def _sighting(sighting: Sighting) -> dict[str, Any]:
+    return asdict(sighting) | {"role": sighting.role.value}
 
 
 def _standing(standing: Standing) -> dict[str, Any]:

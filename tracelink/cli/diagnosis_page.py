@@ -8,6 +8,7 @@ from tracelink.cli.diagnosis_absent import show_absent
 from tracelink.cli.diagnosis_evidence import show_evidence
 from tracelink.cli.diagnosis_lateness import show_lateness
 from tracelink.cli.diagnosis_sightings import show_sightings
+from tracelink.cli.diagnosis_sightings import show_sightings
 from tracelink.cli.diagnosis_standings import show_standings
 from tracelink.cli.found import show_findings
 from tracelink.cli.page import Page, counted, number
@@ -112,6 +113,7 @@ def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
             page.gap()
             page.line(f"{place}. {problem.message}", "bold")
         show_evidence(page, problem, verbose=verbose)
+        show_sightings(page, problem, verbose=verbose)
         show_sightings(page, problem, verbose=verbose)
         if problem.advice and problem.advice not in given:
             page.gap()
