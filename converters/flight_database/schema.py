@@ -220,7 +220,7 @@ ENTRIES = Table(
         _whole("timeout_ms", "After how long it is given up."),
         _link("traceback_id", "tracebacks.id", "The Python stack that asked for it."),
     ),
-    indexes=(("collective_id",), ("traceback_id",), ("rank",)),
+    indexes=(("collective_id", "rank"), ("rank", "place"), ("traceback_id",)),
 )
 
 PROBLEMS = Table(
