@@ -12,18 +12,22 @@ from tracelink.analysis.evidence import with_evidence
 from tracelink.diagnosis import Diagnosis
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.findings import Severity
+from tracelink.findings import Finding, Severity
 from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.journal import Journal, journal_of
 from tracelink.plugins import Recorder
 from tracelink.prefixes import only_with_prefix
-from tracelink.reading import nothing_readable
+from tracelink.reading import nothing_readable, tasks_of
 from tracelink.recordings import Recorded, read_recordings
 from tracelink.replicas import in_replicas
 from tracelink.sources import Discovery
 
 UNREADABLE = "unreadable"
 """The reason of the finding that nothing can be read of a source."""
+
+WHAT_PROFILES_TELL = (
+    " What profiles tell of collectives, and who came last to them, says tracelink collectives on the same paths."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,13 @@ def _unreadable(recorded: Recorded, discovery: Discovery) -> dict[int, str]:
 
 
 def _of_replicas(recorded: Recorded, size: int) -> Recorded:
+    """Profiles are left out: they do not say of which replica they are."""
     whole = in_replicas(recorded.recordings, size)
-    return Recorded(whole.recordings, recorded.unreadable, [*recorded.findings, *whole.findings])
+    findings = [*recorded.findings, *whole.findings]
+    if profiles := sum(not isinstance(task.reader, Recorder) for task in recorded.tasks):
+        message = f"{profiles} profiles were not read: they do not say to which replica their ranks belong."
+        findings.append(Finding(Severity.INFO, "profiles_of_replicas", message, profiles))
+    return Recorded(whole.recordings, recorded.unreadable, findings)
 
 
 def _no_dumps(discovery: Discovery) -> UnreadableError:
@@ -123,5 +132,5 @@ def _no_dumps(discovery: Discovery) -> UnreadableError:
     looked = f"the {count} files here are something else" if count > 1 else "what is here is something else"
     return UnreadableError(
         f"there is no flight-recorder dump; {looked if count else 'there is no file at all'}",
-        advice=WHERE_DUMPS_ARE,
+        advice=WHERE_DUMPS_ARE + (WHAT_PROFILES_TELL if tasks_of(discovery, []) else ""),
     )

@@ -61,9 +61,9 @@ def nothing_readable(findings: Sequence[Finding]) -> UnreadableError:
 
 
 def _task(source: Source, findings: list[Finding]) -> Task | None:
-    if source.format:
-        return Task(source, plugins.reader(source.format), _likely_rank(source, b""))
     try:
+        if source.format:
+            return Task(source, plugins.reader(source.format), _likely_rank(source, source.head()))
         for size in (None, SNIFFED):
             head = source.head(size) if size else source.head()
             for reader in plugins.working(plugins.readers()):
