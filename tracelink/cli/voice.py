@@ -49,6 +49,8 @@ class Voice:
 
 def printable(text: str) -> str:
     """Text out of a trace, made harmless: what would command a terminal is spelled out."""
+    if text.isprintable():
+        return text
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
