@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builders.journal import MS, recorded, rounds, together
+from builders.journal import MS, recorded, rounds, together
 from tracelink.analysis.elapsed import Elapsed
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tests.builders.journal import MS, rounds, together
-from tests.builders.journal import recorded as journal_of_entries
-from tracelink.analysis.lateness import lateness_of
+from builders.journal import MS, rounds, together
+from builders.journal import recorded as journal_of_entries
+from tracelink.analysis.latecomers import latecomers_of
 from tracelink.analysis.parts import parts_of
 from tracelink.diagnosis import Lateness
 from tracelink.journal import Journal
 
 
 def lateness(journal: Journal) -> list[Lateness]:
-    return lateness_of(journal, parts_of(journal))
+    return list(latecomers_of(journal, parts_of(journal)).lateness)
 
 
 def test_the_last_rank_of_a_collective_is_late_by_how_long_it_was_the_only_one_missing() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders.journal import MS, Entries, recorded, rounds, together
-from tests.builders.recorder import process_group
+from builders.journal import MS, Entries, recorded, rounds, together
+from builders.recorder import process_group
 from tracelink.analysis.recorder_clocks import lags_of
 from tracelink.journal import Journal
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders.journal import MS, Entries, recorded, rounds
-from tests.builders.recorder import process_group
+from builders.journal import MS, Entries, recorded, rounds
+from builders.recorder import process_group
 from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.parts import parts_of
 from tracelink.analysis.stuck import is_stuck, longest_finished

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from tracelink.analysis.parts import Parts
-from tracelink.analysis.rounds import Rounds, rounds_of
+from tracelink.analysis.rounds import Rounds
 from tracelink.diagnosis import Lateness
 from tracelink.events import Int64s
 from tracelink.journal import Journal
 
 
-def lateness_of(journal: Journal, parts: Parts) -> list[Lateness]:
+def lateness_of(journal: Journal, parts: Parts, rounds: Rounds) -> list[Lateness]:
     """Every rank that came last to anything, the one that others waited for longest first."""
-    rounds = rounds_of(journal, parts, parts.created)
     rank = parts.rank[rounds.last]
     ranks = int(journal.ranks.max(initial=-1)) + 1
     total = np.zeros(ranks, np.int64)

@@ -1,0 +1,106 @@
+"""Who comes late to collectives: as a table, as problems where it is a habit that costs, and as notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.analysis.clock_doubt import by_one_clock
+from tracelink.analysis.lateness import lateness_of
+from tracelink.analysis.parts import Parts
+from tracelink.analysis.rounds import Rounds, rounds_of
+from tracelink.analysis.stragglers import Straggler, stragglers_of
+from tracelink.analysis.wording import SECOND, collective_in_words, duration, lowered, ranks_in_words
+from tracelink.diagnosis import Kind, Lateness, Problem
+from tracelink.journal import Journal
+
+NOTEWORTHY = 0.05
+"""The share of the time for which all wait once."""
+MOST_NOTES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Latecomers:
+    """Who came late."""
+
+    lateness: Sequence[Lateness]
+    problems: Sequence[Problem] = ()
+    """Those for whom others wait over and over."""
+    notes: Sequence[str] = ()
+
+
+def latecomers_of(journal: Journal, parts: Parts) -> Latecomers:
+    """All that times of creation tell."""
+    rounds, created, notes = rounds_of(journal, parts, parts.created), parts.created, []
+    corrected = by_one_clock(journal, parts, rounds)
+    if corrected is not None:
+        rounds, created = rounds_of(journal, parts, corrected), corrected
+        notes.append(
+            "By their clocks, ranks left collectives before others came: the clocks differ. "
+            "How late a rank came is counted from how late it usually comes."
+        )
+    lateness = lateness_of(journal, parts, rounds)
+    settled = _without_first(parts, rounds)
+    stragglers = stragglers_of(journal, parts, settled, created)
+    counted = {one.rank: one for one in lateness}
+    problems = [_problem(journal, parts, one, counted[one.rank]) for one in stragglers if one.certain]
+    notes += [_doubt(one, counted[one.rank]) for one in stragglers if not one.certain]
+    if not stragglers:
+        notes += _exceptions(journal, parts, settled)
+    return Latecomers(lateness, problems, notes)
+
+
+def _without_first(parts: Parts, rounds: Rounds) -> Rounds:
+    """The rounds without the first of each group: to that ranks come from wherever they were started."""
+    later = parts.sequence[rounds.begin] > 1
+    return Rounds(*(column[later] for column in rounds.columns().values()))
+
+
+def _problem(journal: Journal, parts: Parts, one: Straggler, lateness: Lateness) -> Problem:
+    row = int(parts.row[one.latest])
+    group = journal.groups[int(parts.group[one.latest])]
+    others = "the others" if len(one.waiting) > 1 else lowered(ranks_in_words(one.waiting))
+    return Problem(
+        Kind.STRAGGLER,
+        group.name,
+        group.description,
+        int(parts.sequence[one.latest]),
+        journal.operation(row),
+        (one.rank,),
+        one.waiting,
+        f"Rank {one.rank} came last to {_counted(lateness)}: {others} waited {round(100 * one.share)} % of the "
+        f"time for it, usually {duration(one.usual_ns)}.",
+        count=lateness.collectives,
+        rows={one.rank: row},
+    )
+
+
+def _doubt(one: Straggler, lateness: Lateness) -> str:
+    return (
+        f"Rank {one.rank} came last to {_counted(lateness)}, always by about {duration(one.usual_ns)}: "
+        "it is slow, or its clock is ahead; the dumps do not tell."
+    )
+
+
+def _counted(lateness: Lateness) -> str:
+    return f"{lateness.collectives} of {lateness.of} collectives"
+
+
+def _exceptions(journal: Journal, parts: Parts, rounds: Rounds) -> list[str]:
+    """Rounds in which all waited for one rank for long."""
+    if not len(rounds):
+        return []
+    least = max(SECOND, NOTEWORTHY * float(np.ptp(rounds.came)))
+    longest = np.argsort(-rounds.late, kind="stable")
+    found = longest[rounds.late[longest] >= least][:MOST_NOTES]
+    notes = []
+    for late, part in zip(rounds.late[found].tolist(), rounds.last[found].tolist(), strict=True):
+        what = collective_in_words(
+            journal.operation(int(parts.row[part])),
+            int(parts.sequence[part]),
+            journal.groups[int(parts.group[part])],
+        )
+        notes.append(f"Rank {parts.rank[part]} came {duration(late)} late to {what}.")
+    return notes
