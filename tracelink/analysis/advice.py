@@ -31,9 +31,11 @@ class _Case:
 
     @property
     def who(self) -> str:
-        """Those to blame, or one of them if they are many."""
+        """Who is to blame, or one of those who are."""
         culprits = self.problem.culprits
-        return lowered(ranks_in_words(culprits)) if len(culprits) < 3 else f"for example rank {culprits[0]}"
+        if not culprits:
+            return "these ranks"
+        return f"rank {culprits[0]}" if len(culprits) == 1 else f"rank {culprits[0]}, for one,"
 
     @property
     def here(self) -> str:
@@ -199,9 +201,8 @@ def _timed_out(case: _Case) -> str:
 
 
 def _failed(case: _Case) -> str:
-    who = case.who if case.problem.culprits else "these ranks"
     return (
-        f"Look at what the device of {who} does, and for its errors (nvidia-smi, Xid in dmesg); then for the first "
+        f"Look at what the device of {case.who} does, and for its errors (nvidia-smi, Xid in dmesg); then for the first "
         "error in the log: later ones are mostly consequences."
     )
 
