@@ -36,7 +36,7 @@ STEP = (
     (PIPELINE, COALESCED),
     (WORLD, "all_reduce"),
 )
-"""What every rank does over and over; the stages of a pipeline form a ring."""
+"""What every rank does over and over, where there are messages; the stages of a pipeline form a ring."""
 
 BATCHED = "batched "
 PERIOD_NS, LATENESS_NS, DISCOVERY_NS, DURATION_NS, JITTER_NS = 400_000, 60_000, 30_000, 350_000, 5_000
@@ -55,6 +55,13 @@ class Fleet:
     tensor_parallel: int = 8
     stages: int = 4
     seed: int = 0
+    pipelined: bool = True
+    """Whether stages send each other messages; without, there are collectives only."""
+
+    @property
+    def step(self) -> tuple[tuple[str, str], ...]:
+        """What every rank does over and over."""
+        return STEP if self.pipelined else tuple((role, name) for role, name in STEP if role != PIPELINE)
 
     @property
     def cluster(self) -> Cluster:
@@ -78,7 +85,7 @@ class Fleet:
         return self.ranks * sum(count for (_, name), count in self._counts() if name.endswith(SEND))
 
     def _counts(self) -> list[tuple[tuple[str, str], int]]:
-        return list(Counter(STEP[number % len(STEP)] for number in range(self.entries)).items())
+        return list(Counter(self.step[number % len(self.step)] for number in range(self.entries)).items())
 
 
 def _is_collective(name: str) -> bool:
@@ -143,11 +150,12 @@ class Template:
         groups = {
             role: {"name": f"\0{role}", "desc": group.description, "ranks": f"\0{role} ranks"}
             for role, group in roles(self.cluster, 0).items()
+            if self.fleet.pipelined or role != PIPELINE
         }
         entries = self.entries(groups)
         status = {
             str(number): {f"last_{event}_collective": last for event in ("enqueued", "started", "completed")}
-            for number, last in enumerate(_last_numbers(entries))
+            for number, last in enumerate(_last_numbers(entries, len(groups)))
         }
         return {
             "version": "2.10",
@@ -159,14 +167,15 @@ class Template:
 
     def entries(self, groups: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
         """Everything that a rank of this stage did."""
-        stacks = [stack(number) for number in range(len(STEP))]
+        step = self.fleet.step
+        stacks = [stack(number) for number in range(len(step))]
         numbers = Numbers()
         written = []
         for record in range(self.fleet.entries):
-            role, name = STEP[record % len(STEP)]
+            role, name = step[record % len(step)]
             written.append(
                 {
-                    "frames": stacks[record % len(STEP)],
+                    "frames": stacks[record % len(step)],
                     "record_id": record,
                     "pg_id": list(groups).index(role),
                     "process_group": (groups[role]["name"], groups[role]["desc"]),
@@ -232,8 +241,8 @@ class Numbers:
         }
 
 
-def _last_numbers(entries: list[dict[str, Any]]) -> list[int]:
-    last = dict.fromkeys(range(4), -1)
+def _last_numbers(entries: list[dict[str, Any]], groups: int) -> list[int]:
+    last = dict.fromkeys(range(groups), -1)
     for entry in entries:
         last[entry["pg_id"]] = max(entry["collective_seq_id"], entry["p2p_seq_id"])
     return list(last.values())

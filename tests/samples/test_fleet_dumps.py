@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tracelink import tables
 from tracelink.samples.generate.fleet_dumps import Fleet, write_dumps
 
 FLEET = Fleet(ranks=16, entries=60, tensor_parallel=2, stages=4)
@@ -83,3 +85,20 @@ def test_ranks_have_times_of_their_own_and_nobody_is_done_before_all_have_begun(
         created = [entry["time_created_ns"] for entry in together]
         assert len(set(created)) == 16
         assert max(created) < min(entry["time_discovered_completed_ns"] for entry in together)
+
+
+def test_without_a_pipeline_there_are_collectives_only(tmp_path: Path) -> None:
+    fleet = Fleet(ranks=16, entries=60, tensor_parallel=2, stages=4, pipelined=False)
+    write_dumps(fleet, tmp_path)
+    graph = tables([str(tmp_path)])
+    words = [graph.strings[code] for code in graph.collectives.verdict.tolist()]
+    assert words == ["complete"] * fleet.collectives
+    assert len(graph.messages) == fleet.messages == 0
+    content = pickle.loads((tmp_path / "nccl_trace_rank_5").read_bytes())
+    assert [group["desc"] for group in content["pg_config"].values()] == [
+        "default_pg",
+        "tensor_parallel",
+        "data_parallel",
+    ]
+    assert len(content["entries"]) == 60
+    assert not any(entry["is_p2p"] for entry in content["entries"])
