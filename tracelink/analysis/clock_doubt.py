@@ -101,7 +101,8 @@ def _by_ends(seen: Attendance) -> float:
     """All leave together, and watchdogs look equally often: what one sees later, its clock is ahead."""
     later = seen.own_over - np.median(seen.over, axis=1)
     later = later[np.isfinite(later)]
-    looks = 1 + np.count_nonzero(np.diff(np.sort(seen.own_over[np.isfinite(seen.own_over)])) > ONE_LOOK_NS)
+    seen_over = np.sort(seen.own_over[np.isfinite(seen.own_over)])
+    looks = 1 + int(np.count_nonzero(np.diff(seen_over) > ONE_LOOK_NS))
     if min(len(later), looks) < FEWEST_LOOKS:
         return np.inf
     middle = float(np.median(later))

@@ -7,7 +7,7 @@ import numpy as np
 from tracelink.analysis.parts import Parts
 from tracelink.analysis.rounds import Rounds
 from tracelink.diagnosis import Lateness
-from tracelink.events import Int64s
+from tracelink.events import Int32s, Int64s
 from tracelink.journal import Journal
 
 
@@ -27,7 +27,7 @@ def lateness_of(journal: Journal, parts: Parts, rounds: Rounds) -> list[Lateness
     ]
 
 
-def _worst(rank: Int64s, late: Int64s, ranks: int) -> Int64s:
+def _worst(rank: Int32s, late: Int64s, ranks: int) -> Int64s:
     """For each rank the round to which it came latest; the first of these."""
     worst = np.zeros(ranks, np.int64)
     order = np.argsort(late, kind="stable")[::-1]

@@ -69,7 +69,8 @@ def _newest(journal: Journal) -> Int64s:
     lengths = np.minimum(np.diff(journal.bounds), NEWEST)
     rows = ranges(ends - lengths, lengths)
     told = (records.sequence[rows] >= 0) & (records.created[rows] != NO_TIME)
-    return rows[told & ~records.point_to_point[rows] & (records.group[rows] != UNKNOWN)]
+    newest: Int64s = rows[told & ~records.point_to_point[rows] & (records.group[rows] != UNKNOWN)]
+    return newest
 
 
 def _rounds(journal: Journal, rows: Int64s, places: Int64s) -> Floats:
@@ -81,4 +82,5 @@ def _rounds(journal: Journal, rows: Int64s, places: Int64s) -> Floats:
     first = int(records.created[rows].min())
     # of several entries of one collective the first counts
     times[round_of[::-1], column[::-1]] = records.created[rows][::-1] - first
-    return times[~np.isnan(times).any(axis=1)][-MOST_ROUNDS:]
+    complete: Floats = times[~np.isnan(times).any(axis=1)]
+    return complete[-MOST_ROUNDS:]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.waits import Wait
-from tracelink.events import NO_TIME, Int64s
+from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.journal import Journal
 
 LONG_NS = 10_000_000_000
@@ -48,8 +48,9 @@ def longest_finished(journal: Journal, group: int) -> int | None:
     return int((records.created[following + 1] - records.created[following]).max())
 
 
-def _goes_on(journal: Journal, rows: Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _goes_on(journal: Journal, rows: Int64s) -> Bools:
     """Whether the rank has another entry with a time after each of these."""
     after = np.minimum(rows + 1, len(journal) - 1)
     known = journal.records.created[after] != NO_TIME
-    return (after > rows) & known & (journal.rank[after] == journal.rank[rows])
+    goes_on: Bools = (after > rows) & known & (journal.rank[after] == journal.rank[rows])
+    return goes_on
