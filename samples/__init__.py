@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-_SAMPLES = ("cpu_job", "gpu_pair")
+_SAMPLES = ("cpu_job", "gpu_pair", "hung_job")
 
 
 def names() -> tuple[str, ...]:

@@ -286,12 +286,16 @@ def test_many_damaged_dumps_are_one_line() -> None:
 
 def test_notes_and_what_rings_forgot() -> None:
     findings = [Finding(Severity.INFO, "wrapped", f"rank {rank}") for rank in range(2)]
-    lines = page(replace(OK, notes=[f"Note {number}." for number in range(9)], findings=findings))
-    assert lines[2:4] == [
-        "Note: The buffers of 2 ranks had wrapped: what they did first is no longer known.",
-        "Note: Note 0.",
+    notes = [f"It is {number}." for number in range(9)]
+    forgotten = "Note: The buffers of 2 ranks had wrapped: what they did first is no longer known."
+    first = [f"Note: It is {number}." for number in range(MOST_NOTES)]
+    healthy = replace(OK, notes=notes, findings=findings)
+    assert page(healthy)[2:] == [forgotten, *first, f"{9 - MOST_NOTES} more notes; -v shows them."]
+    hang = replace(healthy, problems=[HANG])
+    assert page(hang)[2:] == [forgotten, "9 notes; -v shows them."]
+    assert [line for line in page(hang, verbose=True) if "It is" in line] == [
+        f"Note: {note}" for note in notes
     ]
-    assert lines[2 + MOST_NOTES :] == ["7 more notes; -v shows them."]
 
 
 def test_what_was_found_on_the_way_stands_last() -> None:

@@ -8,7 +8,6 @@ from tracelink.cli.diagnosis_absent import show_absent
 from tracelink.cli.diagnosis_evidence import show_evidence
 from tracelink.cli.diagnosis_lateness import show_lateness
 from tracelink.cli.diagnosis_sightings import show_sightings
-from tracelink.cli.diagnosis_sightings import show_sightings
 from tracelink.cli.diagnosis_standings import show_standings
 from tracelink.cli.found import show_findings
 from tracelink.cli.page import Page, counted, number
@@ -20,7 +19,7 @@ MOST_EXPLAINED = 3
 """Problems that are named, and those of them that are explained, unless everything is asked for."""
 
 MOST_NOTES = 3
-"""The same of what is worth knowing beside."""
+"""Shown of a job in which nothing is wrong; beside a problem they are only counted."""
 
 WRAPPED = "wrapped"
 """The reason of the finding that a ring buffer no longer holds everything."""
@@ -40,7 +39,10 @@ def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool, limit: int | None = N
     show_absent(page, diagnosis, verbose=verbose)
     show_lateness(page, diagnosis.lateness, verbose=verbose)
     page.gap()
-    _show_notes(page, [*_wrapped(diagnosis.findings), *diagnosis.notes], verbose=verbose)
+    for note in _wrapped(diagnosis.findings):
+        page.line(f"Note: {note}")
+    beside = 0 if diagnosis.problems else MOST_NOTES
+    _show_notes(page, diagnosis.notes, len(diagnosis.notes) if verbose else beside)
     _show_findings(page, diagnosis, verbose=verbose)
     return page.text
 
@@ -51,12 +53,14 @@ def _wrapped(findings: Sequence[Finding]) -> list[str]:
     return [f"The buffers of {ranks} had wrapped: what they did first is no longer known."] if count else []
 
 
-def _show_notes(page: Page, notes: Sequence[str], *, verbose: bool) -> None:
-    shown = len(notes) if verbose else MOST_NOTES
-    for note in notes[:shown]:
+def _show_notes(page: Page, notes: Sequence[str], most: int) -> None:
+    for note in notes[:most]:
         page.line(f"Note: {note}")
-    if (rest := len(notes) - shown) > 0:
-        page.line(f"{counted(rest, 'more note')}; -v shows {'it' if rest == 1 else 'them'}.", "dim")
+    if (rest := len(notes) - most) > 0:
+        page.line(
+            f"{counted(rest, 'more note' if most else 'note')}; -v shows {'it' if rest == 1 else 'them'}.",
+            "dim",
+        )
 
 
 def _show_findings(page: Page, diagnosis: Diagnosis, *, verbose: bool) -> None:
@@ -113,7 +117,6 @@ def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
             page.gap()
             page.line(f"{place}. {problem.message}", "bold")
         show_evidence(page, problem, verbose=verbose)
-        show_sightings(page, problem, verbose=verbose)
         show_sightings(page, problem, verbose=verbose)
         if problem.advice and problem.advice not in given:
             page.gap()
