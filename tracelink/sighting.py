@@ -126,7 +126,8 @@ def _of_rank(rank: int, asked: Sequence[Asked], sources: Sequence[Source], engin
     serious = [
         finding for finding in [*gathered.findings, *one.findings] if finding.severity is Severity.ERROR
     ]
-    return _Answer([(each.problem, sighting(profile, each)) for each in asked], serious)
+    seen = [(each.problem, sighting(profile, each)) for each in asked]
+    return _Answer([(of, shown) for of, shown in seen if shown.call or shown.end_ns is not None], serious)
 
 
 def _in_order(problem: Problem, sightings: Sequence[Sighting]) -> tuple[Sighting, ...]:

@@ -8,6 +8,7 @@ from tracelink.analysis.wording import duration
 from tracelink.converters.html_report.evidence import evidence_section
 from tracelink.converters.html_report.markup import Child, Markup, element
 from tracelink.converters.html_report.ring import followers, ring_drawing
+from tracelink.converters.html_report.sightings import sightings_section
 from tracelink.converters.html_report.tables import table
 from tracelink.converters.html_report.texts import counted, group_name, numbered, rank_list
 from tracelink.diagnosis import Link, Problem
@@ -46,6 +47,7 @@ def _problem(number: int, problem: Problem, of: int, descriptions: Mapping[str, 
         element("div", _advice(problem), _facts(problem), class_="sides"),
         _cycle(problem.cycle, descriptions) if problem.cycle else None,
         evidence_section(problem.evidence),
+        sightings_section(problem.sightings),
         class_="problem",
         aria_labelledby=anchor,
     )

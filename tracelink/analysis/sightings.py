@@ -98,7 +98,7 @@ def sighting(profile: Profile, asked: Asked) -> Sighting:
         else _call_seen(profile, shown, 0 if exact else _distance(profile, asked, shown)),
         None if later is None else _call_seen(profile, later, None),
         _stretches(profile, asked, shown if exact else None, later) if asked.followed else (),
-        "" if exact else _why_not_shown(profile, asked),
+        _note(profile, asked, exact=exact),
     )
 
 
@@ -179,12 +179,19 @@ def _stretches(profile: Profile, asked: Asked, shown: int | None, later: int | N
     return stretches_of(profile.around, first, end, track, carried_out) if end > first else ()
 
 
+def _note(profile: Profile, asked: Asked, *, exact: bool) -> str:
+    if profile.end is None:
+        return "it has no times: which of its calls these are rests on their order"
+    return "" if exact else _why_not_shown(profile, asked)
+
+
 def _why_not_shown(profile: Profile, asked: Asked) -> str:
-    whose = f"the profile of rank {asked.rank}"
+    if asked.place is None:
+        return "without a dump of this rank its last such call is shown"
     if profile.start is None or profile.end is None or asked.created_ns is None:
         return ""
     if asked.created_ns > profile.end:
-        return f"{whose} ends {duration(asked.created_ns - profile.end)} before it"
+        return f"it ends {duration(asked.created_ns - profile.end)} before this call"
     if asked.created_ns < profile.start:
-        return f"{whose} begins {duration(profile.start - asked.created_ns)} after it"
-    return f"{whose} covers that time and shows no such call"
+        return f"it begins {duration(profile.start - asked.created_ns)} after this call"
+    return "it covers the time of this call and does not show it"

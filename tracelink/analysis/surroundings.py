@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from itertools import dropwhile
+from pathlib import PurePath
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tracelink.graph import EventGraph
 
 PYTHON_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<name>.+)")
 """How a profile names a Python function; modules and built-in functions have other names."""
-BUILT_IN = "<built-in "
+BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)\b.*>")
 OF_TORCH = re.compile(r"^(?:torch/|typing_extensions\.py)")
 """Files of torch, as a profile names them: without the folder that they are installed in."""
 STARTS_A_PROGRAM = re.compile(rf"^(?:<|(?:{'|'.join(sys.stdlib_module_names)})(?:/|\.py(?:$|\()))")
@@ -96,13 +97,21 @@ class Surroundings:
         """Whether it is a line of Python, or a function without one."""
         name = self.graph.name(row)
         is_python = self.graph.events.kind[row] == EventKind.PYTHON
-        return bool(is_python and (name.startswith(BUILT_IN) or PYTHON_FRAME.fullmatch(name)))
+        return bool(is_python and (BUILT_IN.fullmatch(name) or PYTHON_FRAME.fullmatch(name)))
 
 
 def frame_of(name: str) -> Frame | None:
     """The line of a Python stack that a profile names so."""
     match = PYTHON_FRAME.fullmatch(name)
     return Frame(match["name"], match["file"], int(match["line"])) if match else None
+
+
+def called(name: str) -> str:
+    """`step (train.py:20)`, `run_backward`: what a profile calls `train.py(20): step`, `<built-in method ...>`."""
+    if frame := frame_of(name):
+        return f"{frame.name} ({PurePath(frame.filename).name}:{frame.line})"
+    built_in = BUILT_IN.fullmatch(name)
+    return built_in["name"] if built_in else name
 
 
 def of_program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
