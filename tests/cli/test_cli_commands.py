@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ class TestDemo:
         assert result.exit_code == 0
         assert "same et kineto" in result.stdout
         assert "https://ui.perfetto.dev" in result.stdout
-        assert "tracelink-demo.json" in result.stdout.splitlines()[-1]
+        assert "Open trace file, then tracelink-demo.json\n" in result.stdout
+        name, *rest = shlex.split(result.stdout.splitlines()[-1])
+        assert (name, tracelink(*rest).exit_code) == ("tracelink", 1)
         assert json.loads((tmp_path / "tracelink-demo.json").read_bytes())["traceEvents"]
 
     def test_json_is_that_of_merge(self, tracelink: Run, job: Job) -> None:

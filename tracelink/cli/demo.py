@@ -12,7 +12,7 @@ from tracelink.cli.progress import watching
 from tracelink.cli.summary import report_merge
 from tracelink.cli.voice import Voice
 
-SAMPLE = "cpu_job"
+SAMPLE, HUNG_SAMPLE = "cpu_job", "hung_job"
 INTRODUCTION = (
     "Merging the sample: two ranks that trained on CPUs, each with a profile, an execution trace and a \
 flight-recorder dump."
@@ -37,4 +37,6 @@ def demo(voice: Voice, output: str) -> None:
         merged = api.merge(folder, output=output, watch=watch)
     code = report_merge(voice, merged)
     voice.say(f"\nOpen it in https://ui.perfetto.dev: Open trace file, then {output}")
+    hung = shlex.join(["tracelink", "diagnose", str(samples.path(HUNG_SAMPLE) / "dumps")])
+    voice.say(f"\nA job that hangs is told apart by its flight-recorder dumps:\n\n  {hung}")
     click.get_current_context().exit(code)
