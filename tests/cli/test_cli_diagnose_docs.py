@@ -17,8 +17,6 @@ from tracelink.diagnosis import Kind, Stage
 DOCS = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text("utf-8")
 COMMAND = re.compile(r"^(tracelink [^#|\n]*)", re.MULTILINE)
 
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-
 
 def rows(title: str) -> list[str]:
     """The first cells of the table under a heading, code in them only."""
@@ -47,19 +45,6 @@ def test_every_key_of_a_problem_and_every_stage_is_named() -> None:
     names = set(re.findall(r"`(\w+)`", DOCS))
     assert set(schemas.load("diagnose")["$defs"]["problem"]["properties"]) <= names
     assert {stage.value for stage in Stage} <= names
-
-
-def test_options_that_take_the_place_of_others_are_there() -> None:
-    (table,) = re.findall(r"^## Coming from torch's fr_trace\n(.*)", DOCS, re.DOTALL | re.MULTILINE)
-    ours = {
-        option
-        for cell in re.findall(r"^\| .*? \| (.*) \|$", table, re.MULTILINE)
-        for option in OPTION.findall(cell)
-    }
-    assert len(ours) > 5
-    command = main.get_command(click.Context(main), "diagnose")
-    assert command
-    assert ours <= {name for parameter in command.params for name in parameter.opts}
 
 
 def test_the_names_in_python_are_there() -> None:
