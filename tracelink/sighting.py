@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from tracelink.analysis.evidence import MOST_CULPRITS
 from tracelink.analysis.sightings import Asked, Profile, sighting
+from tracelink.beside import sources_of, unranked
 from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Diagnosis, Kind, Problem, Role, Sighting
 from tracelink.engine import Engine
@@ -16,7 +17,6 @@ from tracelink.events import NO_TIME
 from tracelink.findings import Finding, Severity
 from tracelink.gathering import gather
 from tracelink.journal import Journal
-from tracelink.plugins import Recorder
 from tracelink.reading import Task
 from tracelink.sources import Discovery, Source
 
@@ -37,14 +37,11 @@ def with_sightings(
     diagnosis: Diagnosis, journal: Journal, tasks: Sequence[Task], engine: Engine
 ) -> Diagnosis:
     """The same, with what profiles show of the ranks that its worst problems are about."""
-    profiles = [task for task in tasks if not isinstance(task.reader, Recorder)]
-    if not profiles or not diagnosis.problems:
-        return diagnosis
     asked: dict[int, list[Asked]] = {}
     for number, problem in enumerate(diagnosis.problems[:MOST_PROBLEMS]):
         for one in _asked(number, problem, journal):
             asked.setdefault(one.rank, []).append(one)
-    sources = _sources(asked, profiles, tasks, journal)
+    sources = sources_of(asked, tasks, journal)
     outer, inner = engine.split(len(sources))
 
     def work(rank: int) -> _Answer:
@@ -56,7 +53,7 @@ def with_sightings(
         replace(problem, sightings=_in_order(problem, [one for of, one in seen if of == number]))
         for number, problem in enumerate(diagnosis.problems)
     ]
-    found = [*_unranked(profiles), *chain.from_iterable(answer.findings for answer in answers)]
+    found = [*unranked(tasks), *chain.from_iterable(answer.findings for answer in answers)]
     return replace(diagnosis, problems=problems, findings=[*diagnosis.findings, *found])
 
 
@@ -94,25 +91,6 @@ def _asked_of(number: int, problem: Problem, journal: Journal, rank: int, role: 
     )
 
 
-def _sources(
-    ranks: Mapping[int, object], profiles: Sequence[Task], tasks: Sequence[Task], journal: Journal
-) -> dict[int, list[Source]]:
-    """The profiles of each of these ranks that has some, and its dump."""
-    by_path = {task.source.path: task for task in tasks}
-    found: dict[int, list[Source]] = {}
-    for task in profiles:
-        if task.likely_rank in ranks:
-            found.setdefault(task.likely_rank, []).append(_said(task, task.likely_rank))
-    for rank, sources in found.items():
-        if rank in journal.recordings and (dump := by_path.get(journal.recordings[rank].source.path)):
-            sources.append(_said(dump, rank))
-    return found
-
-
-def _said(task: Task, rank: int) -> Source:
-    return replace(task.source, format=task.reader.name, rank=rank)
-
-
 def _of_rank(rank: int, asked: Sequence[Asked], sources: Sequence[Source], engine: Engine) -> _Answer:
     """A profile that cannot be read, or that is not what its name says, costs only what it would have shown."""
     try:
@@ -133,14 +111,3 @@ def _of_rank(rank: int, asked: Sequence[Asked], sources: Sequence[Source], engin
 def _in_order(problem: Problem, sightings: Sequence[Sighting]) -> tuple[Sighting, ...]:
     """The culprits first, as in the evidence."""
     return tuple(sorted(sightings, key=lambda one: (one.role is not Role.CULPRIT, one.rank)))
-
-
-def _unranked(profiles: Sequence[Task]) -> list[Finding]:
-    unknown = [task.source.path for task in profiles if task.likely_rank is None]
-    if not unknown:
-        return []
-    message = (
-        f"{len(unknown)} profiles were not read: neither their names nor their first bytes say their rank. "
-        f"Say it with --rank {unknown[0]}=N."
-    )
-    return [Finding(Severity.WARNING, "unknown_rank", message, len(unknown), example=unknown[0])]

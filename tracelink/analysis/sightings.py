@@ -58,12 +58,14 @@ class Profile:
 
     def seen(self) -> Bools:
         """The calls that more than a recorder tells of."""
-        return (self.calls.operator != UNKNOWN) | (self.calls.node != UNKNOWN)
+        seen: Bools = (self.calls.operator != UNKNOWN) | (self.calls.node != UNKNOWN)
+        return seen
 
     def of_group(self, asked: Asked) -> Bools:
         """The calls of the same group that are counted together with what is asked for."""
         group = self.texts.index(asked.group) if asked.group in self.texts else UNKNOWN - 1
-        return (self.calls.group == group) & (self.calls.point_to_point == asked.point_to_point)
+        counted: Bools = (self.calls.group == group) & (self.calls.point_to_point == asked.point_to_point)
+        return counted
 
     def of_operation(self, operation: str) -> Bools:
         """The calls that do the same."""
