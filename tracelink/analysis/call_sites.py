@@ -13,6 +13,7 @@ from tracelink.analysis.wording import (
     ranks_in_words,
 )
 from tracelink.diagnosis import Diagnosis, Entry, Frame, Kind, Problem, Role
+from tracelink.operations import POINT_TO_POINT, operation_of
 from tracelink.trace import ProcessGroup
 
 MISMATCHES = frozenset({Kind.OPERATION_MISMATCH, Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH})
@@ -27,6 +28,8 @@ def _judged(problem: Problem) -> Problem:
     own = next((one.entries[-1] for one in problem.evidence if one.role is Role.CULPRIT), None)
     other = next((one.entries[-1] for one in problem.evidence if one.role is Role.WAITING), None)
     if problem.kind not in MISMATCHES or problem.tie or own is None or other is None:
+        return problem
+    if operation_of(problem.operation) in POINT_TO_POINT:
         return problem
     if not _asks_for_else(own, other) or not _is_further_on(own.frames, other.frames):
         return problem

@@ -21,6 +21,8 @@ class Side:
     finished: Bools
     completed: Int64s
     """When it was seen, or NO_TIME."""
+    size: Int64s
+    batched: Bools
     forgot: bool
     """Whether there were others before them."""
 
@@ -35,12 +37,17 @@ class Side:
             return None if self.forgot else 0
         return int(last[-1]) + 1
 
+    @property
+    def held(self) -> bool:
+        """Whether the next may be over, and only what is in a batch with it is not."""
+        return bool(self.batched[(self.done or 0) :][:1].any())
+
 
 def shift_of(sends: Side, receives: Side) -> int | None:
     """Such that send i and receive i + shift are one message; None where nothing tells.
 
-    Both ends have finished the same messages, unless one was dumped earlier. Two ranks that do all in a group
-    together also count the same.
+    Two ranks that do all in a group together also count the same. Others have finished the same messages, unless
+    one was dumped earlier, or has finished one that is in a batch with others.
     """
     if not (sends.forgot or receives.forgot) or not (len(sends) and len(receives)):
         return 0
@@ -48,10 +55,26 @@ def shift_of(sends: Side, receives: Side) -> int | None:
     if sends.done is None or receives.done is None:
         return by_number
     by_outcome = receives.done - sends.done
-    if by_number is None or by_number == by_outcome:
-        return by_outcome
-    one, other = _apart(sends, receives, by_number), _apart(sends, receives, by_outcome)
-    return by_number if one is not None and (other is None or CLEARLY * one < other) else by_outcome
+    if by_number is not None:
+        return by_outcome if _closer(sends, receives, by_outcome, by_number) else by_number
+    possible = [
+        by_outcome,
+        *([by_outcome - 1] if sends.held else []),
+        *([by_outcome + 1] if receives.held else []),
+    ]
+    return min(possible, key=lambda shift: _disagreeing(sends, receives, shift))
+
+
+def _disagreeing(sends: Side, receives: Side, shift: int) -> int:
+    """How many messages are of two sizes."""
+    ones, others = _overlap(sends, receives, shift)
+    return int(np.count_nonzero(sends.size[ones] != receives.size[others]))
+
+
+def _closer(sends: Side, receives: Side, shift: int, other: int) -> bool:
+    """Whether both ends are over at about the same time by one shift, and not by the other."""
+    apart, otherwise = _apart(sends, receives, shift), _apart(sends, receives, other)
+    return apart is not None and otherwise is not None and CLEARLY * apart < otherwise
 
 
 def _by_number(sends: Side, receives: Side) -> int | None:

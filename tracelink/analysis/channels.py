@@ -103,10 +103,13 @@ def _done(channel: Int64s, finished: Bools, begin: Int64s) -> Int64s:
 
 
 def _side(journal: Journal, ends: Ends, rows: Int64s, *, forgot: bool) -> Side:
+    request = ends.request[rows]
     return Side(
         journal.records.sequence[ends.row[rows]],
         ends.outcome[rows] >= Outcome.RETIRED,
         journal.records.completed[ends.closing[rows]],
+        np.maximum(journal.requests.elements_in[request], journal.requests.elements_out[request]),
+        ends.batched[rows],
         forgot,
     )
 

@@ -68,12 +68,14 @@ def _problems(
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:
-    """The mismatch in one of the same collectives, or earlier in the group by the same rank."""
+    """The mismatch in the same message, in one of the same collectives, or earlier in the group by the same rank."""
     for number, one in enumerate(mismatches):
+        of_messages = operation_of(one.operation) in POINT_TO_POINT
         for wait in cause.waits:
-            of_messages = operation_of(one.operation) in POINT_TO_POINT
-            same_count = journal.groups[wait.group].name == one.group and of_messages == wait.message
-            if not same_count or one.sequence is None:
+            if of_messages and any(one.rows.get(rank) == row for rank, row in wait.rows.items()):
+                return number
+            same_group = journal.groups[wait.group].name == one.group
+            if of_messages or wait.message or not same_group or one.sequence is None:
                 continue
             by_the_same = set(one.culprits) & set(cause.culprits) or set(wait.rows) <= set(one.culprits)
             if one.sequence == wait.sequence or (one.sequence < wait.sequence and by_the_same):

@@ -33,12 +33,13 @@ def diagnosis_of(
     comparisons = comparisons_of(journal, parts.wholes)
     exchanges, unread = exchange_disagreements(journal, parts)
     disagreements = [*disagreements_of(parts, comparisons), *exchanges]
-    messages = messages_of(journal, parts, where, broken_off)
     waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
     mismatches = mismatch_problems(
         journal, parts, disagreements, Programs(journal, parts, comparisons), waits
     )
-    hangs, notes = hangs_of(journal, parts, [*waits, *messages.waits], mismatches)
+    messages = messages_of(journal, parts, where, broken_off, waits)
+    mismatches += messages.mismatches
+    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
     late = latecomers_of(journal, parts)
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
     failed = {**(unreadable or {}), **cut}

@@ -41,7 +41,7 @@ class Scene:
 def message_waits(scene: Scene) -> list[Wait]:
     """One for each rank that the first of a queue waits for; without any, one with those it is under way with."""
     ends, partner = scene.ends, scene.matching.partner
-    heads = _heads(ends, np.flatnonzero(_pending(scene)))
+    heads = _heads(ends, np.flatnonzero(pending(scene)))
     waits: list[Wait] = []
     shown: set[int] = set()
     for closing, members in heads.items():
@@ -54,19 +54,19 @@ def message_waits(scene: Scene) -> list[Wait]:
     return waits
 
 
-def _pending(scene: Scene) -> Bools:
+def pending(scene: Scene) -> Bools:
     """Ends that are not finished; where the other end is, this one is too as soon as it is looked at.
 
     So is what stands before something that is not finished here but elsewhere.
     """
     ends, matching = scene.ends, scene.matching
     finished = np.append(ends.outcome, np.int8(Outcome.OPEN))[matching.partner] >= Outcome.RETIRED
-    pending: Bools = (ends.outcome < Outcome.RETIRED) & ~finished
+    found: Bools = (ends.outcome < Outcome.RETIRED) & ~finished
     for rank, row in scene.times.finished_since.items():
-        pending &= (ends.rank != rank) | (ends.row > row)
+        found &= (ends.rank != rank) | (ends.row > row)
     for rank in scene.silent:
-        pending &= ~_may_lack_its_closing(scene, rank)
-    return pending
+        found &= ~_may_lack_its_closing(scene, rank)
+    return found
 
 
 def _may_lack_its_closing(scene: Scene, rank: int) -> Bools:

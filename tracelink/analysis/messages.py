@@ -11,11 +11,14 @@ from tracelink.analysis.channels import Matching, match
 from tracelink.analysis.dump_times import dump_times_of
 from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.ends import Ends, ends_of
+from tracelink.analysis.message_mismatch import message_mismatches
 from tracelink.analysis.message_waits import Scene, message_waits
+from tracelink.analysis.misdirected import Misdirected
 from tracelink.analysis.parts import Outcome, Parts, outcomes
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.whereabouts import Whereabouts
 from tracelink.communications import UNKNOWN
+from tracelink.diagnosis import Problem
 from tracelink.journal import Journal
 
 
@@ -26,18 +29,29 @@ class Messages:
     count: int
     """How many have two ends."""
     waits: Sequence[Wait]
+    """Those in collectives, too."""
+    mismatches: Sequence[Problem]
 
 
-def messages_of(journal: Journal, parts: Parts, where: Whereabouts, broken_off: Collection[int]) -> Messages:
-    """The messages between ranks, and who waits in them."""
+def messages_of(
+    journal: Journal, parts: Parts, where: Whereabouts, broken_off: Collection[int], waits: Sequence[Wait]
+) -> Messages:
+    """The messages between ranks, who waits in them, and which ends of them do not agree."""
     ends = ends_of(journal, outcomes(journal))
     matching = match(journal, ends)
     times = dump_times_of(journal, parts, where)
     times = replace(times, older=times.older | _received_from(ends, matching))
     members = {rank for group in journal.groups for rank in group.ranks}
     silent = frozenset({*(members - set(journal.ranks.tolist())), *broken_off})
-    waits = message_waits(Scene(Elapsed(journal), ends, matching, times, silent))
-    return Messages(matching.messages, waits)
+    scene = Scene(Elapsed(journal), ends, matching, times, silent)
+    misdirected, waits = Misdirected(scene, parts, [*waits, *message_waits(scene)]).problems()
+    unlike = message_mismatches(journal, ends, matching, _begins_of(misdirected))
+    return Messages(matching.messages, waits, [*unlike, *misdirected])
+
+
+def _begins_of(misdirected: Sequence[Problem]) -> dict[int, int]:
+    """From where on the messages of a rank are paired wrongly, for it had to do with the wrong one there."""
+    return {rank: one.rows[rank] for one in misdirected for rank in one.culprits}
 
 
 def _received_from(ends: Ends, matching: Matching) -> frozenset[int]:

@@ -145,13 +145,13 @@ def expected(programs: Programs, group: int, sequence: int) -> int:
         if sequence in other.sequence and np.array_equal(other.before(sequence), before)
     ]
     if not votes:
-        votes = _habits(before)
+        votes = habits(before)
     values, counts = np.unique(np.array(votes, np.int64), return_counts=True)
     if not len(values) or np.count_nonzero(counts == counts.max()) > 1:
         return UNKNOWN
     return int(values[counts.argmax()])
 
 
-def _habits(before: Int64s) -> list[int]:
+def habits(before: Int64s) -> list[int]:
     """What followed where the same was done as at the end."""
     return [int(before[place + 1]) for place in _like_the_end(before)] if len(before) > CONTEXT else []
