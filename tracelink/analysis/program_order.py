@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,15 +55,14 @@ class _Backwards:
         self._ranks = np.bincount(programs.number, minlength=count)
         self._alike = np.zeros(count, np.int64)
         self._alike[programs.number] = programs.alike
-        self._time = np.full(count, NO_TIME, np.int64)
-        np.maximum.at(self._time, programs.number, programs.time)
+        self._time = _latest(programs)
         self._waiting: dict[int, list[int]] = defaultdict(list)
         """The ranks that have come to each number."""
         self._free: list[tuple[int, int]] = []
         self._taken: set[int] = set()
         self._lines: list[list[int]] = []
-        self._line_of: dict[int, int] = {}
-        """The uppermost line of what is alike."""
+        self._lines_of: dict[int, list[int]] = defaultdict(list)
+        """The lines of what is alike, upwards."""
 
     def lines(self) -> list[list[int]]:
         """The last first."""
@@ -80,12 +80,13 @@ class _Backwards:
         return self._lines[: self._most]
 
     def _write(self, number: int, ranks: Sequence[int]) -> None:
-        """Into the line of what is alike, if its ranks have none above that; else into a new one."""
-        alike = int(self._alike[number])
-        line = self._line_of.get(alike, -1)
-        if not all(self._top[rank] < line for rank in ranks):
-            line = self._line_of[alike] = len(self._lines)
+        """Into a line of what is alike above all that its ranks have, if there is one; else into a new one."""
+        alike = self._lines_of[int(self._alike[number])]
+        place = bisect(alike, max(self._top[rank] for rank in ranks))
+        if place == len(alike):
+            alike.append(len(self._lines))
             self._lines.append([])
+        line = alike[place]
         self._lines[line].append(number)
         for rank in ranks:
             self._top[rank] = line
@@ -117,3 +118,12 @@ class _Backwards:
             self._waiting,
             key=lambda number: (len(self._waiting[number]), int(self._time[number]), number),
         )
+
+
+def _latest(programs: Programs) -> Int64s:
+    """For each number the latest time of all that is alike: so its order is the same for all who do it."""
+    alike = np.full(int(programs.alike.max(initial=-1)) + 1, NO_TIME, np.int64)
+    np.maximum.at(alike, programs.alike, programs.time)
+    latest = np.full(int(programs.number.max(initial=-1)) + 1, NO_TIME, np.int64)
+    latest[programs.number] = alike[programs.alike]
+    return latest

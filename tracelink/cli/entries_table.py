@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.analysis.belonging import agreement
-from tracelink.cli.diagnosis_standings import group_cell
+from tracelink.cli.diagnosis_standings import LONGEST_NAME, group_cell
 from tracelink.cli.entries_rows import Shown
 from tracelink.cli.entries_words import (
     LOST,
@@ -111,7 +111,7 @@ class TableOf:
         name = NOTHING if groups[0] == UNKNOWN else self._groups[groups[0]]
         ends = self._between[row]
         if len(groups) > 1:
-            name = group_cell(self._journal.groups[groups[0]].description, f"{len(groups)} groups")
+            name = _side_by_side(self._journal.groups[groups[0]].description, len(groups))
             ends = self._within_groups(int(entries[0]))
         return (
             name,
@@ -138,6 +138,13 @@ class TableOf:
         words += [f"stack {call.stack}"] if call.stack not in (0, usual.stack) else []
         state = state_in_words(self._journal, int(matrix.entry[row, place]), int(matrix.closing[row, place]))
         return " ".join([*words, state])
+
+
+def _side_by_side(description: str, count: int) -> str:
+    """`tp (4 groups)`."""
+    groups = f" ({count} groups)"
+    room = LONGEST_NAME - len(groups)
+    return (description if len(description) <= room else f"{description[: room - 1]}…") + groups
 
 
 def _usual(calls: Sequence[_Call]) -> _Call:
