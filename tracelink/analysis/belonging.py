@@ -37,6 +37,8 @@ class Belonging(Columns):
     target: Int64s
     """The ranks of the job at both ends of a message, or UNKNOWN."""
     message: Bools
+    of_all: Bools
+    """Whether all members of the group have to take part."""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -47,7 +49,8 @@ def belonging_of(journal: Journal) -> Belonging:
     ends = ends_of(journal, outcomes(journal))
     message = np.zeros(len(journal), np.bool_)
     message[ends.row] = True
-    closing = _closings(journal)
+    closes = _closes(journal)
+    closing = _closings(journal, closes)
     closing[ends.row] = np.where(ends.batched, ends.closing, UNKNOWN)
     number, alike = (np.full(len(journal), UNKNOWN, np.int64) for _ in range(2))
     alone = ~message
@@ -58,7 +61,8 @@ def belonging_of(journal: Journal) -> Belonging:
     source, target = (np.full(len(journal), UNKNOWN, np.int64) for _ in range(2))
     source[ends.row] = np.where(ends.sends, ends.rank, ends.peer)
     target[ends.row] = np.where(ends.sends, ends.peer, ends.rank)
-    return Belonging(number, alike, closing, source, target, message)
+    of_all = ~message & ~closes & ~journal.records.point_to_point
+    return Belonging(number, alike, closing, source, target, message, of_all)
 
 
 def agreement(journal: Journal) -> Int64s:
@@ -67,21 +71,28 @@ def agreement(journal: Journal) -> Int64s:
     return distinct(*compared)[0] if compared else np.empty(0, np.int64)
 
 
-def _closings(journal: Journal) -> Int64s:
-    """For each entry the one without tensors that closes what was issued under its number."""
-    records, requests = journal.records, journal.requests
-    closed = np.full(len(journal), UNKNOWN, np.int64)
+def _closes(journal: Journal) -> Bools:
+    """Which entries are without tensors and close what was issued under their number."""
+    requests = journal.requests
     texts = [journal.texts[code].endswith(COALESCED) for code in requests.operation.tolist()]
     empty = (requests.elements_in < 0) & (requests.elements_out < 0)
-    closes = (np.array(texts, np.bool_) & empty)[records.request] & (records.sequence >= 0)
-    if not closes.any():
+    closes: Bools = (np.array(texts, np.bool_) & empty)[journal.records.request]
+    return closes
+
+
+def _closings(journal: Journal, closes: Bools) -> Int64s:
+    """For each entry the one that closes it."""
+    records = journal.records
+    closed = np.full(len(journal), UNKNOWN, np.int64)
+    rows = np.flatnonzero(closes & (records.sequence >= 0))
+    if not len(rows):
         return closed
     message = records.point_to_point.astype(np.int8)
     issued, _ = distinct(journal.rank, records.group, message, records.sequence)
     closing = np.full(int(issued.max()) + 1, UNKNOWN, np.int64)
-    closing[issued[closes]] = np.flatnonzero(closes)
-    rows = np.flatnonzero(~closes & (records.sequence >= 0))
-    closed[rows] = closing[issued[rows]]
+    closing[issued[rows]] = rows
+    others = np.flatnonzero(~closes & (records.sequence >= 0))
+    closed[others] = closing[issued[others]]
     return closed
 
 

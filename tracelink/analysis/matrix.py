@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.analysis.belonging import Belonging, belonging_of
+from tracelink.analysis.parts import Outcome, outcomes
 from tracelink.analysis.program_order import Programs, last_lines
 from tracelink.communications import UNKNOWN
-from tracelink.events import Bools, Int32s, Int64s
+from tracelink.events import NO_TIME, Bools, Int32s, Int64s
 from tracelink.journal import Journal
 from tracelink.linking.coding import distinct
 
@@ -62,7 +63,7 @@ def matrix_of(journal: Journal, chosen: Bools, ranks: Int32s, last: int | None) 
         entry,
         np.append(belonging.closing, UNKNOWN)[entry],
         stream != UNKNOWN,
-        (entry == UNKNOWN) & streams.lost(stream, rows, at, column),
+        (entry == UNKNOWN) & streams.lost(entry, stream, rows, at),
         sample,
         belonging.message[sample],
         belonging.source[sample],
@@ -111,36 +112,50 @@ class _Streams:
         of_group = np.array([*members, np.zeros(len(self._ranks), np.bool_)], np.bool_)
         group = self._journal.records.group[entries]
         _, first = distinct(row, group) if len(row) else (row, row)
-        collective = ~self._journal.records.point_to_point[entries]
-        for one in first[collective[first]].tolist():
+        for one in first[self._belonging.of_all[entries[first]]].tolist():
             stream[row[one], of_group[group[one]]] = self._number[entries[one]]
         for end in (self._belonging.source, self._belonging.target):
             there = (end[sample, None] == self._ranks) & self._belonging.message[sample, None]
             stream = np.where(there, self._number[sample, None], stream)
         return stream
 
-    def lost(self, stream: Cells, rows: Int64s, at: Int64s, column: Int64s) -> Marks:
-        """Cells before the first entry of a buffer that wrapped, or after the last of a dump that breaks off.
-
-        Rows have an order only within a stream; where a rank has none of it, that of all its entries must do.
-        """
+    def lost(self, entry: Cells, stream: Cells, rows: Int64s, at: Int64s) -> Marks:
+        """Cells before the first entry of a buffer that wrapped, or after the last of a dump that breaks off."""
         recordings = [self._journal.recordings[rank] for rank in self._ranks.tolist()]
         wrapped = np.array([one.overwritten > 0 for one in recordings], np.bool_)
         broken = np.array([one.broken_off for one in recordings], np.bool_)
-        if not (wrapped.any() or broken.any()):
+        if not len(rows) or not (wrapped.any() or broken.any()):
             return np.zeros(stream.shape, np.bool_)
-        above = np.full(len(self._ranks), len(stream), np.int64)
-        below = np.full(len(self._ranks), UNKNOWN, np.int64)
-        above[column[::-1]], below[column] = at[::-1], at
+        count = len(self._ranks)
+        column = np.searchsorted(self._ranks, self._journal.rank[rows])
         known, first = distinct(self._number[rows], column)
         last = np.empty(len(first), np.int64)
         last[known] = np.arange(len(rows))
-        keys = self._number[rows[first]] * len(self._ranks) + column[first]
-        wanted = stream * len(self._ranks) + np.arange(len(self._ranks))
-        found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        keys = self._number[rows[first]] * count + column[first]
+        wanted = stream * count + np.arange(count)
+        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         there = keys[found] == wanted
         place = np.arange(len(stream))[:, None]
-        before = place < np.where(there, at[first][found], above)
-        after = place > np.where(there, at[last][found], below)
+        older, newer = self._beside(entry)
+        before = np.where(there, place < at[first][found], older)
+        after = np.where(there, place > at[last][found], newer)
         lost: Marks = (stream != UNKNOWN) & ((wrapped & before) | (broken & after))
         return lost
+
+    def _beside(self, entry: Cells) -> tuple[Marks, Marks]:
+        """Where a rank has none of a stream: whether it may have forgotten the row, or not come to tell of it.
+
+        What others finished it was in; else times tell.
+        """
+        journal, belonging = self._journal, self._belonging
+        told = np.where(
+            np.append(belonging.closing, UNKNOWN)[entry] == UNKNOWN, entry, belonging.closing[entry]
+        )
+        finished = np.append(outcomes(journal), np.int8(Outcome.OPEN))[told].max(axis=1) >= Outcome.RETIRED
+        created = np.append(journal.records.created, NO_TIME)
+        time = created[entry].max(axis=1)[:, None]
+        own = np.searchsorted(journal.ranks, self._ranks)
+        begin, end = journal.bounds[own], journal.bounds[own + 1]
+        since = created[np.where(begin < end, begin, UNKNOWN)]
+        until = created[np.where(begin < end, end - 1, UNKNOWN)]
+        return finished[:, None] | (time <= since), finished[:, None] | (time >= until)
