@@ -13,14 +13,13 @@ def entry_of(said: Any, layout: Layout) -> Entry | None:
     if type(said) is not dict:
         return None
     group, description = _group(said, layout)
-    number, of_message = _number(said.get(layout.collective_sequence)), _number(said.get(layout.p2p_sequence))
-    message = said.get(layout.is_message) is True or (not number and bool(of_message))
+    message = said.get(layout.is_message) is True
     created = _number(said.get(layout.created))
     retired = said.get(layout.retired)
     return Entry(
         group=group,
         description=description,
-        sequence=of_message if message else number,
+        sequence=_number(said.get(layout.p2p_sequence if message else layout.collective_sequence)),
         operation=_text(said.get(layout.name)),
         input_sizes=_sizes(said.get(layout.input_sizes)),
         output_sizes=_sizes(said.get(layout.output_sizes)),

@@ -80,6 +80,24 @@ def _coalesced(sequence: int) -> list[dict[str, Any]]:
     return [collective(name, sequence, completed=1, state="completed", retired=True) for name in names]
 
 
+def test_a_batch_of_messages_has_one_number_whatever_its_end_says(tmp_path: Path) -> None:
+    entries = hang(4, culprit=2)
+    entries[2] += [_message("send 2->3", 5), _message("recv 2<-1", 5), _end_of_batch(collective_number=2)]
+    entries[3].insert(2, _message("recv 3<-2", 5))
+    entries[1].insert(2, _message("send 1->2", 5))
+    (culprit, _) = evidence(tmp_path, entries)
+    assert told(culprit)[-3:] == [("nccl:send 2->3", 5), ("nccl:recv 2<-1", 5), ("nccl:coalesced", 5)]
+
+
+def _message(name: str, number: int) -> dict[str, Any]:
+    return collective(f"nccl:{name}", 2, completed=1, p2p_seq_id=number, is_p2p=True)
+
+
+def _end_of_batch(collective_number: int) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"input_sizes": [], "output_sizes": [], "input_dtypes": [], "output_dtypes": []}
+    return collective("nccl:coalesced", collective_number, completed=1, p2p_seq_id=5, **nothing)
+
+
 def test_of_many_culprits_the_first_are_shown(tmp_path: Path) -> None:
     entries = hang(10, culprit=9)
     for rank in range(5, 9):

@@ -208,10 +208,21 @@ def test_entries_that_were_issued_as_one_are_one_line() -> None:
     gathered = [entry("nccl:all_gather", 5), entry("nccl:ALLGATHER_coalesced", 5)]
     lines = page(shown(HANG, *batch, *gathered, entry(sequence=6)))
     assert [line[7:].split("  ")[0] for line in lines[4:]] == [
-        "send 0->1 #4 + 1 more",
+        "send 0->1, recv 0<-1 #4",
         "ALLGATHER_coalesced #5",
         "all_reduce #6",
     ]
+
+
+def test_messages_and_collectives_have_numbers_of_their_own() -> None:
+    lines = page(shown(HANG, entry("nccl:recv 1<-0", 1), entry("nccl:all_reduce", 1)))
+    assert [line[7:].split("  ")[0] for line in lines[4:]] == ["recv 1<-0 #1", "all_reduce #1"]
+
+
+def test_of_a_large_batch_the_first_are_named() -> None:
+    sends = [entry(f"nccl:send 0->{peer}", 4) for peer in range(1, 6)]
+    lines = page(shown(HANG, *sends, entry("nccl:coalesced", 4)))
+    assert lines[4].startswith("0      send 0->1, send 0->2 + 3 more #4  [4] + 5 more")
 
 
 def test_the_stack_is_that_of_the_program() -> None:

@@ -82,3 +82,22 @@ def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, col
 )
 def test_sizes(count: int, text: str) -> None:
     assert size(count) == text
+
+
+def test_a_gap_is_one_empty_line_and_none_at_the_top() -> None:
+    made = Page()
+    made.gap()
+    made.line("first")
+    made.gap()
+    made.gap()
+    made.line("second")
+    made.gap()
+    assert made.text == "first\n\nsecond"
+
+
+def test_rows_beneath_a_line_are_set_in_and_need_no_header() -> None:
+    made = Page()
+    made.line("stack:")
+    made.beneath([("train.py:10", "step"), ("train.py:200", "main")])
+    made.beneath([])
+    assert made.text == "stack:\n  train.py:10   step\n  train.py:200  main"

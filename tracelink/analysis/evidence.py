@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Diagnosis, Entry, Evidence, Frame, Problem, Role
 from tracelink.errors import UnreadableError
+from tracelink.events import Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.journal import Journal
 from tracelink.plugins import Retelling
@@ -37,7 +39,8 @@ class _Asked:
 
     rank: int
     role: Role
-    places: Sequence[int]
+    rows: Int64s
+    """Of the journal."""
 
 
 def with_evidence(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
@@ -45,7 +48,7 @@ def with_evidence(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
     asked = [_asked(problem, journal) for problem in diagnosis.problems[:MOST_PROBLEMS]]
     told, findings = _told(asked, journal)
     shown = [
-        replace(problem, evidence=tuple(filter(None, (_evidence(one, told) for one in each))))
+        replace(problem, evidence=tuple(filter(None, (_evidence(one, told, journal) for one in each))))
         for problem, each in zip(diagnosis.problems, asked, strict=False)
     ]
     return replace(
@@ -76,8 +79,7 @@ def _asked_of(journal: Journal, rank: int, row: int, role: Role, calls: int) -> 
         changes[1:] |= column[first + 1 : last] != column[first : last - 1]
     call = np.cumsum(changes)
     shown = (call <= call[row - first]) & (call > call[row - first] - calls)
-    places = records.place[first:last][shown]
-    return _Asked(rank, role, places[-MOST_ENTRIES:].tolist())
+    return _Asked(rank, role, first + np.flatnonzero(shown)[-MOST_ENTRIES:])
 
 
 def _told(asked: Sequence[Sequence[_Asked]], journal: Journal) -> tuple[Told, list[Finding]]:
@@ -85,7 +87,7 @@ def _told(asked: Sequence[Sequence[_Asked]], journal: Journal) -> tuple[Told, li
     places: dict[int, set[int]] = {}
     for each in asked:
         for one in each:
-            places.setdefault(one.rank, set()).update(one.places)
+            places.setdefault(one.rank, set()).update(journal.records.place[one.rows].tolist())
     told: dict[int, Mapping[int, Entry]] = {}
     findings = []
     for rank, wanted in places.items():
@@ -102,11 +104,18 @@ def _told(asked: Sequence[Sequence[_Asked]], journal: Journal) -> tuple[Told, li
     return told, findings
 
 
-def _evidence(asked: _Asked, told: Told) -> Evidence | None:
-    known = told.get(asked.rank, {})
+def _evidence(asked: _Asked, told: Told, journal: Journal) -> Evidence | None:
+    """The entries as told; numbered as the journal does, which knows what closes a batch of messages."""
+    records, known = journal.records, told.get(asked.rank, {})
     entries = tuple(
-        replace(known[place], frames=own_frames(known[place].frames))
-        for place in asked.places
+        replace(
+            known[place],
+            sequence=None if sequence == UNKNOWN else sequence,
+            frames=own_frames(known[place].frames),
+        )
+        for place, sequence in zip(
+            records.place[asked.rows].tolist(), records.sequence[asked.rows].tolist(), strict=True
+        )
         if place in known
     )
     return Evidence(asked.rank, asked.role, entries) if entries else None

@@ -11,7 +11,7 @@ from tracelink.cli.diagnosis_standings import group_cell
 from tracelink.cli.listing import moment
 from tracelink.cli.page import NOTHING, Page
 from tracelink.diagnosis import Entry, Evidence, Frame, Problem, Role
-from tracelink.operations import Operation, operation_of
+from tracelink.operations import POINT_TO_POINT, Operation, operation_of
 
 HEADER = ("time (UTC)", "group", "call", "sizes", "type", "state", "called at", "in")
 OPTIONAL = ("time (UTC)", "type", "state", "in")
@@ -19,6 +19,8 @@ OPTIONAL = ("time (UTC)", "type", "state", "in")
 AGAIN = 2
 """Calls of each culprit after the first."""
 MOST_FRAMES = 4
+MOST_NAMES = 2
+"""Of calls that were issued as one."""
 LONGEST = 24
 """Letters of a cell."""
 OF_PYTHON = re.compile(r"/python3(?:\.\d+)?/(?!.*(?:site|dist)-packages)|^<")
@@ -40,11 +42,21 @@ def _calls(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Entries that were issued as one stand together."""
     calls: list[list[Entry]] = []
     for entry in entries:
-        key = entry.group, entry.sequence
-        if entry.sequence is None or not calls or (calls[-1][0].group, calls[-1][0].sequence) != key:
+        if not calls or not _belongs(entry, calls[-1][0]):
             calls.append([])
         calls[-1].append(entry)
     return calls
+
+
+def _belongs(entry: Entry, first: Entry) -> bool:
+    """Whether an entry was issued as one with the one before; messages and collectives have numbers of their own."""
+    same = entry.sequence is not None and (entry.group, entry.sequence) == (first.group, first.sequence)
+    closes = operation_of(entry.operation) == Operation.COALESCED
+    return same and (closes or _is_message(entry) == _is_message(first))
+
+
+def _is_message(entry: Entry) -> bool:
+    return operation_of(entry.operation) in POINT_TO_POINT
 
 
 def _show_culprit(page: Page, rank: int, calls: Sequence[Sequence[Entry]], *, verbose: bool) -> None:
@@ -69,10 +81,10 @@ def _show_other(page: Page, evidence: Evidence, problem: Problem, *, verbose: bo
     more = len(problem.waiting) - 1 if waits else 0
     others = f" (one of {more + 1} that wait)" if more > 0 else ""
     verb = "waits in" if waits else "called"
+    where = group_in_words(entry.group, entry.description)
+    end = ":" if entry.frames else "."
     page.line(
-        f"Rank {evidence.rank}{others} {verb} {_calls_as_one(evidence.entries)} of {group_in_words(entry.group, entry.description)}"
-        f"{':' if entry.frames else '.'}",
-        "bold",
+        f"Rank {evidence.rank}{others} {verb} {_calls_as_one(evidence.entries)} of {where}{end}", "bold"
     )
     _show_stack(page, entry.frames, verbose=verbose)
 
@@ -102,17 +114,22 @@ def _cells(call: Sequence[Entry]) -> list[str]:
 
 
 def _calls_as_one(call: Sequence[Entry]) -> str:
-    """The name of what closes them, unless it says nothing of them."""
-    first, last = call[0], call[-1]
+    """The name of what closes them; where that says nothing, the names of the first of them."""
+    last = call[-1]
     if len(call) < 2 or operation_of(last.operation) != Operation.COALESCED:
         return _call(last)
-    more = f" + {len(call) - 2} more" if len(call) > 2 else ""
-    return f"{_call(first)}{more}"
+    names = list(dict.fromkeys(operation_in_words(entry.operation) for entry in call[:-1]))
+    more = f" + {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    first = ", ".join(map(_cut, names[:MOST_NAMES]))
+    return f"{first}{more}{_numbered(last)}"
 
 
 def _call(entry: Entry) -> str:
-    number = "" if entry.sequence is None else f" #{entry.sequence}"
-    return f"{_cut(operation_in_words(entry.operation))}{number}"
+    return f"{_cut(operation_in_words(entry.operation))}{_numbered(entry)}"
+
+
+def _numbered(entry: Entry) -> str:
+    return "" if entry.sequence is None else f" #{entry.sequence}"
 
 
 def _sizes(call: Sequence[Entry]) -> str:
