@@ -7,7 +7,9 @@ the real rank are left out: those of the job are the only ones.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tracelink.samples import generate
 from tracelink.samples.generate.cluster import Cluster
 from tracelink.samples.generate.cluster_training import train
 from tracelink.samples.generate.fleet_dumps import Fleet, write_dumps
+from tracelink.samples.generate.flight_recorder import pickled
 from tracelink.samples.generate.job import BASE_NS, DEVICE_COUNT
 from tracelink.samples.generate.kept import KINETO, Kept
 from tracelink.samples.generate.kineto_text import process_number
@@ -119,8 +122,41 @@ def dumps(fleet: Fleet) -> tuple[Path, int]:
     def fill(folder: Path) -> int:
         return write_dumps(fleet, folder / "dumps")
 
-    folder, size = inputs.cached(f"dumps-{fleet.ranks}-{fleet.entries}", GENERATORS, fill)
+    folder, size = inputs.cached(f"dumps-{_spelled(fleet)}", GENERATORS, fill)
     return folder / "dumps", size
+
+
+def hung_dumps(fleet: Fleet, stopped: int) -> tuple[Path, int]:
+    """The same of a job whose last entries are one collective, which one rank has not reached."""
+
+    def fill(folder: Path) -> int:
+        write_dumps(fleet, folder / "dumps")
+        return sum(
+            path.write_bytes(pickled(hung(pickle.loads(path.read_bytes()), joined=rank != stopped)))
+            for rank in range(fleet.ranks)
+            for path in [folder / "dumps" / f"nccl_trace_rank_{rank}"]
+        )
+
+    folder, size = inputs.cached(f"hung-dumps-{_spelled(fleet)}-{stopped}", GENERATORS, fill)
+    return folder / "dumps", size
+
+
+def hung(dump: dict[str, Any], *, joined: bool) -> dict[str, Any]:
+    """The dump of a rank that waits in its last entry, or never came to it."""
+    *before, last = dump["entries"]
+    status = dump["pg_status"][str(last["pg_id"])]
+    done = {name: number - 1 for name, number in status.items() if not joined or "completed" in name}
+    waiting = {"state": "started", "time_discovered_completed_ns": None, "retired": False}
+    entry = {name: value for name, value in last.items() if name != "duration_ms"} | waiting
+    return {
+        **dump,
+        "pg_status": dump["pg_status"] | {str(last["pg_id"]): status | done},
+        "entries": [*before, entry] if joined else before,
+    }
+
+
+def _spelled(fleet: Fleet) -> str:
+    return "-".join(map(str, astuple(fleet)))
 
 
 def kept_in_cache(name: str, originals: Sequence[Path], fill: Callable[[Path], None]) -> Path:

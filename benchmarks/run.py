@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import across
+import diagnosing
 import suites
 from measure import JobFailed
 from results import Bar, Options, Result, Row, cpu, memory, wall
 
-SUITES = suites.SUITES | across.SUITES
+SUITES = suites.SUITES | across.SUITES | diagnosing.SUITES
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
 

@@ -1,0 +1,113 @@
+"""What `tracelink diagnose` takes, whole command, beside PyTorch's `fr_trace` on the same dumps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import commands
+import measure
+import rank_inputs
+from across import linearity, named
+from commands import Command
+from results import Bar, Options, Result, Row, cpu, failures_of, memory, wall
+from suites import first_that_imports
+
+from tracelink.samples.generate.fleet_dumps import Fleet
+
+FR_TRACE = "torch.distributed.flight_recorder.fr_trace"
+ENTRIES = 2000
+SMALL = Fleet(8, ENTRIES, tensor_parallel=2, stages=2, pipelined=False)
+MIDDLE, LARGE = (Fleet(ranks, ENTRIES, pipelined=False) for ranks in (64, 512))
+CPU_SHARES = {MIDDLE: 1 / 8, LARGE: 1 / 12}
+LARGE_MEGABYTES, FIRST_ANSWER_SECONDS = 350.0, 1.0
+BY_ENTRIES = [Fleet(64, entries) for entries in (500, 1000, 2000, 4000)]
+BY_RANKS = [Fleet(ranks, 500) for ranks in (64, 256, 1024, 4096)]
+STOPPED_RANK = 17
+HUNG = Fleet(64, 134 * len(MIDDLE.step), pipelined=False)
+"""Its last entry is a collective of all ranks."""
+
+
+def diagnosing(options: Options) -> Result:
+    """Diagnose dumps, whole command with imports: healthy ones beside fr_trace, many of them, and those of a hang."""
+    result = Result()
+    for fleet in (SMALL, MIDDLE, LARGE):
+        with failures_of(f"fr_trace, {named(fleet)}", result):
+            beside_fr_trace(fleet, options, result)
+    many = diagnosed(LARGE, options)
+    result.rows += [many, uncompiled(options), diagnosed(Fleet(64, ENTRIES), options, "with messages")]
+    hung = first_answer(options)
+    by_entries, by_ranks = (
+        [diagnosed(fleet, options) for fleet in fleets] for fleets in (BY_ENTRIES, BY_RANKS)
+    )
+    result.rows += [hung, *by_entries, *by_ranks]
+    result.bars += [
+        Bar(f"{LARGE.ranks} ranks, peak MB", many.median(memory), LARGE_MEGABYTES),
+        Bar("hang of 64 ranks, wall s", hung.median(wall), FIRST_ANSWER_SECONDS),
+        linearity("ranks", by_ranks),
+        linearity("entries", by_entries),
+    ]
+    return result
+
+
+def beside_fr_trace(fleet: Fleet, options: Options, result: Result) -> None:
+    """Both commands on the same dumps, in turns; of very many once, for that takes minutes."""
+    folder, size = rank_inputs.dumps(fleet)
+    python = first_that_imports(FR_TRACE, options)
+    both = [healthy(fleet, folder), Command("fr_trace", [python, "-m", FR_TRACE, str(folder)])]
+    costs = in_one_round(both) if fleet is LARGE else commands.alternately(both, options.repeats)
+    result.rows += [
+        Row(one.label, runs, size / 1e6, named(fleet)) for one, runs in zip(both, costs, strict=True)
+    ]
+    if fleet in CPU_SHARES:
+        ratio = measure.median_ratio(*costs, cpu)
+        result.bars.append(Bar(f"{fleet.ranks} ranks, CPU / fr_trace", ratio, CPU_SHARES[fleet]))
+
+
+def in_one_round(both: Sequence[Command]) -> list[list[measure.Cost]]:
+    """Each once after a first look at the dumps, the memory sampled meanwhile."""
+    commands.run(both[0])
+    return [[commands.watched(command)] for command in both]
+
+
+def healthy(fleet: Fleet, folder: Path, *, compiled: bool = True) -> Command:
+    """Our command on dumps of which all is well; a run that says otherwise does not count."""
+    answer = f"Nothing is wrong in what {fleet.ranks} ranks recorded"
+    return Command("tracelink diagnose", ours(folder), answer=answer, compiled=compiled)
+
+
+def ours(folder: Path) -> list[str]:
+    """As a user types it, but with this interpreter."""
+    return [sys.executable, "-m", "tracelink", "diagnose", str(folder)]
+
+
+def diagnosed(fleet: Fleet, options: Options, remark: str = "") -> Row:
+    """Our command alone."""
+    folder, size = rank_inputs.dumps(fleet)
+    return measured(healthy(fleet, folder), size, options, f"{named(fleet)} {remark}".rstrip())
+
+
+def measured(command: Command, size: int, options: Options, remark: str) -> Row:
+    """A command alone."""
+    (costs,) = commands.alternately([command], options.repeats)
+    return Row(command.label, costs, size / 1e6, remark)
+
+
+def uncompiled(options: Options) -> Row:
+    """The same from a checkout whose modules are compiled anew each time."""
+    folder, size = rank_inputs.dumps(MIDDLE)
+    command = healthy(MIDDLE, folder, compiled=False)
+    return measured(command, size, options, f"{named(MIDDLE)}, modules not compiled")
+
+
+def first_answer(options: Options) -> Row:
+    """One rank has stopped; the answer has to name it, and the collective."""
+    folder, size = rank_inputs.hung_dumps(HUNG, STOPPED_RANK)
+    number = HUNG.entries // len(HUNG.step)
+    answer = f"Rank {STOPPED_RANK} never joined all_reduce #{number} of group 0"
+    command = Command("tracelink diagnose", ours(folder), exit_code=1, answer=answer)
+    return measured(command, size, options, f"{named(HUNG)}, rank {STOPPED_RANK} stopped")
+
+
+SUITES: dict[str, Callable[[Options], Result]] = {"diagnose": diagnosing}
