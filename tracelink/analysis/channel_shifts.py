@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.analysis.parts import Parts
 from tracelink.events import NO_TIME, Bools, Int64s
 
 CLEARLY = 3
 """By so many times as close in time two sides must be if that is to decide."""
+MANY = 2
+"""So many messages do not happen to be of two sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class Side:
     completed: Int64s
     """When it was seen, or NO_TIME."""
     size: Int64s
-    batched: Bools
+    shared: Bools
+    """Whether it is in one batch with others."""
     forgot: bool
     """Whether there were others before them."""
 
@@ -40,7 +44,7 @@ class Side:
     @property
     def held(self) -> bool:
         """Whether the next may be over, and only what is in a batch with it is not."""
-        return bool(self.batched[(self.done or 0) :][:1].any())
+        return bool(self.shared[(self.done or 0) :][:1].any())
 
 
 def shift_of(sends: Side, receives: Side) -> int | None:
@@ -99,3 +103,16 @@ def _overlap(sends: Side, receives: Side, shift: int) -> tuple[slice, slice]:
     begin = max(0, -shift)
     length = max(0, min(len(sends) - begin, len(receives) - begin - shift))
     return slice(begin, begin + length), slice(begin + shift, begin + shift + length)
+
+
+def shift_by_place(parts: Parts, ranks: tuple[int, int], sends: Int64s, receives: Int64s) -> int | None:
+    """By what both ranks have joined: as many messages are sent as received before it, and after it.
+
+    The sends and receives are entries of the journal. None where different collectives tell differently.
+    """
+    own, other = (np.flatnonzero(parts.rank == rank) for rank in ranks)
+    _, ones, others = np.intersect1d(parts.round[own], parts.round[other], return_indices=True)
+    before = np.searchsorted(receives, parts.row[other[others]]) - np.searchsorted(
+        sends, parts.row[own[ones]]
+    )
+    return int(before[0]) if len(before) and (before == before[0]).all() else None

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.analysis.channel_shifts import Side, shift_of
+from tracelink.analysis.channel_shifts import Side, shift_by_place, shift_of
 from tracelink.analysis.ends import Ends
-from tracelink.analysis.parts import Outcome
+from tracelink.analysis.parts import Outcome, Parts
 from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Columns, Int64s
 from tracelink.journal import Journal
@@ -58,7 +58,7 @@ class Matching:
         return int(np.count_nonzero(self.partner != UNKNOWN)) // 2
 
 
-def match(journal: Journal, ends: Ends) -> Matching:
+def match(journal: Journal, parts: Parts, ends: Ends) -> Matching:
     """Pairs the ends of each channel in their order."""
     known = np.flatnonzero(ends.peer != UNKNOWN)
     source = np.where(ends.sends, ends.rank, ends.peer)[known]
@@ -69,29 +69,42 @@ def match(journal: Journal, ends: Ends) -> Matching:
     channel[known] = number
     forgetful = [rank for rank, one in journal.recordings.items() if one.overwritten]
     forgot = np.isin(source[first], forgetful), np.isin(target[first], forgetful)
-    channels = _channels(journal, ends, order, channel[order], *forgot)
+    channels = _channels(ends, order, channel[order], *forgot)
+    doubtful = _open(ends, order, channels) & ~channels.certain
+    for row in np.flatnonzero(doubtful).tolist():
+        begin, middle, end = (
+            int(column[row]) for column in (channels.sends, channels.receives, channels.end)
+        )
+        sends, receives = order[begin:middle], order[middle:end]
+        shift = shift_of(
+            _side(journal, ends, sends, forgot=bool(forgot[0][row])),
+            _side(journal, ends, receives, forgot=bool(forgot[1][row])),
+        )
+        if shift is None:
+            ranks = int(source[first[row]]), int(target[first[row]])
+            shift = shift_by_place(parts, ranks, ends.row[sends], ends.row[receives])
+        channels.shift[row], channels.told[row] = shift or 0, shift is not None
     return _paired(ends, channels, order, channel)
 
 
-def _channels(journal: Journal, ends: Ends, order: Int64s, channel: Int64s, *forgot: Bools) -> Channels:
+def _channels(ends: Ends, order: Int64s, channel: Int64s, *forgot: Bools) -> Channels:
     begin = starts_of(channel)
     end = np.append(begin[1:], len(order))[: len(begin)]
     sends = ends.sends[order]
     middle = begin + np.bincount(channel[sends], minlength=len(begin))
     finished = ends.outcome[order] >= Outcome.RETIRED
     certain = ~(forgot[0] | forgot[1])
-    shift = np.where(
-        certain, 0, _done(channel, finished & ~sends, middle) - _done(channel, finished & sends, begin)
+    done = _done(channel, finished & sends, begin), _done(channel, finished & ~sends, middle)
+    return Channels(
+        begin, middle, end, np.where(certain, 0, done[1] - done[0]), certain, np.ones(len(begin), np.bool_)
     )
-    open_ends = np.bincount(channel[~finished], minlength=len(begin)) > 0
-    told = np.ones(len(begin), np.bool_)
-    for row in np.flatnonzero(open_ends & ~certain).tolist():
-        found = shift_of(
-            _side(journal, ends, order[begin[row] : middle[row]], forgot=bool(forgot[0][row])),
-            _side(journal, ends, order[middle[row] : end[row]], forgot=bool(forgot[1][row])),
-        )
-        shift[row], told[row] = found or 0, found is not None
-    return Channels(begin, middle, end, shift, certain, told)
+
+
+def _open(ends: Ends, order: Int64s, channels: Channels) -> Bools:
+    """Which channels have ends that are not over."""
+    over = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends.outcome[order] >= Outcome.RETIRED)])
+    still_open: Bools = over[channels.end] - over[channels.sends] < channels.end - channels.sends
+    return still_open
 
 
 def _done(channel: Int64s, finished: Bools, begin: Int64s) -> Int64s:
@@ -109,7 +122,7 @@ def _side(journal: Journal, ends: Ends, rows: Int64s, *, forgot: bool) -> Side:
         ends.outcome[rows] >= Outcome.RETIRED,
         journal.records.completed[ends.closing[rows]],
         np.maximum(journal.requests.elements_in[request], journal.requests.elements_out[request]),
-        ends.batched[rows],
+        ends.shared[rows],
         forgot,
     )
 

@@ -31,6 +31,8 @@ class Ends(Columns):
     """The rank of the job at the other end, or UNKNOWN: a receive may be from anybody."""
     sends: Bools
     batched: Bools
+    shared: Bools
+    """Whether it is in a batch with others."""
     request: Int32s
     outcome: Int8s
 
@@ -64,6 +66,7 @@ def ends_of(journal: Journal, outcome: Int8s) -> Ends:
         members.rank_of(group, within, np.zeros(len(rows), np.bool_)),
         sends,
         closed_by != rows,
+        _has_neighbours(closed_by),
         request,
         outcome[closed_by],
     )
@@ -95,3 +98,10 @@ def _closed_by(journal: Journal, rows: Int64s, closes: Bools, outcome: Int8s) ->
     closed = np.repeat(closes[last], length)
     closed_by: Int64s = np.where(closed, np.repeat(rows[last], length), rows)
     return closed_by
+
+
+def _has_neighbours(closed_by: Int64s) -> Bools:
+    """Whether an entry closes more than one of them."""
+    same = closed_by[1:] == closed_by[:-1]
+    neighbours: Bools = np.append(same, False)[: len(closed_by)] | np.append(False, same)[: len(closed_by)]
+    return neighbours

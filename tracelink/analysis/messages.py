@@ -38,7 +38,7 @@ def messages_of(
 ) -> Messages:
     """The messages between ranks, who waits in them, and which ends of them do not agree."""
     ends = ends_of(journal, outcomes(journal))
-    matching = match(journal, ends)
+    matching = match(journal, parts, ends)
     times = dump_times_of(journal, parts, where)
     times = replace(times, older=times.older | _received_from(ends, matching))
     members = {rank for group in journal.groups for rank in group.ranks}
