@@ -11,7 +11,7 @@ import numpy as np
 from tracelink.analysis.channels import match
 from tracelink.analysis.comparing import comparisons_of
 from tracelink.analysis.ends import Ends, ends_of
-from tracelink.analysis.parts import outcomes
+from tracelink.analysis.parts import outcomes, parts_of
 from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Columns, Int64s
 from tracelink.journal import Journal
@@ -160,7 +160,7 @@ def _of_messages(journal: Journal, ends: Ends) -> tuple[Int64s, Int64s]:
     own = np.arange(len(ends))
     if not len(own):
         return own, own
-    partner = match(journal, ends).partner
+    partner = match(journal, parts_of(journal), ends).partner
     other = np.where((partner == UNKNOWN) | (ends.rank == ends.peer), own, partner)
     number = np.minimum(own, other)
     family, several = families(journal.groups)
