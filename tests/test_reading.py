@@ -218,3 +218,29 @@ def test_windows_of_different_processes_are_no_windows(tmp_path: Path) -> None:
     write(tmp_path / "b.json", profile(1, ts=100, pid=2))
     with pytest.raises(RankConflictError, match="rank 1 stands twice"):
         readings(found(tmp_path))
+
+
+@JOBS
+def test_one_directory_of_profiles_and_execution_traces_can_be_named_as_both(
+    tmp_path: Path, jobs: int
+) -> None:
+    write(tmp_path / "k_0.json", profile(0))
+    write(tmp_path / "et_0.json", nodes())
+    found_twice = discover(Request([(str(tmp_path), "kineto"), (str(tmp_path), "execution-trace")]))
+    result = readings(found_twice, jobs)
+    assert (ranks(result), findings(result)) == ([("k_0.json", 0), ("et_0.json", 0)], [])
+
+
+@JOBS
+def test_what_a_directory_holds_beside_the_format_that_it_is_said_to_be_of(tmp_path: Path, jobs: int) -> None:
+    write(tmp_path / "k_0.json", profile(0))
+    write(tmp_path / "et_0.json", nodes())
+    result = readings(discover(Request([(str(tmp_path), "kineto")])), jobs)
+    assert ranks(result) == [("k_0.json", 0)]
+    assert findings(result) == [(Severity.INFO, "other_format", "et_0.json")]
+
+
+def test_a_file_that_is_named_is_of_the_format_that_it_is_said_to_be_of(tmp_path: Path) -> None:
+    write(tmp_path / "et_0.json", nodes())
+    with pytest.raises(UnreadableError, match="it has no 'traceEvents'"):
+        readings(discover(Request([(str(tmp_path / "et_0.json"), "kineto")])))

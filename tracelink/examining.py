@@ -9,13 +9,15 @@ from tracelink.analysis.advice import WHERE_DUMPS_ARE, with_advice
 from tracelink.analysis.call_sites import judged_by_line
 from tracelink.analysis.diagnosing import diagnosis_of
 from tracelink.analysis.evidence import with_evidence
-from tracelink.diagnosis import Diagnosis
+from tracelink.analysis.roots import hangs_with_a_root
+from tracelink.beside import profiles_among
+from tracelink.diagnosis import Diagnosis, Kind
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
 from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.journal import Journal, journal_of
-from tracelink.plugins import Recorder
+from tracelink.operations import ROOTED, operation_of
 from tracelink.prefixes import only_with_prefix
 from tracelink.reading import nothing_readable, tasks_of
 from tracelink.recordings import Recorded, read_recordings
@@ -26,7 +28,7 @@ UNREADABLE = "unreadable"
 """The reason of the finding that nothing can be read of a source."""
 
 WHAT_PROFILES_TELL = (
-    " What profiles tell of collectives, and who came last to them, says tracelink collectives on the same paths."
+    " Profiles tell who came last to which collective: see tracelink collectives on the same paths."
 )
 
 
@@ -81,14 +83,34 @@ def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | No
     if replica_size is not None:
         recorded = _of_replicas(recorded, replica_size)
     journal = journal_of(recorded.recordings)
-    diagnosis = diagnosis_of(journal, recorded.unreadable, recorded.findings)
+    diagnosis = _diagnosed(journal, recorded, engine)
     judged = with_advice(judged_by_line(with_evidence(diagnosis, journal)))
     return Examined(_with_sightings(judged, journal, recorded, engine), journal)
 
 
+def _diagnosed(journal: Journal, recorded: Recorded, engine: Engine) -> Diagnosis:
+    """From dumps alone, unless the user names profiles, or something that has a root hangs for no other reason."""
+    diagnosis = diagnosis_of(journal, recorded.unreadable, recorded.findings)
+    profiles = profiles_among(recorded.tasks)
+    named = any(task.source.format for task in profiles)
+    if not profiles or not (named or _may_be_of_roots(diagnosis, journal)):
+        return diagnosis
+    from tracelink.rooting import roots_of
+
+    roots, findings = roots_of(journal, recorded.tasks, engine)
+    if not roots:
+        return replace(diagnosis, findings=[*diagnosis.findings, *findings])
+    return diagnosis_of(journal, recorded.unreadable, [*recorded.findings, *findings], roots)
+
+
+def _may_be_of_roots(diagnosis: Diagnosis, journal: Journal) -> bool:
+    stuck = [one.operation for one in diagnosis.problems if one.kind is Kind.TIMED_OUT]
+    return hangs_with_a_root(journal) or any(operation_of(operation) in ROOTED for operation in stuck)
+
+
 def _with_sightings(diagnosis: Diagnosis, journal: Journal, recorded: Recorded, engine: Engine) -> Diagnosis:
     """The same with what profiles show; what reads these is not even imported where there is nothing to show."""
-    if not diagnosis.problems or all(isinstance(task.reader, Recorder) for task in recorded.tasks):
+    if not diagnosis.problems or not profiles_among(recorded.tasks):
         return diagnosis
     from tracelink.sighting import with_sightings
 
@@ -121,7 +143,7 @@ def _of_replicas(recorded: Recorded, size: int) -> Recorded:
     """Profiles are left out: they do not say of which replica they are."""
     whole = in_replicas(recorded.recordings, size)
     findings = [*recorded.findings, *whole.findings]
-    if profiles := sum(not isinstance(task.reader, Recorder) for task in recorded.tasks):
+    if profiles := len(profiles_among(recorded.tasks)):
         message = f"{profiles} profiles were not read: they do not say to which replica their ranks belong."
         findings.append(Finding(Severity.INFO, "profiles_of_replicas", message, profiles))
     return Recorded(whole.recordings, recorded.unreadable, findings)

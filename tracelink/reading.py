@@ -32,8 +32,16 @@ class Task:
 
 def tasks_of(discovery: Discovery, findings: list[Finding]) -> list[Task]:
     """A task for every source that a reader recognises; the others become findings."""
-    tasks = (_task(source, findings) for source in discovery.sources)
-    return [task for task in tasks if task]
+    tasks: list[Task] = []
+    others: list[Finding] = []
+    for source in discovery.sources:
+        if other := _other_format(source):
+            others.append(other)
+        elif task := _task(source, findings):
+            tasks.append(task)
+    read = {task.source.path for task in tasks}
+    findings += [other for other in others if other.source not in read]
+    return tasks
 
 
 def read(task: Task, engine: Engine) -> RankTrace | Finding:
@@ -58,6 +66,23 @@ def nothing_readable(findings: Sequence[Finding]) -> UnreadableError:
         f"none of {len(errors)} files can be read; the first: {errors[0].message.rstrip('.')}",
         advice="For each of them: tracelink inspect FILE",
     )
+
+
+def _other_format(source: Source) -> Finding | None:
+    """A directory or an archive that is said to be of one format can hold files of others too."""
+    if not source.format or source.named:
+        return None
+    try:
+        head = source.head()
+    except (UnreadableError, OSError):
+        return None
+    found = {
+        reader.name for reader in plugins.working(plugins.readers()) if reader.recognises(head, source.name)
+    }
+    if not found or source.format in found:
+        return None
+    message = f"{source.path}: passed over, it is {min(found)} and not {source.format}."
+    return Finding(Severity.INFO, "other_format", message, source=source.path)
 
 
 def _task(source: Source, findings: list[Finding]) -> Task | None:

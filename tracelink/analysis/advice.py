@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from tracelink.analysis.wording import duration, group_in_words, lowered, ranks_in_words
 from tracelink.diagnosis import Diagnosis, Entry, Frame, Kind, Problem, Role
-from tracelink.operations import POINT_TO_POINT, operation_of
+from tracelink.operations import POINT_TO_POINT, ROOTED, operation_of
 
 MILLISECOND = 1_000_000
 WHERE_DUMPS_ARE = (
@@ -157,6 +157,11 @@ def _tensor(where_it_comes_from: str) -> Callable[[_Case], str]:
 def _peers(case: _Case) -> str:
     places = " and ".join(dict.fromkeys(filter(None, (case.here, case.there))))
     at = f" at {places}" if places else ""
+    if operation_of(case.problem.operation) in ROOTED:
+        return (
+            f"Compare the root (src, dst) of the calls{at}: all ranks have to name the same one, by its number in "
+            "the job and not in the group."
+        )
     return (
         f"Compare source, destination and order of the calls{at}: each send needs a receive between the same two "
         "ranks, in the same order."

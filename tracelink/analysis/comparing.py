@@ -33,6 +33,8 @@ class Aspect(IntEnum):
     OPERATION = 0
     DTYPE = 1
     SIZE = 2
+    ROOT = 3
+    """Told by profiles alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from tracelink.analysis.messages import messages_of
 from tracelink.analysis.mismatch import mismatch_problems
 from tracelink.analysis.parts import parts_of
 from tracelink.analysis.programs import Programs
+from tracelink.analysis.roots import NO_ROOTS, Roots, root_disagreements
 from tracelink.analysis.standings import standings_of
 from tracelink.analysis.waits import collective_waits
 from tracelink.analysis.whereabouts import whereabouts_of
@@ -24,15 +25,19 @@ from tracelink.journal import Journal
 
 
 def diagnosis_of(
-    journal: Journal, unreadable: Mapping[int, str] | None = None, findings: Sequence[Finding] = ()
+    journal: Journal,
+    unreadable: Mapping[int, str] | None = None,
+    findings: Sequence[Finding] = (),
+    roots: Roots = NO_ROOTS,
 ) -> Diagnosis:
-    """What went wrong, as far as these recordings tell."""
+    """What went wrong, as far as these recordings tell, and what profiles tell of roots."""
     broken_off = [rank for rank, one in journal.recordings.items() if one.broken_off]
     parts = parts_of(journal)
     where = whereabouts_of(journal, parts, broken_off)
     comparisons = comparisons_of(journal, parts.wholes)
     exchanges, unread = exchange_disagreements(journal, parts)
     disagreements = [*disagreements_of(parts, comparisons), *exchanges]
+    disagreements += root_disagreements(journal, parts, roots, {one.round for one in disagreements})
     waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
     mismatches = mismatch_problems(
         journal, parts, disagreements, Programs(journal, parts, comparisons), waits

@@ -21,6 +21,7 @@ KINDS = {
     Aspect.OPERATION: Kind.OPERATION_MISMATCH,
     Aspect.DTYPE: Kind.DTYPE_MISMATCH,
     Aspect.SIZE: Kind.SIZE_MISMATCH,
+    Aspect.ROOT: Kind.PEER_MISMATCH,
 }
 
 Waits = Mapping[tuple[int, int], Wait]

@@ -38,6 +38,10 @@ def message_of(journal: Journal, one: Difference, *, skipped: int, extra: int) -
     if extra:
         more = "one collective" if extra == 1 else f"{extra} collectives"
         return f"{who} did {more} more than the others, {_told(journal, one.odd)}, before {what}{shown}"
+    if one.aspect is Aspect.ROOT:
+        if one.tie:
+            return f"{who} do not agree in {what}: {one.detail}? Nothing tells which is wrong{shown}"
+        return f"{who} called {what} with {one.detail}{shown}"
     if one.detail:
         whose = "nothing tells whose sizes are wrong" if one.tie else f"{who} has sizes of its own"
         return f"Sizes do not fit in {what}: {one.detail}; {lowered(whose)}{shown}"
@@ -54,7 +58,7 @@ def _differing(journal: Journal, one: Difference) -> tuple[str, str]:
             return _told(journal, one.odd), _told(journal, one.typical)
         case Aspect.DTYPE:
             return _type(journal, one.odd), _type(journal, one.typical)
-        case Aspect.SIZE:
+        case _:
             return _sizes(journal, one.odd, one.typical)
 
 
