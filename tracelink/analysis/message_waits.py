@@ -87,7 +87,9 @@ def _heads(ends: Ends, pending: Int64s) -> dict[int, list[int]]:
     if not len(pending):
         return heads
     peer = np.where(ends.batched[pending], IN_BATCHES, ends.peer[pending])
-    queue, first = distinct(ends.rank[pending], ends.group[pending], ends.batched[pending], peer)
+    queue, first = distinct(
+        ends.rank[pending], ends.group[pending], ends.batched[pending].astype(np.int8), peer
+    )
     closing = ends.closing[pending]
     for end in pending[closing == closing[first][queue]].tolist():
         heads.setdefault(int(ends.closing[end]), []).append(end)
