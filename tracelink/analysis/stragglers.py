@@ -155,10 +155,11 @@ def _inherited(journal: Journal, parts: Parts, part: Int64s, late: Floats) -> Bo
             inherited[number] = True
         elif before in place:
             earlier = place[before]
-            held = (
-                -late[earlier] >= half and created[row] - created[parts.row[part[earlier]]] >= -late[earlier]
-            )
-            inherited[number] = held or (inherited[earlier] and late[earlier] >= half)
+            since = created[row] - created[parts.row[part[earlier]]]
+            held = -late[earlier] >= half and since >= -late[earlier]
+            # in its own group all were level again once it had come
+            carried = since < half or parts.group[part[earlier]] != parts.group[part[number]]
+            inherited[number] = held or (inherited[earlier] and late[earlier] >= half and carried)
     return inherited
 
 
