@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracelink.analysis.surroundings import called
+from tracelink.analysis.profile_names import called
 from tracelink.analysis.wording import duration
 from tracelink.converters.html_report.evidence import ROLES
 from tracelink.converters.html_report.markup import Child, Markup, clipped, element

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.analysis.surroundings import OF_TORCH, STARTS_A_PROGRAM, Surroundings
+from tracelink.analysis.profile_names import OF_TORCH, frame_of, starts_a_program
+from tracelink.analysis.surroundings import Surroundings
 from tracelink.diagnosis import Running, Stretch
 from tracelink.events import GPU_WORK, ON_THREAD, Int64s
 
@@ -46,6 +47,7 @@ def _running(around: Surroundings, rows: Int64s, overlap: Int64s) -> tuple[Runni
         name = around.graph.name(row)
         if name.startswith(PROFILER):
             break
-        if not OF_TORCH.match(name) and (running or not STARTS_A_PROGRAM.match(name)):
+        frame = frame_of(name)
+        if not OF_TORCH.match(name) and (running or not frame or not starts_a_program(frame.filename)):
             running.append(Running(name, time))
     return tuple(running)

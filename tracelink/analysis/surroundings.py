@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
-from itertools import dropwhile
-from pathlib import PurePath
 
 import numpy as np
 
-from tracelink.analysis.evidence import own_frames
+from tracelink.analysis.profile_names import frame_of, is_code, of_program
 from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Frame, WorkSeen
 from tracelink.events import GPU_WORK, EventKind, Relation, TrackKind
 from tracelink.graph import EventGraph
 
-PYTHON_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<name>.+)")
-"""How a profile names a Python function; modules and built-in functions have other names."""
-BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)\b.*>")
-OF_TORCH = re.compile(r"^(?:torch/|typing_extensions\.py)")
-"""Files of torch, as a profile names them: without the folder that they are installed in."""
-STARTS_A_PROGRAM = re.compile(rf"^(?:<|(?:{'|'.join(sys.stdlib_module_names)})(?:/|\.py(?:$|\()))")
 ROOT = re.compile(r"^\[pytorch\|")
 """Nodes that stand for a thread or a process."""
 LAUNCH = re.compile(r"launch", re.IGNORECASE)
@@ -95,27 +85,4 @@ class Surroundings:
 
     def _is_code(self, row: int) -> bool:
         """Whether it is a line of Python, or a function without one."""
-        name = self.graph.name(row)
-        is_python = self.graph.events.kind[row] == EventKind.PYTHON
-        return bool(is_python and (BUILT_IN.fullmatch(name) or PYTHON_FRAME.fullmatch(name)))
-
-
-def frame_of(name: str) -> Frame | None:
-    """The line of a Python stack that a profile names so."""
-    match = PYTHON_FRAME.fullmatch(name)
-    return Frame(match["name"], match["file"], int(match["line"])) if match else None
-
-
-def called(name: str) -> str:
-    """`step (train.py:20)`, `run_backward`: what a profile calls `train.py(20): step`, `<built-in method ...>`."""
-    if frame := frame_of(name):
-        return f"{frame.name} ({PurePath(frame.filename).name}:{frame.line})"
-    built_in = BUILT_IN.fullmatch(name)
-    return built_in["name"] if built_in else name
-
-
-def of_program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The stack without what starts a program and without torch, unless nothing else is left."""
-    started = dropwhile(lambda frame: STARTS_A_PROGRAM.match(frame.filename), reversed(frames))
-    own = [frame for frame in reversed(list(started)) if not OF_TORCH.match(frame.filename)]
-    return own_frames(own or frames)
+        return bool(self.graph.events.kind[row] == EventKind.PYTHON) and is_code(self.graph.name(row))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelink.analysis.advice import place_of
-from tracelink.analysis.surroundings import called
+from tracelink.analysis.profile_names import called
 from tracelink.analysis.wording import duration
 from tracelink.cli.page import Page
 from tracelink.diagnosis import CallSeen, Problem, Sighting, Stretch
