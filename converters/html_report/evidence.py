@@ -46,7 +46,7 @@ def _of_rank(evidence: Evidence) -> Child:
 def _calls(entries: Sequence[Entry]) -> Markup:
     """What was issued as one stands in one row."""
     calls = [[one for _, one in call] for _, call in groupby(enumerate(entries), key=_call)]
-    header = ("call", "group", "in", "out", "state", "created (UTC)", "timeout", "called at")
+    header = ("call", "called at", "group", "in", "out", "state", "created (UTC)", "timeout")
     rows = [_row(call) for call in calls[-MOST_CALLS:]]
     return element("div", table("Last calls, the newest last", header, rows), class_="calls")
 
@@ -62,13 +62,13 @@ def _row(call: Sequence[Entry]) -> tuple[Child, ...]:
     more = f" ({counted(len(call), 'entry')})" if len(call) > 1 else ""
     return (
         numbered(first.operation, first.sequence) + more,
+        _place(last.frames[0]) if last.frames else "no stack",
         group_name(first.group, first.description).removeprefix("group "),
         sizes(first.input_sizes, first.input_types),
         sizes(first.output_sizes, first.output_types),
         _state(last),
         "unknown" if first.created_ns is None else time_of_day(first.created_ns),
         "unknown" if first.timeout_ms is None else f"{first.timeout_ms / 1000:,.0f} s",
-        _place(last.frames[0]) if last.frames else "no stack",
     )
 
 

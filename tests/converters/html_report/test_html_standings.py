@@ -1,0 +1,135 @@
+"""Who is where: a table of few ranks, a drawing of many, and the same in words."""
+
+from __future__ import annotations
+
+from builders.html_page import Element, read_html
+from tracelink.converters.html_report.markup import element
+from tracelink.converters.html_report.picture import CAPTION, MOST_RUNS
+from tracelink.converters.html_report.stages import Look, lines_of, places_by_group
+from tracelink.converters.html_report.standings import MOST_ROWS, standings_section
+from tracelink.diagnosis import Stage, Standing
+
+WORDS = "Ranks by group"
+
+
+def at(group: str, stage: Stage, *ranks: int, last: int | None = 8, kind: str = "") -> Standing:
+    return Standing(group, kind, last, "nccl:all_reduce" if last else "", stage, ranks)
+
+
+def shown(*standings: Standing, culprits: tuple[int, ...] = ()) -> Element:
+    return read_html(element("div", standings_section(standings, culprits)).text)
+
+
+HANG = (
+    at("0", Stage.FINISHED, 3, kind="default_pg"),
+    at("0", Stage.WAITING, 0, 1, 2, last=9, kind="default_pg"),
+    at("1", Stage.FINISHED, 0, 1, kind="tp"),
+    at("2", Stage.FINISHED, 2, 3, kind="tp"),
+)
+
+
+def test_groups_of_one_kind_share_a_line_and_the_culprit_is_marked() -> None:
+    page = shown(*HANG, culprits=(3,))
+    header = page.all("table")[0].one("thead")
+    assert [cell.text for cell in header.all("th")] == ["group", "0", "1", "2", "3 ▲"]
+    assert page.rows(CAPTION) == [
+        ["0 (default_pg)", "… 9", "… 9", "… 9", "< 8"],
+        ["tp (2 groups)", "✓ 8", "✓ 8", "✓ 8", "✓ 8"],
+    ]
+
+
+def test_a_cell_tells_its_group_in_full_and_its_colour_is_never_alone() -> None:
+    cell = shown(*HANG).all("span", class_="behind")[1]
+    assert cell.text == "< 8"
+    assert cell.attributes["title"] == (
+        "rank 3, group 0 (default_pg): finished an earlier one and did not join what others are in, all_reduce #8"
+    )
+
+
+def test_the_same_in_words_with_what_is_apart_first() -> None:
+    assert shown(*HANG).rows(WORDS) == [
+        ["0 (default_pg)", "…", "joined and has not finished", "all_reduce #9", "0-2"],
+        ["0 (default_pg)", "<", Look.BEHIND.words, "all_reduce #8", "3"],
+        ["1-2 (tp)", "✓", "finished the last", "all_reduce #8", "0-3"],
+    ]
+
+
+def test_a_group_that_nobody_used_is_no_alarm_and_not_drawn() -> None:
+    page = shown(*HANG, at("7", Stage.NEVER_JOINED, 0, 2, last=None))
+    assert [row[0] for row in page.rows(CAPTION)] == ["0 (default_pg)", "tp (2 groups)"]
+    assert page.rows(WORDS)[-1] == ["7", "-", "nobody recorded a collective there", "none", "0, 2"]
+
+
+def test_stages_are_seen_beside_the_others_of_the_group() -> None:
+    (places,) = places_by_group(
+        [
+            at("0", Stage.NEVER_JOINED, 0, last=None),
+            at("0", Stage.UNKNOWN, 1, last=None),
+            at("0", Stage.FINISHED, 2, last=3),
+            at("0", Stage.WAITING, 3, last=3),
+            at("0", Stage.WAITING, 4, last=4),
+            at("0", Stage.FINISHED, 5, last=4),
+        ]
+    )
+    assert [place.look for place in places] == [
+        Look.NEVER,
+        Look.UNKNOWN,
+        Look.BEHIND,
+        Look.EARLIER,
+        Look.WAITING,
+        Look.FINISHED,
+    ]
+
+
+def test_two_groups_of_one_name_are_two() -> None:
+    groups = places_by_group([at("0", Stage.FINISHED, 0, 1), at("0", Stage.FINISHED, 1, 2)])
+    assert [line.groups for line in lines_of(groups)] == [["0"], ["0"]]
+
+
+def test_many_ranks_are_drawn_in_rows_and_neighbours_alike_are_one_run() -> None:
+    page = shown(at("0", Stage.WAITING, *range(100), *range(101, 512), last=9), at("0", Stage.FINISHED, 100))
+    drawing = page.one("svg", class_="map")
+    assert drawing.attributes["aria-label"].endswith(
+        f"0: ranks 0-99, 101-511: joined and has not finished; ranks 100: {Look.BEHIND.words}"
+    )
+    titles = [one.text for one in drawing.all("title")]
+    assert len(titles) == 10
+    assert titles[1:4] == [
+        "ranks 64-99, group 0: joined and has not finished, all_reduce #9",
+        f"rank 100, group 0: {Look.BEHIND.words}, all_reduce #8",
+        "ranks 101-127, group 0: joined and has not finished, all_reduce #9",
+    ]
+    assert [text.text for text in drawing.all("text")] == ["0", "64", "128", "192", "256", "320", "384", "448"]
+
+
+def test_every_look_in_a_drawing_has_a_pattern_with_that_name() -> None:
+    page = shown(at("0", Stage.WAITING, *range(0, 64, 2), last=9), at("0", Stage.FINISHED, *range(1, 64, 2)))
+    patterns = {one.attributes["id"] for one in page.all("pattern")}
+    assert patterns == {look.style for look in Look}
+    assert {one.attributes["fill"] for one in page.one("svg", class_="map").all("rect")} == {
+        "url(#waiting)",
+        "url(#behind)",
+    }
+
+
+def test_a_picture_of_too_much_says_what_it_leaves_out() -> None:
+    apart = [
+        at(f"{group}", stage, *range(first, 2000, 2), kind=f"kind {group}")
+        for group in range(4)
+        for first, stage in enumerate((Stage.WAITING, Stage.FINISHED))
+    ]
+    page = shown(*apart)
+    assert len(page.all("svg", class_="map")) == 2
+    assert sum(len(one.all("rect")) for one in page.all("svg", class_="map")) <= MOST_RUNS
+    assert "2 more lines of the picture are left out; the table below has all groups." in page.text
+    assert len(page.rows(WORDS)) == 8
+
+
+def test_a_table_of_too_much_says_what_it_leaves_out() -> None:
+    page = shown(*(at(f"{group}", Stage.FINISHED, 0, kind=f"kind {group}") for group in range(MOST_ROWS + 3)))
+    assert len(page.rows(WORDS)) == MOST_ROWS
+    assert "3 more rows are not shown." in page.text
+
+
+def test_without_groups_there_is_a_sentence() -> None:
+    assert shown().text.strip() == "No dump names a group."
