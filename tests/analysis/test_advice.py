@@ -134,6 +134,17 @@ def test_a_ring_of_messages_asks_for_an_order_of_sends_and_receives() -> None:
     )
 
 
+def test_messages_are_compared_by_their_ends_and_collectives_by_their_root() -> None:
+    message = replace(problem(Kind.PEER_MISMATCH), operation="nccl:send 0->1")
+    assert advice_for(message, RANKS).startswith(
+        "Compare source, destination and order of the calls at train.py:30"
+    )
+    assert advice_for(replace(message, operation="nccl:broadcast"), RANKS) == (
+        "Compare the root (src or dst) of the calls at train.py:30 (evaluate) and train.py:20 (step): all ranks of the "
+        "group must name the same one."
+    )
+
+
 def test_what_timed_out_may_just_have_taken_longer() -> None:
     said = advice_for(problem(Kind.TIMED_OUT, None, culprits=()), RANKS)
     assert said.endswith("or the work took longer than its timeout of 10 min.")
