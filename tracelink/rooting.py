@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tracelink.analysis.roots import Roots, rooted_entries
-from tracelink.beside import sources_of
+from tracelink.beside import profiles_among, sources_of
 from tracelink.collectives import RankCalls
 from tracelink.communications import UNKNOWN
 from tracelink.engine import Engine
@@ -22,10 +22,14 @@ from tracelink.sources import Discovery
 MOST_BYTES = 1 << 30
 """Of profiles, as stored: more of them would keep a user waiting for what is seldom the cause."""
 
+WITHOUT_TIMES = "execution-trace"
+"""Which entry is which of its nodes is known only with a profile beside it."""
+
 
 def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[Roots, list[Finding]]:
     """What all profiles tell; none is read unless there is something that has a root."""
-    found = sources_of(_ranks_with_roots(journal), tasks, journal)
+    timed = {task.likely_rank for task in profiles_among(tasks) if task.reader.name != WITHOUT_TIMES}
+    found = sources_of(_ranks_with_roots(journal) & timed, tasks, journal)
     sources = [source for of_rank in found.values() for source in of_rank]
     if len(found) < 2:
         return Roots.of(), []
@@ -46,10 +50,7 @@ def _ranks_with_roots(journal: Journal) -> set[int]:
 
 
 def _told(calls: RankCalls, journal: Journal) -> list[tuple[int, int, int, int]]:
-    """Group, number, rank and root of calls that a profile shows at the time of their entry.
-
-    An execution trace alone has no times: which entry is which of its nodes would only be a guess.
-    """
+    """Group, number, rank and root of calls that a profile shows at the time of their entry."""
     table = calls.calls
     rooted = [code for code, text in enumerate(calls.strings) if text in ROOTED]
     known = np.isin(table.operation, rooted) & (table.record != UNKNOWN) & (table.operator != UNKNOWN)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     "tracelink diagnose dumps/ -o flight.sqlite     every entry and stack in tables, for SQL",
     "tracelink diagnose dumps/ --html report.html   a page for the ticket",
     "tracelink diagnose dumps/ --entries            the last calls of all ranks side by side",
+    "tracelink diagnose dumps/ --kineto traces/     the operators, the stack and the kernel under it",
     "tracelink diagnose 'dumps/comm_lib_trace_rank_*' --rank dumps/odd_name=3",
 )
 @takes_inputs
@@ -69,7 +70,8 @@ def diagnose(
     """Say which rank, which collective and why a job hangs.
 
     PATHS are flight-recorder dumps, directories, globs and archives of them; - is standard input. The rank is
-    taken from each file's name. Missing or damaged dumps cost only themselves.
+    taken from each file's name. Missing or damaged dumps cost only themselves. Profiles and execution traces
+    among them are read for the ranks of a problem alone.
 
     The verdict comes first, under it what each rank was last doing, the last calls of those to blame, and what
     to look at next. The exit code is 0 if nothing is wrong, 1 if something is, 2 if the arguments make no
