@@ -62,9 +62,14 @@ def _problems(
             joined.append(cause)
     stuck = [cause for cause in joined if is_stuck(elapsed, cause.waits[0])]
     notes = [_in_flight(journal, cause.waits[0]) for cause in joined if cause not in stuck]
-    if stuck and not problems and not any(one.waiting for one in mismatches):
+    if stuck and not problems and not _in_dispute(journal, stuck[0].waits[0], mismatches):
         problems.append(_given_up(elapsed, stuck[0], len(stuck)))
     return problems, notes
+
+
+def _in_dispute(journal: Journal, wait: Wait, mismatches: Sequence[Problem]) -> bool:
+    """Whether ranks wait in a mismatch, or do not agree in the same group."""
+    return any(one.waiting or one.group == journal.groups[wait.group].name for one in mismatches)
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,10 +11,17 @@ from typing import Any
 import numpy as np
 
 from tracelink.communications import UNKNOWN
-from tracelink.events import Int32s, Int64s
+from tracelink.events import Bools, Int32s, Int64s
 from tracelink.journal import Journal
 from tracelink.linking.coding import distinct, stable_order, starts_of
 from tracelink.records import Int8s, State
+
+COALESCED = "coalesced"
+"""Ends the names of what closes a group of operations, and of operations that may consist of several."""
+
+
+FOLLOWED = re.compile(r"[nrmhx]ccl")
+"""Backends whose recorder follows what becomes of each entry; of others that shows where any entry has moved."""
 
 
 class Outcome(IntEnum):
@@ -42,7 +50,7 @@ class Parts:
     request: Int64s
     """Equal where ranks asked for the same; not below the number of requests where several entries make a part.
 
-    UNKNOWN where the dump begins or ends amid what may be several.
+    UNKNOWN where the dump begins or ends with what others have as one of several.
     """
     outcome: Int8s
     created: Int64s
@@ -65,7 +73,8 @@ def parts_of(journal: Journal) -> Parts:
     first = starts_of(number * (int(journal.ranks.max(initial=0)) + 1) + journal.rank[rows])
     last = np.append(first[1:], len(rows)) - 1 if len(first) else first
     requests, wholes = _requests(journal, rows, first, last)
-    requests[np.isin(rows[first], _cut(journal)) | np.isin(rows[last], _cut(journal))] = UNKNOWN
+    cut = np.isin(rows[first], _cut(journal)) | np.isin(rows[last], _cut(journal))
+    requests[cut & _may_be_more(journal, requests, wholes)] = UNKNOWN
     return Parts(
         records.group[rows[first]],
         records.sequence[rows[first]],
@@ -78,6 +87,15 @@ def parts_of(journal: Journal) -> Parts:
         number[first],
         wholes,
     )
+
+
+def _may_be_more(journal: Journal, requests: Int64s, wholes: Sequence[tuple[int, ...]]) -> Bools:
+    """Which of these others have as one of several, or are several themselves, or close several."""
+    names = [journal.texts[code] for code in journal.requests.operation.tolist()]
+    closing = [request for request, name in enumerate(names) if name.endswith(COALESCED)]
+    several = {*closing, *(request for whole in wholes for request in whole)}
+    more: Bools = (requests >= len(names)) | np.isin(requests, list(several))
+    return more
 
 
 def _cut(journal: Journal) -> Int64s:
@@ -126,5 +144,7 @@ def _follows(journal: Journal) -> Any:
     moved = np.bincount(
         journal.records.request, weights=journal.records.state > State.SCHEDULED, minlength=len(texts)
     )
-    moving = {text for text, count in zip(texts, moved.tolist(), strict=True) if count}
+    moving = {
+        text for text, count in zip(texts, moved.tolist(), strict=True) if count or FOLLOWED.match(text)
+    }
     return np.array([text in moving for text in texts], np.bool_)
