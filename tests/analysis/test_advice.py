@@ -140,8 +140,8 @@ def test_messages_are_compared_by_their_ends_and_collectives_by_their_root() -> 
         "Compare source, destination and order of the calls at train.py:30"
     )
     assert advice_for(replace(message, operation="nccl:broadcast"), RANKS) == (
-        "Compare the root (src or dst) of the calls at train.py:30 (evaluate) and train.py:20 (step): all ranks of the "
-        "group must name the same one."
+        "Compare the root (src, dst) of the calls at train.py:30 (evaluate) and train.py:20 (step): all ranks have to "
+        "name the same one, by its number in the job and not in the group."
     )
 
 

@@ -207,8 +207,8 @@ def _timed_out(case: _Case) -> str:
 
 def _failed(case: _Case) -> str:
     return (
-        f"Look at what the device of {case.who} does, and for its errors (nvidia-smi, Xid in dmesg); then for the first "
-        "error in the log: later ones are mostly consequences."
+        f"Look at what the device of {case.who} does, and for its errors (nvidia-smi, Xid in dmesg); then for the "
+        "first error in the log: later ones are mostly consequences."
     )
 
 
