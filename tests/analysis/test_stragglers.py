@@ -160,6 +160,25 @@ def test_a_straggler_is_no_cause_of_a_hang() -> None:
     assert [problem.kind for problem in diagnosis_of(recorded(hanging)).problems] == [Kind.NEVER_JOINED]
 
 
+def test_of_a_rank_that_never_came_it_is_said_that_it_was_always_late() -> None:
+    at = [[100 * step, 100 * step + 30, 100 * step + step % 2] for step in range(30)]
+    entries = rounds(at=at, done=[max(row) + 1 for row in at], name="nccl:all_reduce")
+    left = rounds(at=[[3000, 3001]], ranks=[0, 2], name="nccl:all_reduce", collective_seq_id=31)
+    (problem,) = diagnosis_of(
+        recorded({rank: rows + left.get(rank, []) for rank, rows in entries.items()})
+    ).problems
+    assert problem.culprits == (1,)
+    assert problem.message.endswith("Before, it came last to 30 of 30 collectives.")
+
+
+def test_ranks_of_one_slow_host_are_noted_together() -> None:
+    at = [[100 * step + 40 * (rank > 3) + (step + rank) % 3 for rank in range(6)] for step in range(30)]
+    assert late(together(at=at)).notes == [
+        "Ranks 4 and 5 usually come 39.8 ms after the others: a slow host, more work, or a clock that is ahead; "
+        "the dumps do not tell."
+    ]
+
+
 @given(
     st.lists(st.sampled_from([0, 0.4, -3, 17, 250, -4000]), min_size=2, max_size=5),
     st.integers(0, 10**6),

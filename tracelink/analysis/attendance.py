@@ -27,9 +27,8 @@ class Attendance:
     own: Floats
     came: Floats
     """When each of the others came."""
-    own_next: Floats
     next: Floats
-    """When it did the next thing, in any group; inf where nothing follows."""
+    """When each of the others did the next thing, in any group; inf where nothing follows."""
     own_over: Floats
     over: Floats
     """When its recorder saw that the collective was over, or NaN."""
@@ -63,7 +62,6 @@ def attendances(
                 parts.rank[others[0]],
                 times.created(rows[mine]),
                 times.created(others),
-                times.following(rows[mine]),
                 times.following(others),
                 times.over(rows[mine]),
                 times.over(others),

@@ -25,7 +25,7 @@ FEWEST_LOOKS = 20
 """So many make an average of when it sees what is over."""
 NEVER = np.iinfo(np.int64).max
 PROMPT_NS = 20_000_000
-PROMPT = 0.05
+PROMPT = 0.1
 """Where others go on so soon after it came, as a share of how late it was, they waited for it."""
 
 
@@ -80,7 +80,7 @@ def possibly_ahead(seen: Attendance) -> tuple[float, bool]:
     if always <= 0:
         return 0.0, False
     ends = _by_ends(seen)
-    ahead = max(0.0, min(always, ends, _until_it_left(seen), _prompt(seen, always)))
+    ahead = max(0.0, min(always, ends, _prompt(seen, always)))
     return ahead, bool(np.isfinite(ends))
 
 
@@ -88,13 +88,6 @@ def _usual(values: Floats) -> float:
     """What nearly all are above."""
     known = values[np.isfinite(values)]
     return float(np.quantile(known, SELDOM)) if len(known) else np.inf
-
-
-def _until_it_left(seen: Attendance) -> float:
-    """It did not leave before the others had come, by the same clock."""
-    told = np.isfinite(seen.own_over).any()
-    left = seen.own_over if told else seen.own_next
-    return _usual(left - seen.came.max(axis=1))
 
 
 def _by_ends(seen: Attendance) -> float:

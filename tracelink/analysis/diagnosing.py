@@ -9,7 +9,7 @@ from tracelink.analysis.comparing import comparisons_of
 from tracelink.analysis.desync import hangs_of
 from tracelink.analysis.disagreements import disagreements_of
 from tracelink.analysis.exchanges import exchange_disagreements
-from tracelink.analysis.latecomers import latecomers_of
+from tracelink.analysis.latecomers import latecomers_of, with_habits
 from tracelink.analysis.messages import messages_of
 from tracelink.analysis.mismatch import mismatch_problems
 from tracelink.analysis.parts import parts_of
@@ -52,7 +52,11 @@ def diagnosis_of(
     members = {rank for group in journal.groups for rank in group.ranks}
     return Diagnosis(
         problems=_worst_first(
-            [*hangs, *map(_with_those_who_wait, mismatches), *([] if hangs else late.problems)]
+            [
+                *with_habits(hangs, late.lateness),
+                *map(_with_those_who_wait, mismatches),
+                *([] if hangs else late.problems),
+            ]
         ),
         standings=standings_of(journal, parts, where, waits),
         lateness=late.lateness,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracelink.analysis.clock_doubt import by_one_clock
+from tracelink.analysis.late_together import late_together
 from tracelink.analysis.lateness import lateness_of
 from tracelink.analysis.parts import Parts
 from tracelink.analysis.rounds import Rounds, rounds_of
@@ -19,6 +20,10 @@ from tracelink.journal import Journal
 NOTEWORTHY = 0.05
 """The share of the time for which all wait once."""
 MOST_NOTES = 3
+HABIT = 2 / 3
+"""Of at least so many collectives a rank came last, if it does so by habit."""
+HABITUAL_NS = 1_000_000
+FEWEST_FOR_A_HABIT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,27 @@ def latecomers_of(journal: Journal, parts: Parts) -> Latecomers:
     notes += [_doubt(one, counted[one.rank]) for one in stragglers if not one.certain]
     if not stragglers:
         notes += _exceptions(journal, parts, settled)
+    if not stragglers and corrected is None:
+        notes += _together(journal, parts, settled)
     return Latecomers(lateness, problems, notes)
+
+
+def with_habits(problems: Sequence[Problem], lateness: Sequence[Lateness]) -> list[Problem]:
+    """Of one rank that does not come at all, whether it always came late before."""
+    habits = {one.rank: one for one in lateness if _is_habit(one)}
+    return [
+        replace(one, message=f"{one.message} Before, it came last to {_counted(habits[one.culprits[0]])}.")
+        if one.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
+        and len(one.culprits) == 1
+        and one.culprits[0] in habits
+        else one
+        for one in problems
+    ]
+
+
+def _is_habit(one: Lateness) -> bool:
+    often = one.of >= FEWEST_FOR_A_HABIT and one.collectives >= HABIT * one.of
+    return often and one.total_ns >= HABITUAL_NS * one.collectives
 
 
 def _without_first(parts: Parts, rounds: Rounds) -> Rounds:
@@ -86,6 +111,17 @@ def _doubt(one: Straggler, lateness: Lateness) -> str:
 
 def _counted(lateness: Lateness) -> str:
     return f"{lateness.collectives} of {lateness.of} collectives"
+
+
+def _together(journal: Journal, parts: Parts, rounds: Rounds) -> list[str]:
+    """Ranks that come late together, as those of one host do."""
+    found = late_together(journal, parts, rounds)
+    if not found:
+        return []
+    return [
+        f"{ranks_in_words(found.ranks)} usually come {duration(found.lag_ns)} after the others: a slow host, "
+        "more work, or a clock that is ahead; the dumps do not tell."
+    ]
 
 
 def _exceptions(journal: Journal, parts: Parts, rounds: Rounds) -> list[str]:
