@@ -77,8 +77,18 @@ def test_what_all_joined_and_gave_up_has_timed_out() -> None:
 
 
 def test_what_all_gave_up_because_one_was_missing_elsewhere_is_a_consequence() -> None:
+    found = problems({0: "a1? b1?", 1: "a1?", 2: "c1", 3: "b1?"}, a=THREE, b=[0, 3], c=[2])
+    assert found == ["never_joined a1 by 2, for 0 1 3"]
+
+
+def test_who_is_missing_because_it_began_with_what_others_queued_behind_it_is_in_a_ring() -> None:
     found = problems({0: "a1? b1?", 1: "a1?", 2: "b1?"}, a=THREE, b=[0, 2])
-    assert found == [] or found == ["never_joined a1 by 2, for 0 1"]
+    assert found == ["deadlock a1 by 2, for 0 1"]
+
+
+def test_of_what_all_gave_up_the_first_is_told() -> None:
+    found = problems({0: "a1? b1?", 1: "a1? b1?", 2: "b1?"}, a=TWO, b=THREE)
+    assert found == ["timed_out a1 by nobody, for 0 1 2"]
 
 
 class TestWithoutADump:
