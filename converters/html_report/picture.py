@@ -69,7 +69,7 @@ def _told(place: Place, group: str | None) -> str:
 
 def map_of(lines: Sequence[Line]) -> Child:
     """A drawing for each line; those that no longer fit are counted."""
-    drawn: list[Child] = [element("svg", element("defs", _patterns()), width=0, height=0, class_="patterns")]
+    drawn: list[Child] = []
     runs = 0
     for number, line in enumerate(lines):
         parts = list(_runs(line))
@@ -78,8 +78,16 @@ def map_of(lines: Sequence[Line]) -> Child:
             drawn.append(element("p", f"{rest} of the picture are left out; the table below has all groups."))
             break
         runs += len(parts)
-        drawn += [element("h3", line_name(line)), _drawing(line, parts)]
+        drawn += [element("h3", line_name(line)), _uniform(line) or _drawing(line, parts)]
     return drawn
+
+
+def _uniform(line: Line) -> Markup | None:
+    """A sentence in place of a drawing in which all cells would be alike."""
+    told = {_told(place, None) for place in line.places.values()}
+    if len(told) > 1:
+        return None
+    return element("p", f"All {counted(len(line.places), 'rank')}: ", told)
 
 
 def _runs(line: Line) -> Iterator[list[tuple[int, Place]]]:
@@ -140,7 +148,7 @@ def _summary(line: Line) -> str:
     return "; ".join(f"ranks {rank_list(ranks)}: {look.words}" for look, ranks in by_look.items())
 
 
-def _patterns() -> list[Markup]:
+def patterns() -> list[Markup]:
     """A cell of each look, repeated over its run; it begins where the drawing's cells do."""
     return [
         element(

@@ -7,6 +7,7 @@ import hashlib
 from importlib import resources
 
 from tracelink.converters.html_report.markup import Child, Markup, element
+from tracelink.converters.html_report.picture import patterns
 from tracelink.converters.html_report.problems import problems_section
 from tracelink.converters.html_report.recent import recent_of
 from tracelink.converters.html_report.recent_table import recent_section
@@ -17,6 +18,7 @@ from tracelink.converters.html_report.remainder import (
     lateness_section,
     notes_section,
 )
+from tracelink.converters.html_report.ring import arrow_head
 from tracelink.converters.html_report.standings import standings_section
 from tracelink.converters.html_report.texts import counted, moment
 from tracelink.diagnosis import Diagnosis
@@ -67,8 +69,10 @@ def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
     ]
     shown = [(anchor, title, content) for anchor, title, content in others if content is not None]
     links = [element("a", title, href=f"#{anchor}") for anchor, title, _ in shown]
+    shared = element("defs", arrow_head(), patterns())
     return [
         _header(diagnosis, journal, links),
+        element("svg", shared, width=0, height=0, class_="shared", aria_hidden="true"),
         element(
             "main",
             problems_section(diagnosis.problems, _descriptions(diagnosis)),

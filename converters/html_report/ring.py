@@ -45,7 +45,6 @@ def ring_drawing(cycle: Sequence[Link], descriptions: Mapping[str, str]) -> Mark
         element(
             "title", "The ring of the deadlock; an arrow leads from those who wait to those they wait for."
         ),
-        element("defs", _arrow_head()),
         arrows,
         nodes,
         class_="ring",
@@ -116,7 +115,8 @@ def _edge(centre: Point, towards: Point, half: Point) -> Point:
     return centre[0] + across * part, centre[1] + down * part
 
 
-def _arrow_head() -> Markup:
+def arrow_head() -> Markup:
+    """What every arrow ends in."""
     shape = element("path", d="M0 0L10 5L0 10Z", class_="head")
     return element(
         "marker",

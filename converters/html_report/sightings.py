@@ -29,7 +29,8 @@ def _of_rank(sighting: Sighting) -> Child:
     note = element("p", f"Note: {sighting.note}.", class_="aside") if sighting.note else None
     facts = [*(_facts(sighting.call) if sighting.call else []), *map(_stretch, sighting.stretches)]
     if sighting.later:
-        text = f"{_name(sighting.later.operator)}: the profile goes on after the dump was written"
+        what = numbered(sighting.later.operation, sighting.later.sequence)
+        text = f"{what}: the profile goes on after the dump was written"
         facts.append(("Then", text))
     if sighting.end_ns is not None:
         facts.append(("It ends at", f"{time_of_day(sighting.end_ns)} UTC"))

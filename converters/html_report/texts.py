@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from tracelink.analysis.wording import group_in_words, operation_in_words
-from tracelink.converters.html_report.markup import clipped
+from tracelink.converters.html_report.markup import clipped, visible
 from tracelink.ranges import Numbers
 
 SECOND = 1_000_000_000
@@ -21,7 +21,7 @@ LAST_SECOND = 253_402_300_799
 
 def name_in_words(text: str) -> str:
     """A name of any length, cut to what fits."""
-    return clipped(text, LONGEST_NAME)
+    return clipped(visible(text), LONGEST_NAME)
 
 
 def shortened(text: str, most: int) -> str:

@@ -23,8 +23,8 @@ class Element:
         return "".join(child if isinstance(child, str) else child.text for child in self.children)
 
     def all(self, *names: str, **attributes: str) -> list[Element]:
-        """The elements of these names and attributes within it; `class_` may name one of several classes."""
-        return [one for one in self._walk() if one.name in names and one._has(attributes)]
+        """The elements of any of these names within it, or of all; `class_` may name one of several classes."""
+        return [one for one in self._walk() if (not names or one.name in names) and one._has(attributes)]
 
     def one(self, name: str, **attributes: str) -> Element:
         """The only such element."""

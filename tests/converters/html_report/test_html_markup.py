@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from builders.html_page import read_html
 from tracelink.converters.html_report.markup import LONGEST, Markup, clipped, element, inner, visible
 
-ANY_TEXT = st.text(st.characters(categories=None, exclude_categories=()) | st.sampled_from("<>&\"'/\0\u202e\ud800"))
+ANY_TEXT = st.text(
+    st.characters(categories=None, exclude_categories=()) | st.sampled_from("<>&\"'/\0\u202e\ud800")
+)
 
 
 def test_an_element_says_what_it_is_given_and_nothing_that_is_none() -> None:

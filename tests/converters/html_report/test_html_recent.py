@@ -38,7 +38,9 @@ def test_a_rank_that_does_something_else_differs() -> None:
     journal = journal_told({0: "a1 a2!", 1: "a1 a2!", 2: "a1 a2=broadcast!"}, a=[0, 1, 2])
     page = shown(journal)
     assert [row[2] for row in page.rows(CAPTION)] == ["…", "…", "≠"]
-    told = [one.attributes["title"] for one in page.all("span", class_="differs") if "title" in one.attributes]
+    told = [
+        one.attributes["title"] for one in page.all("span", class_="differs") if "title" in one.attributes
+    ]
     assert told == ["rank 2: does something else than most, broadcast, 0 us after the first"]
 
 
@@ -48,9 +50,7 @@ def test_those_who_gave_up_are_told_apart_from_those_who_finished() -> None:
 
 
 def test_what_a_buffer_no_longer_holds_is_not_said_to_be_absent() -> None:
-    journal = journal_told(
-        {0: "a1 a2 a3 a4!", 1: "a1 a2 a3 a4!", 2: "a3"}, a=[0, 1, 2], forgotten={2: 2}
-    )
+    journal = journal_told({0: "a1 a2 a3 a4!", 1: "a1 a2 a3 a4!", 2: "a3"}, a=[0, 1, 2], forgotten={2: 2})
     assert shown(journal).rows(CAPTION)[2] == ["2", "?", "?", "✓", "\N{MULTIPLICATION SIGN}"]
 
 

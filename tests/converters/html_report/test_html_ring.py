@@ -12,9 +12,7 @@ from tracelink.diagnosis import Link
 
 def ring(count: int) -> list[Link]:
     """Each rank waits for the next one."""
-    return [
-        Link(f"g{rank}", 5, "nccl:all_reduce", (rank,), ((rank + 1) % count,)) for rank in range(count)
-    ]
+    return [Link(f"g{rank}", 5, "nccl:all_reduce", (rank,), ((rank + 1) % count,)) for rank in range(count)]
 
 
 def drawn(count: int) -> Element:

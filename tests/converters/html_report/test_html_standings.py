@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders.html_page import Element, read_html
 from tracelink.converters.html_report.markup import element
-from tracelink.converters.html_report.picture import CAPTION, MOST_RUNS
+from tracelink.converters.html_report.picture import CAPTION, MOST_RUNS, patterns
 from tracelink.converters.html_report.stages import Look, lines_of, places_by_group
 from tracelink.converters.html_report.standings import MOST_ROWS, standings_section
 from tracelink.diagnosis import Stage, Standing
@@ -99,17 +99,32 @@ def test_many_ranks_are_drawn_in_rows_and_neighbours_alike_are_one_run() -> None
         f"rank 100, group 0: {Look.BEHIND.words}, all_reduce #8",
         "ranks 101-127, group 0: joined and has not finished, all_reduce #9",
     ]
-    assert [text.text for text in drawing.all("text")] == ["0", "64", "128", "192", "256", "320", "384", "448"]
+    assert [text.text for text in drawing.all("text")] == [
+        "0",
+        "64",
+        "128",
+        "192",
+        "256",
+        "320",
+        "384",
+        "448",
+    ]
 
 
 def test_every_look_in_a_drawing_has_a_pattern_with_that_name() -> None:
     page = shown(at("0", Stage.WAITING, *range(0, 64, 2), last=9), at("0", Stage.FINISHED, *range(1, 64, 2)))
-    patterns = {one.attributes["id"] for one in page.all("pattern")}
-    assert patterns == {look.style for look in Look}
+    tiles = read_html(element("defs", patterns()).text).all("pattern")
+    assert {one.attributes["id"] for one in tiles} == {look.style for look in Look}
     assert {one.attributes["fill"] for one in page.one("svg", class_="map").all("rect")} == {
         "url(#waiting)",
         "url(#behind)",
     }
+
+
+def test_where_all_of_many_ranks_are_at_one_place_a_sentence_says_so() -> None:
+    page = shown(at("0", Stage.FINISHED, *range(512), kind="default_pg"))
+    assert page.all("svg") == []
+    assert "0 (default_pg)All 512 ranks: finished the last, all_reduce #8" in page.text.replace("\n", "")
 
 
 def test_a_picture_of_too_much_says_what_it_leaves_out() -> None:
