@@ -71,10 +71,10 @@ def test_the_last_call_of_the_culprit_and_what_it_did_after_that(job: Path) -> N
         stretches=(
             Stretch(
                 "thread 4200",
-                start + 70_000,
-                5 * SECOND - 70_000,
+                start + 80_000,
+                5 * SECOND - 80_000,
                 (
-                    Running("train.py(100): main", 5 * SECOND - 70_000),
+                    Running("train.py(100): main", 5 * SECOND - 80_000),
                     Running("data.py(12): batches", 4_500_000_000),
                     Running(LOADER, 4_500_000_000),
                 ),
@@ -119,7 +119,7 @@ def test_what_the_dump_does_not_know_yet(job: Path) -> None:
     seen = of_rank(2, problem(job))
     assert seen.later
     assert seen.later.start_ns == CREATED + 6 * SECOND - 10_000
-    assert [one.duration_ns for one in seen.stretches] == [4 * SECOND - 80_000]
+    assert [one.duration_ns for one in seen.stretches] == [4 * SECOND - 100_000]
 
 
 def test_a_rank_without_a_dump_is_seen_in_its_profile(job: Path) -> None:

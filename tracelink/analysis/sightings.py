@@ -174,8 +174,9 @@ def _stretches(profile: Profile, asked: Asked, shown: int | None, later: int | N
     last = int(calls.operator[shown]) if shown is not None else UNKNOWN
     if last == UNKNOWN and asked.created_ns is None:
         last = int(issued[events.end[issued].argmax()])
-    first = int(events.end[last]) if last != UNKNOWN else asked.created_ns or profile.end
-    end = profile.end if later is None else int(events.start[calls.operator[later]])
+    around = profile.around
+    first = int(events.end[around.whole(last)]) if last != UNKNOWN else asked.created_ns or profile.end
+    end = profile.end if later is None else int(events.start[around.whole(int(calls.operator[later]))])
     track = int(events.track[last if last != UNKNOWN else issued[-1]])
     carried_out = calls.annotation[calls.annotation != UNKNOWN]
     return stretches_of(profile.around, first, end, track, carried_out) if end > first else ()
@@ -196,4 +197,4 @@ def _why_not_shown(profile: Profile, asked: Asked) -> str:
         return f"it ends {duration(asked.created_ns - profile.end)} before this call"
     if asked.created_ns < profile.start:
         return f"it begins {duration(profile.start - asked.created_ns)} after this call"
-    return "it covers the time of this call and does not show it"
+    return "this call is not in it"

@@ -11,6 +11,7 @@ from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Frame, WorkSeen
 from tracelink.events import GPU_WORK, EventKind, Relation, TrackKind
 from tracelink.graph import EventGraph
+from tracelink.operations import COLLECTIVE_OPERATOR
 
 ROOT = re.compile(r"^\[pytorch\|")
 """Nodes that stand for a thread or a process."""
@@ -33,6 +34,13 @@ class Surroundings:
         while (row := int(self._caller[row])) != UNKNOWN and row not in found:
             found.append(row)
         return found
+
+    def whole(self, operator: int) -> int:
+        """The outermost of the operators that only pass a call on."""
+        chain = [operator, *self.above(operator)]
+        return [row for row in chain if row == operator or COLLECTIVE_OPERATOR.match(self.graph.name(row))][
+            -1
+        ]
 
     def operators_above(self, row: int) -> tuple[str, ...]:
         """Names of operators, modules and annotations that it was called in, outermost first."""

@@ -46,7 +46,7 @@ def _rows(sighting: Sighting, problem: Problem, *, verbose: bool) -> Iterator[tu
     for stretch in sighting.stretches:
         yield "then", _stretch(stretch, verbose=verbose)
     if sighting.later:
-        yield "then", f"{sighting.later.operator}: the profile goes on after the dump was written"
+        yield "then", f"{_which(sighting.later)}: the profile goes on after the dump was written"
 
 
 def _has_stack(problem: Problem, rank: int) -> bool:
