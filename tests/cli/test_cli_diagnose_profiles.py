@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jsonschema
+import pytest
 from conftest import Run
 
 from builders.dumps import dumps, hang
 from builders.kineto import cpu_op, trace, write
-from builders.profiles import call, loading, profile
+from builders.profiles import LOADER, call, loading, profile
+from tracelink import schemas
 from tracelink.cli.failures import NO, UNREADABLE
 
 SEEN = """\
@@ -65,6 +69,18 @@ def test_long_chains_are_cut_and_shown_whole_to_whoever_wants_everything(traceli
     shown, whole = "… > outer2 > DistributedDataParallel.forward > ", "outer0 > outer1 > outer2 > Distributed"
     assert shown in tracelink("diagnose", str(folder)).stdout
     assert whole in tracelink("diagnose", str(folder), "-v").stdout
+
+
+@pytest.mark.parametrize("until", [2, 7])
+def test_the_document_holds_what_profiles_show(tracelink: Run, until: int) -> None:
+    folder = job()
+    profile(folder / "traces", 0, call(1), until=until)
+    document = json.loads(tracelink("diagnose", str(folder), "--json").stdout)
+    jsonschema.validate(document, schemas.load("diagnose"))
+    culprit, other = document["problems"][0]["sightings"]
+    assert (culprit["rank"], culprit["role"], culprit["call"]["work"]["where"]) == (2, "culprit", "stream 20")
+    assert culprit["stretches"][0]["running"][-1] == {"name": LOADER, "duration_ns": 4_500_000_000}
+    assert (other["rank"], other["role"], other["call"]["before"]) == (0, "waiting", 2)
 
 
 def test_profiles_without_any_dump(tracelink: Run) -> None:
