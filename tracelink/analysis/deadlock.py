@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tracelink.analysis.causes import Cause
 from tracelink.analysis.elapsed import Elapsed
+from tracelink.analysis.message_rings import culprits_of_ring
 from tracelink.analysis.order import Order
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.wording import group_in_words, lowered, operation_in_words, ranks_in_words
@@ -17,7 +18,7 @@ def deadlock(elapsed: Elapsed, order: Order, cause: Cause) -> Problem:
     """The ring; its culprits are those who began with what comes later for most, else the fewest."""
     journal = elapsed.journal
     deviating = _deviating(order, cause.waits)
-    culprits, tie = (deviating, False) if deviating else _fewest(cause.waits)
+    culprits, tie = (deviating, False) if deviating else _without_order(journal, cause.waits)
     first = next((wait for wait in cause.waits if set(wait.awaited) & set(culprits)), cause.waits[0])
     group = journal.groups[first.group]
     return Problem(
@@ -48,6 +49,13 @@ def _deviating(order: Order, ring: Sequence[Wait]) -> tuple[int, ...]:
             if len(other_first) > len(wait_first):
                 found |= awaited
     return tuple(sorted(found)) if found < _all(ring) else ()
+
+
+def _without_order(journal: Journal, ring: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
+    """The culprits where no order of collectives tells, and whether nothing tells which of them is."""
+    if any(wait.message for wait in ring):
+        return culprits_of_ring(journal, ring)
+    return _fewest(ring)
 
 
 def _fewest(ring: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:

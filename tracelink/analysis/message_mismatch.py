@@ -1,4 +1,4 @@
-"""Messages whose two ends do not agree on size or type: one problem for each channel and culprit."""
+"""Messages whose two ends do not agree on size or type: one problem for each group and culprits."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ MOST_SHIFTED = 16
 
 @dataclass(frozen=True, slots=True)
 class _Dispute:
-    """Messages on whose size or type the same two ranks differ, in the same way."""
+    """Messages of a group on whose size or type the same ranks differ from others."""
 
     sends: Sequence[int]
     aspect: Aspect
     culprits: tuple[int, ...]
     shown: int
-    """The send that shows it best: the first that is not over, else the first."""
+    """The send that shows it best."""
 
 
 def message_mismatches(
     journal: Journal, ends: Ends, matching: Matching, disturbed: Mapping[int, int]
 ) -> list[Problem]:
-    """A problem for each channel, aspect and culprit; `disturbed` is from which entry on ranks are paired wrongly."""
+    """A problem for each group, aspect and culprits; `disturbed` is from which entry on ranks are paired wrongly."""
     sayings = Sayings(journal, ends, matching)
-    found, partner = [], matching.partner
+    found: dict[tuple[int, Aspect, tuple[int, ...]], list[int]] = {}
+    partner = matching.partner
     seen = np.zeros(len(ends), np.bool_)
     for aspect in (Aspect.DTYPE, Aspect.SIZE):
         differing = ends.sends & sayings.differing(aspect) & ~seen
@@ -57,8 +58,28 @@ def message_mismatches(
                 own = own[
                     (ends.outcome[own] < Outcome.RETIRED) & (ends.outcome[partner[own]] < Outcome.RETIRED)
                 ]
-            found += _disputes(sayings, own, aspect)
-    return [_problem(sayings, one) for one in found]
+            if len(own):
+                culprits = _culprits(sayings, _clearest(ends, matching, own.tolist()), aspect)
+                found.setdefault((int(ends.group[own[0]]), aspect, culprits), []).extend(own.tolist())
+    return [
+        _problem(sayings, _Dispute(sends, aspect, culprits, _clearest(ends, matching, sends)))
+        for (_, aspect, culprits), sends in found.items()
+    ]
+
+
+def _clearest(ends: Ends, matching: Matching, sends: Sequence[int]) -> int:
+    """The message that shows it best: the first that is not over, else the first."""
+    still_open = [
+        send
+        for send in sends
+        if min(ends.outcome[send], ends.outcome[matching.partner[send]]) < Outcome.RETIRED
+    ]
+    return min(still_open or sends, key=lambda send: int(ends.row[send]) - _begin(ends, send))
+
+
+def _begin(ends: Ends, send: int) -> int:
+    """The first entry of the rank."""
+    return int(ends.row[np.searchsorted(ends.rank, ends.rank[send])])
 
 
 def _certainly_paired(sayings: Sayings, channel: int, aspect: Aspect) -> bool:
@@ -82,18 +103,6 @@ def _agree(sends: Int64s, receives: Int64s, shift: int) -> bool:
     others = receives[max(0, shift) :]
     common = min(len(ones), len(others))
     return 2 * common > min(len(sends), len(receives)) and bool((ones[:common] == others[:common]).all())
-
-
-def _disputes(sayings: Sayings, sends: Int64s, aspect: Aspect) -> list[_Dispute]:
-    together: dict[tuple[int, ...], list[int]] = {}
-    for send in sends.tolist():
-        together.setdefault(_culprits(sayings, send, aspect), []).append(send)
-    outcome, partner = sayings.ends.outcome, sayings.matching.partner
-    disputes = []
-    for culprits, own in together.items():
-        open_ones = [send for send in own if outcome[[send, int(partner[send])]].min() < Outcome.RETIRED]
-        disputes.append(_Dispute(own, aspect, culprits, (open_ones or own)[0]))
-    return disputes
 
 
 def _culprits(sayings: Sayings, send: int, aspect: Aspect) -> tuple[int, ...]:

@@ -11,10 +11,12 @@ from tracelink.analysis.channels import Matching, match
 from tracelink.analysis.dump_times import dump_times_of
 from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.ends import Ends, ends_of
+from tracelink.analysis.left_out_messages import LeftOut
 from tracelink.analysis.message_mismatch import message_mismatches
 from tracelink.analysis.message_waits import Scene, message_waits
 from tracelink.analysis.misdirected import Misdirected
 from tracelink.analysis.parts import Outcome, Parts, outcomes
+from tracelink.analysis.reach import Reach
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.whereabouts import Whereabouts
 from tracelink.communications import UNKNOWN
@@ -44,14 +46,15 @@ def messages_of(
     members = {rank for group in journal.groups for rank in group.ranks}
     silent = frozenset({*(members - set(journal.ranks.tolist())), *broken_off})
     scene = Scene(Elapsed(journal), ends, matching, times, silent)
-    misdirected, waits = Misdirected(scene, parts, [*waits, *message_waits(scene)]).problems()
-    unlike = message_mismatches(journal, ends, matching, _begins_of(misdirected))
-    return Messages(matching.messages, waits, [*unlike, *misdirected])
+    misdirected, waits = Misdirected(scene, Reach(parts, [*waits, *message_waits(scene)])).problems()
+    left_out, waits = LeftOut(scene, Reach(parts, waits), _begins_of(misdirected)).problems()
+    unlike = message_mismatches(journal, ends, matching, _begins_of([*misdirected, *left_out]))
+    return Messages(matching.messages, waits, [*unlike, *misdirected, *left_out])
 
 
-def _begins_of(misdirected: Sequence[Problem]) -> dict[int, int]:
-    """From where on the messages of a rank are paired wrongly, for it had to do with the wrong one there."""
-    return {rank: one.rows[rank] for one in misdirected for rank in one.culprits}
+def _begins_of(problems: Sequence[Problem]) -> dict[int, int]:
+    """From where on the messages of a rank are paired wrongly, for it left one out or did another instead."""
+    return {rank: one.rows[rank] for one in problems for rank in one.culprits}
 
 
 def _received_from(ends: Ends, matching: Matching) -> frozenset[int]:

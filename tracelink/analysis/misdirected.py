@@ -10,8 +10,8 @@ import numpy as np
 
 from tracelink.analysis.message_waits import Scene, pending
 from tracelink.analysis.order import like_groups
-from tracelink.analysis.parts import Parts
-from tracelink.analysis.waits import Wait, waits_by_rank
+from tracelink.analysis.reach import Reach
+from tracelink.analysis.waits import Wait
 from tracelink.analysis.wording import collective_in_words
 from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Kind, Problem
@@ -23,14 +23,12 @@ class Misdirected:
     """Finds them among what ranks wait for."""
 
     scene: Scene
-    parts: Parts
-    waits: Sequence[Wait]
-    """All, of collectives too."""
+    reach: Reach
 
     def problems(self) -> tuple[list[Problem], list[Wait]]:
         """A problem for each rank that has to do with the wrong one; and the waits, in which it waits for nobody."""
         problems, waits = [], []
-        for wait in self.waits:
+        for wait in self.reach.waits:
             problem = self._problem(wait) if wait.message and len(wait.absent) == 1 else None
             if problem:
                 problems.append(problem)
@@ -46,13 +44,17 @@ class Misdirected:
         if not len(alone) or not self._strange(end := int(alone[0])):
             return None
         due = self._due(end)
-        if not (self._went_past(end) or (len(due) and self._waits_for(wait.absent[0], rank))):
+        if not self.reach.comes_no_more(wait.absent[0], rank, closing, only_past=not due):
             return None
         return self._told(wait, end, due)
 
     def _strange(self, end: int) -> bool:
         """Whether no message ever went this way, nor between any other ranks as far apart in groups like this one."""
         ends, matching = self.scene.ends, self.scene.matching
+        channel = int(matching.channel[end])
+        own = matching.order[int(matching.channels.sends[channel]) : int(matching.channels.end[channel])]
+        if (matching.partner[own] != UNKNOWN).any():
+            return False
         alike = np.isin(ends.group, like_groups(self.scene.elapsed.journal.groups, int(ends.group[end])))
         same_distance = alike & (self._distance == self._distance[end])
         of_others = ends.rank[same_distance] != ends.rank[end]
@@ -77,26 +79,6 @@ class Misdirected:
         # A counterpart that comes later in the same queue was meant for the message after the one in question.
         held_up = np.append(ends.row, np.iinfo(np.int64).min)[partner] > ends.row[end]
         return [int(one) for one in np.flatnonzero(asked & ((partner == UNKNOWN) | held_up))]
-
-    def _went_past(self, end: int) -> bool:
-        """Whether the peer joined something that this rank did after asking for the message."""
-        ends, parts = self.scene.ends, self.parts
-        own = parts.round[(parts.rank == ends.rank[end]) & (parts.row > ends.row[end])]
-        return bool(np.isin(own, parts.round[parts.rank == ends.peer[end]]).any())
-
-    def _waits_for(self, rank: int, other: int) -> bool:
-        """Whether a rank waits for another, directly or not."""
-        inside = waits_by_rank(self.waits)
-        seen, left = set(), [rank]
-        while left:
-            one = left.pop()
-            if one == other:
-                return True
-            for number in inside.get(one, ()):
-                if number not in seen:
-                    seen.add(number)
-                    left += self.waits[number].awaited
-        return False
 
     def _told(self, wait: Wait, end: int, due: Sequence[int]) -> Problem:
         ends, journal = self.scene.ends, self.scene.elapsed.journal
