@@ -71,7 +71,7 @@ def numbering_of(examined: Examined) -> Numbering:
         sequence,
         _collectives(journal, group, sequence),
         ends,
-        _messages(match(journal, ends)),
+        _messages(match(journal, parts, ends)),
         _members(journal),
         named,
         {pair: row for row, pair in enumerate(zip(group.tolist(), sequence.tolist(), strict=True))},

@@ -39,7 +39,22 @@ def hangs_of(
         possible = on_devices(journal, waits, lambda wait: not wait.message or is_stuck(elapsed, wait))
         rings = [cause for cause in causes_of(possible) if len(cause.waits) > 1]
         problems = [deadlock(elapsed, order, cause) for cause in rings]
+    if problems or any(one.waiting for one in mismatches):
+        return _proven(problems, [*problems, *mismatches])
     return problems, notes
+
+
+def _proven(problems: Sequence[Problem], all_of_them: Sequence[Problem]) -> tuple[list[Problem], list[str]]:
+    """Beside a cause that its own dump shows, a rank without a dump may be one of those who wait: that is a note."""
+    doubtful = [one for one in problems if not one.proven]
+    if not doubtful or not any(one.proven for one in all_of_them):
+        return list(problems), []
+    ranks = sorted({rank for one in doubtful for rank in one.culprits})
+    note = (
+        f"Others wait for {lowered(ranks_in_words(ranks))} too, whose dumps do not tell: "
+        f"{'it' if len(ranks) == 1 else 'they'} may well wait because of what is said above."
+    )
+    return [one for one in problems if one.proven], [note]
 
 
 def _problems(

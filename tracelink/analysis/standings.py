@@ -13,8 +13,8 @@ from tracelink.journal import Journal
 
 
 def standings_of(journal: Journal, parts: Parts, where: Whereabouts, waits: Sequence[Wait]) -> list[Standing]:
-    """The ranks of each group that stand at the same place, the last first."""
-    stuck = {(wait.group, wait.sequence, rank) for wait in waits if not wait.message for rank in wait.rows}
+    """The ranks of each group that stand at the same place, the last first: at the first that is not finished."""
+    pending = {(wait.group, rank): wait for wait in waits if not wait.message for rank in wait.rows}
     together: dict[tuple[int, int, str, Stage], list[int]] = {}
     front = {group: int(where.last[where.of_group(group)].max()) for group in set(where.group.tolist())}
     for group, rank, last, part, knowledge in zip(
@@ -25,11 +25,12 @@ def standings_of(journal: Journal, parts: Parts, where: Whereabouts, waits: Sequ
         where.knowledge.tolist(),
         strict=True,
     ):
-        stage = _stage(parts, part, knowledge, behind=last < front[group])
-        if stage is Stage.FINISHED and (group, last, rank) in stuck:
-            stage = Stage.WAITING
-        operation = journal.operation(int(parts.row[part])) if part != UNKNOWN else ""
-        together.setdefault((group, last, operation, stage), []).append(rank)
+        if wait := pending.get((group, rank)):
+            place = (group, wait.sequence, journal.operation(wait.rows[rank]), Stage.WAITING)
+        else:
+            operation = journal.operation(int(parts.row[part])) if part != UNKNOWN else ""
+            place = (group, last, operation, _stage(parts, part, knowledge, behind=last < front[group]))
+        together.setdefault(place, []).append(rank)
     return [
         Standing(
             journal.groups[group].name,
