@@ -12,6 +12,8 @@ from tracelink.sources import Discovery, Request, discover
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Watch = Callable[[int], None]
 
+RECORDER_FORMAT = "flight-recorder"
+
 
 def discover_inputs(
     paths: Paths = (),
@@ -22,7 +24,7 @@ def discover_inputs(
     ranks: Mapping[str, int] | None = None,
 ) -> Discovery:
     """The sources behind the same inputs that `load` takes."""
-    said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, "flight-recorder"))
+    said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
     requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
     if not requested:
         raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")

@@ -128,7 +128,7 @@ def writers() -> dict[str, Plugin[Writer]]:
     return dict(_discover(WRITERS))
 
 
-def working(plugins: dict[str, Plugin[Format]]) -> Iterator[Format]:
+def working(plugins: Mapping[str, Plugin[Format]]) -> Iterator[Format]:
     """Those that can be imported; a broken one costs only itself, and `tracelink formats` names it."""
     for plugin in plugins.values():
         with suppress(PluginError):

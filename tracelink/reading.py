@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink import plugins
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
-from tracelink.plugins import Reader
+from tracelink.plugins import Plugin, Reader
 from tracelink.sources import Discovery, Source
 from tracelink.trace import RankTrace
 
@@ -30,14 +30,18 @@ class Task:
     likely_rank: int | None
 
 
-def tasks_of(discovery: Discovery, findings: list[Finding]) -> list[Task]:
-    """A task for every source that a reader recognises; the others become findings."""
+def tasks_of(discovery: Discovery, findings: list[Finding], first: str = "") -> list[Task]:
+    """A task for every source that a reader recognises, that of the format `first` before others; or a finding.
+
+    Readers that need not be asked are not imported.
+    """
+    readers = dict(sorted(plugins.readers().items(), key=lambda named: named[0] != first))
     tasks: list[Task] = []
     others: list[Finding] = []
     for source in discovery.sources:
         if other := _other_format(source):
             others.append(other)
-        elif task := _task(source, findings):
+        elif task := _task(source, readers, findings):
             tasks.append(task)
     read = {task.source.path for task in tasks}
     findings += [other for other in others if other.source not in read]
@@ -85,13 +89,13 @@ def _other_format(source: Source) -> Finding | None:
     return Finding(Severity.INFO, "other_format", message, source=source.path)
 
 
-def _task(source: Source, findings: list[Finding]) -> Task | None:
+def _task(source: Source, readers: Mapping[str, Plugin[Reader]], findings: list[Finding]) -> Task | None:
     try:
         if source.format:
             return Task(source, plugins.reader(source.format), _likely_rank(source, source.head()))
         for size in (None, SNIFFED):
             head = source.head(size) if size else source.head()
-            for reader in plugins.working(plugins.readers()):
+            for reader in plugins.working(readers):
                 if reader.recognises(head, source.name):
                     return Task(source, reader, _likely_rank(source, head))
     except UnreadableError as error:

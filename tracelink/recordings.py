@@ -10,6 +10,7 @@ from tracelink.assignment import check_duplicates, placed, said_rank
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
+from tracelink.inputs import RECORDER_FORMAT
 from tracelink.plugins import Recorder
 from tracelink.reading import Task, nothing_readable, tasks_of, unreadable
 from tracelink.records import Recording
@@ -34,7 +35,7 @@ class Recorded:
 def read_recordings(discovery: Discovery, engine: Engine) -> Recorded:
     """Every recorder's dump among the sources."""
     findings = list(discovery.findings)
-    recognised = tasks_of(discovery, findings)
+    recognised = tasks_of(discovery, findings, RECORDER_FORMAT)
     tasks = [task for task in recognised if isinstance(task.reader, Recorder)]
     results = _read(tasks, engine)
     read = [
@@ -67,7 +68,8 @@ def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
     shared = [thing for task in tasks for thing in (task.source, task.reader)]
 
     def work(batch: Sequence[Task]) -> list[Recording | Finding]:
-        return [_read_one(task, inner) for task in batch]
+        members = _Members()
+        return [members.shared(_read_one(task, inner)) for task in batch]
 
     return list(chain.from_iterable(outer.map(work, batches, shared=shared)))
 
@@ -81,6 +83,22 @@ def _read_one(task: Task, engine: Engine) -> Recording | Finding:
         return unreadable(task.source.path, str(error))
     except OSError as error:
         return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+
+
+class _Members:
+    """Every dump lists the members of its groups; equal lists are kept, and sent between processes, once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def shared(self, read: Recording | Finding) -> Recording | Finding:
+        """The same with lists that others have too."""
+        if isinstance(read, Finding):
+            return read
+        groups = [
+            replace(group, ranks=self._known.setdefault(group.ranks, group.ranks)) for group in read.groups
+        ]
+        return replace(read, groups=groups)
 
 
 def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
