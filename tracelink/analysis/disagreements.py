@@ -39,14 +39,14 @@ def disagreements_of(parts: Parts, comparisons: Sequence[Comparison]) -> list[Di
         return []
     starts = starts_of(parts.round)
     lengths = np.diff(np.append(starts, len(parts)))
-    columns = [comparison.value[parts.request] for comparison in comparisons]
-    differing = [_differing(column, starts, lengths) for column in columns]
+    differing = [_differing(one.value[parts.request], starts, lengths) for one in comparisons]
     found = np.flatnonzero(np.logical_or.reduce(differing))
     result = []
     for number in found.tolist():
         aspect = min(one.aspect for one, wrong in zip(comparisons, differing, strict=True) if wrong[number])
         rows = np.arange(starts[number], starts[number] + lengths[number])
-        result.append(_disagreement(parts, rows, aspect, [column[rows] for column in columns]))
+        columns = [one.value[parts.request[rows]] for one in comparisons]
+        result.append(_disagreement(parts, rows, aspect, columns))
     return result
 
 

@@ -48,6 +48,8 @@ def root_disagreements(
     journal: Journal, parts: Parts, roots: Roots, judged: Collection[int]
 ) -> list[Disagreement]:
     """Those of all collectives but the ones that are `judged` already."""
+    if not len(roots):
+        return []
     root = _by_part(parts, roots)
     rows = np.flatnonzero(root != UNKNOWN)
     starts = starts_of(parts.round[rows])
