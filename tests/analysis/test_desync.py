@@ -106,6 +106,13 @@ class TestWithoutADump:
         assert problem.culprits == (1, 2)
         assert problem.message.startswith("At least one of ranks 1 and 2, whose dumps do not tell")
 
+    def test_beside_one_that_is_proven_it_may_be_waiting_itself(self) -> None:
+        diagnosis = diagnosed({0: "a1!", 1: "b1", 2: "c1!"}, a=TWO, b=[1], c=[2, 3])
+        assert [problem.culprits for problem in diagnosis.problems] == [(1,)]
+        assert diagnosis.notes == [
+            "Others wait for rank 3 too, whose dumps do not tell: it may well wait because of what is said above."
+        ]
+
     def test_without_anybody_waiting_nothing_is_said_of_it(self) -> None:
         assert problems({0: "a1", 1: "a1"}, a=THREE) == []
 
