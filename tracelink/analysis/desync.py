@@ -9,6 +9,7 @@ from tracelink.analysis.causes import Cause, causes_of, without_repetition
 from tracelink.analysis.deadlock import deadlock
 from tracelink.analysis.devices import on_devices
 from tracelink.analysis.elapsed import Elapsed
+from tracelink.analysis.message_words import never_answered
 from tracelink.analysis.order import Order
 from tracelink.analysis.parts import Parts
 from tracelink.analysis.stuck import is_stuck
@@ -112,7 +113,8 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
     since = f" for at least {duration(since_ns)}" if since_ns else ""
     behind = f", and the others are {wait.ahead} collectives ahead" if lagging else ""
     if wait.absent:
-        subject = f"{ranks_in_words(cause.culprits)} never joined {what}{behind}"
+        missed = never_answered(wait, what) if wait.message else f"never joined {what}"
+        subject = f"{ranks_in_words(cause.culprits)} {missed}{behind}"
     elif len(cause.culprits) == 1:
         subject = (
             f"{ranks_in_words(cause.culprits)}, of which there is no dump, is the only one missing in {what}"
