@@ -19,7 +19,8 @@ CELL = 14
 LABEL = 46
 """Room for the number of the first rank of a row."""
 
-CAPTION = "Last collective of each rank in each group (▲ culprit)"
+CAPTION = "Last collective of each rank in each group"
+MARKED = " (▲ culprit)"
 
 SIGNS = {
     Look.NEVER: "M4 4L10 10M10 4L4 10",
@@ -38,7 +39,11 @@ def places_table(lines: Sequence[Line], ranks: Sequence[int], culprits: Collecti
     header: list[Child] = ["group"]
     header += [element("strong", rank, " ▲", title="culprit") if rank in culprits else rank for rank in ranks]
     rows = [[line_name(line), *(_cell(line.places.get(rank), rank) for rank in ranks)] for line in lines]
-    return element("div", table(CAPTION, header, rows), class_="places")
+    return element(
+        "div",
+        table(CAPTION + (MARKED if any(rank in culprits for rank in ranks) else ""), header, rows),
+        class_="places",
+    )
 
 
 def line_name(line: Line) -> str:

@@ -36,8 +36,8 @@ def recent_section(recent: Recent, present: int, culprits: Iterable[int]) -> Chi
         return element("p", "No rank of which there is a dump has an entry.")
     names = list(dict.fromkeys(_kinds(column) for column in recent.columns))
     hues = {name: place % HUES for place, name in enumerate(names)}
-    header = ["rank", *(_heading(column, hues[_kinds(column)]) for column in recent.columns)]
-    rows = [
+    header: list[Child] = ["rank", *(_heading(column, hues[_kinds(column)]) for column in recent.columns)]
+    rows: list[list[Child]] = [
         [f"{rank}", *(_cell(column, rank, hues[_kinds(column)]) for column in recent.columns)]
         for rank in recent.ranks
     ]

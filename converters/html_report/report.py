@@ -52,7 +52,11 @@ def _policy(style: str) -> str:
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
-    return diagnosis.problems[0].message if diagnosis.problems else "Nothing is wrong."
+    if diagnosis.problems:
+        return diagnosis.problems[0].message
+    known = diagnosis.checked.ranks
+    of = f" of {known + len(diagnosis.missing):,}" if diagnosis.missing else ""
+    return f"Nothing is wrong in what {known:,}{of} rank{'s' if known != 1 else ''} recorded."
 
 
 def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
@@ -96,7 +100,8 @@ def _header(diagnosis: Diagnosis, journal: Journal, links: list[Markup]) -> Mark
     verdict = _verdict(diagnosis)
     more = len(diagnosis.problems) - 1
     also = element("p", f"And {counted(more, 'more problem')}; the worst is first.") if more > 0 else None
-    rests = f"Checked: {checked_in_words(diagnosis.checked)}."
+    agree = "" if diagnosis.problems else " Everybody joined; operations, types and sizes agree."
+    rests = f"Checked: {checked_in_words(diagnosis.checked)}.{agree}"
     last = int(journal.records.created.max()) if len(journal) else NO_TIME
     if last != NO_TIME:
         rests += f" The last entry was made at {moment(last)}."

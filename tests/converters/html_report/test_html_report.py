@@ -276,8 +276,8 @@ def test_several_problems_are_ranked_and_of_very_many_the_last_are_brief() -> No
 def test_a_healthy_job_says_what_was_checked() -> None:
     told = {0: "a1 a2", 1: "a1 a2"}
     root = page(diagnosed(told, a=[0, 1]), journal_told(told, a=[0, 1]))
-    assert root.one("h1").text == "Nothing is wrong."
-    assert "Checked: 2 ranks, 4 entries, 1 group, 2 collectives." in root.one("header").text
+    assert root.one("h1").text == "Nothing is wrong in what 2 ranks recorded."
+    assert "Checked: 2 ranks, 4 entries, 1 group, 2 collectives. Everybody joined" in root.one("header").text
     assert [one.text for one in root.all("h2")] == ["Where every rank is", "Dumps"]
 
 
@@ -352,7 +352,7 @@ def cells(root: Element) -> Mapping[str, list[str]]:
         ("skip_hang/dumps_hang", "Rank 3 never joined all_reduce #9", "… 9,… 9,… 9,< 8,… 9,… 9,… 9,… 9"),
         ("subgroup_deadlock/dumps_hang", "Deadlock: ", "… 5,… 5,… 5,… 5,… 5,… 5,< 4,… 5"),
         ("skip_next/dumps_hang", "Rank 5 skipped all_reduce #7", ",".join(["… 7"] * 8)),
-        ("healthy8/dumps", "Nothing is wrong.", None),
+        ("healthy8/dumps", "Nothing is wrong in what 8 ranks recorded.", None),
     ],
 )
 def test_recorded_jobs(case: str, verdict: str, group: str | None) -> None:
