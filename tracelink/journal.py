@@ -138,12 +138,9 @@ def _any_text(recording: Recording) -> int:
 def _requests(recordings: Sequence[Recording], texts: StringTable) -> tuple[Requests, list[Int32s]]:
     """Each different request once; and for each rank the number of each of its own."""
     tables = [_recoded(one, texts) for one in recordings]
-    columns = {
-        name: np.concatenate([table[name] for table in tables]) if tables else np.empty(0, np.int64)
-        for name in (tables[0] if tables else ())
-    }
-    if not columns:
+    if not tables:
         return _no_requests(), []
+    columns: dict[str, Any] = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     number, first = distinct(*columns.values())
     bounds = np.cumsum([len(one.requests) for one in recordings])[:-1]
     return Requests(*columns.values()).take(first), [
