@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracelink.converters.flight_recorder import budget, documents, pickles, schema
+from tracelink.converters.flight_recorder.abridging import abridged
+from tracelink.converters.flight_recorder.repeats import Entries
 from tracelink.converters.flight_recorder.replay import NotPlain, replay
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
@@ -19,13 +22,27 @@ class Decoded:
     """A dump, and what was found on the way."""
 
     dump: schema.Dump
+    entries: Entries
     findings: list[Finding]
     cut_short: bool
 
 
 def decode(source: Source) -> Decoded:
     """Reads and decodes a whole dump."""
+    return _decoded(source, *_bytes(source))
+
+
+def decodings(source: Source) -> Iterator[Decoded]:
+    """First, if that is possible, with as few entries as tell of all; then with all, should that not do."""
     data, damage = _bytes(source)
+    if data.startswith(pickles.HEADER):
+        budget.refuse_if_too_large(data, pickles.COSTS, source.path)
+        if brief := abridged(data, source.path):
+            yield Decoded(*brief, [], cut_short=False)
+    yield _decoded(source, data, damage)
+
+
+def _decoded(source: Source, data: bytes, damage: str) -> Decoded:
     if data.lstrip(SPACE).startswith(JSON_START):
         content, cut = documents.load(data, source.path), None
     else:
@@ -38,7 +55,8 @@ def decode(source: Source) -> Decoded:
             source=source.path,
             advice="Say what it is with --kineto or --et, or leave it out.",
         )
-    return Decoded(dump, [_truncated(source, dump, cut, damage)] if cut else [], cut is not None)
+    findings = [_truncated(source, dump, cut, damage)] if cut else []
+    return Decoded(dump, Entries.all_decoded(dump.entries), findings, cut is not None)
 
 
 def _unpickled(data: bytes, path: str) -> pickles.Loaded:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from tracelink.converters.flight_recorder import schema
-from tracelink.converters.flight_recorder.columns import GroupName
+from tracelink.converters.flight_recorder.values import GroupName
 from tracelink.findings import Finding, Severity
 from tracelink.ranks import LARGEST_RANK
 from tracelink.trace import ProcessGroup

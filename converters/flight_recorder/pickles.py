@@ -70,25 +70,40 @@ def load(data: bytes, path: str) -> Loaded:
     if not data.startswith(HEADER):
         _refuse_start(data, path)
     refuse_if_too_large(data, COSTS, path)
-    end = _passed(data, path)
+    end, _ = _passed(data, path)
     if data[end:] == STOP:
-        return Loaded(_decoded(data, path))
+        return Loaded(_decoded(data, path)[0])
     cut = _cut_or_refusal(data, end, path)
     whole = _closed_after_last_entry(data, end)
     if whole is None:
         raise UnreadableError(cut.problem, source=path, position=f"byte {cut.at}", advice=CUT_SHORT)
-    return Loaded(_decoded(whole, path), cut)
+    return Loaded(_decoded(whole, path)[0], cut)
+
+
+def load_settled(data: bytes, path: str) -> Any:
+    """Decodes a whole dump in which a reference means the same wherever it stands, and no list is shared."""
+    end, puts = _passed(data, path)
+    if data[end:] != STOP:
+        raise UnreadableError("it is not whole", source=path)
+    content, memo = _decoded(data, path)
+    if len(memo) != puts or list in set(map(type, memo.values())):
+        raise UnreadableError("what its references mean changes", source=path)
+    return content
 
 
 @dataclass(frozen=True, slots=True)
 class _Grammar:
-    """What may follow: a string's PUT, and runs of other opcodes after no text, one text, or several.
+    """What may follow: a PUT, and runs of other opcodes after no text, one text, or several.
 
-    The group of a run is set if it ends in a text. Every quantifier is possessive: nothing is tried twice.
+    A run ends before a PUT of a container, and before a string; its first group is set if it ends in a text before
+    a string, its second if it ends in such a container. Every quantifier is possessive: nothing is tried twice.
     """
 
     put: re.Pattern[bytes]
     runs: tuple[re.Pattern[bytes], ...]
+
+
+TEXT_FIRST, CONTAINER_LAST = 1, 2
 
 
 @lru_cache(maxsize=8)
@@ -97,31 +112,34 @@ def _grammar(memo_high: int) -> _Grammar:
     get = rb"(?:h.|j.{4})"
     text = rb"(?:%b(?!X))" % get
     run = (
-        rb"(?:h.(?!X)(?:%b++\x86?+)?+|[\]}]\(|K.|[eu]%b|[N\x88\x89]|j.{4}(?!X)(?:%b++\x86?+)?+"
-        rb"|\x8a\x08.{8}|M..|J.{4}|G.{8})*+(%b(?=X))?+" % (text, put, text, get)
+        rb"(?:h.(?!X)(?:%b++\x86?+)?+|[\]}]\(|K.|[eu](?![qr])|[N\x88\x89]|j.{4}(?!X)(?:%b++\x86?+)?+"
+        rb"|\x8a\x08.{8}|M..|J.{4}|G.{8})*+(?:(%b)(?=X)|([eu])(?=[qr]))?+" % (text, text, get)
     )
     after = (rb"", rb"(?:%b++\x86?+)?+" % text, rb"%b*+\x86?+" % text)
     return _Grammar(re.compile(put, re.DOTALL), tuple(re.compile(start + run, re.DOTALL) for start in after))
 
 
-def _passed(data: bytes, path: str) -> int:
-    """Passes over all that torch writes; returns where that ends: before STOP in a whole dump."""
+def _passed(data: bytes, path: str) -> tuple[int, int]:
+    """Passes over all that torch writes: where that ends, before STOP in a whole dump, and the number of PUTs."""
     grammar = _grammar(min(len(data) // BYTES_PER_LONG_PUT >> 16, 255))
-    at, texts = len(HEADER), 0
+    at, texts, puts = len(HEADER), 0, 0
     while run := grammar.runs[min(texts, 2)].match(data, at):
         if run.end() > at:
-            texts = 1 if run.lastindex else 0
-        at = run.end()
-        if data[at : at + 1] != b"X":
-            break
-        end = at + STRING_HEAD + int.from_bytes(data[at + 1 : at + STRING_HEAD], "little")
-        if end > len(data):
-            break
-        _check_text(data[at + STRING_HEAD : end], at + STRING_HEAD, path)
+            texts = 1 if run.lastindex == TEXT_FIRST else 0
+        end = run.end()
+        if run.lastindex != CONTAINER_LAST:
+            at = end
+            if data[at : at + 1] != b"X":
+                break
+            end = at + STRING_HEAD + int.from_bytes(data[at + 1 : at + STRING_HEAD], "little")
+            if end > len(data):
+                break
+            _check_text(data[at + STRING_HEAD : end], at + STRING_HEAD, path)
+            texts += 1
         put = grammar.put.match(data, end)
         at = put.end() if put else end
-        texts += 1
-    return at
+        puts += at > end
+    return at, puts
 
 
 def _check_text(text: bytes, at: int, path: str) -> None:
@@ -147,10 +165,12 @@ class _Decoder(pickle.Unpickler):
         raise pickle.UnpicklingError("it names an object outside itself")
 
 
-def _decoded(data: bytes, path: str) -> Any:
+def _decoded(data: bytes, path: str) -> tuple[Any, dict[int, Any]]:
+    """What a pickle holds, and what its references mean in the end."""
+    decoder = _Decoder(io.BufferedReader(io.BytesIO(data), 1 << 16))
     try:
         with collector_paused():
-            return _Decoder(io.BufferedReader(io.BytesIO(data), 1 << 16)).load()
+            return decoder.load(), decoder.memo.copy()
     except REFUSALS as error:
         raise UnreadableError(
             f"the pickle contradicts itself ({error})", source=path, advice=FOREIGN

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tracelink.converters.flight_recorder.fields import Fields
 from tracelink.converters.flight_recorder.schema import (
     GROUP_CONFIG,
+    GROUP_STATUS,
     LAST_COMPLETED,
     LAST_ENQUEUED,
     LAST_STARTED,
@@ -14,22 +18,16 @@ from tracelink.converters.flight_recorder.schema import (
 from tracelink.records import Progress
 
 
-def progress_of(status: Any, dump: Dump) -> dict[str, Progress]:
+def progress_of(dump: Dump, fields: Fields) -> dict[str, Progress]:
     """By the name of the group, as far as an entry tells which name a number of the process stands for.
 
     A group has a status once it is used. So one that is described, and is none of those whose names were
     overwritten, was never used.
     """
-    layout = dump.layout
-    if type(status) is not dict or not layout.group:
+    status = dump.header.get(GROUP_STATUS)
+    if type(status) is not dict or not dump.layout.group:
         return {}
-    names: dict[str, str] = {}
-    for entry in reversed(dump.entries):
-        if len(names) == len(status):
-            break
-        group = entry.get(layout.group) if type(entry) is dict else None
-        if type(group) in (tuple, list) and group and type(group[0]) is str:
-            names.setdefault(str(entry.get(layout.group_id)), group[0])
+    names = _names(fields)
     told = {names[key]: _progress(value) for key, value in status.items() if key in names}
     nameless = [_progress(value) for key, value in status.items() if key not in names]
     if status and all(one.enqueued < 0 for one in nameless):
@@ -37,6 +35,14 @@ def progress_of(status: Any, dump: Dump) -> dict[str, Progress]:
         described = config if type(config) is dict else {}
         told |= {name: Progress() for name in described if type(name) is str and name not in told}
     return told
+
+
+def _names(fields: Fields) -> dict[str, str]:
+    """The name of each group by its number as text; the last entry with a number tells."""
+    numbers, last = np.unique(fields.group_id[::-1], return_index=True)
+    groups = fields.group[::-1][last]
+    pairs = zip(numbers.tolist(), groups.tolist(), strict=True)
+    return {str(number): fields.groups[group][0] for number, group in pairs}
 
 
 def _progress(value: Any) -> Progress:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from tracelink.converters.flight_recorder import schema
 from tracelink.converters.flight_recorder.collector import collector_paused
-from tracelink.converters.flight_recorder.columns import Rows, rows_of
-from tracelink.converters.flight_recorder.communication import with_group_sizes
-from tracelink.converters.flight_recorder.decoding import decode
+from tracelink.converters.flight_recorder.columns import events_of, keys_of, tracks_of
+from tracelink.converters.flight_recorder.communication import communications_of
+from tracelink.converters.flight_recorder.decoding import Decoded, decodings
+from tracelink.converters.flight_recorder.fields import Fields, fields_of
 from tracelink.converters.flight_recorder.groups import groups_of
 from tracelink.converters.flight_recorder.payloads import RecorderPayloads
 from tracelink.converters.flight_recorder.plain import Sizes, plain
 from tracelink.converters.flight_recorder.progress import progress_of
+from tracelink.converters.flight_recorder.records import records_of
 from tracelink.engine import Engine
+from tracelink.events import NO_TIME
 from tracelink.findings import Finding, Severity
-from tracelink.records import Recording
+from tracelink.records import Recording, Records
 from tracelink.sources import Source
 from tracelink.strings import StringTable
 from tracelink.trace import RankTrace, SourceInfo
@@ -62,60 +68,69 @@ class FlightRecorderReader:
             return self._read(source, engine)
 
     def _read(self, source: Source, engine: Engine) -> RankTrace:
-        decoded = decode(source)
-        strings = StringTable()
-        rows = rows_of(decoded.dump, strings)
+        decoded, fields, strings = _entries(source)
+        records = records_of(fields, strings)
+        events = events_of(fields, records)
         header, too_large = _header(decoded.dump.header, source.path)
-        groups, unread = groups_of(decoded.dump.header.get(schema.GROUP_CONFIG), rows.groups, source.path)
+        groups, unread = groups_of(decoded.dump.header.get(schema.GROUP_CONFIG), fields.groups, source.path)
         engine.meter.add(source.bytes)
         return RankTrace(
-            sources=[_info(source, decoded.dump.version, rows, header)],
+            sources=[replace(_info(source, decoded.dump, fields, records), header=header)],
             strings=strings,
-            events=rows.events,
-            tracks=rows.tracks,
-            keys=rows.keys,
+            events=events,
+            tracks=tracks_of(fields.groups),
+            keys=keys_of(fields, records),
             groups=groups,
-            communications=with_group_sizes(rows.communications, groups, strings),
+            communications=communications_of(records, fields.asked, groups, strings),
             payloads=[RecorderPayloads(source)],
-            findings=decoded.findings + _findings(decoded.dump, rows, source.path) + too_large + unread,
+            findings=decoded.findings + _findings(decoded.dump, fields, source.path) + too_large + unread,
         )
-
 
     def read_records(self, source: Source, engine: Engine) -> Recording:
         """The entries as they are, without the events that stand for them."""
         with collector_paused():
-            decoded = decode(source)
-            strings = StringTable()
-            rows = rows_of(decoded.dump, strings)
-            facts = decoded.dump.header
-            groups, unread = groups_of(facts.get(schema.GROUP_CONFIG), rows.groups, source.path)
+            decoded, fields, strings = _entries(source)
+            records = records_of(fields, strings)
+            config = decoded.dump.header.get(schema.GROUP_CONFIG)
+            groups, unread = groups_of(config, fields.groups, source.path)
         engine.meter.add(source.bytes)
         return Recording(
-            _info(source, decoded.dump.version, rows, {}),
+            _info(source, decoded.dump, fields, records),
             strings.texts(),
-            rows.records,
-            rows.requests,
+            records,
+            fields.asked.requests,
             groups,
-            progress_of(facts.get(schema.GROUP_STATUS), decoded.dump),
-            overwritten=rows.first_record,
+            progress_of(decoded.dump, fields),
+            overwritten=fields.first_record,
             broken_off=decoded.cut_short,
             payloads=RecorderPayloads(source),
-            findings=decoded.findings + _findings(decoded.dump, rows, source.path) + unread,
+            findings=decoded.findings + _findings(decoded.dump, fields, source.path) + unread,
         )
 
 
-def _info(source: Source, version: str, rows: Rows, header: Mapping[str, Any]) -> SourceInfo:
-    timed = rows.events.timed
-    any_time = bool(timed.any())
+def _entries(source: Source) -> tuple[Decoded, Fields, StringTable]:
+    """What the entries say, and the texts that they say it with."""
+    for decoded in decodings(source):
+        strings = StringTable()
+        fields = fields_of(decoded.dump, decoded.entries, strings)
+        if fields is not None:
+            return decoded, fields, strings
+    raise AssertionError("entries that are all decoded can all be told")
+
+
+def _info(source: Source, dump: schema.Dump, fields: Fields, records: Records) -> SourceInfo:
+    created = records.created[records.created != NO_TIME]
+    any_time = len(created) > 0
     return SourceInfo(
         path=source.path,
         format=FlightRecorderReader.name,
-        version=version,
-        events=len(rows.events),
+        version=dump.version,
+        events=len(records),
         bytes=source.bytes,
-        start_ns=int(rows.events.start[timed].min()) if any_time else None,
-        end_ns=int(rows.events.end[timed].max()) if any_time else None,
-        header=header,
+        start_ns=int(created.min()) if any_time else None,
+        end_ns=int(np.maximum(created, fields.completed[records.created != NO_TIME]).max())
+        if any_time
+        else None,
     )
 
 
@@ -129,7 +144,7 @@ def _header(facts: Mapping[str, Any], path: str) -> tuple[dict[str, Any], list[F
     return fitting, [Finding(Severity.WARNING, "too-large", message, len(left_out), path)]
 
 
-def _findings(dump: schema.Dump, rows: Rows, path: str) -> list[Finding]:
+def _findings(dump: schema.Dump, fields: Fields, path: str) -> list[Finding]:
     found: list[Finding] = []
     if schema.is_newer(dump.version):
         newest = ".".join(map(str, schema.NEWEST_VERSION))
@@ -138,15 +153,13 @@ def _findings(dump: schema.Dump, rows: Rows, path: str) -> list[Finding]:
         found.append(Finding(Severity.INFO, "newer-version", message, source=path))
     if not dump.entries:
         found.append(Finding(Severity.INFO, "empty", "the dump recorded no collectives", source=path))
-    if rows.skipped:
-        message = f"{rows.skipped} entries have fields that cannot be used; they were left out"
-        found.append(Finding(Severity.WARNING, "unusable", message, rows.skipped, path, rows.example))
-    if rows.unreadable_sizes:
-        message = f"{rows.unreadable_sizes} entries have sizes of tensors that cannot be read; they count as unknown"
-        found.append(Finding(Severity.WARNING, "unreadable_sizes", message, rows.unreadable_sizes, path))
-    if rows.first_record > 0:
-        message = (
-            f"the buffer had wrapped: the first {rows.first_record} entries were overwritten before the dump"
-        )
-        found.append(Finding(Severity.INFO, "wrapped", message, rows.first_record, path))
+    if fields.skipped:
+        message = f"{fields.skipped} entries have fields that cannot be used; they were left out"
+        found.append(Finding(Severity.WARNING, "unusable", message, fields.skipped, path, fields.example))
+    if fields.asked.unreadable:
+        message = f"{fields.asked.unreadable} entries have sizes of tensors that cannot be read; they count as unknown"
+        found.append(Finding(Severity.WARNING, "unreadable_sizes", message, fields.asked.unreadable, path))
+    if fields.first_record > 0:
+        message = f"the buffer had wrapped: the first {fields.first_record} entries were overwritten before the dump"
+        found.append(Finding(Severity.INFO, "wrapped", message, fields.first_record, path))
     return found

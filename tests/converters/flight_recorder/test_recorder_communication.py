@@ -86,8 +86,14 @@ def test_a_message_has_its_own_number(name: str, fields: dict[str, Any], expecte
 
 
 def test_what_closes_a_group_of_collectives_has_their_number() -> None:
-    entry = collective("nccl:coalesced", 9, p2p_seq_id=31, **BARRED)
-    assert said_by(entry) == [Statement("nccl:coalesced", "0", sequence=9)]
+    member = collective("nccl:all_reduce", 9, p2p_seq_id=31)
+    closing = collective("nccl:coalesced", 9, p2p_seq_id=31, **BARRED)
+    assert said_by(member, closing)[1] == Statement("nccl:coalesced", "0", sequence=9)
+
+
+def test_what_closes_a_group_that_is_forgotten_is_a_message_if_there_were_any() -> None:
+    closing = collective("nccl:coalesced", 9, p2p_seq_id=31, **BARRED)
+    assert said_by(closing) == [Statement("nccl:coalesced", "0", sequence=31, point_to_point=True)]
 
 
 def test_a_message_of_torch_2_3_has_no_number_of_its_own() -> None:
