@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracelink.clock import Clocks
 from tracelink.collectives import RankCalls
 from tracelink.communications import CALL_TEXTS, UNKNOWN, Calls
 from tracelink.events import Int32s, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.linking.coding import stable_order
 from tracelink.strings import StringTable
+
+if TYPE_CHECKING:
+    from tracelink.clock import Clocks
 
 
 @dataclass(frozen=True, slots=True)
