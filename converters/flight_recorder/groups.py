@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -14,6 +15,9 @@ from tracelink.ranks import LARGEST_RANK
 from tracelink.trace import ProcessGroup
 
 Ranks = tuple[int, ...]
+
+KEPT_LISTS = 64
+"""All dumps of a job spell the same long lists of members: so many that were met last are not parsed again."""
 
 
 def groups_of(config: Any, named: Sequence[GroupName], path: str) -> tuple[list[ProcessGroup], list[Finding]]:
@@ -73,11 +77,18 @@ def _spelt(key: str | int, value: Any) -> tuple[str, str, Any]:
 
 
 def _ranks(value: Any) -> Ranks | None:
-    if type(value) is str:
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return None
+    return _listed(value) if type(value) is str else _checked(value)
+
+
+@lru_cache(maxsize=KEPT_LISTS)
+def _listed(text: str) -> Ranks | None:
+    try:
+        return _checked(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _checked(value: Any) -> Ranks | None:
     if type(value) not in (list, tuple) or not all(
         type(rank) is int and 0 <= rank <= LARGEST_RANK for rank in value
     ):
