@@ -13,7 +13,7 @@ from tracelink.analysis.message_waits import Scene
 from tracelink.analysis.reach import Reach
 from tracelink.analysis.siblings import Siblings
 from tracelink.analysis.waits import Wait
-from tracelink.analysis.wording import collective_in_words, operation_in_words
+from tracelink.analysis.wording import collective_in_words
 from tracelink.communications import UNKNOWN
 from tracelink.diagnosis import Kind, Problem
 from tracelink.journal import Journal
@@ -112,8 +112,11 @@ class LeftOut:
     def _told(self, wait: Wait, before: int, place: int) -> Problem:
         group, records = self.journal.groups[wait.group], self.journal.records
         culprit, ((rank, _),) = wait.absent[0], wait.rows.items()
-        sequence, operation = int(records.sequence[before]) + 1, self.journal.operation(before)
-        what = collective_in_words(operation, sequence, group)
+        ends, operation = self.scene.ends, self.journal.operation(before)
+        earlier = (ends.rank == culprit) & (ends.group == wait.group) & (ends.row < place)
+        sequence = int(records.sequence[ends.row[earlier]].max()) + 1
+        instead = self.journal.groups[records.group[place]]
+        went_on = collective_in_words(self.journal.operation(place), int(records.sequence[place]), instead)
         return Problem(
             Kind.SKIPPED,
             group.name,
@@ -122,8 +125,7 @@ class LeftOut:
             operation,
             (culprit,),
             (rank,),
-            f"Rank {culprit} skipped {what}, and went on with "
-            f"{operation_in_words(self.journal.operation(place))}",
+            f"Rank {culprit} skipped {collective_in_words(operation, sequence, group)}, and went on with {went_on}",
             rows={**wait.rows, culprit: place},
         )
 

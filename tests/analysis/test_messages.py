@@ -1,0 +1,171 @@
+"""Messages: which ends belong together, who waits for a message that nobody sends or takes, and whose fault that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.told import diagnosed, journal_told, problems
+from tracelink.analysis.diagnosing import diagnosis_of
+from tracelink.diagnosis import Link
+
+TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
+EXCHANGES = "[a>1 a<1] [a>1 a<1]", "[a<0 a>0] [a<0 a>0]"
+"""What two ranks do who send to each other twice, in whichever order."""
+
+
+def messages(ranks: dict[int, str], group: list[int]) -> int:
+    return diagnosed(ranks, a=group).checked.messages
+
+
+class TestNothingWrong:
+    def test_every_message_is_counted_once(self) -> None:
+        assert messages({0: "a>1 a>1 a<1", 1: "a<0 a<0 a>0"}, TWO) == 3
+
+    def test_members_of_a_batch_are_over_when_its_end_is(self) -> None:
+        ranks = dict(enumerate(EXCHANGES))
+        assert problems(ranks, a=TWO) == []
+        assert messages(ranks, TWO) == 4
+
+    def test_what_both_ends_asked_for_is_under_way(self) -> None:
+        assert problems({0: "a>1!", 1: "a<0!"}, a=TWO) == []
+
+    def test_order_within_a_batch_is_free(self) -> None:
+        assert problems({0: "[a>1 a<1]!", 1: "[a>0 a<0]!"}, a=TWO) == []
+
+    def test_messages_to_several_ranks_overtake_each_other(self) -> None:
+        assert problems({0: "a>1! a>2", 1: "a<0!", 2: "a<0"}, a=THREE) == []
+
+    def test_one_end_is_over_a_moment_before_the_other(self) -> None:
+        assert problems({0: "a>1 a1!", 1: "a<0! a1!"}, a=TWO) == []
+
+    def test_what_was_received_was_sent_whatever_an_older_dump_says(self) -> None:
+        assert problems({0: "a>1!", 1: "a<0 a<0 a>0!"}, a=TWO) == []
+
+    def test_who_has_finished_more_was_dumped_later(self) -> None:
+        """Rank 1 has left collective 1, so rank 0 has, and has got the message before it."""
+        assert problems({0: "a<2! a1!", 1: "a1", 2: "a1"}, a=THREE) == []
+
+    def test_no_entries_at_all(self) -> None:
+        assert problems({0: "", 1: ""}, a=TWO) == []
+
+
+class TestNobodyThere:
+    def test_a_message_that_nobody_takes(self) -> None:
+        (problem,) = diagnosed({0: "a>1 a>1!", 1: "a<0"}, a=TWO).problems
+        assert (problem.kind, problem.culprits, problem.waiting, problem.proven) == (
+            "never_joined",
+            (1,),
+            (0,),
+            True,
+        )
+        assert problem.message == (
+            "Rank 1 never received what rank 0 sends in send 0->1 #2 of group a; rank 0 waits."
+        )
+
+    def test_a_message_that_nobody_sends(self) -> None:
+        (problem,) = diagnosed({0: "a>1", 1: "a<0 a<0!"}, a=TWO).problems
+        assert problem.message == (
+            "Rank 0 never sent what rank 1 waits for in recv 1<-0 #2 of group a; rank 1 waits."
+        )
+
+    def test_a_pipeline_leads_to_the_rank_that_stopped(self) -> None:
+        ranks = {0: "a>1 a>1 a<1!", 1: "a<0 a>2 a<0 a>2! a<2!", 2: "a<1 a>3 a<3!", 3: "a<2"}
+        assert problems(ranks, a=FOUR) == ["never_joined a3 by 3, for 0 1 2"]
+
+    def test_who_waits_in_a_collective_for_one_who_waits_for_a_message(self) -> None:
+        ranks = {0: "b1! a>1!", 1: "", 2: "b1!", 3: "b1!"}
+        assert problems({**ranks, 0: "a>1!"}, a=[0, 1], b=[0, 2, 3]) == ["never_joined a1 by 1, for 0 2 3"]
+
+    def test_one_of_a_batch(self) -> None:
+        ranks = {0: "[a>1 a<2]!", 1: "[a>2 a<0]!", 2: ""}
+        assert problems(ranks, a=THREE) == ["never_joined a1 by 2, for 0 1"]
+
+    def test_a_rank_without_a_dump(self) -> None:
+        (problem,) = diagnosed({0: "a>1!"}, a=TWO).problems
+        assert (problem.culprits, problem.proven) == ((1,), False)
+
+    def test_a_dump_that_breaks_off_may_lack_it(self) -> None:
+        whole = journal_told({0: "a>1 a>1!", 1: "a<0"}, a=TWO)
+        broken = {**whole.recordings, 1: replace(whole.recordings[1], broken_off=True)}
+        (problem,) = diagnosis_of(replace(whole, recordings=broken)).problems
+        assert (problem.culprits, problem.proven) == ((1,), False)
+
+    def test_the_last_of_a_dump_that_breaks_off_may_be_a_batch_that_is_over(self) -> None:
+        whole = journal_told({0: "a>1 a>1!", 1: "a<0"}, a=TWO)
+        broken = {**whole.recordings, 0: replace(whole.recordings[0], broken_off=True)}
+        assert diagnosis_of(replace(whole, recordings=broken)).problems == []
+
+    def test_what_was_given_up_waited_too(self) -> None:
+        assert problems({0: "a>1 a>1?", 1: "a<0"}, a=TWO) == ["never_joined a2 by 1, for 0"]
+
+
+class TestDeadlocks:
+    def test_both_receive_first(self) -> None:
+        (problem,) = diagnosed({0: "a<1! a>1!", 1: "a<0! a>0!"}, a=TWO).problems
+        assert (problem.kind, problem.culprits, problem.tie) == ("deadlock", (0, 1), True)
+        assert problem.cycle == (
+            Link("a", 1, "nccl:recv 0<-1", (0,), (1,)),
+            Link("a", 1, "nccl:recv 1<-0", (1,), (0,)),
+        )
+
+    def test_both_send_and_neither_receives(self) -> None:
+        assert problems({0: "a>1!", 1: "a>0!"}, a=TWO) == ["deadlock a1 by 0 1 (tie), for 0 1"]
+
+    def test_a_ring_of_three(self) -> None:
+        ranks = {0: "a>1!", 1: "a>2!", 2: "a>0!"}
+        assert problems(ranks, a=THREE) == ["deadlock a1 by 0 1 2 (tie), for 0 1 2"]
+
+    def test_batches_that_come_in_another_order(self) -> None:
+        ranks = {0: "[a>1]! [a>2]!", 1: "[a<2]! [a<0]!", 2: "[a<0]! [a>1]!"}
+        assert problems(ranks, a=THREE) == ["deadlock a1 by 0 1 2 (tie), for 0 1 2"]
+
+    def test_siblings_tell_who_changed_the_order(self) -> None:
+        ranks = {0: "a<1! a>1!", 1: "a<0! a>0!", 2: "b>1 b<1", 3: "b<0 b>0"}
+        found = problems(ranks, descriptions={"a": "pp", "b": "pp"}, a=[0, 1], b=[2, 3])
+        assert found == ["deadlock a1 by 0, for 1"]
+
+    def test_earlier_steps_tell_who_changed_the_order(self) -> None:
+        steps = (
+            [f"a{step} a>1 a>1 a<1 a<1" for step in range(1, 7)],
+            [f"a{step} a<0 a<0 a>0 a>0" for step in range(1, 7)],
+        )
+        ranks = {0: " ".join(steps[0]) + " a7 a>1 a<1! a>1!", 1: " ".join(steps[1]) + " a7 a<0 a<0! a>0!"}
+        assert problems(ranks, a=TWO) == ["deadlock a26 by 0, for 1"]
+
+    def test_who_is_in_two_conflicts_is_to_blame(self) -> None:
+        ranks = {0: "a1!", 1: "a>2!", 2: "a1!", 3: "a<2!"}
+        assert problems(ranks, a=FOUR) == ["deadlock a1 by 2, for 0 1 3"]
+
+
+@given(st.integers(1, 6), st.data())
+def test_where_the_buffers_begin_does_not_matter(steps: int, data: st.DataObject) -> None:
+    words = {rank: one.split() * steps for rank, one in enumerate(("a>1", "a<0 a>2", "a<1 a>3", "a<2"))}
+    words[2][-2:] = ["a<1", "a>3!"]
+    words[3] = words[3][:-1]
+    lost = {rank: data.draw(st.integers(0, max(len(one) - 4, 0))) for rank, one in words.items()}
+    ranks = {rank: " ".join(one[lost[rank] :]) for rank, one in words.items()}
+    (problem,) = diagnosed(ranks, forgotten=lost, a=FOUR).problems
+    assert (problem.kind, problem.culprits, problem.waiting) == ("never_joined", (3,), (2,))
+
+
+@given(st.permutations(FOUR))
+def test_the_numbers_of_ranks_do_not_matter(order: list[int]) -> None:
+    words = {0: "a>1 a>1 a<1!", 1: "a<0 a>2 a<0 a>2! a<2!", 2: "a<1 a>3 a<3!", 3: "a<2"}
+    (problem,) = diagnosed({order[rank]: told for rank, told in words.items()}, a=order).problems
+    assert (problem.culprits, problem.waiting) == ((order[3],), tuple(sorted(order[:3])))
+
+
+@pytest.mark.parametrize("forgotten", [{0: 2}, {1: 3}, {0: 2, 1: 3}])
+def test_what_a_ring_buffer_forgot_is_not_missing(forgotten: dict[int, int]) -> None:
+    words = {0: ["a>1"] * 6, 1: ["a<0"] * 6}
+    ranks = {rank: " ".join(one[forgotten.get(rank, 0) :]) for rank, one in words.items()}
+    assert problems(ranks, forgotten=forgotten, a=TWO) == []
+
+
+def test_what_was_asked_for_before_the_buffer_begins_is_not_missing() -> None:
+    """Rank 1 may have asked for it and forgotten that, for all that it kept is newer."""
+    assert problems({0: "a>1!", 1: "b1 b2 b3"}, forgotten={1: 9}, a=TWO, b=[1]) == []
