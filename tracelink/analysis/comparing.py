@@ -17,8 +17,8 @@ ONLY_OUT = frozenset({Operation.SCATTER, Operation.BROADCAST})
 """Operations to which only the root gives something."""
 ONLY_IN = frozenset({Operation.GATHER, Operation.REDUCE})
 """Operations that give only the root something."""
-UNSIZED = frozenset({Operation.ALL_TO_ALL, Operation.BARRIER})
-"""Operations in which each rank may have sizes of its own, or has none."""
+UNSIZED = frozenset({Operation.ALL_TO_ALL})
+"""Operations in which each rank may have sizes of its own."""
 FLAT_OUT = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
 """Operations whose result may be one tensor or several."""
 
