@@ -27,7 +27,7 @@ FEWEST = 64
 
 def abridged(data: bytes, path: str, fewest: int = FEWEST) -> tuple[schema.Dump, Entries] | None:
     """A dump with the entries that were decoded, and all its entries; None where not most of them repeat others."""
-    forms = [Form.of(alike) for alike in entries_alike(data)]
+    forms = [Form.of(alike) for alike in entries_alike(data)] if data.endswith(pickles.STOP) else []
     if sum(len(form.alike.start) for form in forms) < fewest:
         return None
     marks = Marks.of(forms)
@@ -65,7 +65,10 @@ class _Members:
     def of(cls, members: Sequence[Any], marks: Marks, first_mark: int) -> _Members | None:
         """None if not all marks are there in their order, or if there is anything but marks and entries."""
         decoded: list[dict[Any, Any]] = []
-        rows, marked, follows, row = [], [], [], 0
+        rows: list[int] = []
+        marked: list[int] = []
+        follows: list[int] = []
+        row = 0
         omitted = marks.omitted.tolist()
         for member in members:
             if type(member) is dict:

@@ -22,7 +22,7 @@ def communications_of(
     records: Records, asked: Asked, groups: Sequence[ProcessGroup], strings: StringTable
 ) -> Communications:
     """One row for each record."""
-    requests = asked.requests.take(records.request)
+    requests = asked.requests.take(asked.request)
     return Communications.of(
         np.arange(len(records)),
         operation=requests.operation,

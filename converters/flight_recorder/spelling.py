@@ -27,6 +27,12 @@ NUMBER = re.compile(rb"%b|(G).{8}|N" % WHOLE_NUMBER, re.DOTALL)
 KEYS = re.compile(rb"(%b)(?:%b)?+" % (GET, WORD), re.DOTALL)
 """The keys of a span."""
 
+MOST_NUMBERS = 64
+"""In an entry; torch writes ten."""
+
+SHORT_PUT, LONG_PUT = b"qr"
+GET_OF = {SHORT_PUT: b"h", LONG_PUT: b"j"}
+
 FIRST_ENTRY = re.compile(
     rb"X\x07\0\0\0entries(?:q.|r.{4})\]\(\}\((?:(?P<known>%b)|X(?P<size>.{4}))" % GET, re.DOTALL
 )
@@ -36,22 +42,20 @@ FIRST_ENTRY = re.compile(
 def opening_of_entries(data: bytes) -> bytes | None:
     """How entries begin whose keys were all written before; None where there is no first entry."""
     first = FIRST_ENTRY.search(data)
-    if not first:
+    if not first or first["known"]:
+        return b"}(" + first["known"] if first else None
+    end = first.end() + int.from_bytes(first["size"], "little")
+    put = data[end : end + 5]
+    if len(put) < 5 or put[0] not in GET_OF:
         return None
-    if first["known"]:
-        return b"}(" + first["known"]
-    put = first.end() + int.from_bytes(first["size"], "little")
-    index = data[put + 1 : put + 5]
-    return (
-        {ord("q"): b"}(h" + index[:1], ord("r"): b"}(j" + index}.get(data[put]) if len(index) == 4 else None
-    )
+    return b"}(" + GET_OF[put[0]] + (put[1:2] if put[0] == SHORT_PUT else put[1:])
 
 
 def floats_among_numbers(data: bytes, start: int) -> list[bool] | None:
     """Which of its numbers are floats, of the entry that begins there; None where it is not of this kind."""
-    floats = []
+    floats: list[bool] = []
     span = FIRST.match(data, start)
-    while span and (number := NUMBER.match(data, span.end())):
+    while span and len(floats) < MOST_NUMBERS and (number := NUMBER.match(data, span.end())):
         floats.append(number.lastindex is not None)
         if LAST.match(data, number.end()):
             return floats

@@ -121,7 +121,7 @@ def _mistyped(
 
 def _in_range(column: Sequence[Any], largest: int) -> bool:
     numbers = [value for value in column if value is not None] if None in column else column
-    return min(numbers) >= 0 and max(numbers) <= largest
+    return bool(min(numbers) >= 0 and max(numbers) <= largest)
 
 
 def _are_group_names(groups: Sequence[Any]) -> bool:

@@ -38,8 +38,8 @@ MOST_FORMS = 8
 FEW = 4
 """One in so many."""
 
-ROUNDS = 64
-"""So many different spans are looked for in all entries at once; what is rarer, in one entry after the other."""
+ROUNDS = 128
+"""So many times a span is looked for in all entries at once; what is left, in one entry after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,10 @@ class _Walk:
         numbers, pieces = np.full(len(self.at), ABSENT, np.int64), _Pieces(form, self.data)
         rows, read = np.arange(len(self.at)), _read(self.text, WORD, self.at)
         left = np.ones(len(rows), np.bool_)
-        while len(pieces) < ROUNDS and (count := np.count_nonzero(left)):
+        for _ in range(ROUNDS):
+            count = np.count_nonzero(left)
+            if not count:
+                break
             if 2 * count < len(rows):
                 rows, read, left = rows[left], read[left], left[left]
             row = int(left.argmax())
