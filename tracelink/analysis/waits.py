@@ -92,7 +92,8 @@ def _first_pending(parts: Parts, pending: Int64s) -> Int64s:
     """The first of each rank in each group; parts are in the order of their numbers."""
     keys = parts.group[pending].astype(np.int64) << 32 | parts.rank[pending]
     _, first = np.unique(keys, return_index=True)
-    return pending[np.sort(first)]
+    chosen: Int64s = pending[np.sort(first)]
+    return chosen
 
 
 def _wait(journal: Journal, parts: Parts, where: Whereabouts, inside: Int64s) -> Wait:
