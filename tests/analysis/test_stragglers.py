@@ -107,6 +107,37 @@ def test_that_a_rank_left_later_than_others_shows_that_its_clock_is_ahead() -> N
     assert (found.problems, found.notes) == ([], [])
 
 
+def seen_by_a_watchdog(delay: float, offset: float) -> Journal:
+    """Ranks issue ten collectives at once, which take their devices 500 ms; the end is seen up to 100 ms later."""
+    at, done = [], []
+    for step in range(40):
+        begin = step * (700 + delay)
+        for number in range(10):
+            over = begin + delay + 50 * (number + 1)
+            at.append([begin + number + delay * (rank == 1) for rank in range(4)])
+            done.append(
+                [over + (37 * step + 61 * number + 29 * rank + 13 * step * rank) % 100 for rank in range(4)]
+            )
+    return together(at=at, done=done, name="nccl:all_reduce", ahead={1: offset})
+
+
+def test_when_a_rank_sees_the_end_tells_a_straggler_from_a_clock() -> None:
+    assert culprits(seen_by_a_watchdog(delay=300, offset=0)) == [(1,)]
+    assert culprits(seen_by_a_watchdog(delay=300, offset=-5)) == [(1,)]
+    for offset in (40, 300):
+        found = late(seen_by_a_watchdog(delay=0, offset=offset))
+        assert found.problems == []
+        assert [note for note in found.notes if "slow" in note] == []
+
+
+def test_of_two_ranks_with_different_clocks_nothing_tells_which_is_late() -> None:
+    at = [[100 * number, 100 * number + 60 * (number % 2)] for number in range(40)]
+    assert culprits(together(at=at)) == [(1,)]
+    found = late(together(at=at, ahead={0: 7000}))
+    assert found.problems == []
+    assert len(found.notes) == 1
+
+
 def test_that_others_go_on_as_soon_as_it_comes_shows_that_they_waited() -> None:
     at = [[41 * step, 41 * step + 40, 41 * step + 0.2] for step in range(30)]
     assert culprits(together(at=at)) == [(1,)]

@@ -49,6 +49,9 @@ def latecomers_of(journal: Journal, parts: Parts) -> Latecomers:
     lateness = lateness_of(journal, parts, rounds)
     settled = _without_first(parts, rounds)
     stragglers = stragglers_of(journal, parts, settled, created)
+    if corrected is not None:
+        # of two with different clocks nothing tells which of them is late
+        stragglers = [one for one in stragglers if len(one.waiting) > 1]
     counted = {one.rank: one for one in lateness}
     problems = [_problem(journal, parts, one, counted[one.rank]) for one in stragglers if one.certain]
     notes += [_doubt(one, counted[one.rank]) for one in stragglers if not one.certain]
