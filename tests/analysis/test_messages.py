@@ -88,6 +88,13 @@ class TestNobodyThere:
         (problem,) = diagnosed({0: "a>1!"}, a=TWO).problems
         assert (problem.culprits, problem.proven) == ((1,), False)
 
+    def test_of_two_without_a_dump_the_one_whom_a_message_misses(self) -> None:
+        ranks = {0: "a>1! b1!", 3: "b1!"}
+        assert problems(ranks, a=TWO, b=FOUR) == ["never_joined a1 by 1, for 0 3"]
+
+    def test_who_has_no_dump_may_have_joined_what_no_device_has_come_to(self) -> None:
+        assert problems({0: "a>1! c1!", 1: ""}, a=TWO, c=[0, 2]) == ["never_joined a1 by 1, for 0"]
+
     def test_a_dump_that_breaks_off_may_lack_it(self) -> None:
         whole = journal_told({0: "a>1 a>1!", 1: "a<0"}, a=TWO)
         broken = {**whole.recordings, 1: replace(whole.recordings[1], broken_off=True)}

@@ -58,9 +58,23 @@ def _waiting(graph: DiGraph, waits: Sequence[Wait], ring: Sequence[int]) -> tupl
     return tuple(sorted({rank for number in behind for rank in waits[number].rows}))
 
 
+def _narrowed(causes: Sequence[Cause]) -> list[Cause]:
+    """Without those of which somebody has to be the culprit, where it is known of one of them."""
+    kept: list[Cause] = []
+    for cause in sorted(causes, key=lambda one: (not one.waits[0].absent, len(one.culprits))):
+        explains = [one for one in kept if set(one.culprits) < set(cause.culprits)]
+        if cause.waits[0].absent or not explains:
+            kept.append(cause)
+            continue
+        first = kept.index(explains[0])
+        waiting = tuple(sorted({*kept[first].waiting, *cause.waiting}))
+        kept[first] = Cause(kept[first].waits, kept[first].culprits, waiting)
+    return sorted(kept, key=lambda cause: cause.waits[0].created)
+
+
 def without_repetition(causes: Sequence[Cause], order: Order) -> list[Cause]:
     """Each culprit once, with the first thing that it did not join; who waits for it elsewhere waits there too."""
-    left = [cause for cause in causes if cause.culprits]
+    left = _narrowed([cause for cause in causes if cause.culprits])
     kept = [cause for cause in causes if not cause.culprits]
     while left:
         together = [cause for cause in left if set(cause.culprits) & set(left[0].culprits)]

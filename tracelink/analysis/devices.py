@@ -24,7 +24,8 @@ def on_devices(journal: Journal, waits: Sequence[Wait], is_stuck: Callable[[Wait
 
 def _judged(journal: Journal, wait: Wait, heads: Mapping[int, int], is_stuck: Callable[[Wait], bool]) -> Wait:
     if wait.awaited:
-        return wait
+        # Who has no dump may have joined what no device has come to yet.
+        return wait if wait.absent or _inside(wait, heads) else replace(wait, unknown=())
     if is_stuck(wait):
         return _on_devices(journal, wait, heads)
     return replace(wait, rows=_inside(wait, heads)) if wait.message else wait
