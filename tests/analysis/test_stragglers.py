@@ -188,7 +188,9 @@ def test_a_straggler_is_no_cause_of_a_hang() -> None:
         at=[[2000, 2000, 2001]], ranks=[0, 1, 3], name="nccl:all_reduce", collective_seq_id=len(at) + 1
     )
     hanging = {rank: rows + left.get(rank, []) for rank, rows in entries.items()}
-    assert [problem.kind for problem in diagnosis_of(recorded(hanging)).problems] == [Kind.NEVER_JOINED]
+    diagnosis = diagnosis_of(recorded(hanging))
+    assert [problem.kind for problem in diagnosis.problems] == [Kind.NEVER_JOINED]
+    assert [note for note in diagnosis.notes if note.startswith("Rank 2 came last to 19 of 40")]
 
 
 def test_of_a_rank_that_never_came_it_is_said_that_it_was_always_late() -> None:

@@ -45,7 +45,7 @@ def diagnosis_of(
     messages = messages_of(journal, parts, where, broken_off, waits)
     mismatches += messages.mismatches
     hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
-    late = latecomers_of(journal, parts)
+    late = latecomers_of(journal, parts, stalled=any(one.waiting for one in [*hangs, *mismatches]))
     cut = {rank: _why_cut(journal, rank) for rank in broken_off}
     failed = {**(unreadable or {}), **cut}
     present = [rank for rank in journal.recordings if rank not in cut]
@@ -55,7 +55,7 @@ def diagnosis_of(
             [
                 *with_habits(hangs, late.lateness),
                 *map(_with_those_who_wait, mismatches),
-                *([] if hangs else late.problems),
+                *late.problems,
             ]
         ),
         standings=standings_of(journal, parts, where, waits),

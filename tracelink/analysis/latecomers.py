@@ -36,8 +36,8 @@ class Latecomers:
     notes: Sequence[str] = ()
 
 
-def latecomers_of(journal: Journal, parts: Parts) -> Latecomers:
-    """All that times of creation tell."""
+def latecomers_of(journal: Journal, parts: Parts, *, stalled: bool = False) -> Latecomers:
+    """All that times of creation tell; of a job that is `stalled` anyway, lateness is no problem of its own."""
     rounds, created, notes = rounds_of(journal, parts, parts.created), parts.created, []
     corrected = by_one_clock(journal, parts, rounds)
     if corrected is not None:
@@ -59,6 +59,8 @@ def latecomers_of(journal: Journal, parts: Parts) -> Latecomers:
         notes += _exceptions(journal, parts, settled)
     if not stragglers and corrected is None:
         notes += _together(journal, parts, settled)
+    if stalled:
+        return Latecomers(lateness, (), [*notes, *(one.message for one in problems)])
     return Latecomers(lateness, problems, notes)
 
 
