@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tracelink.analysis.comparing import comparisons_of
 from tracelink.analysis.desync import hangs_of
@@ -12,7 +12,7 @@ from tracelink.analysis.exchanges import exchange_disagreements
 from tracelink.analysis.latecomers import latecomers_of, with_habits
 from tracelink.analysis.messages import messages_of
 from tracelink.analysis.mismatch import mismatch_problems
-from tracelink.analysis.parts import parts_of
+from tracelink.analysis.parts import Parts, parts_of
 from tracelink.analysis.programs import Programs
 from tracelink.analysis.roots import NO_ROOTS, Roots, root_disagreements
 from tracelink.analysis.standings import standings_of
@@ -46,10 +46,7 @@ def diagnosis_of(
     mismatches += messages.mismatches
     hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
     late = latecomers_of(journal, parts, stalled=any(one.waiting for one in [*hangs, *mismatches]))
-    cut = {rank: _why_cut(journal, rank) for rank in broken_off}
-    failed = {**(unreadable or {}), **cut}
-    present = [rank for rank in journal.recordings if rank not in cut]
-    members = {rank for group in journal.groups for rank in group.ranks}
+    attendance = _attendance(journal, broken_off, unreadable or {})
     return Diagnosis(
         problems=_worst_first(
             [
@@ -60,18 +57,41 @@ def diagnosis_of(
         ),
         standings=standings_of(journal, parts, where, waits),
         lateness=late.lateness,
-        present=present,
-        missing=sorted(members - set(journal.recordings) - set(failed)),
-        unreadable=dict(sorted(failed.items())),
-        checked=Checked(
-            ranks=len(journal.recordings),
-            entries=len(journal),
-            groups=len(journal.groups),
-            collectives=int(parts.round[-1]) + 1 if len(parts) else 0,
-            messages=messages.count,
-        ),
+        present=attendance.present,
+        missing=attendance.missing,
+        unreadable=attendance.unreadable,
+        checked=_checked(journal, parts, messages.count),
         notes=[*notes, *late.notes],
         findings=[*findings, *journal.findings, *unread],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Attendance:
+    """Which ranks can be heard, and which cannot."""
+
+    present: list[int]
+    missing: list[int]
+    unreadable: dict[int, str]
+
+
+def _attendance(journal: Journal, broken_off: Collection[int], unreadable: Mapping[int, str]) -> _Attendance:
+    failed = {**unreadable, **{rank: _why_cut(journal, rank) for rank in broken_off}}
+    members = {rank for group in journal.groups for rank in group.ranks}
+    return _Attendance(
+        [rank for rank in journal.recordings if rank not in broken_off],
+        sorted(members - set(journal.recordings) - set(failed)),
+        dict(sorted(failed.items())),
+    )
+
+
+def _checked(journal: Journal, parts: Parts, messages: int) -> Checked:
+    return Checked(
+        ranks=len(journal.recordings),
+        entries=len(journal),
+        groups=len(journal.groups),
+        collectives=int(parts.round[-1]) + 1 if len(parts) else 0,
+        messages=messages,
     )
 
 
