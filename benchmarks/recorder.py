@@ -25,6 +25,8 @@ reader, engine = FlightRecorderReader(), Engine()
 traces = [reader.read(source, engine) for source in discover(Request([(folder, "")])).sources]
 """
 
+RECORDS = TRACELINK.replace("reader.read(", "reader.read_records(")
+
 PAYLOADS = """
 for trace in traces:
     for payloads in trace.payloads:
@@ -76,6 +78,7 @@ def generate(folder: Path, ranks: int, entries: int) -> int:
 def costs(folder: Path, torch_python: str, repeats: int = 5) -> Iterator[Cost]:
     """Each reader in fresh processes, the best of several runs."""
     yield measured("pickle.load", PICKLE, folder, sys.executable, repeats)
+    yield measured("records", RECORDS, folder, sys.executable, repeats)
     yield measured("tracelink", TRACELINK, folder, sys.executable, repeats)
     yield measured("tracelink with payloads", TRACELINK + PAYLOADS, folder, sys.executable, repeats)
     if has_torch(torch_python):
