@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.analysis.parts import Parts
+from tracelink.analysis.attended import Attended
 from tracelink.events import NO_TIME, Bools, Int64s
 
 CLEARLY = 3
@@ -105,12 +105,13 @@ def _overlap(sends: Side, receives: Side, shift: int) -> tuple[slice, slice]:
     return slice(begin, begin + length), slice(begin + shift, begin + shift + length)
 
 
-def shift_by_place(parts: Parts, ranks: tuple[int, int], sends: Int64s, receives: Int64s) -> int | None:
+def shift_by_place(attended: Attended, ranks: tuple[int, int], sends: Int64s, receives: Int64s) -> int | None:
     """By what both ranks have joined: as many messages are sent as received before it, and after it.
 
     The sends and receives are entries of the journal. None where different collectives tell differently.
     """
-    own, other = (np.flatnonzero(parts.rank == rank) for rank in ranks)
+    parts = attended.parts
+    own, other = (attended.by(rank) for rank in ranks)
     _, ones, others = np.intersect1d(parts.round[own], parts.round[other], return_indices=True)
     before = np.searchsorted(receives, parts.row[other[others]]) - np.searchsorted(
         sends, parts.row[own[ones]]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.analysis.attended import Attended
 from tracelink.analysis.channel_shifts import Side, shift_by_place, shift_of
 from tracelink.analysis.ends import Ends
 from tracelink.analysis.parts import Outcome, Parts
@@ -70,6 +71,7 @@ def match(journal: Journal, parts: Parts, ends: Ends) -> Matching:
     forgetful = [rank for rank, one in journal.recordings.items() if one.overwritten]
     forgot = np.isin(source[first], forgetful), np.isin(target[first], forgetful)
     channels = _channels(ends, order, channel[order], *forgot)
+    attended = Attended(parts)
     doubtful = _open(ends, order, channels) & ~channels.certain
     for row in np.flatnonzero(doubtful).tolist():
         begin, middle, end = (
@@ -82,7 +84,7 @@ def match(journal: Journal, parts: Parts, ends: Ends) -> Matching:
         )
         if shift is None:
             ranks = int(source[first[row]]), int(target[first[row]])
-            shift = shift_by_place(parts, ranks, ends.row[sends], ends.row[receives])
+            shift = shift_by_place(attended, ranks, ends.row[sends], ends.row[receives])
         channels.shift[row], channels.told[row] = shift or 0, shift is not None
     return _paired(ends, channels, order, channel)
 

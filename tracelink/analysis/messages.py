@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracelink.analysis.attended import Attended
 from tracelink.analysis.channels import Matching, match
 from tracelink.analysis.dump_times import dump_times_of
 from tracelink.analysis.elapsed import Elapsed
@@ -39,15 +40,15 @@ def messages_of(
     journal: Journal, parts: Parts, where: Whereabouts, broken_off: Collection[int], waits: Sequence[Wait]
 ) -> Messages:
     """The messages between ranks, who waits in them, and which ends of them do not agree."""
-    ends = ends_of(journal, outcomes(journal))
+    ends, attended = ends_of(journal, outcomes(journal)), Attended(parts)
     matching = match(journal, parts, ends)
     times = dump_times_of(journal, parts, where)
     times = replace(times, older=times.older | _received_from(ends, matching))
     members = {rank for group in journal.groups for rank in group.ranks}
     silent = frozenset({*(members - set(journal.ranks.tolist())), *broken_off})
     scene = Scene(Elapsed(journal), ends, matching, times, silent)
-    misdirected, waits = Misdirected(scene, Reach(parts, [*waits, *message_waits(scene)])).problems()
-    left_out, waits = LeftOut(scene, Reach(parts, waits), _begins_of(misdirected)).problems()
+    misdirected, waits = Misdirected(scene, Reach(attended, [*waits, *message_waits(scene)])).problems()
+    left_out, waits = LeftOut(scene, Reach(attended, waits), _begins_of(misdirected)).problems()
     unlike = message_mismatches(journal, ends, matching, _begins_of([*misdirected, *left_out]))
     return Messages(matching.messages, waits, [*unlike, *misdirected, *left_out])
 

@@ -8,18 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from tracelink.analysis.parts import Parts
+from tracelink.analysis.attended import Attended
 from tracelink.analysis.waits import Wait
 from tracelink.communications import UNKNOWN
-from tracelink.events import Int64s
-from tracelink.linking.coding import stable_order
 
 
 @dataclass(frozen=True)
 class Reach:
     """What ranks have joined, and who waits for whom."""
 
-    parts: Parts
+    attended: Attended
     waits: Sequence[Wait]
 
     def comes_no_more(self, awaited: int, rank: int, row: int, *, only_past: bool = False) -> bool:
@@ -29,21 +27,9 @@ class Reach:
 
     def went_past(self, awaited: int, rank: int, row: int) -> bool:
         """Whether it joined something that the rank did after this entry."""
-        own, other = self._of_rank(rank), self._of_rank(awaited)
-        later = self.parts.round[own[self.parts.row[own] > row]]
-        return bool(np.isin(later, self.parts.round[other]).any())
-
-    def _of_rank(self, rank: int) -> Int64s:
-        order, begin = self._by_rank
-        if rank + 1 >= len(begin):
-            return order[:0]
-        return order[begin[rank] : begin[rank + 1]]
-
-    @cached_property
-    def _by_rank(self) -> tuple[Int64s, Int64s]:
-        order = stable_order(self.parts.rank)
-        count = np.bincount(self.parts.rank) if len(self.parts) else np.zeros(0, np.int64)
-        return order, np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
+        parts, own, other = self.attended.parts, self.attended.by(rank), self.attended.by(awaited)
+        later = parts.round[own[parts.row[own] > row]]
+        return bool(np.isin(later, parts.round[other]).any())
 
     @cached_property
     def _ring(self) -> dict[int, int]:
