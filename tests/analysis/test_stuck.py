@@ -10,9 +10,11 @@ from builders.journal import MS, Entries, recorded, rounds
 from builders.recorder import process_group
 from tracelink.analysis.elapsed import Elapsed
 from tracelink.analysis.parts import parts_of
-from tracelink.analysis.stuck import is_stuck, longest_finished
+from tracelink.analysis.stuck import is_stuck
+from tracelink.analysis.usual_times import longest_finished
 from tracelink.analysis.waits import Wait, collective_waits
 from tracelink.analysis.whereabouts import whereabouts_of
+from tracelink.communications import UNKNOWN
 from tracelink.journal import Journal
 
 SECOND = 1000
@@ -102,8 +104,8 @@ def test_without_completion_the_next_entry_tells_that_one_is_over(name: str, lon
         for entry in (entry for rows in entries.values() for entry in rows):
             entry |= {"state": "scheduled", "time_discovered_completed_ns": None}
     journal = recorded(entries)
-    assert longest_finished(journal, 0) == longest
+    assert longest_finished(journal).tolist()[0] == longest
 
 
 def test_nobody_knows_how_long_what_never_finished_takes() -> None:
-    assert longest_finished(recorded(rounds(at=[[0, 0]])), 0) is None
+    assert longest_finished(recorded(rounds(at=[[0, 0]]))).tolist() == [UNKNOWN]

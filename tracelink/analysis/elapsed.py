@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tracelink.analysis.recorder_clocks import Lags, lags_of
+from tracelink.analysis.usual_times import longest_finished
 from tracelink.events import NO_TIME, Int64s
 from tracelink.journal import Journal
 
@@ -32,6 +33,11 @@ class Elapsed:
     def lags(self) -> Lags:
         """How much later than others each rank usually is, or its clock."""
         return lags_of(self.journal)
+
+    @cached_property
+    def usual(self) -> Int64s:
+        """For each group how long the longest took that was finished there, in ns; UNKNOWN where nothing tells."""
+        return longest_finished(self.journal)
 
     def since(self, rows: Mapping[int, int]) -> dict[int, int]:
         """For each rank how long ago it created this entry when anybody did anything last; at least, in ns.
