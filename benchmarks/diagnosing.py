@@ -33,21 +33,16 @@ def diagnosing(options: Options) -> Result:
     """Diagnose dumps, whole command with imports: healthy ones beside fr_trace, many of them, and those of a hang."""
     result = Result()
     for fleet in (SMALL, MIDDLE, LARGE):
-        with failures_of(f"fr_trace, {named(fleet)}", result):
+        with failures_of(f"beside fr_trace, {named(fleet)}", result):
             beside_fr_trace(fleet, options, result)
-    many = diagnosed(LARGE, options)
-    result.rows += [many, uncompiled(options), diagnosed(Fleet(64, ENTRIES), options, "with messages")]
-    hung = first_answer(options)
-    by_entries, by_ranks = (
-        [diagnosed(fleet, options) for fleet in fleets] for fleets in (BY_ENTRIES, BY_RANKS)
-    )
-    result.rows += [hung, *by_entries, *by_ranks]
-    result.bars += [
-        Bar(f"{LARGE.ranks} ranks, peak MB", many.median(memory), LARGE_MEGABYTES),
-        Bar("hang of 64 ranks, wall s", hung.median(wall), FIRST_ANSWER_SECONDS),
-        linearity("ranks", by_ranks),
-        linearity("entries", by_entries),
-    ]
+    for part in (of_many_ranks, variants, first_answer):
+        with failures_of(part.__name__, result):
+            part(options, result)
+    for what, fleets in (("ranks", BY_RANKS), ("entries", BY_ENTRIES)):
+        with failures_of(f"many {what}", result):
+            rows = [diagnosed(fleet, options) for fleet in fleets]
+            result.rows += rows
+            result.bars.append(linearity(what, rows))
     return result
 
 
@@ -73,7 +68,7 @@ def in_one_round(both: Sequence[Command]) -> list[list[measure.Cost]]:
 
 def healthy(fleet: Fleet, folder: Path, *, compiled: bool = True) -> Command:
     """Our command on dumps of which all is well; a run that says otherwise does not count."""
-    answer = f"Nothing is wrong in what {fleet.ranks} ranks recorded"
+    answer = f"Nothing is wrong in what {fleet.ranks:,} ranks recorded"
     return Command("tracelink diagnose", ours(folder), answer=answer, compiled=compiled)
 
 
@@ -94,20 +89,32 @@ def measured(command: Command, size: int, options: Options, remark: str) -> Row:
     return Row(command.label, costs, size / 1e6, remark)
 
 
-def uncompiled(options: Options) -> Row:
-    """The same from a checkout whose modules are compiled anew each time."""
+def of_many_ranks(options: Options, result: Result) -> None:
+    """The largest job, as often as others, and its memory."""
+    row = diagnosed(LARGE, options)
+    result.rows.append(row)
+    result.bars.append(Bar(f"{LARGE.ranks} ranks, peak MB", row.median(memory), LARGE_MEGABYTES))
+
+
+def variants(options: Options, result: Result) -> None:
+    """The same from a checkout whose modules are compiled anew each time; and dumps that have messages too."""
     folder, size = rank_inputs.dumps(MIDDLE)
-    command = healthy(MIDDLE, folder, compiled=False)
-    return measured(command, size, options, f"{named(MIDDLE)}, modules not compiled")
+    uncompiled = healthy(MIDDLE, folder, compiled=False)
+    result.rows += [
+        measured(uncompiled, size, options, f"{named(MIDDLE)}, modules not compiled"),
+        diagnosed(Fleet(64, ENTRIES), options, "with messages"),
+    ]
 
 
-def first_answer(options: Options) -> Row:
+def first_answer(options: Options, result: Result) -> None:
     """One rank has stopped; the answer has to name it, and the collective."""
     folder, size = rank_inputs.hung_dumps(HUNG, STOPPED_RANK)
     number = HUNG.entries // len(HUNG.step)
     answer = f"Rank {STOPPED_RANK} never joined all_reduce #{number} of group 0"
     command = Command("tracelink diagnose", ours(folder), exit_code=1, answer=answer)
-    return measured(command, size, options, f"{named(HUNG)}, rank {STOPPED_RANK} stopped")
+    row = measured(command, size, options, f"{named(HUNG)}, rank {STOPPED_RANK} stopped")
+    result.rows.append(row)
+    result.bars.append(Bar("hang of 64 ranks, wall s", row.median(wall), FIRST_ANSWER_SECONDS))
 
 
 SUITES: dict[str, Callable[[Options], Result]] = {"diagnose": diagnosing}
