@@ -49,6 +49,9 @@ class TestNothingWrong:
         """Rank 1 has left collective 1, so rank 0 has, and has got the message before it."""
         assert problems({0: "a<2! a1!", 1: "a1", 2: "a1"}, a=THREE) == []
 
+    def test_who_receives_from_anybody_may_have_received_it(self) -> None:
+        assert problems({0: "a>1 a>1!", 1: "a<0 a<*!"}, a=TWO) == []
+
     def test_no_entries_at_all(self) -> None:
         assert problems({0: "", 1: ""}, a=TWO) == []
 
@@ -134,6 +137,13 @@ class TestDeadlocks:
         ranks = {0: "a<1! a>1!", 1: "a<0! a>0!", 2: "b>1 b<1", 3: "b<0 b>0"}
         found = problems(ranks, descriptions={"a": "pp", "b": "pp"}, a=[0, 1], b=[2, 3])
         assert found == ["deadlock a1 by 0, for 1"]
+
+    def test_siblings_tell_who_went_wrong_before(self) -> None:
+        """Rank 1 sent back what was to go on to rank 2; rank 0 took it for something else."""
+        ranks = {0: "a>1 a<1 a1!", 1: "a<0 a>0 a<2!", 2: "a<1!", 3: "b>1 b<1 b1", 4: "b<0 b>2 b<2 b>0 b1"}
+        groups = {"a": THREE, "b": [3, 4, 5]}
+        found = problems({**ranks, 5: "b<1 b>1 b1"}, descriptions={"a": "pp", "b": "pp"}, **groups)
+        assert found == ["deadlock a1 by 1, for 0 2"]
 
     def test_earlier_steps_tell_who_changed_the_order(self) -> None:
         steps = (

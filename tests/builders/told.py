@@ -9,6 +9,7 @@ operation, `.Int` another type.
     diagnosed({0: "a>1 [a>1 a<1]!", 1: "a<0 [a<0 a>0]!"}, a=[0, 1])
 
 Rank 0 sent to the rank that is number 1 in group a, and waits in a batch in which it sends to it and receives from it.
+`a<*` receives from anybody.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WORD = re.compile(
     r"(?::(?P<size>\d+))?(?:=(?P<operation>[a-z_]+))?(?:\.(?P<type>\w+))?(?P<mark>[!~^?]?)"
 )
 MESSAGE = re.compile(
-    r"(?P<group>[a-z])(?P<way>[<>])(?P<peer>\d+)(?::(?P<size>\d+))?(?:\.(?P<type>\w+))?(?P<mark>[!~^?]?)"
+    r"(?P<group>[a-z])(?P<way>[<>])(?P<peer>\d+|\*)(?::(?P<size>\d+))?(?:\.(?P<type>\w+))?(?P<mark>[!~^?]?)"
 )
 CALL = re.compile(r"\[(?P<batch>[^\]]*)\](?P<mark>[!~^?]?)|(?P<single>\S+)")
 STATES: dict[str, dict[str, Any]] = {
@@ -137,7 +138,11 @@ class _Told:
     def message(self, told: re.Match[str], mark: str, *, name: str = "", is_p2p: bool = True) -> None:
         """One end of a message, or the end of a batch."""
         own = list(self.groups[told["group"]]).index(self.rank)
-        peers = f"send {own}->{told['peer']}" if told["way"] == ">" else f"recv {own}<-{told['peer']}"
+        peers = (
+            f"send {own}->{told['peer']}"
+            if told["way"] == ">"
+            else f"recv {own}<-{told['peer'].replace('*', '?')}"
+        )
         number = self.messages[told["group"]]
         self.write(told, name or peers, mark, p2p_seq_id=number, collective_seq_id=0, is_p2p=is_p2p)
 

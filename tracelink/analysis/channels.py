@@ -15,7 +15,7 @@ from tracelink.analysis.channel_shifts import Side, shift_by_place, shift_of
 from tracelink.analysis.ends import Ends
 from tracelink.analysis.parts import Outcome, Parts
 from tracelink.communications import UNKNOWN
-from tracelink.events import Bools, Columns, Int64s
+from tracelink.events import Bools, Columns, Int32s, Int64s
 from tracelink.journal import Journal
 from tracelink.linking.coding import distinct, stable_order, starts_of
 
@@ -86,7 +86,17 @@ def match(journal: Journal, parts: Parts, ends: Ends) -> Matching:
             ranks = int(source[first[row]]), int(target[first[row]])
             shift = shift_by_place(attended, ranks, ends.row[sends], ends.row[receives])
         channels.shift[row], channels.told[row] = shift or 0, shift is not None
+    channels.told[_may_be_for_anybody(ends, ends.group[known][first], target[first])] = False
     return _paired(ends, channels, order, channel)
+
+
+def _may_be_for_anybody(ends: Ends, group: Int32s, target: Int64s) -> Bools:
+    """Channels to a rank that receives from anybody in the group: what it has received from whom is not recorded."""
+    anybody = np.flatnonzero(~ends.sends & (ends.peer == UNKNOWN))
+    ranks = set(zip(ends.group[anybody].tolist(), ends.rank[anybody].tolist(), strict=True))
+    if not ranks:
+        return np.zeros(len(group), np.bool_)
+    return np.array([one in ranks for one in zip(group.tolist(), target.tolist(), strict=True)], np.bool_)
 
 
 def _channels(ends: Ends, order: Int64s, channel: Int64s, *forgot: Bools) -> Channels:

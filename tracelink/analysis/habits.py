@@ -7,11 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tracelink.communications import UNKNOWN
+from tracelink.analysis.asked import codes_of_requests
 from tracelink.events import Int64s
 from tracelink.journal import Journal
 from tracelink.linking.coding import distinct
-from tracelink.operations import POINT_TO_POINT, operation_of
 
 SHORTEST, LONGEST = 8, 256
 """So many entries in a row must be the same before what follows is usual; more than that are not compared."""
@@ -50,13 +49,8 @@ class Habits:
 
     @cached_property
     def _codes(self) -> Int64s:
-        requests, records = self.journal.requests, self.journal.records
-        names = [operation_of(self.journal.texts[code]) for code in requests.operation.tolist()]
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        messages = np.array([name in POINT_TO_POINT for name in names], np.bool_)
-        columns = [np.array([numbers[name] for name in names], np.int64)]
-        columns += [np.where(messages, end, UNKNOWN) for end in (requests.source, requests.target)]
-        return distinct(records.group, distinct(*columns)[0][records.request])[0]
+        records = self.journal.records
+        return distinct(records.group, codes_of_requests(self.journal)[records.request])[0]
 
 
 def _is_only_a_loop(done: Int64s, length: int) -> bool:

@@ -11,6 +11,9 @@ from tracelink.analysis.waits import Wait
 from tracelink.events import Int64s
 from tracelink.journal import Journal
 
+RECENT = 32
+"""So many messages before those in a ring may be the first that went wrong."""
+
 
 def culprits_of_ring(journal: Journal, ring: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
     """Those to blame, and whether nothing tells which of them is."""
@@ -37,9 +40,16 @@ def _unusual(journal: Journal, ring: Sequence[Wait]) -> set[int]:
 
 
 def _is_unusual(habits: Habits, siblings: Siblings, call: Int64s, group: int, rank: int) -> bool:
+    """Whether this, or one of the messages just before it, is not what siblings have under the same number."""
     number = int(siblings.journal.records.sequence[call[0]])
-    due = siblings.due(group, rank, number)
-    return siblings.codes(call) != due if due else habits.deviates(int(call[0]))
+    compared = False
+    for one in range(number, max(number - RECENT, 0), -1):
+        due, own = siblings.due(group, rank, one), siblings.codes(siblings.call(group, rank, one))
+        if due and own:
+            compared = True
+            if due != own:
+                return True
+    return not compared and habits.deviates(int(call[0]))
 
 
 def _conflicts(ring: Sequence[Wait]) -> set[frozenset[int]]:

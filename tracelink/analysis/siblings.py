@@ -7,12 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from tracelink.analysis.asked import ask_for_messages, codes_of_requests
 from tracelink.analysis.order import like_groups
-from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Int64s
 from tracelink.journal import Journal
-from tracelink.linking.coding import distinct
-from tracelink.operations import POINT_TO_POINT, operation_of
 
 
 @dataclass(frozen=True)
@@ -51,17 +49,8 @@ class Siblings:
 
     @cached_property
     def _messages(self) -> Bools:
-        operation = self.journal.requests.operation.tolist()
-        return np.array(
-            [operation_of(self.journal.texts[code]) in POINT_TO_POINT for code in operation], np.bool_
-        )
+        return ask_for_messages(self.journal)
 
     @cached_property
     def _codes(self) -> Int64s:
-        """For each request a number, equal where the same ranks of a group send and receive."""
-        requests = self.journal.requests
-        names = [operation_of(self.journal.texts[code]) for code in requests.operation.tolist()]
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        operation = np.array([numbers[name] for name in names], np.int64)
-        between = [np.where(self._messages, end, UNKNOWN) for end in (requests.source, requests.target)]
-        return distinct(operation, *between)[0]
+        return codes_of_requests(self.journal)
