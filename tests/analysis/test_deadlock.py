@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
+from time import process_time
+
+from builders.journal import journal
+from builders.recorder import collective, dump, process_group
 from builders.told import diagnosed, problems
-from tracelink.diagnosis import Link
+from tracelink.analysis.diagnosing import diagnosis_of
+from tracelink.diagnosis import Kind, Link
 
 TP = {"b": "tp", "c": "tp", "d": "tp"}
 SIX = [0, 1, 2, 3, 4, 5]
@@ -55,3 +61,29 @@ def test_a_ring_with_a_way_out_is_the_fault_of_the_one_outside() -> None:
     ranks = {0: "a1! d1!", 1: "b1!", 2: "", 3: "d1!"}
     found = problems(ranks, a=[0, 1], b=[0, 1], d=[0, 2, 3])
     assert found == ["never_joined d1 by 2, for 0 1 3"]
+
+
+def test_of_a_long_ring_the_message_tells_the_first_links_and_the_cycle_all() -> None:
+    groups = {name: [rank, (rank + 1) % 20] for rank, name in enumerate(ascii_lowercase[:20])}
+    (problem,) = diagnosed({rank: f"{name}1!" for rank, name in enumerate(groups)}, **groups).problems
+    assert len(problem.cycle) == 20
+    assert problem.message.count(" waits for rank ") == 6
+    assert problem.message.endswith("; and 14 more waits.")
+
+
+def test_a_ring_of_very_many_groups_takes_no_long_time() -> None:
+    names = [str(number) for number in range(150)]
+    dumps = {
+        rank: dump(
+            *(collective("nccl:all_reduce", group=(name, "dp")) for name in names if (int(name) + rank) % 4),
+            pg_config={
+                key: value for name in names for key, value in process_group(name, [0, 1, 2, 3], "dp").items()
+            },
+        )
+        for rank in range(4)
+    }
+    recorded = journal(dumps)
+    began = process_time()
+    (problem,) = diagnosis_of(recorded).problems
+    assert (problem.kind, len(problem.cycle)) == (Kind.DEADLOCK, 150)
+    assert process_time() - began < 5

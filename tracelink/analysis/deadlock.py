@@ -13,6 +13,9 @@ from tracelink.analysis.wording import group_in_words, lowered, operation_in_wor
 from tracelink.diagnosis import Kind, Link, Problem
 from tracelink.journal import Journal
 
+MOST_LINKS = 6
+"""Of a ring, that its message tells; the rest is in `cycle`."""
+
 
 def deadlock(elapsed: Elapsed, order: Order, cause: Cause) -> Problem:
     """The ring; its culprits are those who began with what comes later for most, else the fewest."""
@@ -76,11 +79,18 @@ def _shown(wait: Wait, culprits: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _told(journal: Journal, ring: Sequence[Wait]) -> str:
-    return "; ".join(
+    left_out = len(ring) - MOST_LINKS
+    shown = ring[:MOST_LINKS] if left_out > 1 else ring
+    told = "; ".join(_link_in_words(journal, wait, ring) for wait in shown)
+    return f"{told}; and {left_out:,} more waits" if left_out > 1 else told
+
+
+def _link_in_words(journal: Journal, wait: Wait, ring: Sequence[Wait]) -> str:
+    group = journal.groups[wait.group]
+    return (
         f"{lowered(ranks_in_words(wait.ranks))} in {operation_in_words(wait.operation)} #{wait.sequence} of "
-        f"{group_in_words(journal.groups[wait.group].name, journal.groups[wait.group].description)} "
+        f"{group_in_words(group.name, group.description)} "
         f"wait{'s' if len(wait.rows) == 1 else ''} for {lowered(ranks_in_words(_awaited(wait, ring)))}"
-        for wait in ring
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,9 @@ class Order:
 
     journal: Journal
     parts: Parts
+    _found: dict[tuple[str, int, int], dict[int, int]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def first_for(self, one: Wait, other: Wait) -> tuple[set[int], set[int]]:
         """The ranks that do the one first, and those that do the other first; each in its own like groups."""
@@ -42,6 +45,13 @@ class Order:
         return best
 
     def _rows(self, wait: Wait) -> dict[int, int]:
+        group = self.journal.groups[wait.group]
+        kind = (group.description, len(group.ranks), wait.sequence)
+        if kind not in self._found:  # rings of hundreds of groups ask for each of them again and again
+            self._found[kind] = self._searched(wait)
+        return self._found[kind]
+
+    def _searched(self, wait: Wait) -> dict[int, int]:
         alike = like_groups(self.journal.groups, wait.group)
         chosen = np.flatnonzero((self.parts.sequence == wait.sequence) & np.isin(self.parts.group, alike))
         return dict(zip(self.parts.rank[chosen].tolist(), self.parts.row[chosen].tolist(), strict=True))
