@@ -78,10 +78,23 @@ def test_a_healthy_job_with_ranks_missing_says_of_how_many_it_knows() -> None:
 
 
 def test_one_entry_of_one_rank() -> None:
-    assert page(replace(OK, checked=Checked(1, 1, 1, 1))) == [
+    assert page(replace(OK, present=[0], checked=Checked(1, 1, 1, 1))) == [
         "Nothing is wrong in what 1 rank recorded: 1 collective of 1 group, 1 entry checked: everybody joined; "
         "operations, types and sizes agree."
     ]
+
+
+def test_of_one_dump_of_several_nobody_is_said_to_agree() -> None:
+    first, *_ = page(replace(OK, present=[0], missing=[1, 2], checked=Checked(1, 5, 1, 5)))
+    assert first == (
+        "Nothing is wrong in what 1 of 3 ranks recorded: 5 collectives of 1 group, 5 entries checked: no other dump "
+        "is there to compare it with."
+    )
+
+
+def test_where_no_entry_could_be_checked_nothing_is_said_to_be_fine() -> None:
+    first, *_ = page(replace(OK, present=[0], unreadable=[1], checked=Checked(1, 0, 1, 0)))
+    assert first == "Nothing can be said: what 1 of 2 ranks recorded holds no entry."
 
 
 def test_ranks_at_the_same_place_are_listed_as_ranges() -> None:

@@ -96,17 +96,25 @@ def _headlines(diagnosis: Diagnosis, most: int) -> list[str]:
 
 def _healthy(diagnosis: Diagnosis) -> str:
     checked = diagnosis.checked
-    absent = len(diagnosis.missing) + len(set(diagnosis.unreadable) - set(diagnosis.present))
-    of = f" of {number(checked.ranks + absent)}" if diagnosis.missing else ""
+    everybody = len({*diagnosis.present, *diagnosis.missing, *diagnosis.unreadable})
+    of = f" of {number(everybody)}" if everybody > checked.ranks else ""
+    if not checked.entries:
+        return f"Nothing can be said: what {number(checked.ranks)}{of} rank{'s' if everybody != 1 else ''} recorded holds no entry."
     together = [counted(checked.collectives, "collective")]
     if checked.messages:
         together.append(counted(checked.messages, "message"))
     return (
-        f"Nothing is wrong in what {number(checked.ranks)}{of} rank{'s' if checked.ranks != 1 else ''} recorded: "
+        f"Nothing is wrong in what {number(checked.ranks)}{of} rank{'s' if everybody != 1 else ''} recorded: "
         f"{' and '.join(together)} of {counted(checked.groups, 'group')}, "
-        f"{'1 entry' if checked.entries == 1 else number(checked.entries) + ' entries'} checked: everybody joined; "
-        "operations, types and sizes agree."
+        f"{'1 entry' if checked.entries == 1 else number(checked.entries) + ' entries'} checked: "
+        f"{_compared(checked.ranks, everybody)}."
     )
+
+
+def _compared(ranks: int, everybody: int) -> str:
+    if ranks == 1 < everybody:
+        return "no other dump is there to compare it with"
+    return "everybody joined; operations, types and sizes agree"
 
 
 def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
