@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracelink.converters.flight_recorder import budget, documents, pickles, schema
+from tracelink.converters.flight_recorder import budget, documents, pickles, python_pickles, schema
 from tracelink.converters.flight_recorder.abridging import abridged
 from tracelink.converters.flight_recorder.repeats import Entries
 from tracelink.converters.flight_recorder.replay import NotPlain, replay
@@ -67,7 +67,8 @@ def _unpickled(data: bytes, path: str) -> pickles.Loaded:
         raise
     except UnreadableError:
         try:
-            return pickles.Loaded(replay(data))
+            known = python_pickles.loaded(data)
+            return pickles.Loaded(known.value if known else replay(data))
         except NotPlain:
             pass
         raise
