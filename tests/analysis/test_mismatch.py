@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from builders.journal import journal
+from builders.recorder import collective, dump, process_group
 from builders.told import diagnosed, problems
+from tracelink.analysis.diagnosing import diagnosis_of
 
 THREE = [0, 1, 2]
 
@@ -26,6 +29,32 @@ def test_another_type_without_a_hang() -> None:
 def test_another_size() -> None:
     found = problems({0: "a1:8", 1: "a1:8", 2: "a1:9"}, a=THREE)
     assert found == ["size_mismatch a1 by 2, for nobody"]
+
+
+def test_the_same_twice_under_one_number_is_not_told_as_another_call() -> None:
+    told = message(_0="a1 a2", _1="a1 a1 a2", _2="a1 a2")
+    assert told == "Rank 1 did not call all_reduce #1 of group a as often as the others under that number."
+
+
+def test_of_two_nobody_says_which_called_it_too_often() -> None:
+    (problem,) = diagnosed({0: "a1 a2", 1: "a1 a1 a2"}, a=[0, 1]).problems
+    assert (
+        problem.message
+        == "Ranks 0 and 1 did not call all_reduce #1 of group a equally often under that number."
+    )
+
+
+def test_another_type_of_what_comes_out_alone() -> None:
+    group = {"pg_config": process_group("0", THREE)}
+    dumps = {
+        rank: dump(collective("nccl:all_reduce", output_dtypes=["Int" if rank == 1 else "Float"]), **group)
+        for rank in THREE
+    }
+    (problem,) = diagnosis_of(journal(dumps)).problems
+    assert problem.message == (
+        "Rank 1 called all_reduce #1 of group 0 (default_pg) with output of Int, the others with Float; "
+        "2 ranks wait."
+    )
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])

@@ -46,6 +46,9 @@ def message_of(journal: Journal, one: Difference, *, skipped: int, extra: int) -
         whose = "nothing tells whose sizes are wrong" if one.tie else f"{who} has sizes of its own"
         return f"Sizes do not fit in {what}: {one.detail}; {lowered(whose)}{shown}"
     own, others = _differing(journal, one)
+    if own == others:
+        often = "equally often" if one.tie else "as often as the others"
+        return f"{who} did not call {what} {often} under that number{shown}"
     if one.tie:
         return f"{who} do not agree in {what}: {own} or {others}? Nothing tells which is wrong{shown}"
     return f"{who} called {what} with {own}, the others with {others}{shown}"
@@ -55,9 +58,12 @@ def _differing(journal: Journal, one: Difference) -> tuple[str, str]:
     """What the odd one did, and what the others did, as far as they differ."""
     match one.aspect:
         case Aspect.OPERATION:
-            return _told(journal, one.odd), _told(journal, one.typical)
+            own, others = _told(journal, one.odd), _told(journal, one.typical)
+            named = journal.operation(one.odd), journal.operation(one.typical)
+            return named if own == others and named[0] != named[1] else (own, others)
         case Aspect.DTYPE:
-            return _type(journal, one.odd), _type(journal, one.typical)
+            own, others = _type(journal, one.odd), _type(journal, one.typical)
+            return (own, others) if own != others else _types_out(journal, one.odd, one.typical)
         case _:
             return _sizes(journal, one.odd, one.typical)
 
@@ -79,6 +85,15 @@ def _type(journal: Journal, row: int) -> str:
     request = int(journal.records.request[row])
     given = int(journal.requests.type_in[request])
     kind = given if given != UNKNOWN else int(journal.requests.type_out[request])
+    return _text(journal, kind)
+
+
+def _types_out(journal: Journal, odd: int, typical: int) -> tuple[str, str]:
+    own, others = (int(journal.requests.type_out[journal.records.request[row]]) for row in (odd, typical))
+    return f"output of {_text(journal, own)}", _text(journal, others)
+
+
+def _text(journal: Journal, kind: int) -> str:
     return journal.texts[kind] if kind != UNKNOWN else "no type"
 
 
