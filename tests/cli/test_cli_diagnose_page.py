@@ -93,7 +93,7 @@ def test_of_one_dump_of_several_nobody_is_said_to_agree() -> None:
 
 
 def test_where_no_entry_could_be_checked_nothing_is_said_to_be_fine() -> None:
-    first, *_ = page(replace(OK, present=[0], unreadable=[1], checked=Checked(1, 0, 1, 0)))
+    first, *_ = page(replace(OK, present=[0], missing=[1], checked=Checked(1, 0, 1, 0)))
     assert first == "Nothing can be said: what 1 of 2 ranks recorded holds no entry."
 
 

@@ -98,13 +98,14 @@ def _healthy(diagnosis: Diagnosis) -> str:
     checked = diagnosis.checked
     everybody = len({*diagnosis.present, *diagnosis.missing, *diagnosis.unreadable})
     of = f" of {number(everybody)}" if everybody > checked.ranks else ""
+    known = f"{number(checked.ranks)}{of} rank{'s' if everybody != 1 else ''}"
     if not checked.entries:
-        return f"Nothing can be said: what {number(checked.ranks)}{of} rank{'s' if everybody != 1 else ''} recorded holds no entry."
+        return f"Nothing can be said: what {known} recorded holds no entry."
     together = [counted(checked.collectives, "collective")]
     if checked.messages:
         together.append(counted(checked.messages, "message"))
     return (
-        f"Nothing is wrong in what {number(checked.ranks)}{of} rank{'s' if everybody != 1 else ''} recorded: "
+        f"Nothing is wrong in what {known} recorded: "
         f"{' and '.join(together)} of {counted(checked.groups, 'group')}, "
         f"{'1 entry' if checked.entries == 1 else number(checked.entries) + ' entries'} checked: "
         f"{_compared(checked.ranks, everybody)}."
