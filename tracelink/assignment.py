@@ -69,6 +69,8 @@ def _one_of(alike: Sequence[SourceInfo]) -> str:
     folders = list(dict.fromkeys(os.path.dirname(info.path) or "." for info in alike))
     if len(folders) == 1:
         return "Take each job by itself: leave one out, or say whose each is with --rank FILE=N."
+    if any(os.path.isfile(folder.partition(":")[0]) for folder in folders):
+        return "Take each job by itself: unpack the archive, and name one folder of it."
     more = f" or {len(folders) - MOST_FOLDERS} more" if len(folders) > MOST_FOLDERS else ""
     return (
         f"Take each job by itself and name one folder: {' or '.join(folders[:MOST_FOLDERS])}{more}. Of one job, "

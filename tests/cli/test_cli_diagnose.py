@@ -186,6 +186,15 @@ def test_a_rank_that_stands_twice_in_one_folder(tracelink: Run) -> None:
     assert "Take each job by itself: leave one out" in result.stderr
 
 
+def test_of_two_jobs_in_one_archive_no_folder_is_named_that_cannot_be(tracelink: Run, tmp_path: Path) -> None:
+    for moment in ("before", "after"):
+        dumps(tmp_path / "dumps" / moment, hang(ranks=2, culprit=1))
+    shutil.make_archive(str(tmp_path / "both"), "tar", tmp_path, "dumps")
+    result = tracelink("diagnose", str(tmp_path / "both.tar"))
+    assert result.exit_code == 2
+    assert result.stderr.endswith("Take each job by itself: unpack the archive, and name one folder of it.\n")
+
+
 REAL = {
     "dtype_mismatch/dumps_hang": "Rank 1 ",
     "healthy8/dumps": "Nothing is wrong in what 8 ranks recorded: 141 collectives of 8 groups, 714 entries",

@@ -61,6 +61,13 @@ def test_a_directory_is_refused(tracelink: Run, folder: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
 
 
+def test_standard_output_is_for_the_answer(tracelink: Run, folder: str, tmp_path: Path) -> None:
+    result = tracelink("diagnose", folder, "--html", "-")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Name a file, such as report.html." in result.stderr
+    assert not (tmp_path / "-").exists()
+
+
 def test_nothing_readable_writes_no_page(tracelink: Run, tmp_path: Path) -> None:
     (tmp_path / "comm_lib_trace_rank_0").write_bytes(b"\x80\x02junk")
     assert tracelink("diagnose", "comm_lib_trace_rank_0", "--html", "report.html").exit_code == 3

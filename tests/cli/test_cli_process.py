@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tracelink import samples
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
@@ -74,6 +76,22 @@ def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
     assert result.returncode in (1, 3)
     assert b"\\udcff" in result.stdout + result.stderr
     assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_is_said_in_words() -> None:
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            [*COMMAND, "formats"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (result.returncode, result.stderr) == (
+        1,
+        b"tracelink: no space left on device. The system refused it; -v shows the traceback.\n",
+    )
 
 
 def _once_read(pipe: Path) -> int:

@@ -15,6 +15,7 @@ from tracelink.cli.page import size
 from tracelink.cli.progress import watching
 from tracelink.cli.voice import Voice, printable
 from tracelink.diagnosis import Diagnosis
+from tracelink.errors import UsageError
 from tracelink.examining import Examined, examine
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def diagnose(
     to look at next. The exit code is 0 if nothing is wrong, 1 if something is, 2 if the arguments make no
     sense, and 3 if nothing can be read.
     """
+    if html == "-":
+        raise UsageError("--html: - is no place for the page", advice="Name a file, such as report.html.")
     database = _database(output) if output else None
     with watching(voice, inputs.named) as watch:
         examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)

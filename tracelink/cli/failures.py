@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -42,6 +43,11 @@ def explained(ctx: click.Context) -> Iterator[None]:
     except BrokenPipeError:
         _drop_output()
         ctx.exit(PIPE_CLOSED)
+    except OSError as error:
+        _report(voice, _of_system(error))
+        if error.errno == errno.ENOSPC and error.filename is None:
+            _drop_output()
+        ctx.exit(NO)
     except Exception as error:  # noqa: BLE001  a user is shown words, and the traceback only on request
         _report_unexpected(voice, error)
         ctx.exit(NO)
@@ -51,6 +57,13 @@ def _code(error: TraceError) -> int:
     if isinstance(error, UsageError | RankConflictError):
         return USAGE
     return UNREADABLE if isinstance(error, UnreadableError) else NO
+
+
+def _of_system(error: OSError) -> TraceError:
+    """What the system refused: a full disk, too many open files, no permission."""
+    where = str(error.filename) if error.filename is not None else ""
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return TraceError(reason, source=where, advice="The system refused it; -v shows the traceback.")
 
 
 def _report(voice: Voice, error: TraceError) -> None:
@@ -77,5 +90,5 @@ def _document(voice: Voice, message: str, source: str = "", position: str = "", 
 
 
 def _drop_output() -> None:
-    """Nobody reads standard output any more: what is left in its buffer must not raise again at exit."""
+    """Standard output is closed or full: what is left in its buffer must not raise again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
