@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracelink.apart import Span, recorded_apart
 from tracelink.assembly import KeptPart
 from tracelink.clock import ClockMode, Clocks
 from tracelink.cutting import cut
@@ -16,9 +17,6 @@ from tracelink.linking.across import JobTables, link_ranks
 from tracelink.ranges import Numbers
 from tracelink.selection import Selection
 from tracelink.sources import Discovery
-
-APART_NS = 60 * 10**9
-"""More than clocks differ, less than between two jobs."""
 
 
 def read_job(
@@ -70,7 +68,7 @@ def _job(gathered: Gathered, tables: JobTables) -> Job:
 
 
 def _job_findings(ranks: Sequence[Rank], gathered: Sequence[GatheredRank]) -> list[Finding]:
-    return [*_missing_ranks(ranks), *_apart(gathered)]
+    return [*_missing_ranks(ranks), *recorded_apart(_spans(gathered), "Merge each by itself.")]
 
 
 def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
@@ -92,23 +90,11 @@ def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
     ]
 
 
-def _apart(ranks: Sequence[GatheredRank]) -> list[Finding]:
-    """Ranks of one job are recorded at one time; a minute between them means that they are not."""
+def _spans(ranks: Sequence[GatheredRank]) -> list[Span]:
+    """When each rank was recorded."""
     spans = []
     for rank in ranks:
         times = [(info.start_ns, info.end_ns) for info in rank.sources if info.start_ns and info.end_ns]
         if times:
             spans.append((min(start for start, _ in times), max(end for _, end in times), rank.rank))
-    spans.sort()
-    reached, before = 0, -1
-    for start, end, number in spans:
-        if before >= 0 and start - reached > APART_NS:
-            seconds = (start - reached) / 1e9
-            message = (
-                f"Rank {number} begins {seconds:.0f} s after rank {before} has ended: "
-                "these seem to be recordings of two jobs. Merge each by itself."
-            )
-            return [Finding(Severity.WARNING, "two_jobs", message)]
-        if end > reached:
-            reached, before = end, number
-    return []
+    return spans

@@ -19,7 +19,9 @@ from tracelink.analysis.standings import standings_of
 from tracelink.analysis.waits import collective_waits
 from tracelink.analysis.whereabouts import whereabouts_of
 from tracelink.analysis.wording import count_of_ranks
+from tracelink.apart import Span, recorded_apart
 from tracelink.diagnosis import Checked, Diagnosis, Problem
+from tracelink.events import NO_TIME
 from tracelink.findings import Finding
 from tracelink.journal import Journal
 
@@ -46,6 +48,7 @@ def diagnosis_of(
     mismatches += messages.mismatches
     hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
     late = latecomers_of(journal, parts, stalled=any(one.waiting for one in [*hangs, *mismatches]))
+    apart = recorded_apart(_spans(journal), "Diagnose each by itself.")
     attendance = _attendance(journal, broken_off, unreadable or {})
     return Diagnosis(
         problems=_worst_first(
@@ -62,7 +65,7 @@ def diagnosis_of(
         unreadable=attendance.unreadable,
         checked=_checked(journal, parts, messages.count),
         notes=[*notes, *late.notes],
-        findings=[*findings, *journal.findings, *unread],
+        findings=[*findings, *apart, *journal.findings, *unread],
     )
 
 
@@ -93,6 +96,19 @@ def _checked(journal: Journal, parts: Parts, messages: int) -> Checked:
         collectives=int(parts.round[-1]) + 1 if len(parts) else 0,
         messages=messages,
     )
+
+
+def _spans(journal: Journal) -> list[Span]:
+    """From the first to the last time that each rank made an entry."""
+    created = journal.records.created
+    spans = []
+    for rank, begin, end in zip(
+        journal.ranks.tolist(), journal.bounds[:-1].tolist(), journal.bounds[1:].tolist(), strict=True
+    ):
+        timed = created[begin:end][created[begin:end] != NO_TIME]
+        if len(timed):
+            spans.append((int(timed.min()), int(timed.max()), rank))
+    return spans
 
 
 def _why_cut(journal: Journal, rank: int) -> str:
