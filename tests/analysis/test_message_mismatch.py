@@ -143,4 +143,4 @@ class TestLeftOut:
 
     def test_without_siblings_it_is_a_ring(self) -> None:
         ranks = {0: "a>1 a>1!", 1: "a<0 c1!"}
-        assert problems(ranks, a=TWO, c=TWO) == ["deadlock c1 by 0 1 (tie), for 0 1"]
+        assert problems(ranks, a=TWO, c=TWO) == ["deadlock a2 by 0 1 (tie), for 0 1"]

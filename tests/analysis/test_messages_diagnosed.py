@@ -83,6 +83,13 @@ class TestNobodyThere:
         ranks = {0: "b1! a>1!", 1: "", 2: "b1!", 3: "b1!"}
         assert problems({**ranks, 0: "a>1!"}, a=[0, 1], b=[0, 2, 3]) == ["never_joined a1 by 1, for 0 2 3"]
 
+    def test_like_pipelines_tell_what_the_rank_that_stopped_came_to_first(self) -> None:
+        """Rank 1 stopped before collective 1 of its pair, and before it was to take the second message."""
+        ranks = {0: "a>1 a>1! d1", 1: "a<0", 2: "b>1 b>1 d1", 3: "b<0 e1 b<0", 4: "d1", 5: "e1 c1!"}
+        groups = {"a": [0, 1], "b": [2, 3], "c": [1, 5], "d": [0, 2, 4], "e": [3, 5]}
+        found = problems(ranks, descriptions={"a": "pp", "b": "pp", "c": "tp", "e": "tp"}, **groups)
+        assert found == ["never_joined c1 by 1, for 0 5"]
+
     def test_one_of_a_batch(self) -> None:
         ranks = {0: "[a>1 a<2]!", 1: "[a>2 a<0]!", 2: ""}
         assert problems(ranks, a=THREE) == ["never_joined a1 by 2, for 0 1"]
@@ -143,7 +150,7 @@ class TestDeadlocks:
         ranks = {0: "a>1 a<1 a1!", 1: "a<0 a>0 a<2!", 2: "a<1!", 3: "b>1 b<1 b1", 4: "b<0 b>2 b<2 b>0 b1"}
         groups = {"a": THREE, "b": [3, 4, 5]}
         found = problems({**ranks, 5: "b<1 b>1 b1"}, descriptions={"a": "pp", "b": "pp"}, **groups)
-        assert found == ["deadlock a1 by 1, for 0 2"]
+        assert found == ["deadlock a3 by 1, for 0 2"]
 
     def test_earlier_steps_tell_who_changed_the_order(self) -> None:
         steps = (

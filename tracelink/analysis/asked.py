@@ -8,7 +8,7 @@ from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Int64s
 from tracelink.journal import Journal
 from tracelink.linking.coding import distinct
-from tracelink.operations import POINT_TO_POINT, operation_of
+from tracelink.operations import POINT_TO_POINT, Operation, operation_of
 
 
 def ask_for_messages(journal: Journal) -> Bools:
@@ -26,6 +26,17 @@ def codes_of_requests(journal: Journal) -> Int64s:
         np.where(messages, end, UNKNOWN) for end in (journal.requests.source, journal.requests.target)
     )
     return distinct(operation, source, target)[0]
+
+
+def answers_of_requests(journal: Journal) -> Int64s:
+    """For each request for an end of a message the code of what asks for the other end; UNKNOWN where nothing does."""
+    codes, requests, names = codes_of_requests(journal), journal.requests, _names(journal)
+    keys = list(zip(names, requests.source.tolist(), requests.target.tolist(), strict=True))
+    known = dict(zip(keys, codes.tolist(), strict=True))
+    other = {Operation.SEND.value: Operation.RECV.value, Operation.RECV.value: Operation.SEND.value}
+    return np.array(
+        [known.get((other.get(name, ""), source, target), UNKNOWN) for name, source, target in keys], np.int64
+    )
 
 
 def _names(journal: Journal) -> list[str]:

@@ -22,7 +22,7 @@ def deadlock(elapsed: Elapsed, order: Order, cause: Cause) -> Problem:
     journal = elapsed.journal
     deviating = _deviating(order, cause.waits)
     culprits, tie = (deviating, False) if deviating else _without_order(journal, cause.waits)
-    first = next((wait for wait in cause.waits if set(wait.awaited) & set(culprits)), cause.waits[0])
+    first = _first(cause.waits, culprits, messages=not deviating)
     group = journal.groups[first.group]
     return Problem(
         Kind.DEADLOCK,
@@ -38,6 +38,18 @@ def deadlock(elapsed: Elapsed, order: Order, cause: Cause) -> Problem:
         cycle=tuple(_link(journal, wait, cause.waits) for wait in cause.waits),
         rows={rank: row for wait in cause.waits for rank, row in _shown(wait, culprits)},
     )
+
+
+def _first(ring: Sequence[Wait], culprits: Sequence[int], *, messages: bool) -> Wait:
+    """What others wait for the culprits in; the first message in which these are, where messages tell of them."""
+    own = [
+        (min(wait.rows.values()), number)
+        for number, wait in enumerate(ring)
+        if wait.message and set(wait.rows) & set(culprits)
+    ]
+    if own and messages:
+        return ring[min(own)[1]]
+    return next((wait for wait in ring if set(wait.awaited) & set(culprits)), ring[0])
 
 
 def _deviating(order: Order, ring: Sequence[Wait]) -> tuple[int, ...]:

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from tracelink.analysis.alike import like_groups
 from tracelink.analysis.channels import Matching
 from tracelink.analysis.comparing import Aspect
 from tracelink.analysis.ends import Ends
-from tracelink.analysis.order import like_groups
 from tracelink.analysis.programs import habits
 from tracelink.communications import UNKNOWN
 from tracelink.events import Bools, Int64s

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from tracelink.analysis.alike import like_groups
 from tracelink.analysis.message_waits import Scene, pending
-from tracelink.analysis.order import like_groups
 from tracelink.analysis.reach import Reach
 from tracelink.analysis.waits import Wait
 from tracelink.analysis.wording import collective_in_words

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from tracelink.analysis.alike import like_groups
 from tracelink.analysis.comparing import Comparison
-from tracelink.analysis.order import like_groups
 from tracelink.analysis.parts import Parts
 from tracelink.communications import UNKNOWN
 from tracelink.events import Int64s
