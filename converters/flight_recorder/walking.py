@@ -35,11 +35,12 @@ LONGEST_NUMBER = 10
 LONGEST_SPAN = 1 << 11
 WORD = 8
 MOST_FORMS = 8
-FEW = 4
-"""One in so many."""
+MOST_SIZES = 16
+"""So many lengths of a span are looked at in all entries at once; what is left, in one entry after the other."""
 
-ROUNDS = 128
-"""So many times a span is looked for in all entries at once; what is left, in one entry after the other."""
+BUCKET_BITS = 12
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""Odd and without a pattern: the upper bits of a product depend on all bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +95,27 @@ def _part(read: Any, kind: str, at: int = 0) -> Any:
     return np.ndarray(len(read), kind, read, at, (read.itemsize,))
 
 
-def _equal(read: Any, row: int, size: int) -> Bools:
-    """Where the first `size` bytes are those of `row`; if few begin alike, only these are looked at to the end."""
-    same = _equal_word(read, row, 0, size)
-    rows = same.nonzero()[0]
-    if size > WORD and len(rows) * FEW < len(read):
-        same[rows] = _equal_after(read[rows], int(np.searchsorted(rows, row)), size)
-    elif size > WORD:
-        same &= _equal_after(read, row, size)
-    return same
+def _words(read: Any, size: int) -> list[Any]:
+    """The first `size` bytes in words, for NumPy compares texts byte by byte."""
+    words = [_part(read, "<u8", at) for at in range(0, size, WORD)]
+    if size % WORD:
+        words[-1] = words[-1] & np.uint64((1 << 8 * (size % WORD)) - 1)
+    return words
 
 
-def _equal_after(read: Any, row: int, size: int) -> Bools:
-    same = np.ones(len(read), np.bool_)
-    for at in range(WORD, size, WORD):
-        same &= _equal_word(read, row, at, size)
-    return same
-
-
-def _equal_word(read: Any, row: int, at: int, size: int) -> Bools:
-    words = _part(read, "<u8", at)
-    if at + WORD > size:
-        words = words & np.uint64((1 << 8 * (size - at)) - 1)
-    same: Bools = words == words[row]
-    return same
+def _first_alike(words: Sequence[Any]) -> Int64s:
+    """For each row one of the first that have the same words; ABSENT for rows of which another took the place."""
+    mixed = words[0] * MULTIPLIER
+    for word in words[1:]:
+        mixed = (mixed ^ word) * MULTIPLIER
+    bucket = (mixed >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+    place = np.empty(1 << BUCKET_BITS, np.int64)
+    place[bucket[::-1]] = np.arange(len(bucket) - 1, -1, -1)
+    first = place[bucket]
+    alike = np.ones(len(first), np.bool_)
+    for word in words:
+        alike &= word == word[first]
+    return np.where(alike, first, ABSENT)
 
 
 class _Walk:
@@ -151,31 +149,35 @@ class _Walk:
     def span(self, form: re.Pattern[bytes]) -> None:
         """Passes over a span in all entries, and numbers them so that equal spans have the same number."""
         numbers, pieces = np.full(len(self.at), ABSENT, np.int64), _Pieces(form, self.data)
-        rows, read = np.arange(len(self.at)), _read(self.text, WORD, self.at)
-        left = np.ones(len(rows), np.bool_)
-        for _ in range(ROUNDS):
-            count = np.count_nonzero(left)
-            if not count:
-                break
-            if 2 * count < len(rows):
-                rows, read, left = rows[left], read[left], left[left]
-            row = int(left.argmax())
-            number = pieces.number_at(int(self.at[rows[row]]))
+        rows, size_count = np.arange(len(self.at)), 0
+        while len(rows) and size_count < MOST_SIZES:
+            number = pieces.number_at(int(self.at[rows[0]]))
             if number == ABSENT:
-                left[row] = False
+                rows = rows[1:]
                 continue
-            size = pieces.sizes[number]
-            if size > read.itemsize:
-                read = _read(self.text, -(-size // WORD) * WORD, self.at[rows])
-            same = _equal(read, row, size) & left
-            numbers[rows[same]] = number
-            left ^= same
-        rows = rows[left]
+            numbers[rows] = found = self._alike(rows, pieces, pieces.sizes[number])
+            rows, size_count = rows[found == ABSENT], size_count + 1
         numbers[rows] = [pieces.number_at(place) for place in self.at[rows].tolist()]
         self.spans.append(numbers)
         self.keys.append(len(pieces.keys))
         self.at = self.at + np.array([*pieces.sizes, 0])[numbers]
         self.keep(np.array([*pieces.fit, False])[numbers])
+
+    def _alike(self, rows: Int64s, pieces: _Pieces, size: int) -> Int64s:
+        """The numbers of spans that are as long as the first, or shorter; of others only where it is easy."""
+        places = self.at[rows]
+        words = _words(_read(self.text, -(-size // WORD) * WORD, places), size)
+        if all((word == word[0]).all() for word in words):
+            return np.full(len(rows), pieces.number_at(int(places[0])), np.int64)
+        first = _first_alike(words)
+        known = np.full(len(rows) + 1, ABSENT, np.int64)
+        common = np.bincount(first + 1, minlength=1)[1:] > 1
+        common[:1] = True
+        for row in common.nonzero()[0].tolist():
+            number = pieces.number_at(int(places[row]))
+            if number != ABSENT and pieces.sizes[number] <= size:
+                known[row] = number
+        return known[first]
 
     def number(self, is_float: bool) -> None:
         """Passes over a number in all entries."""
@@ -207,9 +209,6 @@ class _Pieces:
         """Which of them have the keys of the first."""
         self.keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.sizes)
 
     def number_at(self, place: int) -> int:
         """The number of the span at a place; ABSENT where there is none."""

@@ -125,6 +125,18 @@ def test_memo_indexes_of_four_bytes_are_followed() -> None:
     assert briefly(data) == in_full(data)
 
 
+def test_spans_of_very_many_kinds_and_lengths_are_told_apart() -> None:
+    kinds = [
+        {"input_sizes": [[2] * length], "output_sizes": [[number]]}
+        for length in range(1, 30)
+        for number in (1, 300)
+    ]
+    data = pickled(dump(*(collective(sequence=number, **kind) for number in range(1, 9) for kind in kinds)))
+
+    assert decoded(data) == len(kinds) + 1
+    assert briefly(data) == in_full(data)
+
+
 def test_an_entry_with_a_new_text_is_decoded_among_those_that_repeat() -> None:
     odd = [collective("nccl:broadcast", 40), collective("nccl:barrier", 41, input_sizes=[], output_sizes=[])]
     entries = steps(10)
