@@ -44,7 +44,7 @@ def test_members_say_how_far_each_rank_is(tmp_path: Path) -> None:
         ORDER BY g.name, m.position
     """
     assert rows(database, query) == [
-        ("0", 0, 0, "waiting", 2, 2),
+        ("0", 0, 0, "waiting", 1, 1),
         ("0", 1, 1, "waiting", 1, 1),
         ("0", 2, 2, "waiting", 1, 1),
         ("1", 0, 2, "waiting", 1, 1),
