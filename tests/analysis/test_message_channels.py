@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.journal import recorded
+from builders.recorder import collective
 from builders.told import journal_told
 from tracelink.analysis.channel_shifts import Side, shift_of
 from tracelink.analysis.channels import Matching, match
@@ -87,6 +92,17 @@ def test_single_messages_of_one_number_before_a_batch_are_not_of_it() -> None:
     journal = journal_told({0: "a>1 [a>1 a<1]!", 1: ""}, a=TWO)
     journal.records.sequence[:] = 1
     assert ends_of(journal, outcomes(journal)).batched.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_what_closes_a_batch_that_was_forgotten_is_no_collective(marked: bool) -> None:
+    sizes: dict[str, Any] = dict.fromkeys(
+        ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"), []
+    )
+    closing = collective("nccl:coalesced", 3, p2p_seq_id=7, record_id=40, is_p2p=marked, **sizes)
+    journal = recorded({0: [closing], 1: []})
+    assert len(parts_of(journal)) == 0
+    assert len(ends_of(journal, outcomes(journal))) == 0
 
 
 def test_what_both_joined_tells_where_nothing_is_over() -> None:

@@ -41,10 +41,9 @@ def diagnosis_of(
     disagreements = [*disagreements_of(parts, comparisons), *exchanges]
     disagreements += root_disagreements(journal, parts, roots, {one.round for one in disagreements})
     waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
-    mismatches = mismatch_problems(
-        journal, parts, disagreements, Programs(journal, parts, comparisons), waits
-    )
     messages = messages_of(journal, parts, where, broken_off, waits)
+    programs = Programs(journal, parts, comparisons)
+    mismatches = mismatch_problems(journal, parts, disagreements, programs, waits)
     mismatches += messages.mismatches
     hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
     late = latecomers_of(journal, parts, stalled=any(one.waiting for one in [*hangs, *mismatches]))
