@@ -96,9 +96,9 @@ def test_single_messages_of_one_number_before_a_batch_are_not_of_it() -> None:
 
 @pytest.mark.parametrize("marked", [True, False])
 def test_what_closes_a_batch_that_was_forgotten_is_no_collective(marked: bool) -> None:
-    sizes: dict[str, Any] = dict.fromkeys(
-        ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"), []
-    )
+    sizes: dict[str, Any] = {
+        f"{way}_{what}": [] for way in ("input", "output") for what in ("sizes", "dtypes")
+    }
     closing = collective("nccl:coalesced", 3, p2p_seq_id=7, record_id=40, is_p2p=marked, **sizes)
     journal = recorded({0: [closing], 1: []})
     assert len(parts_of(journal)) == 0
