@@ -62,14 +62,13 @@ def _of_requests(journal: Journal) -> list[Comparison]:
     operation = np.array([codes[name] for name in names], np.int64)
     closing = _is(names, frozenset({Operation.COALESCED}))
     uneven = np.array([text.endswith(("_v", "_v_single")) for text in texts], np.bool_)
-    barrier = _is(names, frozenset({Operation.BARRIER}))
     unsized = _is(names, UNSIZED) | uneven
     no_in, no_out = _is(names, ONLY_OUT), _is(names, ONLY_IN)
     out = np.where(_is(names, FLAT_OUT), requests.elements_out, requests.shape_out)
     return [
         Comparison(Aspect.OPERATION, np.where(closing, UNKNOWN, operation)),
-        Comparison(Aspect.DTYPE, np.where(barrier | no_in, UNKNOWN, requests.type_in)),
-        Comparison(Aspect.DTYPE, np.where(barrier | no_out, UNKNOWN, requests.type_out)),
+        Comparison(Aspect.DTYPE, np.where(no_in, UNKNOWN, requests.type_in)),
+        Comparison(Aspect.DTYPE, np.where(no_out, UNKNOWN, requests.type_out)),
         Comparison(
             Aspect.SIZE, np.where(unsized | no_in | (requests.elements_in < 0), UNKNOWN, requests.shape_in)
         ),
