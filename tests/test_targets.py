@@ -74,7 +74,7 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
 
 
 def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"missing/out\.json: cannot be written: .*-o"):
+    with pytest.raises(TraceError, match=r"missing/out\.json: cannot be written: .*Choose another place"):
         FileTarget(tmp_path / "missing" / "out.json").file().__enter__()
 
 
