@@ -28,17 +28,34 @@ class Cause:
 
 def causes_of(waits: Sequence[Wait]) -> list[Cause]:
     """What is behind all waits, in the order in which ranks began to wait."""
-    if not waits:
-        return []
+    inside = waits_by_rank(waits)
+    free = [tuple(rank for rank in wait.awaited if rank not in inside) for wait in waits]
+    waits_for = [
+        (number, other)
+        for number, wait in enumerate(waits)
+        for rank in wait.awaited
+        for other in inside.get(rank, ())
+    ]
+    # Importing networkx takes longer than reading the dumps of ten ranks: not where nobody waits for who waits.
+    causes = (
+        _behind_each_other(waits, free, waits_for)
+        if waits_for
+        else [
+            Cause([wait], culprits, tuple(sorted(wait.rows)))
+            for wait, culprits in zip(waits, free, strict=True)
+        ]
+    )
+    return sorted(causes, key=lambda cause: cause.waits[0].created)
+
+
+def _behind_each_other(
+    waits: Sequence[Wait], free: Sequence[tuple[int, ...]], waits_for: Sequence[tuple[int, int]]
+) -> list[Cause]:
     import networkx
 
-    inside = waits_by_rank(waits)
-    graph: DiGraph = networkx.DiGraph()
+    graph: DiGraph[int] = networkx.DiGraph()
     graph.add_nodes_from(range(len(waits)))
-    free: list[tuple[int, ...]] = []
-    for number, wait in enumerate(waits):
-        free.append(tuple(rank for rank in wait.awaited if rank not in inside))
-        graph.add_edges_from((number, other) for rank in wait.awaited for other in inside.get(rank, ()))
+    graph.add_edges_from(waits_for)
     causes = []
     for component in networkx.strongly_connected_components(graph):
         ring = sorted(component, key=lambda number: (-len(waits[number].rows), waits[number].created))
@@ -48,10 +65,10 @@ def causes_of(waits: Sequence[Wait]) -> list[Cause]:
         causes += [Cause([waits[number]], free[number], waiting) for number in open_ended]
         if not open_ended and not leaves:
             causes.append(Cause([waits[number] for number in ring], (), waiting))
-    return sorted(causes, key=lambda cause: cause.waits[0].created)
+    return causes
 
 
-def _waiting(graph: DiGraph, waits: Sequence[Wait], ring: Sequence[int]) -> tuple[int, ...]:
+def _waiting(graph: DiGraph[int], waits: Sequence[Wait], ring: Sequence[int]) -> tuple[int, ...]:
     from networkx import ancestors
 
     behind = {*ring, *chain.from_iterable(ancestors(graph, number) for number in ring)}
