@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tracelink.converters.chakra.durations import exclusive
 from tracelink.converters.chakra.enclosing import innermost
-from tracelink.converters.chakra.names import current_name, is_refused
-from tracelink.converters.chakra.schema import accepted_version
-from tracelink.converters.chakra.texts import microseconds
-from tracelink.converters.chakra.turns import reached
+from tracelink.converters.chakra_json.names import current_name, is_refused
+from tracelink.converters.chakra_json.schema import accepted_version
+from tracelink.converters.chakra_json.texts import microseconds
+from tracelink.converters.chakra_json.turns import reached
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(-1, 9)), max_size=10)
 

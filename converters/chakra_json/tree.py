@@ -8,7 +8,7 @@ import numpy as np
 
 from tracelink.converters.chakra.enclosing import innermost
 from tracelink.converters.chakra.excerpt import NONE, Excerpt
-from tracelink.converters.chakra.schema import THREAD_ROOTS
+from tracelink.converters.chakra_json.schema import THREAD_ROOTS
 from tracelink.events import Bools, EventKind, Int64s, Key
 
 

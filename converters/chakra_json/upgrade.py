@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from tracelink.converters.chakra.schema import (
+from tracelink.converters.chakra_json.schema import (
     ATTRIBUTES,
     FLAT_PARENT,
     FLAT_VALUES,

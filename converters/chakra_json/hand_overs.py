@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.converters.chakra.excerpt import NONE, Excerpt
-from tracelink.converters.chakra.turns import reached
+from tracelink.converters.chakra_json.turns import reached
 from tracelink.events import Edges, Int64s, Relation
 
 RELATIONS = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)

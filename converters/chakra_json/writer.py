@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from tracelink.converters.chakra import schema
+from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra.excerpt import Excerpt, execution_traces
-from tracelink.converters.chakra.findings import findings_of, without_trace
-from tracelink.converters.chakra.plan import plan_of
-from tracelink.converters.chakra.spool import spooled
-from tracelink.converters.chakra.texts import node_texts
+from tracelink.converters.chakra_json.findings import findings_of, without_trace
+from tracelink.converters.chakra_json.plan import plan_of
+from tracelink.converters.chakra_json.spool import spooled
+from tracelink.converters.chakra_json.texts import node_texts
 from tracelink.engine import Engine
 from tracelink.errors import UsageError
 from tracelink.findings import Finding

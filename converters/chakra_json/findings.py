@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tracelink.converters.chakra.device_work import DeviceWork
-from tracelink.converters.chakra.names import RENAMED, current_name, is_refused
-from tracelink.converters.chakra.plan import Plan
+from tracelink.converters.chakra_json.device_work import DeviceWork
+from tracelink.converters.chakra_json.names import RENAMED, current_name, is_refused
+from tracelink.converters.chakra_json.plan import Plan
 from tracelink.findings import Finding, Severity
 
 

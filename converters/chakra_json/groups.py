@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.converters.chakra.schema import PROFILED_GROUP
+from tracelink.converters.chakra_json.schema import PROFILED_GROUP
 from tracelink.events import Events, Int64s
 from tracelink.graph import EventGraph
 

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from tracelink.converters.chakra.excerpt import NONE
-from tracelink.converters.chakra.groups import profiled_groups
-from tracelink.converters.chakra.names import current_name
-from tracelink.converters.chakra.plan import Plan, bases
-from tracelink.converters.chakra.schema import (
+from tracelink.converters.chakra_json.groups import profiled_groups
+from tracelink.converters.chakra_json.names import current_name
+from tracelink.converters.chakra_json.plan import Plan, bases
+from tracelink.converters.chakra_json.schema import (
     ATTRIBUTES,
     CATEGORIES,
     CATEGORY,
@@ -34,8 +34,8 @@ from tracelink.converters.chakra.schema import (
     STARTED,
     STREAM,
 )
-from tracelink.converters.chakra.spool import Spool
-from tracelink.converters.chakra.upgrade import Fields, fields_of
+from tracelink.converters.chakra_json.spool import Spool
+from tracelink.converters.chakra_json.upgrade import Fields, fields_of
 from tracelink.events import EventKind, Int64s
 
 NULL = b"null"

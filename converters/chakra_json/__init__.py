@@ -1,0 +1,5 @@
+"""Chakra: the host and device trace (ET+ JSON) that `chakra_converter PyTorch` reads."""
+
+from tracelink.converters.chakra_json.writer import ChakraJsonWriter
+
+__all__ = ["ChakraJsonWriter"]
