@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra.excerpt import Excerpt, execution_traces
+from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.findings import findings_of, without_trace
 from tracelink.converters.chakra_json.plan import plan_of
 from tracelink.converters.chakra_json.spool import spooled
