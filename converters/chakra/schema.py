@@ -1,0 +1,229 @@
+"""What a Chakra trace says: types of nodes and of collectives, and the names and kinds of attributes."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+from tracelink.operations import Operation
+
+VERSION = "1.0.0"
+"""What the metadata say of the format."""
+
+
+class NodeType(IntEnum):
+    """What a node is."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    COMM_SEND = 5
+    COMM_RECV = 6
+    COMM_COLL = 7
+
+
+COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
+
+
+class CollectiveType(IntEnum):
+    """What a collective node does."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
+
+
+TYPE_OF_OPERATION = {
+    Operation.ALL_REDUCE: CollectiveType.ALL_REDUCE,
+    Operation.REDUCE: CollectiveType.REDUCE,
+    Operation.ALL_GATHER: CollectiveType.ALL_GATHER,
+    Operation.GATHER: CollectiveType.GATHER,
+    Operation.SCATTER: CollectiveType.SCATTER,
+    Operation.BROADCAST: CollectiveType.BROADCAST,
+    Operation.ALL_TO_ALL: CollectiveType.ALL_TO_ALL,
+    Operation.REDUCE_SCATTER: CollectiveType.REDUCE_SCATTER,
+    Operation.BARRIER: CollectiveType.BARRIER,
+}
+
+SIMULATED = frozenset(
+    {
+        CollectiveType.ALL_REDUCE,
+        CollectiveType.ALL_GATHER,
+        CollectiveType.BROADCAST,
+        CollectiveType.ALL_TO_ALL,
+        CollectiveType.REDUCE_SCATTER,
+    }
+)
+"""What ASTRA-sim can run; it ends with an error at the others."""
+
+
+class Profile(StrEnum):
+    """How much of a job is written."""
+
+    FULL = "full"
+    """Operators, device work and communication, with data and control dependencies."""
+    ASTRA_SIM = "astra-sim"
+    """Device work and communication, with data dependencies, in terms that ASTRA-sim can run."""
+
+
+class Kind(IntEnum):
+    """The field of an attribute's value: its kind, by number."""
+
+    NONE = 0
+    DOUBLE = 3
+    DOUBLE_LIST = 4
+    FLOAT = 5
+    FLOAT_LIST = 6
+    INT32 = 7
+    INT32_LIST = 8
+    INT64 = 9
+    INT64_LIST = 10
+    UINT32 = 11
+    UINT32_LIST = 12
+    UINT64 = 13
+    UINT64_LIST = 14
+    SINT32 = 15
+    SINT32_LIST = 16
+    SINT64 = 17
+    SINT64_LIST = 18
+    FIXED32 = 19
+    FIXED32_LIST = 20
+    FIXED64 = 21
+    FIXED64_LIST = 22
+    SFIXED32 = 23
+    SFIXED32_LIST = 24
+    SFIXED64 = 25
+    SFIXED64_LIST = 26
+    BOOL = 27
+    BOOL_LIST = 28
+    STRING = 29
+    STRING_LIST = 30
+    BYTES = 31
+    BYTES_LIST = 32
+
+
+WHOLE_NUMBERS = frozenset(
+    {
+        Kind.INT32,
+        Kind.INT64,
+        Kind.UINT32,
+        Kind.UINT64,
+        Kind.SINT32,
+        Kind.SINT64,
+        Kind.FIXED32,
+        Kind.FIXED64,
+        Kind.SFIXED32,
+        Kind.SFIXED64,
+    }
+)
+
+
+class Name(StrEnum):
+    """The attributes that readers or writers here know by name."""
+
+    IS_CPU_OP = "is_cpu_op"
+    COMM_TYPE = "comm_type"
+    COMM_SIZE = "comm_size"
+    COMM_SOURCE = "comm_src"
+    COMM_TARGET = "comm_dst"
+    COMM_TAG = "comm_tag"
+    GROUP = "pg_name"
+    OPERATIONS = "num_ops"
+    TENSOR_SIZE = "tensor_size"
+    INVOLVED = "involved_dim"
+    RECORD_FUNCTION = "rf_id"
+    FORWARD_PARENT = "fw_parent"
+    SEQUENCE = "seq_id"
+    SCOPE = "scope"
+    THREAD = "tid"
+    FORWARD_THREAD = "fw_tid"
+    STREAM = "stream"
+    SIGNATURE = "op_schema"
+    CATEGORY = "cat"
+    START = "start_ns"
+    DURATION = "duration_ns"
+    INCLUSIVE = "inclusive_ns"
+    PROCESS = "pid"
+    DEVICE = "device"
+    CORRELATION = "correlation"
+    OPERATION = "collective"
+    COLLECTIVE = "collective_id"
+    COLLECTIVE_SEQUENCE = "collective_seq"
+    BYTES_IN = "bytes_in"
+    BYTES_OUT = "bytes_out"
+    ELEMENT_TYPE = "dtype"
+    ROOT = "root"
+    GROUP_NAME = "group_name"
+
+
+KINDS = {
+    Name.IS_CPU_OP: Kind.BOOL,
+    Name.COMM_TYPE: Kind.INT64,
+    Name.COMM_SIZE: Kind.INT64,
+    Name.COMM_SOURCE: Kind.INT32,
+    Name.COMM_TARGET: Kind.INT32,
+    Name.COMM_TAG: Kind.INT32,
+    Name.GROUP: Kind.STRING,
+    Name.RECORD_FUNCTION: Kind.INT64,
+    Name.FORWARD_PARENT: Kind.INT64,
+    Name.SEQUENCE: Kind.INT64,
+    Name.SCOPE: Kind.INT64,
+    Name.THREAD: Kind.INT64,
+    Name.FORWARD_THREAD: Kind.INT64,
+    Name.STREAM: Kind.INT64,
+    Name.SIGNATURE: Kind.STRING,
+    Name.CATEGORY: Kind.STRING,
+    Name.START: Kind.INT64,
+    Name.DURATION: Kind.INT64,
+    Name.INCLUSIVE: Kind.INT64,
+    Name.PROCESS: Kind.STRING,
+    Name.DEVICE: Kind.INT64,
+    Name.CORRELATION: Kind.INT64,
+    Name.OPERATION: Kind.STRING,
+    Name.COLLECTIVE: Kind.INT64,
+    Name.COLLECTIVE_SEQUENCE: Kind.INT64,
+    Name.BYTES_IN: Kind.INT64,
+    Name.BYTES_OUT: Kind.INT64,
+    Name.ELEMENT_TYPE: Kind.STRING,
+    Name.ROOT: Kind.INT64,
+    Name.GROUP_NAME: Kind.STRING,
+}
+"""The kinds that the older and the newer feeder both take."""
+
+
+class Category(StrEnum):
+    """What a node was in its source."""
+
+    OPERATOR = "cpu_op"
+    ANNOTATION = "user_annotation"
+    NODE = "node"
+    """An execution-trace node that has no time."""
+    RECORD = "record"
+    """A flight-recorder entry."""
+    KERNEL = "kernel"
+    MEMCPY = "gpu_memcpy"
+    MEMSET = "gpu_memset"
+    IDLE = "idle"
+    """A gap between operators of a thread."""
+
+
+class Said(StrEnum):
+    """What the metadata of our own files say, as attributes."""
+
+    PROFILE = "profile"
+    RANK = "rank"
+    WORLD_SIZE = "world_size"
+    HOST = "host"
+    GROUPS = "groups"
+    """A JSON object: group number to name, description and ranks."""
+    DEPENDENCIES = "deps"
+    CLOCK = "clock"
+    PRODUCER = "producer"
