@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelink.events import Counters, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.findings import Finding, Severity
 from tracelink.strings import StringTable
 from tracelink.trace import ListedPayloads, NoPayloads, ProcessGroup, RankTrace, SourceInfo, combine
@@ -67,6 +67,15 @@ def test_keys_move_with_their_events_and_texts_keep_their_meaning() -> None:
     assert whole.key(Key.CORRELATION).values.tolist() == [7, 8, 7]
     assert [texts[code] for code in whole.key(Key.GROUP).values] == ["tp", "tp", "dp"]
     assert len(whole.key(Key.SEQUENCE)) == 0
+
+
+def test_edges_stay_between_the_same_events() -> None:
+    first, second = one("a", "x", "y"), one("b", "z", "x")
+    first.edges = Edges.of(Relation.CALLS, np.array([0]), np.array([1]))
+    second.edges = Edges.of(Relation.DEPENDS_ON, np.array([1]), np.array([0]))
+    edges = combine([first, one("c"), second]).edges
+    assert (edges.source.tolist(), edges.target.tolist()) == ([0, 3], [1, 2])
+    assert edges.relation.tolist() == [Relation.CALLS, Relation.DEPENDS_ON]
 
 
 def test_samples_stay_on_their_tracks() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tracelink.communications import Communications
-from tracelink.events import Counters, Events, Int32s, Int64s, Key, KeyColumn, Track
+from tracelink.events import Counters, Edges, Events, Int32s, Int64s, Key, KeyColumn, Track
 from tracelink.findings import Finding
 from tracelink.strings import StringTable
 
@@ -94,6 +94,8 @@ class RankTrace:
     communications: Communications = field(default_factory=Communications.empty)
     launch_flows: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     """Correlations that a producer linked itself, by an arrow with both ends: a check on the launches."""
+    edges: Edges = field(default_factory=Edges.empty)
+    """What the sources say themselves of their events; each has at most one caller and one launch."""
     payloads: list[Payloads] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -119,6 +121,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
         return traces[0]
     whole = RankTrace([], StringTable(), Events.empty())
     events: list[Events] = []
+    edges: list[Edges] = []
     counters: list[Counters] = []
     keys: dict[Key, list[KeyColumn]] = {}
     communications: list[Communications] = []
@@ -126,6 +129,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     for trace in traces:
         codes = whole.strings.absorb(trace.strings.texts())
         events.append(_behind(whole, trace.events, codes))
+        edges.append(trace.edges.shifted(offset))
         for key, column in trace.keys.items():
             recoded = key in TEXT_KEYS and len(column)
             values = codes.astype(np.int64)[column.values] if recoded else column.values
@@ -139,6 +143,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
         whole.groups += trace.groups
         whole.findings += trace.findings
     whole.events = Events.concatenate(events)
+    whole.edges = Edges.concatenate(edges)
     whole.counters = Counters.concatenate(counters)
     whole.communications = Communications.concatenate(communications)
     whole.launch_flows = (

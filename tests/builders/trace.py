@@ -34,6 +34,7 @@ class TraceBuilder:
     tracks: list[Track] = field(default_factory=lambda: [MAIN])
     rows: list[tuple[EventKind, str, int, int, int, dict[Key, int | str]]] = field(default_factory=list)
     said: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    edges: list[tuple[Relation, int, int]] = field(default_factory=list)
 
     def track(self, kind: TrackKind, identity: str) -> int:
         self.tracks.append(Track(kind, "100", identity))
@@ -60,6 +61,10 @@ class TraceBuilder:
         """A flight-recorder entry."""
         end = created + UNFINISHED if completed is None else completed
         return self.event(EventKind.RECORD, name, created, end, **keys)
+
+    def edge(self, relation: Relation, source: int, target: int) -> None:
+        """What the source states itself."""
+        self.edges.append((relation, source, target))
 
     def communication(self, row: int, **columns: Any) -> int:
         """What an event says of communication; texts as they are. Returns the event's row."""
@@ -89,6 +94,11 @@ class TraceBuilder:
             list(self.tracks),
             self._keys(strings),
             communications=self._communications(strings),
+            edges=Edges(
+                column([source for _, source, _ in self.edges]),
+                column([target for _, _, target in self.edges]),
+                np.array([relation for relation, _, _ in self.edges], np.uint8),
+            ),
             payloads=[NoPayloads()],
         )
 

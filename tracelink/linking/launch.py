@@ -7,13 +7,18 @@ import numpy as np
 from tracelink.communications import Calls
 from tracelink.events import GPU_WORK, Bools, Edges, EventKind, Events, Int64s, Key, KeyColumn, Relation
 from tracelink.linking.joins import NONE, lookup, repeated, scoped_pair
-from tracelink.linking.report import LinkReport, Links
+from tracelink.linking.report import STATED, LinkReport, Links
 from tracelink.trace import RankTrace
 
 
 def link_launches(trace: RankTrace) -> Links:
-    """Runtime call to device work of the same correlation; one call may launch many (a graph)."""
+    """Runtime call to device work of the same correlation; one call may launch many (a graph).
+
+    Of work whose launch its source states, no correlation is asked.
+    """
+    stated = trace.edges.where(Relation.LAUNCHES)
     work = trace.events.of_kind(*GPU_WORK)
+    work[stated.target] = False
     edges, cause, effect = _by_correlation(trace, work)
     total = int(np.count_nonzero(work))
     correlations = trace.key(Key.CORRELATION)
@@ -22,12 +27,12 @@ def link_launches(trace: RankTrace) -> Links:
     unlinked = {"no correlation": without_id, "launched outside the recording": before}
     report = LinkReport(
         "launches",
-        linked=len(edges),
-        candidates=total,
+        linked=len(edges) + len(stated),
+        candidates=total + len(stated),
         unlinked={reason: count for reason, count in unlinked.items() if count},
-        notes=_notes(trace, cause, effect),
+        notes=_notes(trace, cause, effect) | ({STATED: len(stated)} if len(stated) else {}),
     )
-    return Links(edges, report)
+    return Links(Edges.concatenate([edges, stated]), report)
 
 
 def link_annotations(trace: RankTrace, calls: Calls) -> Links:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracelink.events import ON_THREAD, Bools, Edges, EventKind, Int64s, Key, Relation
 from tracelink.linking.joins import lookup, scoped_pair
-from tracelink.linking.report import LinkReport, Links
+from tracelink.linking.report import STATED, LinkReport, Links
 from tracelink.trace import RankTrace
 
 NONE = -1
@@ -122,7 +122,7 @@ def _descend(
 
 
 def link_calls(trace: RankTrace) -> Links:
-    """Caller to callee for everything that runs on a thread."""
+    """Caller to callee for everything that runs on a thread; of what its source states a caller, that one."""
     events = trace.events
     rows = np.flatnonzero(events.of_kind(*ON_THREAD) & events.timed)
     ties = np.zeros(256, np.int64)
@@ -136,22 +136,30 @@ def link_calls(trace: RankTrace) -> Links:
     parent = np.full(len(events), NONE, np.int64)
     parent[rows[callee]] = rows[nesting.parent[callee]]
     corrected = _python_parents(trace, parent)
+    stated = trace.edges.where(Relation.CALLS)
+    parent[stated.target] = stated.source
     children = np.flatnonzero(parent != NONE)
     edges = Edges.of(Relation.CALLS, parent[children], children)
     crossing = nesting.crosses
-    lost = int(np.count_nonzero(crossing & (parent[rows] == NONE)))
+    outermost = parent[rows] == NONE
+    lost = int(np.count_nonzero(crossing & outermost))
     report = LinkReport(
         "calls",
         linked=len(children),
         candidates=len(children) + lost,
         unlinked={"crosses the event it starts in": lost} if lost else {},
-        notes=_notes(len(rows) - len(children) - lost, int(np.count_nonzero(crossing)), corrected),
+        notes=_notes(np.count_nonzero(outermost) - lost, np.count_nonzero(crossing), corrected, len(stated)),
     )
     return Links(edges, report)
 
 
-def _notes(outermost: int, crossing: int, corrected: int) -> dict[str, int]:
-    notes = {"outermost": outermost, "crossing": crossing, "Python parent by id instead of time": corrected}
+def _notes(outermost: int, crossing: int, corrected: int, stated: int) -> dict[str, int]:
+    notes = {
+        "outermost": int(outermost),
+        "crossing": int(crossing),
+        "Python parent by id instead of time": corrected,
+        STATED: stated,
+    }
     return {note: count for note, count in notes.items() if count}
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from tracelink.events import Edges
 from tracelink.findings import Finding
 
+STATED = "stated by the source"
+"""The note on edges that no linker had to find."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:

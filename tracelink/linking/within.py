@@ -16,6 +16,7 @@ from tracelink.linking.nesting import link_calls
 from tracelink.linking.other import link_drawn
 from tracelink.linking.recorder import link_recorder, link_recorder_kernels
 from tracelink.linking.report import LinkReport
+from tracelink.linking.stated import link_stated
 from tracelink.trace import RankTrace
 
 
@@ -43,6 +44,7 @@ def link_rank(trace: RankTrace) -> LinkedRank:
         link_recorder_kernels(trace, recorded.edges, launches.edges),
         link_drawn(trace),
     ]
+    links.append(link_stated(trace, Edges.concatenate([link.edges for link in links])))
     joined = calls_of(trace, Edges.concatenate([link.edges for link in links]))
     links.append(link_annotations(trace, joined.calls))
     reports = [link.report for link in links if link.report.candidates or link.report.notes]
