@@ -148,15 +148,17 @@ def link_calls(trace: RankTrace) -> Links:
         linked=len(children),
         candidates=len(children) + lost,
         unlinked={"crosses the event it starts in": lost} if lost else {},
-        notes=_notes(np.count_nonzero(outermost) - lost, np.count_nonzero(crossing), corrected, len(stated)),
+        notes=_notes(
+            int(np.count_nonzero(outermost)) - lost, int(np.count_nonzero(crossing)), corrected, len(stated)
+        ),
     )
     return Links(edges, report)
 
 
 def _notes(outermost: int, crossing: int, corrected: int, stated: int) -> dict[str, int]:
     notes = {
-        "outermost": int(outermost),
-        "crossing": int(crossing),
+        "outermost": outermost,
+        "crossing": crossing,
         "Python parent by id instead of time": corrected,
         STATED: stated,
     }
