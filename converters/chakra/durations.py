@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.converters.chakra.excerpt import NONE
 from tracelink.events import Int64s
+from tracelink.excerpt import NONE
 
 
 def exclusive(start: Int64s, end: Int64s, around: Int64s) -> Int64s:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.converters.chakra.excerpt import NONE, Excerpt
 from tracelink.converters.chakra_json.schema import BACKEND_CALL, COLLECTIVE_KERNEL, COMMUNICATION
 from tracelink.converters.chakra_json.tree import Tree
 from tracelink.events import GPU_WORK, Bools, Int64s, Relation
+from tracelink.excerpt import NONE, Excerpt
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.converters.chakra.excerpt import NONE, Excerpt
 from tracelink.converters.chakra_json.turns import reached
 from tracelink.events import Edges, Int64s, Relation
+from tracelink.excerpt import NONE, Excerpt
 
 RELATIONS = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)
 """A backward operator needs what its forward operator left; the others say so themselves."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.converters.chakra.durations import exclusive
-from tracelink.converters.chakra.enclosing import callers, innermost, outside
-from tracelink.converters.chakra.excerpt import NONE, Excerpt
 from tracelink.converters.chakra_json.device_work import DeviceWork, device_work
 from tracelink.converters.chakra_json.hand_overs import HandOvers, hand_overs
 from tracelink.converters.chakra_json.schema import BASE_TIME
 from tracelink.converters.chakra_json.tree import Tree, nodes_of, tree_of
+from tracelink.enclosing import callers, innermost, outside
 from tracelink.events import Int64s, Relation
+from tracelink.excerpt import NONE, Excerpt
 from tracelink.trace import SourceInfo
 
 

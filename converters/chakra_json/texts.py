@@ -9,7 +9,6 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from tracelink.converters.chakra.excerpt import NONE
 from tracelink.converters.chakra_json.groups import profiled_groups
 from tracelink.converters.chakra_json.names import current_name
 from tracelink.converters.chakra_json.plan import Plan, bases
@@ -37,6 +36,7 @@ from tracelink.converters.chakra_json.schema import (
 from tracelink.converters.chakra_json.spool import Spool
 from tracelink.converters.chakra_json.upgrade import Fields, fields_of
 from tracelink.events import EventKind, Int64s
+from tracelink.excerpt import NONE
 
 NULL = b"null"
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.converters.chakra.enclosing import innermost
-from tracelink.converters.chakra.excerpt import NONE, Excerpt
 from tracelink.converters.chakra_json.schema import THREAD_ROOTS
+from tracelink.enclosing import innermost
 from tracelink.events import Bools, EventKind, Int64s, Key
+from tracelink.excerpt import NONE, Excerpt
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from tracelink.converters.chakra.excerpt import Excerpt, execution_traces
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.findings import findings_of, without_trace
 from tracelink.converters.chakra_json.plan import plan_of
@@ -20,6 +19,7 @@ from tracelink.converters.chakra_json.spool import spooled
 from tracelink.converters.chakra_json.texts import node_texts
 from tracelink.engine import Engine
 from tracelink.errors import UsageError
+from tracelink.excerpt import Excerpt, execution_traces
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
 from tracelink.job import Job, Part

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.converters.chakra.excerpt import NONE, Excerpt
 from tracelink.events import Bools, Int64s, Relation
+from tracelink.excerpt import NONE, Excerpt
 
 
 def callers(part: Excerpt) -> Int64s:
