@@ -227,3 +227,5 @@ class Said(StrEnum):
     DEPENDENCIES = "deps"
     CLOCK = "clock"
     PRODUCER = "producer"
+    NODES = "nodes"
+    """How many nodes follow, so that a file cut between two of them is found out."""
