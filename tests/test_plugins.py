@@ -27,6 +27,7 @@ def site(tmp_path: Path) -> Path:
         {"somebody_notes": NOTES},
         {"notes": "somebody_notes:NotesReader"},
         {"notes": "somebody_notes:NotesWriter"},
+        {"notes-markdown": "somebody_notes:NotesAsMarkdown"},
     )
 
 

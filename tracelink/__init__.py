@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged, load, merge, survey, tables, write
+    from tracelink.api import Merged, convert, load, merge, survey, tables, write
     from tracelink.clock import Clock, ClockMode, Clocks
+    from tracelink.converting import Converted
     from tracelink.diagnosis import Diagnosis, Kind, Problem
     from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
     from tracelink.events import EventKind, Key, Relation
@@ -28,6 +29,7 @@ _HOME = {
     "Clock": "clock",
     "ClockMode": "clock",
     "Clocks": "clock",
+    "Converted": "converting",
     "Diagnosis": "diagnosis",
     "EventGraph": "graph",
     "EventKind": "events",
@@ -46,6 +48,7 @@ _HOME = {
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
+    "convert": "api",
     "diagnose": "examining",
     "examine": "examining",
     "load": "api",
@@ -59,6 +62,7 @@ __all__ = [
     "Clock",
     "ClockMode",
     "Clocks",
+    "Converted",
     "Diagnosis",
     "EventGraph",
     "EventKind",
@@ -77,6 +81,7 @@ __all__ = [
     "TraceError",
     "UnreadableError",
     "UsageError",
+    "convert",
     "diagnose",
     "examine",
     "load",

@@ -10,6 +10,7 @@ from tracelink import plugins
 from tracelink.assembly import assemble
 from tracelink.clock import ClockMode, Clocks
 from tracelink.clock_file import read_clocks
+from tracelink.converting import Converted, rewritten
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
@@ -126,6 +127,25 @@ def merge(
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=_clock(clock), selection=selection)
+    return Merged(job, _written(job, os.fspath(output), to, engine))
+
+
+def convert(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Merged | Converted:
+    """Writes one input in another format: as it is where a conversion between the two exists, else as a graph."""
+    discovery = discover_inputs(path)
+    engine = engine_for(jobs, watch)
+    if converted := rewritten(discovery, os.fspath(output), to, engine):
+        return converted
+    if to:
+        plugins.writer(to)
+    job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
     return Merged(job, _written(job, os.fspath(output), to, engine))
 
 

@@ -1,4 +1,4 @@
-"""Formats: what a reader and a writer are, and how they are found."""
+"""Formats: what a reader, a writer and a conversion are, and how they are found."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 READERS = "tracelink.readers"
 WRITERS = "tracelink.writers"
+CONVERSIONS = "tracelink.conversions"
 
 
 class Reader(Protocol):
@@ -100,6 +101,22 @@ class Writer(Protocol):
         ...
 
 
+class Conversion(Protocol):
+    """Rewrites one file of one format as another with everything that is in it: no graph lies between them."""
+
+    name: str
+    """The format that it makes, as `--to` calls it."""
+    summary: str
+    reads: tuple[str, ...]
+    """The formats that it takes, by the names of their readers."""
+    suffixes: tuple[str, ...]
+    """Names of outputs that mean this format when the input is one of `reads`; the first is the usual one."""
+
+    def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
+        """Rewrites a whole source. What does not fit is a finding of an output."""
+        ...
+
+
 Format = TypeVar("Format")
 
 
@@ -109,7 +126,7 @@ class PluginError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Plugin(Generic[Format]):
-    """A reader or a writer that is installed, and the distribution that it comes from."""
+    """A reader, a writer or a conversion that is installed, and the distribution that it comes from."""
 
     name: str
     origin: str
@@ -126,6 +143,12 @@ def readers() -> dict[str, Plugin[Reader]]:
 def writers() -> dict[str, Plugin[Writer]]:
     """Every writer that is installed, by name."""
     return dict(_discover(WRITERS))
+
+
+@cache
+def conversions() -> dict[str, Plugin[Conversion]]:
+    """Every conversion that is installed, by the name of the format that it makes."""
+    return dict(_discover(CONVERSIONS))
 
 
 def working(plugins: Mapping[str, Plugin[Format]]) -> Iterator[Format]:

@@ -66,6 +66,19 @@ NOTES = dedent(
                     stream.write("\\n".join([f"#notes {part.rank}", *notes]).encode())
                 outputs.append(Output(target.path(file), self.name, part.rank, target.size(file), len(graph)))
             return outputs
+
+
+    class NotesAsMarkdown:
+        name = "notes-markdown"
+        summary = "Notes as a list"
+        reads = ("notes",)
+        suffixes = (".md", ".list.json")
+
+        def convert(self, source, target, engine):
+            with source.open() as stream, target.file("notes.md") as out:
+                for line in stream.read_all(1 << 20).splitlines()[1:]:
+                    out.write(b"- " + line + b"\\n")
+            return [Output(target.path("notes.md"), self.name, None, target.size("notes.md"), 0)]
     '''
 )
 
@@ -76,6 +89,7 @@ def installed(
     modules: Mapping[str, str],
     readers: Mapping[str, str],
     writers: Mapping[str, str],
+    conversions: Mapping[str, str] | None = None,
 ) -> Path:
     """Puts a distribution with these modules and entry points into a folder for the module path."""
     information = folder / f"{name.replace('-', '_')}-1.2.dist-info"
@@ -83,7 +97,11 @@ def installed(
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    groups = {"tracelink.readers": readers, "tracelink.writers": writers}
+    groups = {
+        "tracelink.readers": readers,
+        "tracelink.writers": writers,
+        "tracelink.conversions": conversions or {},
+    }
     lines = [
         line
         for group, points in groups.items()

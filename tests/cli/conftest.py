@@ -96,4 +96,5 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(api, "tables", made.tables)
     monkeypatch.setattr(api, "survey", made.survey)
     monkeypatch.setattr(api, "merge", made.merge)
+    monkeypatch.setattr(api, "convert", made.merge)
     return made

@@ -20,7 +20,7 @@ class TestConvert:
     def test_one_input_one_output(self, tracelink: Run, job: Job) -> None:
         result = tracelink("convert", "k_0.json.gz", "k_0.json", "--to", "perfetto-json")
         assert result.exit_code == 0
-        assert job.asked["paths"] == ("k_0.json.gz",)
+        assert job.asked["paths"] == "k_0.json.gz"
         assert (job.asked["output"], job.asked["to"]) == ("k_0.json", "perfetto-json")
 
     def test_json_fits_the_schema_of_merge(self, tracelink: Run, job: Job) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from tracelink import api
+from tracelink.cli.conversion_page import report_conversion
 from tracelink.cli.options import command, takes_format, takes_jobs
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
 from tracelink.cli.voice import Voice
+from tracelink.converting import Converted
 
 
 @command(
@@ -24,11 +26,16 @@ def convert(voice: Voice, source: str, output: str, to: str | None, jobs: int | 
     """Write one trace in another format.
 
     INPUT can be - for standard input, OUTPUT can be - for standard output. The name of OUTPUT says the
-    format, unless --to does.
+    format, unless --to does. Between some formats, see `tracelink formats`, a file is rewritten with
+    everything that is in it; between all others as the graph that merge makes of it.
     """
     aside = output == STDOUT
     if aside and voice.json:
         raise click.UsageError("--json and OUTPUT - both want standard output: give another OUTPUT.")
     with watching(voice, (source,)) as watch:
-        merged = api.merge((source,), output=output, to=to, jobs=jobs, watch=watch)
-    click.get_current_context().exit(report_merge(voice, merged, aside=aside))
+        result = api.convert(source, output=output, to=to, jobs=jobs, watch=watch)
+    if isinstance(result, Converted):
+        code = report_conversion(voice, result, aside=aside)
+    else:
+        code = report_merge(voice, result, aside=aside)
+    click.get_current_context().exit(code)

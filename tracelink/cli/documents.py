@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def merge_document(merged: Merged) -> Document:
     """The result of `merge` and `convert`."""
     return {
-        "outputs": [_output(output) for output in merged.outputs],
+        "outputs": [output_document(output) for output in merged.outputs],
         "ranks": [_rank(rank) for rank in links_of_ranks(merged.job)],
         "findings": findings_document(merged.findings),
     }
@@ -78,7 +78,8 @@ def _clock(rank: Rank) -> Document:
     }
 
 
-def _output(output: Output) -> Document:
+def output_document(output: Output) -> Document:
+    """A file that was written."""
     return {
         "path": output.path,
         "format": output.format,

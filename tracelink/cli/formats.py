@@ -13,7 +13,7 @@ from tracelink.cli.options import command
 from tracelink.cli.page import Page
 from tracelink.cli.voice import Voice
 from tracelink.errors import TraceError
-from tracelink.plugins import Plugin, Reader, Writer
+from tracelink.plugins import Conversion, Plugin, Reader, Writer
 
 Format = TypeVar("Format")
 Row = dict[str, Any]
@@ -21,16 +21,17 @@ Row = dict[str, Any]
 
 @command("tracelink formats", "tracelink formats --json | jq -r '.writers[].name'")
 def formats(voice: Voice) -> None:
-    """List the readers and writers that are installed."""
+    """List the readers, writers and conversions that are installed."""
     readers, broken = _described(plugins.readers(), _reader)
     writers, also_broken = _described(plugins.writers(), _writer)
+    conversions, broken_too = _described(plugins.conversions(), _conversion)
     if voice.json:
-        voice.document({"readers": readers, "writers": writers})
+        voice.document({"readers": readers, "writers": writers, "conversions": conversions})
     else:
-        voice.say(_listing(readers, writers))
-    for error in broken + also_broken:
+        voice.say(_listing(readers, writers, conversions))
+    for error in (errors := broken + also_broken + broken_too):
         voice.complain(str(error))
-    click.get_current_context().exit(NO if broken or also_broken else FINE)
+    click.get_current_context().exit(NO if errors else FINE)
 
 
 def _described(
@@ -59,7 +60,15 @@ def _writer(writer: Writer) -> Row:
     }
 
 
-def _listing(readers: list[Row], writers: list[Row]) -> str:
+def _conversion(conversion: Conversion) -> Row:
+    return {
+        "summary": conversion.summary,
+        "reads": list(conversion.reads),
+        "suffixes": list(conversion.suffixes),
+    }
+
+
+def _listing(readers: list[Row], writers: list[Row], conversions: list[Row]) -> str:
     page = Page()
     page.entries(
         ("reads", "what it is", "comes from"),
@@ -70,4 +79,19 @@ def _listing(readers: list[Row], writers: list[Row]) -> str:
         ("writes", "what it is", "file names", "comes from"),
         [(row["name"], row["summary"], " ".join(row["suffixes"]), row["origin"]) for row in writers],
     )
+    if conversions:
+        page.line()
+        page.entries(
+            ("converts to", "from", "what it is", "file names", "comes from"),
+            [
+                (
+                    row["name"],
+                    " ".join(row["reads"]),
+                    row["summary"],
+                    " ".join(row["suffixes"]),
+                    row["origin"],
+                )
+                for row in conversions
+            ],
+        )
     return page.text

@@ -59,7 +59,7 @@ def _summary(merged: Merged, *, verbose: bool, aside: bool) -> str:
     _show_selection(page, merged.findings)
     others = [finding for finding in merged.findings if not finding.reason.startswith(SAID)]
     show_findings(page, others, verbose=verbose)
-    _show_outputs(page, merged.outputs)
+    show_outputs(page, merged.outputs)
     return page.text
 
 
@@ -133,7 +133,8 @@ def spelled(relation: str) -> str:
     return relation.replace(".", " ").replace("_", " ")
 
 
-def _show_outputs(page: Page, outputs: Sequence[Output]) -> None:
+def show_outputs(page: Page, outputs: Sequence[Output]) -> None:
+    """Which files were written; many in one line."""
     if len(outputs) > FILES:
         folder = os.path.commonpath([os.path.dirname(output.path) for output in outputs]) or os.curdir
         page.line(f"wrote {counted(len(outputs), 'file')} in {folder} {_extent(outputs)}", "bold")
