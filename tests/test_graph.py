@@ -191,6 +191,7 @@ COMMUNICATIONS = {
         "algorithm_gb_s": [None],
         "bus_gb_s": [None],
         "verdict": ["partial"],
+        "root": [None],
         "group_name": ["7"],
     },
     "participations": {
@@ -207,6 +208,8 @@ COMMUNICATIONS = {
         "evidence": ["kernel"],
         "wait": [None],
         "state": [None],
+        "bytes_in": [None],
+        "bytes_out": [None],
     },
     "messages": {
         "group": [None],

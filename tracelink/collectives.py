@@ -71,6 +71,8 @@ class Collectives(Columns):
     bus_gb_s: np.ndarray[Any, np.dtype[np.float64]]
     """Bandwidths as nccl-tests defines them, in 10^9 bytes a second; NaN where unknown."""
     verdict: Int32s
+    root: Int32s
+    """The rank of the job that gives to all others or gets from them; UNKNOWN where all do the same."""
 
     def __len__(self) -> int:
         return len(self.group)
@@ -101,6 +103,9 @@ class Participations(Columns):
     """From its own entering to that of the last, in ns, or UNKNOWN."""
     state: Int32s
     """Code of the recorder's word, or UNKNOWN."""
+    bytes_in: Int64s
+    bytes_out: Int64s
+    """What the rank gives and gets, over all tensors; UNKNOWN where its sources do not say."""
 
     def __len__(self) -> int:
         return len(self.collective)

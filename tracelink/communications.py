@@ -178,7 +178,9 @@ def recoded(column: Int32s, codes: Int32s) -> Int32s:
 TIMES = frozenset({"enqueued", "start", "end", "sent", "received"})
 RATES = frozenset({"algorithm_gb_s", "bus_gb_s"})
 FLAGS = frozenset({"point_to_point", "global_ranks"})
-SMALL = frozenset({*CALL_TEXTS, "verdict", "rank", "last_rank", "source", "target", "size", "evidence"})
+SMALL = frozenset(
+    {*CALL_TEXTS, "verdict", "rank", "last_rank", "root", "source", "target", "size", "evidence"}
+)
 """Columns of 32 bits; other whole numbers have 64."""
 
 

@@ -13,10 +13,11 @@ from tracelink.communications import CALL_ROWS, UNKNOWN, Calls, Evidence
 from tracelink.events import NO_TIME, Bools, Int32s, Int64s
 from tracelink.linking.collectives import Matching
 from tracelink.linking.groups import Groups
+from tracelink.linking.members import Members
 from tracelink.linking.sizes import bus_factor, elements_moved, is_one_of, item_sizes
 from tracelink.linking.stacking import Stack
 from tracelink.linking.verdicts import Judged
-from tracelink.operations import Operation
+from tracelink.operations import ROOTED, Operation
 
 LATEST = int(np.iinfo(np.int64).max)
 
@@ -67,6 +68,7 @@ def measure(
         end=end,
         evidence=np.where(comparable, clocked.evidence, Evidence.NONE),
         wait=wait,
+        **_amounts(stack, clocked),
     )
     finish = spans.most(end)
     measured = (spans.most(start) != NO_TIME) & (finish != NO_TIME) & (last != NO_TIME)
@@ -74,6 +76,7 @@ def measure(
     table = Collectives.of(
         len(matching),
         **_described(stack, groups, matching, judged, clocked, spans, duration),
+        root=_roots(stack, groups, matching, judged, clocked),
         start=spans.least(start),
         end=finish,
         duration=duration,
@@ -81,6 +84,23 @@ def measure(
         skew=np.where(last == NO_TIME, UNKNOWN, last - first),
     )
     return table, participations
+
+
+def _amounts(stack: Stack, calls: Calls) -> dict[str, Int64s]:
+    """What each rank gives and gets, in bytes."""
+    item = item_sizes(calls.type, stack.strings)
+    return {
+        name: np.where((elements >= 0) & (item >= 0), elements * item, np.where(elements == 0, 0, UNKNOWN))
+        for name, elements in (("bytes_in", calls.elements_in), ("bytes_out", calls.elements_out))
+    }
+
+
+def _roots(stack: Stack, groups: Groups, matching: Matching, judged: Judged, calls: Calls) -> Int64s:
+    """The root of each collective that has one, as a rank of the job; or UNKNOWN."""
+    rooted = is_one_of(calls.operation[judged.typical], stack.strings, tuple(ROOTED))
+    within, of_job = calls.source[judged.typical], calls.global_ranks[judged.typical]
+    root = Members.of(groups).rank_of(matching.group, within, of_job)
+    return np.where(rooted & (within >= 0), root, UNKNOWN)
 
 
 def _comparable(calls: Calls, spans: _Spans) -> Bools:
