@@ -107,6 +107,18 @@ class AllArguments(msgspec.Struct, gc=False):
     args: dict[str, Any] = {}
 
 
+class Synchronization(msgspec.Struct, gc=False):
+    """What the record of a wait says of streams and events; -1 is what it does not know."""
+
+    device: int = -1
+    stream: int = -1
+    wait_on_stream: int = -1
+    wait_on_cuda_event_record_corr_id: int = -1
+
+
+STREAM_WAITED_FOR, DEVICE_WAITED_FOR = "Stream Sync", "Context Sync"
+EVENT_WAITED_FOR, EVENT_WAITED_FOR_BY_STREAM = "Event Sync", "Stream Wait Event"
+
 ELEMENT_ARGUMENTS = "args"
 EXTERNAL_ID, CORRELATION = "External id", "correlation"
 
