@@ -17,12 +17,14 @@ from tracelink.graph import EventGraph
 from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.job import Job
 from tracelink.joining import read_job
-from tracelink.plugins import Output, Writer
+from tracelink.plugins import Files, Output, Target, Writer
 from tracelink.selection import Selection
 from tracelink.surveying import Survey, survey_sources
-from tracelink.targets import DirectoryTarget, FileTarget, target_of
+from tracelink.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
 
 DEFAULT_FORMAT = "perfetto-json"
+USUAL_NAME = "merged"
+"""How outputs are called that nobody named, before the suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +102,20 @@ def write(
     output: str | os.PathLike[str] = "merged.json",
     *,
     to: str | None = None,
+    options: Mapping[str, str] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> list[Output]:
     """Writes a graph: in the format `to`, else in the one that the output's name means. `-` is standard output."""
-    return _written(Job.of(graph), os.fspath(output), to, engine_for(jobs, watch))
+    return _written(Job.of(graph), os.fspath(output), to, engine_for(jobs, watch), options)
 
 
 def merge(
     paths: Paths = (),
     *,
-    output: str | os.PathLike[str] = "merged.json",
+    output: str | os.PathLike[str] | None = None,
     to: str | None = None,
+    options: Mapping[str, str] | None = None,
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
@@ -121,13 +125,18 @@ def merge(
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
 ) -> Merged:
-    """Loads, links and writes in one go, with few ranks in memory at a time."""
+    """Loads, links and writes in one go, with few ranks in memory at a time.
+
+    `output` is by default `merged` with the suffix of the format. `options` are those of the writer, such as
+    {"profile": "astra-sim"} of chakra.
+    """
     if to:
-        plugins.writer(to)
+        plugins.configured(plugins.writer(to), options or {})
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=_clock(clock), selection=selection)
-    return Merged(job, _written(job, os.fspath(output), to, engine))
+    path = None if output is None else os.fspath(output)
+    return Merged(job, _written(job, path, to, engine, options))
 
 
 def convert(
@@ -135,6 +144,7 @@ def convert(
     output: str | os.PathLike[str],
     *,
     to: str | None = None,
+    options: Mapping[str, str] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Merged | Converted:
@@ -146,15 +156,27 @@ def convert(
     if to:
         plugins.writer(to)
     job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
-    return Merged(job, _written(job, os.fspath(output), to, engine))
+    return Merged(job, _written(job, os.fspath(output), to, engine, options))
 
 
-def _written(job: Job, path: str, to: str | None, engine: Engine) -> list[Output]:
-    writer = plugins.writer(to) if to else _writer_for(path)
+def _written(
+    job: Job, path: str | None, to: str | None, engine: Engine, options: Mapping[str, str] | None = None
+) -> list[Output]:
+    found = plugins.writer(to) if to else _writer_for(path or "")
+    writer = plugins.configured(found, options or {})
+    return writer.write(job, _target(writer, path, len(job.ranks)), engine)
+
+
+def _target(writer: Writer, path: str | None, ranks: int) -> Target:
+    """Where the files of a writer go."""
+    if path is None:
+        path = USUAL_NAME + ("" if writer.files == Files.WITH_PREFIX else writer.suffixes[0])
     target = target_of(path)
-    if isinstance(target, FileTarget) and writer.one_file_per_rank and len(job.ranks) > 1:
-        target = DirectoryTarget(target.location)
-    return writer.write(job, target, engine)
+    if isinstance(target, StreamTarget) or writer.files == Files.ONE:
+        return target
+    if writer.files == Files.WITH_PREFIX:
+        return PrefixTarget.of(target, writer.suffixes[0], ranks)
+    return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
 
 
 def _clock(said: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:

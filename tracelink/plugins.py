@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar, runtime_checkable
@@ -87,6 +88,17 @@ class Target(Protocol):
         ...
 
 
+class Files(StrEnum):
+    """How many files a writer makes, and how they are called."""
+
+    ONE = "one"
+    """One for the whole job."""
+    IN_DIRECTORY = "in_directory"
+    """One for each rank, in a directory where there are several."""
+    WITH_PREFIX = "with_prefix"
+    """One for each rank and others, whose names begin as the output is called."""
+
+
 class Writer(Protocol):
     """Turns a job into the bytes of one format. Knows nothing of readers."""
 
@@ -94,10 +106,22 @@ class Writer(Protocol):
     summary: str
     suffixes: tuple[str, ...]
     """File names that mean this format, in `convert A B` and `merge -o B`; the first is the usual one."""
-    one_file_per_rank: bool
+    files: Files
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job; a rank is in memory only while its part is loaded."""
+        ...
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A writer that can write in several ways."""
+
+    options: Mapping[str, Sequence[str]]
+    """What can be chosen, and the words for it; the first is the usual one."""
+
+    def configured(self, **options: str) -> Writer:
+        """A writer that writes as these options say."""
         ...
 
 
@@ -166,6 +190,25 @@ def reader(name: str) -> Reader:
 def writer(name: str) -> Writer:
     """The writer of a format."""
     return _named(writers(), name, "writer")
+
+
+def configured(writer: Writer, options: Mapping[str, str]) -> Writer:
+    """The writer as the options say; raises `UsageError` where it has no such option or no such word for it."""
+    if not options:
+        return writer
+    known = writer.options if isinstance(writer, Configurable) else {}
+    for name, value in options.items():
+        if name not in known:
+            raise UsageError(
+                f"{writer.name} has no option {name!r}",
+                advice=f"It has {', '.join(known)}."
+                if known
+                else "Leave it out, or choose another format: --to",
+            )
+        if value not in known[name]:
+            raise UsageError(f"{name} can be {', '.join(known[name])}, not {value!r}")
+    assert isinstance(writer, Configurable)
+    return writer.configured(**options)
 
 
 def _discover(group: str) -> Iterator[tuple[str, Plugin[Any]]]:

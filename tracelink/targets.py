@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import secrets
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tracelink.plugins import Target
 
 STDOUT = "-"
+USUAL_PREFIX = "job"
+"""How files are called in a directory, when they have a name in common that nobody gave."""
 GZIP_SUFFIX = ".gz"
 GZIP_LEVEL = 2
 GZIP_WINDOW = 16 + 15
@@ -108,6 +111,48 @@ class DirectoryTarget:
     def size(self, name: str = "") -> int:
         """The size of the file `name` now."""
         return (self.location / name).stat().st_size
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTarget:
+    """Files whose names begin alike: `job` before `.0.et` and `.groups.json`."""
+
+    directory: Path
+    prefix: str
+    only: Path | None = None
+    """The file of the only rank, where it was named in full."""
+
+    @classmethod
+    def of(cls, target: Target, suffix: str, ranks: int) -> PrefixTarget:
+        """What a path means: `et/job`, `et/job.et`, `et/job.0.et`, or a directory."""
+        if not isinstance(target, FileTarget):
+            return cls(Path(target.path()), USUAL_PREFIX)
+        name = target.location.name
+        prefix = re.sub(r"(\.\d+)?$", "", name.removesuffix(suffix)) if name.endswith(suffix) else name
+        named = name.endswith(suffix) and ranks == 1
+        return cls(target.location.parent, prefix or USUAL_PREFIX, target.location if named else None)
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """The file whose name ends so."""
+        place = self._place(name)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(place.parent, error) from error
+        return _whole_file(place)
+
+    def path(self, name: str = "") -> str:
+        """The path of that file."""
+        return str(self._place(name))
+
+    def size(self, name: str = "") -> int:
+        """The size of that file now."""
+        return self._place(name).stat().st_size
+
+    def _place(self, name: str) -> Path:
+        if self.only and name.endswith(self.only.suffix):
+            return self.only
+        return self.directory / f"{self.prefix}.{name}"
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from tracelink.excerpt import Excerpt, execution_traces
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
 from tracelink.job import Job, Part
-from tracelink.plugins import Output, Target
+from tracelink.plugins import Files, Output, Target
 from tracelink.trace import SourceInfo
 
 TOGETHER = 1024
@@ -36,7 +36,7 @@ class ChakraJsonWriter:
     name = "chakra-json"
     summary = "Chakra host and device trace (ET+ JSON) for chakra_converter, one file for each rank"
     suffixes = (".et.json", ".et.json.gz")
-    one_file_per_rank = True
+    files = Files.IN_DIRECTORY
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes a file for each rank that has an execution trace."""

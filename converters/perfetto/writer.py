@@ -21,7 +21,7 @@ from tracelink.converters.perfetto.ties import Ends, Meetings, ends_of, meetings
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
-from tracelink.plugins import Output, Target
+from tracelink.plugins import Files, Output, Target
 
 FILE_NAME = "trace.json"
 """The name in a directory."""
@@ -33,7 +33,7 @@ class PerfettoJsonWriter:
     name = "perfetto-json"
     summary = "One trace of all ranks for Perfetto's UI, as Chrome JSON"
     suffixes = (".json", ".json.gz")
-    one_file_per_rank = False
+    files = Files.ONE
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""

@@ -12,7 +12,7 @@ NOTES = dedent(
 
     from tracelink.errors import UnreadableError
     from tracelink.events import EventKind, Events, Track, TrackKind
-    from tracelink.plugins import Output
+    from tracelink.plugins import Files, Output
     from tracelink.strings import StringTable
     from tracelink.trace import ListedPayloads, RankTrace, SourceInfo
 
@@ -54,7 +54,7 @@ NOTES = dedent(
         name = "notes"
         summary = "Notes: one event on each line"
         suffixes = (".notes",)
-        one_file_per_rank = True
+        files = Files.IN_DIRECTORY
 
         def write(self, job, target, engine):
             outputs = []

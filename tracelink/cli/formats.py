@@ -13,7 +13,7 @@ from tracelink.cli.options import command
 from tracelink.cli.page import Page
 from tracelink.cli.voice import Voice
 from tracelink.errors import TraceError
-from tracelink.plugins import Conversion, Plugin, Reader, Writer
+from tracelink.plugins import Conversion, Files, Plugin, Reader, Writer
 
 Format = TypeVar("Format")
 Row = dict[str, Any]
@@ -56,7 +56,7 @@ def _writer(writer: Writer) -> Row:
     return {
         "summary": writer.summary,
         "suffixes": list(writer.suffixes),
-        "one_file_per_rank": writer.one_file_per_rank,
+        "one_file_per_rank": writer.files != Files.ONE,
     }
 
 

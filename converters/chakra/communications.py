@@ -1,0 +1,157 @@
+"""What each rank has to write as communication: its part in every collective, and its end of every message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.collectives import Messages
+from tracelink.communications import UNKNOWN
+from tracelink.converters.chakra.schema import TYPE_OF_OPERATION, NodeType
+from tracelink.converters.chakra.sizes import consumer_sizes
+from tracelink.events import Columns, Int32s, Int64s
+from tracelink.job import Job, event_of
+
+NO_TYPE = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Communicating(Columns):
+    """One row for each node of communication that is to be written, of one rank or of all."""
+
+    rank: Int32s
+    row: Int64s
+    """The event that becomes the node; several messages can share one."""
+    type: npt.NDArray[np.uint8]
+    collective: Int64s
+    """Row of the job's collectives, or UNKNOWN for a message."""
+    collective_type: Int64s
+    """UNKNOWN for a message, and for a collective that Chakra has no word for."""
+    operation: Int32s
+    """Code of the job's strings; UNKNOWN for messages."""
+    group: Int32s
+    """Row of the job's groups, or UNKNOWN."""
+    size: Int64s
+    """Bytes as consumers take them, or UNKNOWN."""
+    bytes_in: Int64s
+    bytes_out: Int64s
+    source: Int64s
+    target: Int64s
+    tag: Int64s
+    root: Int64s
+    sequence: Int64s
+    element_type: Int32s
+    order: Int64s
+    """Tells the order of messages that share an event."""
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @classmethod
+    def of(cls, count: int, **columns: Any) -> Communicating:
+        """What is not given is unknown."""
+        unknown = np.full(count, UNKNOWN, np.int64)
+        return cls(*(np.asarray(columns.get(column.name, unknown)) for column in fields(cls)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Communicating]) -> Communicating:
+        """All of all parts, in order."""
+        return cls(
+            *(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(cls))
+        )
+
+    def take(self, rows: Any) -> Communicating:
+        """Some of them."""
+        return Communicating(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+    def of_rank(self, rank: int) -> Communicating:
+        """Those of one rank that have an event, in the order of their events."""
+        mine = np.flatnonzero((self.rank == rank) & (self.row != UNKNOWN))
+        return self.take(mine[np.lexsort((self.order[mine], self.row[mine]))])
+
+
+def communicating(job: Job) -> Communicating:
+    """Everything that the ranks of a job do together, by what was matched across them."""
+    messages = job.messages
+    sends, receives = messages.send != UNKNOWN, messages.receive != UNKNOWN
+    return Communicating.concatenate(
+        [
+            _collectives(job),
+            _ends(messages, messages.source, messages.send, NodeType.COMM_SEND, np.flatnonzero(sends)),
+            _ends(messages, messages.target, messages.receive, NodeType.COMM_RECV, np.flatnonzero(receives)),
+        ]
+    )
+
+
+def participants_of(told: Communicating) -> dict[int, tuple[int, ...]]:
+    """The ranks that are seen in each group."""
+    known = told.group != UNKNOWN
+    pairs = np.unique(np.stack([told.group[known], told.rank[known]]), axis=1)
+    return {group: tuple(pairs[1][pairs[0] == group].tolist()) for group in np.unique(pairs[0]).tolist()}
+
+
+def usable(told: Communicating) -> tuple[Communicating, Mapping[str, int]]:
+    """What can be written as communication, and how much cannot, by what is not known of it."""
+    messages = told.collective == UNKNOWN
+    lacking = {
+        "operation": ~messages & (told.collective_type == NO_TYPE),
+        "size": told.size == UNKNOWN,
+        "peer": messages & ((told.source == UNKNOWN) | (told.target == UNKNOWN)),
+    }
+    unusable, counts = np.zeros(len(told), np.bool_), dict[str, int]()
+    for name, lacks in lacking.items():
+        if count := int(np.count_nonzero(lacks & ~unusable)):
+            counts[name] = count
+        unusable |= lacks
+    return told.take(np.flatnonzero(~unusable)), counts
+
+
+def _collectives(job: Job) -> Communicating:
+    parts, whole = job.participations, job.collectives
+    place = parts.collective
+    types = {
+        code: TYPE_OF_OPERATION[text] for code, text in enumerate(job.strings) if text in TYPE_OF_OPERATION
+    }
+    kind = np.array([types.get(code, NO_TYPE) for code in range(len(job.strings))] + [NO_TYPE], np.int64)
+    return Communicating.of(
+        len(parts),
+        rank=parts.rank,
+        row=event_of(parts),
+        type=np.full(len(parts), NodeType.COMM_COLL, np.uint8),
+        collective=place,
+        collective_type=kind[whole.operation[place]],
+        operation=whole.operation[place],
+        group=whole.group[place],
+        size=consumer_sizes(job),
+        bytes_in=parts.bytes_in,
+        bytes_out=parts.bytes_out,
+        root=whole.root[place].astype(np.int64),
+        sequence=whole.sequence[place],
+        element_type=whole.type[place],
+        order=np.arange(len(parts)),
+    )
+
+
+def _ends(
+    messages: Messages, rank: Int32s, row: Int64s, kind: NodeType, chosen: npt.NDArray[np.intp]
+) -> Communicating:
+    count = len(chosen)
+    unknown = np.full(count, UNKNOWN, np.int32)
+    return Communicating.of(
+        count,
+        rank=rank[chosen],
+        row=row[chosen],
+        type=np.full(count, kind, np.uint8),
+        operation=unknown,
+        group=messages.group[chosen],
+        size=messages.bytes[chosen],
+        source=messages.source[chosen].astype(np.int64),
+        target=messages.target[chosen].astype(np.int64),
+        tag=np.maximum(messages.tag[chosen], 0),
+        element_type=unknown,
+        order=messages.order[chosen],
+    )

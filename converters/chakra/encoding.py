@@ -1,0 +1,120 @@
+"""Columns of nodes to the bytes of an `.et` file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
+from tracelink.converters.chakra.decoding import FIELD_OF_KIND
+from tracelink.converters.chakra.framing import framed, varint
+from tracelink.converters.chakra.schema import VERSION, Kind
+from tracelink.converters.chakra.table import Attribute, Links, NodeTable
+from tracelink.converters.chakra.wire import (
+    SHORT,
+    SHORT_LENGTHS,
+    attribute,
+    delimited,
+    number_attributes,
+    number_fields,
+    packed_fields,
+    repeated,
+    scattered,
+)
+from tracelink.events import Int64s
+
+ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, OUTPUTS = range(1, 10)
+FEW = 4096
+"""An attribute of at most so many different values is spelt once for all nodes that share one."""
+TOGETHER = 8192
+"""Nodes that are written at a time."""
+
+Metadata = Mapping[str, tuple[Kind, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelt:
+    """An attribute whose values are known as bytes already; `codes` say which each node has."""
+
+    rows: Int64s
+    codes: Int64s
+    texts: Sequence[bytes]
+
+    def fields(self, begin: int, end: int) -> list[bytes]:
+        """The attribute of the nodes from `begin` to `end`."""
+        inside = slice(*np.searchsorted(self.rows, [begin, end]))
+        return scattered(end - begin, self.rows[inside] - begin, repeated(self.codes[inside], self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """An attribute that is another number almost everywhere."""
+
+    name: str
+    kind: Kind
+    rows: Int64s
+    values: Int64s
+
+    def fields(self, begin: int, end: int) -> list[bytes]:
+        """The attribute of the nodes from `begin` to `end`."""
+        inside = slice(*np.searchsorted(self.rows, [begin, end]))
+        written = number_attributes(self.name, self.kind, self.values[inside])
+        return scattered(end - begin, self.rows[inside] - begin, written)
+
+
+def encoded(metadata: Metadata, nodes: NodeTable, tensors: Sequence[bytes] | None = None) -> Iterator[bytes]:
+    """The pieces of a file; `tensors` are the fields of inputs and outputs of each node, if any."""
+    yield framed(metadata_message(metadata))
+    names = [delimited(NAME, text.encode()) if text else b"" for text in nodes.strings]
+    attributes = [_spelt(name, column) for name, column in nodes.attributes.items()]
+    for begin in range(0, len(nodes), TOGETHER):
+        end = min(begin + TOGETHER, len(nodes))
+        inside = slice(begin, end)
+        columns = [
+            number_fields(ID, nodes.id[inside]),
+            repeated(nodes.name[inside], names),
+            number_fields(TYPE, nodes.type[inside].astype(np.int64)),
+            _ids(CONTROL, nodes.control, begin, end),
+            _ids(DATA, nodes.data, begin, end),
+            number_fields(START, nodes.start[inside]),
+            number_fields(DURATION, nodes.duration[inside]),
+            *([tensors[inside]] if tensors is not None else []),
+            *(column.fields(begin, end) for column in attributes),
+        ]
+        yield b"".join(map(_framed, map(b"".join, zip(*columns, strict=True))))
+
+
+def metadata_message(metadata: Metadata) -> bytes:
+    """The first message of a file."""
+    attributes = [
+        AttributeProto(name=name, **{FIELD_OF_KIND[kind]: value}) for name, (kind, value) in metadata.items()
+    ]
+    message: bytes = GlobalMetadata(version=VERSION, attr=attributes).SerializeToString()
+    return message
+
+
+def _ids(number: int, links: Links, begin: int, end: int) -> list[bytes]:
+    bounds = links.bounds[begin : end + 1]
+    return packed_fields(number, bounds - bounds[0], links.ids[bounds[0] : bounds[-1]])
+
+
+def _spelt(name: str, column: Attribute) -> _Spelt | _Numbers:
+    """An attribute of one kind, as it is written."""
+    kind = Kind(int(column.kinds[0])) if len(column) else Kind.INT64
+    if kind == Kind.STRING:
+        codes: dict[str, int] = {}
+        coded = np.array([codes.setdefault(text, len(codes)) for text in column.values], np.int64)
+        return _Spelt(column.rows, coded, [attribute(name, kind, text) for text in codes])
+    values = np.asarray(column.values, np.int64)
+    distinct, coded = np.unique(values, return_inverse=True)
+    if len(distinct) > FEW:
+        return _Numbers(name, kind, column.rows, values)
+    return _Spelt(column.rows, coded, [attribute(name, kind, value) for value in distinct.tolist()])
+
+
+def _framed(body: bytes) -> bytes:
+    length = len(body)
+    return (SHORT_LENGTHS[length] if length < SHORT else varint(length)) + body

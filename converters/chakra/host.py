@@ -1,0 +1,172 @@
+"""Which operators and nodes of a rank become nodes of the host, what encloses each, and when it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracelink.converters.chakra.durations import exclusive
+from tracelink.enclosing import callers, innermost, outside
+from tracelink.events import Bools, EventKind, Int64s, Key, Relation
+from tracelink.excerpt import NONE, Excerpt
+
+TIMED = (EventKind.OPERATOR, EventKind.ANNOTATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The nodes of the host. Their places here are how other modules know them; they are in no order."""
+
+    row: Int64s
+    """The event: an operator or annotation, else the node of the execution trace or the entry itself."""
+    node: Int64s
+    """The row of the node of the execution trace that is the same, or NONE."""
+    parent: Int64s
+    """The place of what encloses it, or NONE."""
+    lane: Int64s
+    """What runs one after the other: a thread."""
+    start: Int64s
+    """Nanoseconds; where there is no time of its own, that of what began before it."""
+    inclusive: Int64s
+    own: Int64s
+    """How long it ran without what it encloses."""
+    timed: Bools
+    depth: Int64s
+    around: Int64s
+    """For each event of the rank the place of the innermost node around it, itself included, or NONE."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def place_of(self, events: int) -> Int64s:
+        """For each event the place of the node that it is, or NONE."""
+        place = np.full(events, NONE, np.int64)
+        place[self.row] = np.arange(len(self))
+        linked = self.node != NONE
+        place[self.node[linked]] = np.flatnonzero(linked)
+        return place
+
+
+def host_of(part: Excerpt) -> Host:
+    """All operators, annotations and nodes of a rank; entries of the recorder only where there is nothing else."""
+    events = part.events
+    timed = events.of_kind(*TIMED) & events.timed
+    nodes = part.rows(EventKind.NODE)
+    operator = _operators(part, timed)[nodes]
+    rows = np.concatenate([np.flatnonzero(timed), nodes[operator == NONE]])
+    if not len(rows):
+        rows = part.rows(EventKind.RECORD)
+    node = np.full(len(events), NONE, np.int64)
+    node[operator[operator != NONE][::-1]] = nodes[operator != NONE][::-1]
+    node[nodes[operator == NONE]] = nodes[operator == NONE]
+    host = _enclosed(part, rows, node[rows])
+    start = _started(part, host)
+    return replace(host, start=start, lane=_lanes(part, host), depth=_depths(host.parent))
+
+
+def _operators(part: Excerpt, timed: Bools) -> Int64s:
+    """For each event the timed operator that it is the same as, or NONE."""
+    same = part.where(Relation.SAME)
+    chosen = timed[same.target] & (part.events.kind[same.source] == EventKind.NODE)
+    operator = np.full(len(part.events), NONE, np.int64)
+    operator[same.source[chosen]] = same.target[chosen]
+    return operator
+
+
+def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
+    """The nodes with what encloses them in the profile, else in the execution trace."""
+    events, count = part.events, len(part.events)
+    place = np.full(count, NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    caller = callers(part)
+    nearest = innermost(caller, place != NONE)
+    enclosing = outside(caller, nearest)[rows]
+    timed = events.timed[rows]
+    start, end = np.where(timed, events.start[rows], 0), np.where(timed, events.end[rows], 0)
+    around = _at(place, enclosing)
+    recorded = _recorded_parents(part, node, place)
+    parent = np.where(timed & (around != NONE), around, recorded)
+    untimed_parent = np.append(~timed, False)[recorded]
+    parent = np.where(timed & (around == NONE) & ~untimed_parent, NONE, parent)
+    own = exclusive(start, end, np.where(timed, around, NONE))
+    nothing = np.zeros(len(rows), np.int64)
+    return Host(rows, node, parent, nothing, start, end - start, own, timed, nothing, _at(place, nearest))
+
+
+def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:
+    """The place of each node's parent in its execution trace, or NONE."""
+    count = len(part.events)
+    absent = np.iinfo(np.int64).min
+    ids, parents = part.key(Key.NODE_ID, absent), part.key(Key.NODE_PARENT, absent)
+    known = np.flatnonzero(ids != absent)
+    represented = place.copy()
+    linked = node != NONE
+    represented[node[linked]] = np.flatnonzero(linked)
+    result = np.full(len(node), NONE, np.int64)
+    for source in np.unique(part.events.source[known]).tolist():
+        listed = known[part.events.source[known] == source]
+        listed = listed[np.argsort(ids[listed], kind="stable")]
+        mine = np.flatnonzero(linked)[part.events.source[node[linked]] == source]
+        wanted = parents[node[mine]]
+        found = np.minimum(np.searchsorted(ids[listed], wanted), len(listed) - 1)
+        exact = (ids[listed][found] == wanted) & (wanted != ids[node[mine]])
+        result[mine] = np.where(exact, represented[listed[found]], NONE)
+    assert count == len(place)
+    return result
+
+
+def _started(part: Excerpt, host: Host) -> Int64s:
+    """When each began: a node without a time when the node before it did, for ids are given in order of starts."""
+    start = host.start.copy()
+    without = ~host.timed
+    if not without.any():
+        return start
+    ids = part.key(Key.NODE_ID, 0)
+    listed = np.flatnonzero(host.node != NONE)
+    sources = part.events.source[host.node[listed]]
+    for source in np.unique(sources).tolist():
+        mine = listed[sources == source]
+        mine = mine[np.argsort(ids[host.node[mine]], kind="stable")]
+        known = np.flatnonzero(host.timed[mine])
+        if not len(known):
+            continue
+        before = np.searchsorted(known, np.arange(len(mine)), side="right") - 1
+        filled = start[mine][known[np.maximum(before, 0)]]
+        filled[before < 0] = start[mine][known].min()
+        start[mine] = np.where(host.timed[mine], start[mine], filled)
+    others = without & (host.node == NONE)
+    start[others] = np.where(part.events.timed[host.row[others]], part.events.start[host.row[others]], 0)
+    return start
+
+
+def _lanes(part: Excerpt, host: Host) -> Int64s:
+    """The thread of each; a node without a time is on the thread where most of its logical thread ran."""
+    lane = part.events.track[host.row].astype(np.int64)
+    logical = part.key(Key.LOGICAL_THREAD, NONE)
+    without = np.flatnonzero(~host.timed & (host.node != NONE))
+    linked = np.flatnonzero(host.timed & (host.node != NONE))
+    for thread in np.unique(logical[host.node[without]]).tolist():
+        ran = lane[linked[logical[host.node[linked]] == thread]]
+        if len(ran):
+            mine = without[logical[host.node[without]] == thread]
+            lane[mine] = np.bincount(ran).argmax()
+    return lane
+
+
+def _depths(parent: Int64s) -> Int64s:
+    """How many enclose each; every step doubles how far it looks, so that a circle ends too."""
+    nowhere = len(parent)
+    above = np.append(np.where(parent == NONE, nowhere, parent), nowhere)
+    depth = np.append((parent != NONE).astype(np.int64), 0)
+    for _ in range(nowhere.bit_length()):
+        depth = depth + depth[above]
+        above = above[above]
+        if (above == nowhere).all():
+            break
+    return depth[:nowhere]
+
+
+def _at(values: Int64s, rows: Int64s) -> Int64s:
+    """`values[rows]`, NONE where the row is NONE."""
+    return np.where(rows == NONE, NONE, np.append(values, NONE)[rows])

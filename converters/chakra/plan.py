@@ -1,0 +1,148 @@
+"""One rank as it will be written: its nodes in order, and what each waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from tracelink.analysis.ordering.lanes import lane_of_tracks
+from tracelink.analysis.ordering.order import Order
+from tracelink.converters.chakra.communications import Communicating
+from tracelink.converters.chakra.device import Device, device_of
+from tracelink.converters.chakra.host import Host, host_of
+from tracelink.converters.chakra.nodes_of_events import Spots, spots_of
+from tracelink.converters.chakra.program import (
+    Pairs,
+    Turns,
+    Waiting,
+    control_links,
+    lane_pairs,
+    spread,
+    turns_of,
+    waiting,
+)
+from tracelink.converters.chakra.table import Links
+from tracelink.events import Int64s, Key, Relation
+from tracelink.excerpt import NONE, Excerpt
+
+
+class Dependencies(StrEnum):
+    """What nodes wait for."""
+
+    TIME = "time"
+    """What ran before on the same thread or stream, launches, waits and hand-overs between threads."""
+    DATA = "data"
+    """Launches, waits, hand-overs, and what made the tensors that a node reads."""
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The nodes of a rank by spot, and their order."""
+
+    part: Excerpt
+    host: Host
+    device: Device
+    communications: Communicating
+    spots: Spots
+    turns: Turns
+    stream: Int64s
+    """The lane of device work, NONE on the host."""
+    control: Links
+    waiting: Waiting
+
+
+def plan_of(
+    part: Excerpt, communications: Communicating, orders: Mapping[str, Order], dependencies: Dependencies
+) -> Plan:
+    """Puts a rank in order; `orders` are pairs of events that other questions about it gave."""
+    host = host_of(part)
+    device = device_of(part, host)
+    spots = spots_of(host, device, communications)
+    stream = _streams(part, spots)
+    turns = turns_of(spots, *_sorting(part, host, spots, communications), stream)
+    named = {name: _of_events(part, spots, order) for name, order in orders.items()}
+    named["launch"] = _launches(spots, device)
+    named["issue"] = _issues(part, spots)
+    if dependencies != Dependencies.DATA:
+        named["thread"] = lane_pairs(_threads(host, spots), turns.turn)
+    else:
+        named["thread"] = _first_inside(spots)
+        named["group"] = lane_pairs(_groups(spots, communications), turns.turn)
+    found = waiting({name: spread(pairs.known(), spots.further) for name, pairs in named.items()}, turns)
+    return Plan(
+        part,
+        host,
+        device,
+        communications,
+        spots,
+        turns,
+        stream,
+        control_links(spots.parent, turns),
+        found,
+    )
+
+
+def _streams(part: Excerpt, spots: Spots) -> Int64s:
+    """The stream of each spot, NONE on the host."""
+    if not len(spots):
+        return np.empty(0, np.int64)
+    lanes = lane_of_tracks(part.graph.tracks)
+    return np.where(spots.on_host, NONE, lanes[part.events.track[spots.row]])
+
+
+def _sorting(
+    part: Excerpt, host: Host, spots: Spots, communications: Communicating
+) -> tuple[Int64s, Int64s, Int64s]:
+    """By what nodes are put in order: start, how deep they lie, and what tells equal ones apart."""
+    start = np.where(spots.on_host, np.append(host.start, 0)[spots.place], part.events.start[spots.row])
+    depth = np.where(spots.on_host, np.append(host.depth, 0)[spots.place], 0)
+    ids = part.key(Key.NODE_ID, 0)
+    node = np.append(host.node, NONE)[spots.place]
+    sequence = np.where(spots.on_host & (node != NONE), np.append(ids, 0)[node], spots.row)
+    others = spots.further != np.arange(len(spots))
+    order = np.append(communications.order, 0)[spots.communication]
+    return start, depth, sequence * (int(order.max(initial=0)) + 1) + np.where(others, order, 0)
+
+
+def _threads(host: Host, spots: Spots) -> Int64s:
+    """The thread of each node of the host; further messages of one operator stand beside it."""
+    first = spots.further == np.arange(len(spots))
+    return np.where(spots.on_host & first, np.append(host.lane, NONE)[spots.place], NONE)
+
+
+def _of_events(part: Excerpt, spots: Spots, order: Order) -> Pairs:
+    spot = spots.of_events(len(part.events))
+    return Pairs(spot[order.before], spot[order.after])
+
+
+def _launches(spots: Spots, device: Device) -> Pairs:
+    """Work after what launched it, or after what came before the launch on its thread."""
+    first = np.flatnonzero(spots.further == np.arange(len(spots)))
+    work = first[spots.work[first] != NONE]
+    parent = spots.parent[work]
+    before = np.where(parent == NONE, device.after[spots.work[work]], parent)
+    return Pairs(before, work)
+
+
+def _issues(part: Excerpt, spots: Spots) -> Pairs:
+    """What a producer or a linker says that an event depends on or waits for."""
+    spot = spots.of_events(len(part.events))
+    edges = [part.where(relation) for relation in (Relation.DEPENDS_ON, Relation.WAITS_FOR)]
+    return Pairs.concatenate([Pairs(spot[edge.target], spot[edge.source]) for edge in edges])
+
+
+def _first_inside(spots: Spots) -> Pairs:
+    """What is inside an operator after it."""
+    inside = np.flatnonzero(spots.on_host & (spots.parent != NONE))
+    return Pairs(spots.parent[inside], inside)
+
+
+def _groups(spots: Spots, communications: Communicating) -> Int64s:
+    """The group of each collective: whatever data say, its members issue collectives in one order."""
+    collective = np.append(communications.collective, NONE)[spots.communication] != NONE
+    group = np.append(communications.group, NONE)[spots.communication]
+    return np.where((spots.communication != NONE) & collective, group + 1, NONE)

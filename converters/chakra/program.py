@@ -1,0 +1,141 @@
+"""In which order the nodes of a rank come, and what each had to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.converters.chakra.nodes_of_events import Spots
+from tracelink.converters.chakra.table import Links
+from tracelink.events import Int64s
+from tracelink.excerpt import NONE
+
+FIRST_ID = 1
+"""A number of 0 is not written by protobuf, and some readers take what is not there for missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """`after[i]` could not begin before `before[i]`; both are spots."""
+
+    before: Int64s
+    after: Int64s
+
+    def __len__(self) -> int:
+        return len(self.before)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
+        """All pairs of all parts."""
+        empty = np.empty(0, np.int64)
+        return cls(
+            np.concatenate([empty, *(part.before for part in parts)]),
+            np.concatenate([empty, *(part.after for part in parts)]),
+        )
+
+    def known(self) -> Pairs:
+        """Those of which both ends are nodes, and two."""
+        known = (self.before != NONE) & (self.after != NONE) & (self.before != self.after)
+        return Pairs(self.before[known], self.after[known])
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The nodes in the order of their ids: none depends on a later one, so there is no circle."""
+
+    spot: Int64s
+    turn: Int64s
+    """The place of each spot in that order."""
+    time: Int64s
+    """Nanoseconds of each spot; for none earlier than for what put it on a device or stands before it in a stream."""
+
+
+def turns_of(spots: Spots, start: Int64s, depth: Int64s, sequence: Int64s, stream: Int64s) -> Turns:
+    """Nodes by time; what encloses comes before what it encloses, and a launch before the work, whatever clocks say.
+
+    `stream` tells the streams of device work apart, NONE on the host.
+    """
+    time = start.copy()
+    launched = np.flatnonzero((spots.work != NONE) & (spots.parent != NONE))
+    time[launched] = np.maximum(time[launched], time[spots.parent[launched]])
+    for number in np.unique(stream[stream != NONE]).tolist():
+        mine = np.flatnonzero(stream == number)
+        mine = mine[np.lexsort((mine, start[mine]))]
+        time[mine] = np.maximum.accumulate(time[mine])
+    device = spots.work != NONE
+    order = np.lexsort((sequence, depth, device, time))
+    turn = np.empty(len(order), np.int64)
+    turn[order] = np.arange(len(order))
+    return Turns(order, turn, time)
+
+
+def lane_pairs(lane: Int64s, turn: Int64s) -> Pairs:
+    """Each spot after the one before it in its lane; NONE is no lane."""
+    mine = np.flatnonzero(lane != NONE)
+    mine = mine[np.lexsort((turn[mine], lane[mine]))]
+    same = lane[mine][1:] == lane[mine][:-1]
+    return Pairs(mine[:-1][same], mine[1:][same])
+
+
+def spread(pairs: Pairs, further: Int64s) -> Pairs:
+    """The pairs, for every other message that shares an end too."""
+    others = np.flatnonzero(further != np.arange(len(further)))
+    if not len(others):
+        return pairs
+    parts = [pairs]
+    for ends in ("before", "after"):
+        joined = Pairs.concatenate(parts)
+        column = getattr(joined, ends)
+        by_end = np.argsort(column, kind="stable")
+        begin = np.searchsorted(column[by_end], further[others])
+        end = np.searchsorted(column[by_end], further[others], side="right")
+        length = end - begin
+        chosen = by_end[_ranges(begin, length)]
+        owner = np.repeat(others, length)
+        before, after = joined.before[chosen], joined.after[chosen]
+        parts = [joined, Pairs(owner, after) if ends == "before" else Pairs(before, owner)]
+    return Pairs.concatenate(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What nodes wait for, and how much could not be kept."""
+
+    links: Links
+    against_order: Mapping[str, int]
+    """Pairs by where they are from, left out because times contradict them."""
+
+
+def waiting(named: Mapping[str, Pairs], turns: Turns) -> Waiting:
+    """All pairs as ids by node; each once, none against the order."""
+    against: dict[str, int] = {}
+    kept: list[Pairs] = []
+    for name, pairs in named.items():
+        forward = turns.turn[pairs.before] < turns.turn[pairs.after]
+        if lost := len(pairs) - int(np.count_nonzero(forward)):
+            against[name] = lost
+        kept.append(Pairs(pairs.before[forward], pairs.after[forward]))
+    every = Pairs.concatenate(kept)
+    count = len(turns.spot)
+    joined = np.unique(turns.turn[every.after] * count + turns.turn[every.before])
+    after, before = np.divmod(joined, max(count, 1))
+    bounds = np.searchsorted(after, np.arange(count + 1))
+    return Waiting(Links(bounds, before + FIRST_ID), against)
+
+
+def control_links(parent: Int64s, turns: Turns) -> Links:
+    """The id of the parent of each node that has one before it."""
+    above = parent[turns.spot]
+    place = np.where(above == NONE, NONE, np.append(turns.turn, NONE)[above])
+    place = np.where(place < np.arange(len(place)), place, NONE)
+    has = place != NONE
+    return Links(np.concatenate([[0], np.cumsum(has)]), place[has] + FIRST_ID)
+
+
+def _ranges(begin: Int64s, length: Int64s) -> Int64s:
+    """`begin[i], begin[i] + 1, …` of each length, one after the other."""
+    total = int(length.sum())
+    offset = np.repeat(begin - np.concatenate([[0], np.cumsum(length)[:-1]]), length)
+    return np.arange(total) + offset

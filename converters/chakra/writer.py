@@ -1,0 +1,119 @@
+"""Event graph to one Chakra trace for each rank, and the process groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import orjson
+
+from tracelink.converters.chakra.communications import Communicating, communicating, participants_of, usable
+from tracelink.converters.chakra.encoding import Metadata, encoded
+from tracelink.converters.chakra.group_numbers import GroupNumbers, everybody, group_numbers
+from tracelink.converters.chakra.nodes import table_of
+from tracelink.converters.chakra.orders import orders_of
+from tracelink.converters.chakra.plan import Dependencies, plan_of
+from tracelink.converters.chakra.schema import Kind, Profile, Said
+from tracelink.converters.chakra.tensors import tensor_fields
+from tracelink.engine import Engine
+from tracelink.errors import UsageError
+from tracelink.excerpt import Excerpt
+from tracelink.graph import Rank
+from tracelink.job import Job, Part
+from tracelink.plugins import Files, Output, Target
+from tracelink.targets import STDOUT
+
+GROUPS_FILE = "groups.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What all ranks are written with."""
+
+    communications: Communicating
+    groups: GroupNumbers
+    strings: Sequence[str]
+    world_size: int
+
+    @classmethod
+    def of(cls, job: Job) -> _Shared:
+        """What the ranks of a job do together."""
+        told = communicating(job)
+        groups = group_numbers(job, participants_of(told))
+        return cls(told, groups, job.strings, len(everybody(job)))
+
+
+@dataclass(frozen=True, slots=True)
+class ChakraWriter:
+    """Nodes for operators, device work and communication, with the order that they really had."""
+
+    profile: Profile = Profile.FULL
+    dependencies: Dependencies = Dependencies.BOTH
+    gaps: bool = False
+
+    name = "chakra"
+    summary = "Chakra traces (.et) for simulators, one file for each rank, and their process groups"
+    suffixes = (".et",)
+    files = Files.WITH_PREFIX
+    options: ClassVar[Mapping[str, Sequence[str]]] = {
+        "profile": tuple(Profile),
+        "deps": (Dependencies.BOTH, Dependencies.TIME, Dependencies.DATA),
+        "gaps": ("no", "yes"),
+    }
+
+    def configured(self, **options: str) -> ChakraWriter:
+        """A writer of another profile, of other dependencies, or with the gaps of threads as nodes."""
+        return ChakraWriter(
+            Profile(options.get("profile", self.profile)),
+            Dependencies(options.get("deps", self.dependencies)),
+            options.get("gaps", "yes" if self.gaps else "no") == "yes",
+        )
+
+    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+        """Writes a file for each rank, then the groups."""
+        shared = _Shared.of(job)
+        aside = target.path() == STDOUT
+        if aside and len(job.parts) > 1:
+            raise UsageError(
+                f"standard output takes one file, and these are {len(job.parts)} ranks",
+                advice="Name the beginning of the files' names: -o et/job",
+            )
+        outputs = engine.map(partial(self._write_part, shared, target), job.parts)
+        return outputs if aside else [*outputs, self._write_groups(shared.groups, target)]
+
+    def _write_groups(self, groups: GroupNumbers, target: Target) -> Output:
+        members = {str(number): ranks for number, ranks in groups.members_by_number.items()}
+        with target.file(GROUPS_FILE) as stream:
+            stream.write(orjson.dumps(members))
+        return Output(target.path(GROUPS_FILE), self.name, None, target.size(GROUPS_FILE), 0)
+
+    def _write_part(self, shared: _Shared, target: Target, part: Part) -> Output:
+        graph = part.load()
+        excerpt = Excerpt(graph)
+        told, _ = usable(shared.communications.of_rank(part.rank))
+        by_time = self.dependencies != Dependencies.DATA
+        plan = plan_of(excerpt, told, orders_of(excerpt, by_time=by_time), self.dependencies)
+        nodes = table_of(plan, shared.groups, shared.strings)
+        tensors = tensor_fields(plan, lambda row, text: None)
+        name = f"{part.rank}.et"
+        with target.file(name) as stream:
+            for piece in encoded(self._metadata(shared, graph.ranks[0], len(nodes)), nodes, tensors):
+                stream.write(piece)
+        return Output(target.path(name), self.name, part.rank, target.size(name), len(nodes))
+
+    def _metadata(self, shared: _Shared, rank: Rank, nodes: int) -> Metadata:
+        return {
+            Said.PRODUCER: (Kind.STRING, "tracelink"),
+            Said.PROFILE: (Kind.STRING, str(self.profile)),
+            Said.DEPENDENCIES: (Kind.STRING, str(self.dependencies)),
+            Said.RANK: (Kind.UINT64, rank.rank),
+            Said.WORLD_SIZE: (Kind.UINT64, shared.world_size),
+            Said.HOST: (Kind.STRING, rank.host),
+            Said.NODES: (Kind.UINT64, nodes),
+            Said.GROUPS: (
+                Kind.STRING,
+                orjson.dumps(shared.groups.described, option=orjson.OPT_NON_STR_KEYS).decode(),
+            ),
+        }
