@@ -1,0 +1,1 @@
+"""Pictures of nodes and what they wait for."""
