@@ -1,5 +1,5 @@
 """Chakra: the host and device trace (ET+ JSON) that `chakra_converter PyTorch` reads."""
 
-from tracelink.converters.chakra_json.writer import ChakraJsonWriter
+from tracelink.converters.chakra_json.reader import ChakraJsonReader
 
-__all__ = ["ChakraJsonWriter"]
+__all__ = ["ChakraJsonReader"]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracelink.converters.chakra.durations import exclusive
+from tracelink.converters.chakra_json.device_waits import DeviceWaits, device_waits
 from tracelink.converters.chakra_json.device_work import DeviceWork, device_work
 from tracelink.converters.chakra_json.hand_overs import HandOvers, hand_overs
-from tracelink.converters.chakra_json.schema import BASE_TIME
 from tracelink.converters.chakra_json.tree import Tree, nodes_of, tree_of
+from tracelink.converters.kineto.header import base_time
 from tracelink.enclosing import callers, innermost, outside
 from tracelink.events import Int64s, Relation
 from tracelink.excerpt import NONE, Excerpt
-from tracelink.trace import SourceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,17 @@ class Plan:
     """Nanoseconds that each row ran itself."""
     hand_overs: HandOvers
     work: DeviceWork
+    device_waits: DeviceWaits
     ids: Int64s
     """The new id of each node; the work under it has the numbers that follow."""
+    base: int
+    """What the times in the file count from: as those of the profile do that most nodes have their times from."""
+
+    def id_of_work(self, number: int) -> int:
+        """The id of a piece of work, by its number among all work."""
+        node = int(self.work.node[number])
+        first = int(np.searchsorted(self.work.node, node))
+        return int(self.ids[node]) + 1 + number - first
 
     @property
     def linked(self) -> int:
@@ -64,21 +72,25 @@ def plan_of(part: Excerpt, source: int) -> Plan:
         exclusive(events.start, events.end, inside),
         hand_overs(part, node_of, tree.parent),
         work,
+        device_waits(part, node_of, tree.parent, work),
         np.arange(len(tree)) + np.searchsorted(work.node, np.arange(len(tree))),
+        _base(part, np.concatenate([operator[operator != NONE], work.rows])),
     )
 
 
-def bases(sources: Sequence[SourceInfo]) -> Int64s:
-    """For each source the time that its own times count from; 0 where it does not say."""
-    said = [source.header.get(BASE_TIME, 0) for source in sources]
-    return np.array([base if isinstance(base, int) else 0 for base in said], np.int64)
+def _base(part: Excerpt, rows: Int64s) -> int:
+    """0 where the profile does not say."""
+    if not len(rows):
+        return 0
+    source = int(np.bincount(part.events.source[rows]).argmax())
+    return base_time(part.graph.sources[source].header) or 0
 
 
 def _operators(part: Excerpt, rows: Int64s) -> Int64s:
-    """The row of the timed operator that each node is the same as, or -1."""
+    """The row of the timed operator that each node is the same as, or that it is itself, or -1."""
     same = part.where(Relation.SAME)
     timed = part.events.timed[same.target]
-    operator = np.full(len(part.events), NONE, np.int64)
+    operator = np.where(part.events.timed, np.arange(len(part.events)), NONE)
     operator[same.source[timed]] = same.target[timed]
     return operator[rows]
 

@@ -13,8 +13,11 @@ SCHEMA, PID, TIME, START, FINISH, NODES = "schema", "pid", "time", "start_ts", "
 ID, NAME, PARENT = "id", "name", "ctrl_deps"
 INPUTS, OUTPUTS, ATTRIBUTES = "inputs", "outputs", "attrs"
 INCLUSIVE, EXCLUSIVE, STARTED = "inclusive_dur", "exclusive_dur", "ts"
-OTHER_THREAD = "inter_thread_dep"
+OTHER_THREAD, SYNCHRONISED = "inter_thread_dep", "sync_dep"
 CATEGORY, PHASE, STREAM, GROUP = "cat", "ph", "stream", "pg_name"
+
+LINKED = frozenset({INCLUSIVE, EXCLUSIVE, STARTED, OTHER_THREAD, SYNCHRONISED})
+"""What a linker adds to a node that the execution trace has."""
 
 COMPLETE = "X"
 CATEGORIES = {
@@ -23,6 +26,13 @@ CATEGORIES = {
     EventKind.MEMSET: "gpu_memset",
 }
 """The category is the only mark by which readers know a node on a GPU."""
+READ_CATEGORIES = {name: kind for kind, name in CATEGORIES.items()}
+
+USER_SCOPE = 7
+"""The scope of what the program names itself; a profile calls it an annotation."""
+
+NOT_GIVEN = (b"", b"null")
+"""The text of a time that a node does not have."""
 
 ACCEPTED = {
     (1, 0, 2): "1.0.2-chakra.0.0.4",

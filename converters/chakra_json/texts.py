@@ -11,7 +11,7 @@ import numpy as np
 
 from tracelink.converters.chakra_json.groups import profiled_groups
 from tracelink.converters.chakra_json.names import current_name
-from tracelink.converters.chakra_json.plan import Plan, bases
+from tracelink.converters.chakra_json.plan import Plan
 from tracelink.converters.chakra_json.schema import (
     ATTRIBUTES,
     CATEGORIES,
@@ -23,6 +23,7 @@ from tracelink.converters.chakra_json.schema import (
     ID,
     INCLUSIVE,
     INPUTS,
+    LINKED,
     NAME,
     OTHER_THREAD,
     OUTPUTS,
@@ -32,10 +33,11 @@ from tracelink.converters.chakra_json.schema import (
     RECORDED_GROUP,
     STARTED,
     STREAM,
+    SYNCHRONISED,
 )
 from tracelink.converters.chakra_json.spool import Spool
 from tracelink.converters.chakra_json.upgrade import Fields, fields_of
-from tracelink.events import EventKind, Int64s
+from tracelink.events import EventKind
 from tracelink.excerpt import NONE
 
 NULL = b"null"
@@ -47,8 +49,6 @@ class NodeTexts:
 
     plan: Plan
     spool: Spool
-    start: Int64s
-    """Nanoseconds of each row since the time that its profile counts from."""
     groups: Mapping[int, bytes]
 
     def all(self) -> Iterator[bytes]:
@@ -70,13 +70,16 @@ class NodeTexts:
             NAME: recorded.pop(NAME, b"") or self._name(place),
             PARENT: b"%d" % plan.ids[plan.tree.parent[place]],
         }
-        fields |= {key: value for key, value in recorded.items() if key not in fields}
+        fields |= {key: value for key, value in recorded.items() if key not in fields and key not in LINKED}
         operator = int(plan.operator[place])
         if operator == NONE:
             return fields
         waited = int(plan.hand_overs.awaited[place])
         other_thread = NULL if waited == NONE else b"%d" % plan.ids[waited]
-        return fields | self._times(operator, int(plan.exclusive[operator]), other_thread)
+        fields |= self._times(operator, int(plan.exclusive[operator]), other_thread)
+        if waits := plan.device_waits.of(place):
+            fields[SYNCHRONISED] = b"[%s]" % b",".join(b"%d" % plan.id_of_work(number) for number in waits)
+        return fields
 
     def _work(self, row: int, place: int, number: int, node: Fields) -> Fields:
         """A copy of its node's values, with a name, times and a stream of its own."""
@@ -100,7 +103,7 @@ class NodeTexts:
         return {
             INCLUSIVE: microseconds(max(int(self.plan.part.events.duration[row]), 0)),
             EXCLUSIVE: microseconds(exclusive),
-            STARTED: microseconds(int(self.start[row])),
+            STARTED: microseconds(int(self.plan.part.events.start[row]) - self.plan.base),
             OTHER_THREAD: other_thread,
         }
 
@@ -124,8 +127,7 @@ class NodeTexts:
 def node_texts(plan: Plan, spool: Spool) -> NodeTexts:
     """The texts of a plan, with the groups that its profile names."""
     part = plan.part
-    start = part.events.start - bases(part.graph.sources)[part.events.source]
-    return NodeTexts(plan, spool, start, profiled_groups(part.graph, part.events, plan.work.rows))
+    return NodeTexts(plan, spool, profiled_groups(part.graph, part.events, plan.work.rows))
 
 
 def microseconds(nanoseconds: int) -> bytes:

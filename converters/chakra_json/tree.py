@@ -8,7 +8,7 @@ import numpy as np
 
 from tracelink.converters.chakra_json.schema import THREAD_ROOTS
 from tracelink.enclosing import innermost
-from tracelink.events import Bools, EventKind, Int64s, Key
+from tracelink.events import GPU_WORK, Bools, Int64s, Key
 from tracelink.excerpt import NONE, Excerpt
 
 
@@ -29,7 +29,8 @@ class Tree:
 
 def nodes_of(part: Excerpt, source: int) -> Int64s:
     """The rows of one source's nodes, in the order of their ids, which is that in which they began."""
-    rows = part.rows(EventKind.NODE)
+    rows = part.graph.key(Key.NODE_ID).rows
+    rows = rows[~part.events.of_kind(*GPU_WORK)[rows]]
     rows = rows[part.events.source[rows] == source]
     ordered: Int64s = rows[np.argsort(part.key(Key.NODE_ID, 0)[rows], kind="stable")]
     return ordered

@@ -78,7 +78,7 @@ class ChakraJsonWriter:
         with ExitStack() as stack:
             stream = stack.enter_context(target.file(name))
             spool = stack.enter_context(spooled(graph.payloads[sources[0]], os.path.dirname(path) or None))
-            stream.write(_opening(graph.sources[sources[0]]))
+            stream.write(_opening(graph.sources[sources[0]], plan.base))
             for text in _together(node_texts(plan, spool).all()):
                 stream.write(text)
             stream.write(b"]}\n")
@@ -93,8 +93,8 @@ def file_name(rank: int) -> str:
     return f"et_{rank}.json"
 
 
-def _opening(source: SourceInfo) -> bytes:
-    """Everything up to the first node; `chakra_converter` wants all of these keys."""
+def _opening(source: SourceInfo, base: int) -> bytes:
+    """Everything up to the first node; `chakra_converter` wants all of these keys but the last, and ignores that."""
     said = source.header
     start = _count(said, schema.START, 0)
     header = {
@@ -103,6 +103,7 @@ def _opening(source: SourceInfo) -> bytes:
         schema.TIME: str(said.get(schema.TIME, "")),
         schema.START: start,
         schema.FINISH: _count(said, schema.FINISH, start),
+        schema.BASE_TIME: base,
     }
     return msgspec.json.encode(header)[:-1] + b',"%s":[' % schema.NODES.encode()
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from tracelink.converters.execution_trace import schema
+from tracelink.converters.execution_trace.columns import Columns
+from tracelink.converters.execution_trace.nodes import ID, Piece
+from tracelink.converters.execution_trace.parents import Parents
 from tracelink.damage import damage_findings
+from tracelink.elements import ArrayDocument
+from tracelink.events import Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.salvage import Damage
 
@@ -26,6 +34,37 @@ class Misfits:
     duplicates: int
     without_communication: int
     unreadable_groups: int
+
+
+def misfits_of(
+    document: ArrayDocument[Piece],
+    columns: Columns,
+    table: Mapping[str, Int64s],
+    parents: Parents,
+    unreadable_groups: int,
+) -> Misfits:
+    """What is told of a document that was read to its end."""
+    ids = table[ID]
+    version = str(document.header.get(schema.SCHEMA, ""))
+    return Misfits(
+        path=document.source.path,
+        nodes=len(ids),
+        unknown_version="" if version in schema.VERSIONS else version or "(none)",
+        cut_off=None if document.cut_off is None else (document.cut_off, document.cut_off_reason),
+        damage=document.damage,
+        not_nodes=columns.elements - len(ids),
+        orphans=len(parents.orphans),
+        orphan=str(ids[parents.orphans[0]]) if len(parents.orphans) else "",
+        duplicates=len(ids) - len(np.unique(ids)),
+        without_communication=columns.without_communication,
+        unreadable_groups=unreadable_groups,
+    )
+
+
+def linked_trace(path: str) -> Finding:
+    """What to say of a linked trace that the user named as an execution trace."""
+    text = f"{path}: it has times and device work (ET+ JSON), which are not read. Name the file without --et."
+    return Finding(Severity.WARNING, "linked_trace", text, source=path)
 
 
 def findings_of(misfits: Misfits) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -25,12 +25,11 @@ from tracelink.converters.execution_trace.schema import (
 from tracelink.events import Int64s
 from tracelink.statements import Statement
 
-USUAL = msgspec.json.Decoder(list[UsualNode])
-UNUSUAL = msgspec.json.Decoder(list[Node])
-FLAT = msgspec.json.Decoder(list[FlatNode])
 TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 Nodes = Sequence[UsualNode] | Sequence[Node] | Sequence[FlatNode]
+Named = Mapping[str, Any]
+"""A node, or its attributes, by name."""
 
 ID, PARENT = "id", "parent"
 
@@ -43,7 +42,7 @@ class Piece:
     names: list[str]
     place: Int64s
     elements: int
-    group_nodes: list[Mapping[str, Any]] = field(default_factory=list)
+    group_nodes: list[Named] = field(default_factory=list)
     """The nodes that list process groups, as they stand in the file."""
     without_communication: int = 0
     """Communications that the observer could not describe."""
@@ -51,9 +50,29 @@ class Piece:
     """What nodes say of communication, by their row."""
 
 
-def decode(text: memoryview) -> Piece:
+@dataclass(frozen=True, slots=True)
+class NodeFormat:
+    """How nodes are decoded; a format that adds to nodes has types with more fields."""
+
+    usual: msgspec.json.Decoder[Any]
+    unusual: msgspec.json.Decoder[Any]
+    flat: msgspec.json.Decoder[Any]
+    complete: Callable[[Piece, Sequence[Any]], None] = lambda _, __: None
+    """Adds to a piece what nodes say in those fields."""
+    loose: Callable[[Named], Any] = lambda node: node
+    """The fields that are added, of a node that only a lenient parser could read."""
+
+
+PLAIN = NodeFormat(
+    msgspec.json.Decoder(list[UsualNode]),
+    msgspec.json.Decoder(list[Node]),
+    msgspec.json.Decoder(list[FlatNode]),
+)
+
+
+def decode(text: memoryview, format_: NodeFormat = PLAIN) -> Piece:
     """A piece that is valid JSON; raises `ValidationError` where a node is not as it should be."""
-    piece = _decode_usual(text) if ATTRIBUTES_MARK.search(text) else _decode_flat(text)
+    piece = _decode_usual(text, format_) if ATTRIBUTES_MARK.search(text) else _decode_flat(text, format_)
     telling = {name for name in set(piece.names) if name == PROCESS_GROUPS or communicates(name)}
     if telling:
         texts = TEXTS.decode(bytes(text))
@@ -62,7 +81,7 @@ def decode(text: memoryview) -> Piece:
     return piece
 
 
-def _look_again(piece: Piece, nodes: Mapping[int, Mapping[str, Any]]) -> None:
+def _look_again(piece: Piece, nodes: Mapping[int, Named]) -> None:
     """Takes in what nodes say besides their columns, by their row."""
     for row, node in nodes.items():
         if piece.names[row] == PROCESS_GROUPS:
@@ -71,41 +90,44 @@ def _look_again(piece: Piece, nodes: Mapping[int, Mapping[str, Any]]) -> None:
             piece.stated.append((row, statement_of(node, _named(node))))
 
 
-def _decode_usual(text: memoryview) -> Piece:
+def _decode_usual(text: memoryview, format_: NodeFormat) -> Piece:
     try:
-        nodes = USUAL.decode(text)
+        nodes = format_.usual.decode(text)
     except msgspec.ValidationError:
-        return _decode_unusual(text)
+        return _decode_unusual(text, format_)
     attributes = [node.attrs for node in nodes]
     columns = {name: int64s([item.value for item in map(attrgetter(name), attributes)]) for name in COLUMNS}
-    piece = _piece(nodes, columns)
+    piece = _piece(nodes, columns, format_)
     if MISSING_COMMUNICATION_MARK.search(text):
-        piece.without_communication = _decode_unusual(text).without_communication
+        piece.without_communication = _decode_unusual(text, format_).without_communication
     return piece
 
 
-def _decode_unusual(text: memoryview) -> Piece:
-    nodes = UNUSUAL.decode(text)
+def _decode_unusual(text: memoryview, format_: NodeFormat) -> Piece:
+    nodes = format_.unusual.decode(text)
     attributes = [{item.name: item.value for item in node.attrs} for node in nodes]
-    piece = _piece(nodes, _by_name(attributes))
+    piece = _piece(nodes, _by_name(attributes), format_)
     piece.without_communication = _undescribed(attributes)
     return piece
 
 
-def _decode_flat(text: memoryview) -> Piece:
-    nodes = FLAT.decode(text)
-    return _piece(nodes, {name: int64s(list(map(attrgetter(name), nodes))) for name in COLUMNS})
+def _decode_flat(text: memoryview, format_: NodeFormat) -> Piece:
+    nodes = format_.flat.decode(text)
+    columns = {name: int64s(list(map(attrgetter(name), nodes))) for name in COLUMNS}
+    return _piece(nodes, columns, format_)
 
 
-def _piece(nodes: Nodes, columns: dict[str, Int64s]) -> Piece:
+def _piece(nodes: Nodes, columns: dict[str, Int64s], format_: NodeFormat) -> Piece:
     columns[ID] = int64s([node.id for node in nodes])
     columns[PARENT] = int64s([node.ctrl_deps or node.parent for node in nodes])
-    return Piece(columns, [node.name for node in nodes], np.arange(len(nodes)), len(nodes))
+    piece = Piece(columns, [node.name for node in nodes], np.arange(len(nodes)), len(nodes))
+    format_.complete(piece, nodes)
+    return piece
 
 
-def convert(values: list[Any]) -> Piece:
+def convert(values: list[Any], format_: NodeFormat = PLAIN) -> Piece:
     """Nodes that only a lenient parser could read; what has no id is no node."""
-    places, rows, names, attributes, telling = [], [], [], [], {}
+    places, nodes, rows, names, attributes, telling = [], [], [], [], [], {}
     for place, value in enumerate(values):
         number = whole(value.get(ID)) if isinstance(value, dict) else None
         if number is None:
@@ -114,6 +136,7 @@ def convert(values: list[Any]) -> Piece:
         rows.append((number, _parent(value)))
         names.append(_text(value.get("name") or ""))
         attributes.append(_named(value))
+        nodes.append(value)
         if names[-1] == PROCESS_GROUPS or communicates(names[-1]):
             telling[len(names) - 1] = value
     columns = _by_name(attributes)
@@ -121,6 +144,7 @@ def convert(values: list[Any]) -> Piece:
     columns[PARENT] = int64s([parent for _, parent in rows])
     piece = Piece(columns, names, np.array(places, np.int64), len(values))
     piece.without_communication = _undescribed(attributes)
+    format_.complete(piece, [format_.loose(node) for node in nodes])
     _look_again(piece, telling)
     return piece
 
@@ -142,7 +166,7 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def _by_name(attributes: Sequence[Mapping[str, Any]]) -> dict[str, Int64s]:
+def _by_name(attributes: Sequence[Named]) -> dict[str, Int64s]:
     columns = {}
     for name, default in COLUMNS.items():
         numbers = [whole(items.get(name)) for items in attributes]
@@ -150,11 +174,11 @@ def _by_name(attributes: Sequence[Mapping[str, Any]]) -> dict[str, Int64s]:
     return columns
 
 
-def _undescribed(attributes: Iterable[Mapping[str, Any]]) -> int:
+def _undescribed(attributes: Iterable[Named]) -> int:
     return sum(items.get(DEBUG) == MISSING_COMMUNICATION for items in attributes)
 
 
-def _named(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _named(value: Named) -> Named:
     attributes = value.get("attrs")
     if not isinstance(attributes, list):
         return value
@@ -165,7 +189,7 @@ def _named(value: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _parent(value: Mapping[str, Any]) -> int:
+def _parent(value: Named) -> int:
     parent = value.get("ctrl_deps", value.get(PARENT))
     if isinstance(parent, list):
         parent = parent[0] if parent else None

@@ -62,6 +62,17 @@ FUNCTIONAL = re.compile(r"_?c10d_functional(_autograd)?::")
 
 TENSOR_TYPE = re.compile(r"Tensor\(([^()]*)\)")
 
+INPUTS_KEY, OUTPUTS_MARK = b'"inputs"', re.compile(rb'"outputs"\s*+:')
+STORAGE = re.compile(rb'\[\s*+\d++\s*+,\s*+(\d++)\s*+,\s*+\d++\s*+,\s*+\d++\s*+,\s*+\d++\s*+,\s*+"')
+"""A tensor's storage: the second of its id, storage, offset, number of elements, bytes of each, and device."""
+NO_STORAGE = 0
+OPERATOR_SCHEMA = re.compile(
+    rb'"op_schema"\s*+(?:,\s*+"type"\s*+:\s*+"string"\s*+,\s*+"value"\s*+)?:\s*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
+)
+"""As an attribute, or beside the name as in 1.0.1."""
+WRITTEN = b"!"
+"""Stands in the type of an argument that the operator writes to: `Tensor(a!) self`."""
+
 
 class Attribute(msgspec.Struct, gc=False):
     """One attribute of a node; its type is told by the value."""
@@ -154,6 +165,18 @@ class FlatNode(msgspec.Struct, gc=False):
     fw_tid: int = 0
 
 
+class InputsText(msgspec.Struct, gc=False):
+    """A node of which only the inputs are wanted, as they stand: an object, in 1.0.1 a list."""
+
+    inputs: msgspec.Raw = msgspec.Raw(b"")
+
+
+class ValuesText(msgspec.Struct, gc=False):
+    """Inputs since 1.0.2, each value as it stands."""
+
+    values: list[msgspec.Raw] = []
+
+
 class Group(msgspec.Struct):
     """One process group in the text that `process_group:init` has as its input."""
 
@@ -164,3 +187,17 @@ class Group(msgspec.Struct):
     """What 1.0.2 names groups by in records of communication."""
     ranks: Any = ()
     group_size: Any = 0
+
+
+def holds_nodes(head: bytes) -> bool:
+    """Whether a file that begins so is an object with a list of nodes."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and bool(NODES_MARK.search(head))
+
+
+def first_keys(head: bytes) -> tuple[str, ...]:
+    """The keys that nodes begin with; `name` begins attributes too, so it serves only where there are none."""
+    if not ATTRIBUTES_MARK.search(head):
+        return FLAT_FIRST_KEYS
+    match = FIRST_KEY.search(head)
+    first = match[1].decode() if match else ""
+    return (first,) if first not in ("", "name") else USUAL_FIRST_KEYS

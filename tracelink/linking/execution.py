@@ -35,7 +35,7 @@ class _Joined:
 def link_execution(trace: RankTrace) -> Links:
     """Nodes to operators: by record-function id, by External id where that is what it means, else by order."""
     nodes = _nodes(trace)
-    operators = np.flatnonzero(trace.events.of_kind(EventKind.OPERATOR, EventKind.ANNOTATION))
+    operators = _operators(trace)
     if not len(nodes) or not len(operators):
         return Links(Edges.empty(), LinkReport(RELATION, 0, 0))
     handles = _among(trace, trace.key(Key.RECORD_FUNCTION), nodes)
@@ -52,6 +52,13 @@ def _nodes(trace: RankTrace) -> Int64s:
     is_root = np.array([text.startswith(ROOT_NAMES) for text in trace.strings.texts()] or [False], np.bool_)
     nodes = np.flatnonzero(trace.events.of_kind(EventKind.NODE))
     return nodes[~is_root[trace.events.name[nodes]]]
+
+
+def _operators(trace: RankTrace) -> Int64s:
+    """Operators of profiles; those of a linked trace are nodes themselves, and the same as no other."""
+    profiled = trace.events.of_kind(EventKind.OPERATOR, EventKind.ANNOTATION)
+    profiled[trace.key(Key.NODE_ID).rows] = False
+    return np.flatnonzero(profiled)
 
 
 def _among(trace: RankTrace, column: KeyColumn, rows: Int64s) -> KeyColumn:
