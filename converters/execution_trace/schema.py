@@ -70,8 +70,8 @@ OPERATOR_SCHEMA = re.compile(
     rb'"op_schema"\s*+(?:,\s*+"type"\s*+:\s*+"string"\s*+,\s*+"value"\s*+)?:\s*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 )
 """As an attribute, or beside the name as in 1.0.1."""
-WRITTEN = b"!"
-"""Stands in the type of an argument that the operator writes to: `Tensor(a!) self`."""
+WRITTEN, RESULTS = b"!", b") -> "
+"""In a schema: of an argument that the operator writes to (`Tensor(a!) self`), and before what it gives back."""
 
 
 class Attribute(msgspec.Struct, gc=False):

@@ -14,12 +14,12 @@ from tracelink.converters.execution_trace.schema import (
     NO_STORAGE,
     OPERATOR_SCHEMA,
     OUTPUTS_MARK,
+    RESULTS,
     STORAGE,
     WRITTEN,
     InputsText,
     ValuesText,
 )
-from tracelink.events import Int64s
 
 INPUTS = msgspec.json.Decoder(InputsText)
 OBJECT = msgspec.json.Decoder(ValuesText)
@@ -30,7 +30,8 @@ class StorageReader:
     """Collects what the nodes of an execution trace say, one after the other, in any order."""
 
     def __init__(self) -> None:
-        self._read, self._written = _Column(), _Column()
+        self._row, self._storage = array("q"), array("q")
+        self._reads, self._writes = array("q"), array("q")
 
     def add(self, row: int, text: bytes) -> None:
         """Takes the text of the node at `row`; a text that is no node says nothing."""
@@ -41,70 +42,57 @@ class StorageReader:
             read, written = STORAGE.findall(text, 0, outputs), STORAGE.findall(text, outputs)
         else:
             read, written = STORAGE.findall(text, inputs), STORAGE.findall(text, outputs, inputs)
-        if WRITTEN in text or not (read and written and set(read).isdisjoint(written)):
-            written = _new_values(text, read, written)
-        if read:
-            self._read.add(row, read)
-        if written:
-            self._written.add(row, written)
+        if WRITTEN in text:
+            written = _told(text, read, written)
+        elif read and written and not set(read).isdisjoint(written) and RESULTS in text:
+            written = [storage for storage in written if storage not in read]
+        if read or written:
+            self._row.append(row)
+            self._reads.append(len(read))
+            self._writes.append(len(written))
+            self._storage.extend(map(int, read))
+            self._storage.extend(map(int, written))
 
     def uses(self) -> StorageUses:
         """Everything so far."""
-        read, written = self._read.pairs(), self._written.pairs()
-        row, storage = np.concatenate([read, written], axis=1)
-        return StorageUses(row, storage, np.arange(len(row)) >= read.shape[1])
+        counts = np.stack([self._reads, self._writes], axis=1).ravel()
+        row = np.repeat(np.repeat(self._row, 2), counts)
+        writes = np.repeat(np.arange(len(counts)) % 2, counts)
+        found = np.stack([row, writes, self._storage]).astype(np.int64)
+        row, writes, storage = np.unique(found[:, found[2] != NO_STORAGE], axis=1)
+        return StorageUses(row, storage, writes == 1)
 
 
-class _Column:
-    """Storages by row."""
-
-    def __init__(self) -> None:
-        self._row, self._count, self._storage = array("q"), array("q"), array("q")
-
-    def add(self, row: int, storages: list[bytes]) -> None:
-        self._row.append(row)
-        self._count.append(len(storages))
-        self._storage.extend(map(int, storages))
-
-    def pairs(self) -> Int64s:
-        """Row and storage, each pair once."""
-        pairs = np.stack([np.repeat(self._row, self._count), self._storage]).astype(np.int64)
-        return np.unique(pairs[:, pairs[1] != NO_STORAGE], axis=1)
-
-
-def _new_values(text: bytes, read: list[bytes], written: list[bytes]) -> list[bytes]:
-    """The storages that a node writes to, where it is told which arguments it writes to."""
+def _told(text: bytes, read: list[bytes], written: list[bytes]) -> list[bytes]:
+    """The storages that a node writes to, where its schema names arguments that it writes to."""
     schema = OPERATOR_SCHEMA.search(text)
     if not schema:
         return written
-    values = [storage for storage in written if storage not in read]
-    if arguments := written_arguments(schema[1]):
-        values += [storage for value in _values(text, arguments) for storage in STORAGE.findall(value)]
-    return values
+    arguments, returned = written_arguments(schema[1])
+    if returned:
+        return written
+    given = [storage for value in _values(text, arguments) for storage in STORAGE.findall(value)]
+    return given + [storage for storage in written if storage not in read]
 
 
 @lru_cache(maxsize=4096)
-def written_arguments(schema: bytes) -> tuple[int, ...]:
-    """Which arguments an operator writes to: 0 for `aten::add_.Tensor(Tensor(a!) self, Tensor other)`.
+def written_arguments(schema: bytes) -> tuple[tuple[int, ...], bool]:
+    """Which arguments an operator writes to, and whether it gives all of them back.
 
-    What it gives back without writing is a view of what it was given, and no new value.
+    `aten::add_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)`: the one at 0, and it does.
     """
-    written, depth, number = [], 0, 0
-    _, _, arguments = schema.decode(errors="replace").partition("(")
-    text = ""
+    arguments, _, results = schema.decode(errors="replace").partition("(")[2].rpartition(") -> ")
+    depth, texts = 0, [""]
     for sign in arguments:
         depth += (sign in "([") - (sign in ")]")
-        if (sign == "," and depth == 0) or depth < 0:
-            if text.strip() not in ("", "*"):
-                if WRITTEN.decode() in text:
-                    written.append(number)
-                number += 1
-            text = ""
-            if depth < 0:
-                break
+        if sign == "," and depth == 0:
+            texts.append("")
         else:
-            text += sign
-    return tuple(written)
+            texts[-1] += sign
+    types = [text.strip() for text in texts if text.strip() != "*"]
+    mark = WRITTEN.decode()
+    written = tuple(place for place, text in enumerate(types) if mark in text)
+    return written, len(written) == results.count(mark)
 
 
 def _values(text: bytes, places: tuple[int, ...]) -> list[bytes]:
