@@ -26,6 +26,8 @@ class Communicating(Columns):
     rank: Int32s
     row: Int64s
     """The event that becomes the node; several messages can share one."""
+    operator: Int64s
+    """The operator that asked for it, where it is another event; or UNKNOWN."""
     type: npt.NDArray[np.uint8]
     collective: Int64s
     """Row of the job's collectives, or UNKNOWN for a message."""
@@ -121,6 +123,7 @@ def _collectives(job: Job) -> Communicating:
         len(parts),
         rank=parts.rank,
         row=event_of(parts),
+        operator=parts.operator,
         type=np.full(len(parts), NodeType.COMM_COLL, np.uint8),
         collective=place,
         collective_type=kind[whole.operation[place]],

@@ -10,6 +10,7 @@ from tracelink.communications import UNKNOWN
 from tracelink.job import Job
 
 EVERYBODY = 0
+LARGEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +83,5 @@ def everybody(job: Job) -> tuple[int, ...]:
 
 
 def _fits(name: str) -> bool:
-    """Whether the name is a number that a simulator can keep: above 0, of 31 bits."""
-    return name.isascii() and name.isdecimal() and 0 < int(name) < 1 << 31 and str(int(name)) == name
+    """Whether the name is a number that a simulator can keep: ASTRA-sim counts a million on from each."""
+    return name.isascii() and name.isdecimal() and 0 < int(name[:9]) <= LARGEST and str(int(name[:9])) == name

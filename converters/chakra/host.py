@@ -39,14 +39,6 @@ class Host:
     def __len__(self) -> int:
         return len(self.row)
 
-    def place_of(self, events: int) -> Int64s:
-        """For each event the place of the node that it is, or NONE."""
-        place = np.full(events, NONE, np.int64)
-        place[self.row] = np.arange(len(self))
-        linked = self.node != NONE
-        place[self.node[linked]] = np.flatnonzero(linked)
-        return place
-
 
 def host_of(part: Excerpt) -> Host:
     """All operators, annotations and nodes of a rank; entries of the recorder only where there is nothing else."""
@@ -96,7 +88,6 @@ def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
 
 def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:
     """The place of each node's parent in its execution trace, or NONE."""
-    count = len(part.events)
     absent = np.iinfo(np.int64).min
     ids, parents = part.key(Key.NODE_ID, absent), part.key(Key.NODE_PARENT, absent)
     known = np.flatnonzero(ids != absent)
@@ -112,7 +103,6 @@ def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:
         found = np.minimum(np.searchsorted(ids[listed], wanted), len(listed) - 1)
         exact = (ids[listed][found] == wanted) & (wanted != ids[node[mine]])
         result[mine] = np.where(exact, represented[listed[found]], NONE)
-    assert count == len(place)
     return result
 
 

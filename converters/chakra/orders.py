@@ -4,23 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tracelink.analysis.ordering.hand_overs import hand_overs
 from tracelink.analysis.ordering.host_waits import host_waits
 from tracelink.analysis.ordering.launched import launched_work
 from tracelink.analysis.ordering.order import Order
+from tracelink.analysis.ordering.resumptions import resumptions
 from tracelink.analysis.ordering.stream_waits import stream_waits
 from tracelink.analysis.ordering.streams import stream_order
-from tracelink.analysis.ordering.synchronizations import Synchronizations
+from tracelink.communications import UNKNOWN
+from tracelink.converters.chakra.communications import Communicating
+from tracelink.converters.kineto.synchronizations import recorded_synchronizations
+from tracelink.events import GPU_WORK
 from tracelink.excerpt import Excerpt
 
-STREAM, STREAM_WAIT, HOST_WAIT = "stream", "stream wait", "host wait"
+STREAM, STREAM_WAIT, HOST_WAIT, HAND_OVER = "stream", "stream wait", "host wait", "hand-over"
+ISSUE, RESUMPTION, TENSOR = "issue", "resumption", "tensor"
 
 
-def orders_of(part: Excerpt, *, by_time: bool) -> Mapping[str, Order]:
+def orders_of(part: Excerpt, told: Communicating, *, by_time: bool) -> Mapping[str, Order]:
     """What had to wait for what; the order of streams only where order in time counts."""
     launched = launched_work(part)
-    recorded = Synchronizations.empty()
+    recorded = recorded_synchronizations(part.graph)
     orders = {
         STREAM_WAIT: stream_waits(part, launched, recorded),
         HOST_WAIT: host_waits(part, launched, recorded),
+        HAND_OVER: hand_overs(part),
+        ISSUE: _issues(part, told),
+        RESUMPTION: resumptions(part, told.operator, told.row),
     }
     return {STREAM: stream_order(part), **orders} if by_time else orders
+
+
+def _issues(part: Excerpt, told: Communicating) -> Order:
+    """Communication on a thread of its own after the operator that asked for it; what is on a device is launched."""
+    asked = (told.operator != UNKNOWN) & (told.operator != told.row)
+    asked[asked] &= ~part.events.of_kind(*GPU_WORK)[told.row[asked]]
+    return Order.of(told.operator[asked], told.row[asked])

@@ -12,8 +12,10 @@ from tracelink.analysis.ordering.lanes import lane_of_tracks
 from tracelink.analysis.ordering.order import Order
 from tracelink.converters.chakra.communications import Communicating
 from tracelink.converters.chakra.device import Device, device_of
+from tracelink.converters.chakra.device_flow import device_flow, one_after_the_other
 from tracelink.converters.chakra.host import Host, host_of
 from tracelink.converters.chakra.nodes_of_events import Spots, spots_of
+from tracelink.converters.chakra.orders import TENSOR
 from tracelink.converters.chakra.program import (
     Pairs,
     Turns,
@@ -64,13 +66,17 @@ def plan_of(
     spots = spots_of(host, device, communications)
     stream = _streams(part, spots)
     turns = turns_of(spots, *_sorting(part, host, spots, communications), stream)
-    named = {name: _of_events(part, spots, order) for name, order in orders.items()}
+    spot = _spot_of_events(part, host, spots)
+    named = {name: Pairs(spot[order.before], spot[order.after]) for name, order in orders.items()}
     named["launch"] = _launches(spots, device)
-    named["issue"] = _issues(part, spots)
+    named["said"] = _said(part, spot)
+    if TENSOR in named:
+        named["device tensor"] = _device_flow(part, host, device, named[TENSOR].known())
     if dependencies != Dependencies.DATA:
         named["thread"] = lane_pairs(_threads(host, spots), turns.turn)
     else:
         named["thread"] = _first_inside(spots)
+        named["operator"] = _work_as_spots(host, one_after_the_other(part.events, device))
         named["group"] = lane_pairs(_groups(spots, communications), turns.turn)
     found = waiting({name: spread(pairs.known(), spots.further) for name, pairs in named.items()}, turns)
     return Plan(
@@ -114,9 +120,12 @@ def _threads(host: Host, spots: Spots) -> Int64s:
     return np.where(spots.on_host & first, np.append(host.lane, NONE)[spots.place], NONE)
 
 
-def _of_events(part: Excerpt, spots: Spots, order: Order) -> Pairs:
+def _spot_of_events(part: Excerpt, host: Host, spots: Spots) -> Int64s:
+    """For each event the spot that it is, be it an operator or the node of the execution trace; or NONE."""
     spot = spots.of_events(len(part.events))
-    return Pairs(spot[order.before], spot[order.after])
+    linked = np.flatnonzero(host.node != NONE)
+    spot[host.node[linked]] = spot[host.row[linked]]
+    return spot
 
 
 def _launches(spots: Spots, device: Device) -> Pairs:
@@ -128,11 +137,19 @@ def _launches(spots: Spots, device: Device) -> Pairs:
     return Pairs(before, work)
 
 
-def _issues(part: Excerpt, spots: Spots) -> Pairs:
+def _said(part: Excerpt, spot: Int64s) -> Pairs:
     """What a producer or a linker says that an event depends on or waits for."""
-    spot = spots.of_events(len(part.events))
     edges = [part.where(relation) for relation in (Relation.DEPENDS_ON, Relation.WAITS_FOR)]
     return Pairs.concatenate([Pairs(spot[edge.target], spot[edge.source]) for edge in edges])
+
+
+def _device_flow(part: Excerpt, host: Host, device: Device, tensors: Pairs) -> Pairs:
+    """What tensors say of operators, for their work; spots of the host are their places."""
+    return _work_as_spots(host, device_flow(part.events, host, device, tensors.before, tensors.after))
+
+
+def _work_as_spots(host: Host, works: Pairs) -> Pairs:
+    return Pairs(works.before + len(host), works.after + len(host))
 
 
 def _first_inside(spots: Spots) -> Pairs:

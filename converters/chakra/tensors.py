@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -13,8 +13,8 @@ from tracelink.converters.chakra.encoding import INPUTS, OUTPUTS
 from tracelink.converters.chakra.plan import Plan
 from tracelink.converters.chakra.schema import KINDS, Name
 from tracelink.converters.chakra.wire import attribute, delimited
-from tracelink.events import Int64s
-from tracelink.excerpt import NONE
+from tracelink.events import EventKind, Int64s
+from tracelink.excerpt import NONE, Excerpt
 
 VALUES, SHAPES, TYPES = 1, 2, 3
 NOTHING = msgspec.Raw(b"[]")
@@ -54,28 +54,29 @@ FOREIGN = (b"true", b"false", b"null", b"NaN", b"Infinity", b"\\", b"\n")
 """What JSON spells in another way than Python, or over several lines."""
 
 
-def tensor_fields(plan: Plan, observe: Callable[[int, bytes], None]) -> list[bytes]:
-    """The fields of inputs and outputs of each node; work on a device has those of what launched it.
+def fields_by_row(part: Excerpt, observe: Callable[[int, bytes], None]) -> dict[int, bytes]:
+    """What every node of a rank says, as protobuf fields, by its row.
 
-    Every text is shown to `observe` with the row of its event, for it costs much to read.
+    Every text is shown to `observe` with the row of its event, for texts cost much to read.
     """
-    by_row = dict(_by_row(plan, observe))
+    fields: dict[int, bytes] = {}
+    for row, text in texts_of(part, part.rows(EventKind.NODE)):
+        observe(row, text)
+        fields[row] = fields_of(text)
+    return fields
+
+
+def fields_of_nodes(plan: Plan, by_row: Mapping[int, bytes]) -> list[bytes]:
+    """The fields of each node; work on a device has those of what launched it."""
     spots, order = plan.spots, plan.turns.spot
     place = np.where(spots.place == NONE, np.append(spots.place, NONE)[spots.parent], spots.place)[order]
     node = np.append(plan.host.node, NONE)[place]
     return [by_row.get(row, b"") for row in node.tolist()]
 
 
-def _by_row(plan: Plan, observe: Callable[[int, bytes], None]) -> Iterator[tuple[int, bytes]]:
-    nodes = plan.host.node[plan.host.node != NONE]
-    for row, text in texts_of(plan, nodes):
-        observe(row, text)
-        yield row, fields_of(text)
-
-
-def texts_of(plan: Plan, rows: Int64s) -> Iterator[tuple[int, bytes]]:
+def texts_of(part: Excerpt, rows: Int64s) -> Iterator[tuple[int, bytes]]:
     """The texts of nodes as their sources have them, in the order of the sources."""
-    events, graph = plan.part.events, plan.part.graph
+    events, graph = part.events, part.graph
     for source in np.unique(events.source[rows]).tolist():
         mine = rows[events.source[rows] == source]
         mine = mine[np.argsort(events.payload[mine], kind="stable")]

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
 import orjson
 
-from tracelink.converters.chakra.communications import Communicating, communicating, participants_of, usable
+from tracelink.converters.chakra.communications import Communicating, communicating, participants_of
 from tracelink.converters.chakra.encoding import Metadata, encoded
+from tracelink.converters.chakra.findings import findings_of
 from tracelink.converters.chakra.group_numbers import GroupNumbers, everybody, group_numbers
-from tracelink.converters.chakra.nodes import table_of
-from tracelink.converters.chakra.orders import orders_of
-from tracelink.converters.chakra.plan import Dependencies, plan_of
+from tracelink.converters.chakra.plan import Dependencies
+from tracelink.converters.chakra.rank_nodes import Wanted, rank_nodes
 from tracelink.converters.chakra.schema import Kind, Profile, Said
-from tracelink.converters.chakra.tensors import tensor_fields
 from tracelink.engine import Engine
 from tracelink.errors import UsageError
 from tracelink.excerpt import Excerpt
 from tracelink.graph import Rank
 from tracelink.job import Job, Part
 from tracelink.plugins import Files, Output, Target
+from tracelink.ranges import Numbers
 from tracelink.targets import STDOUT
 
 GROUPS_FILE = "groups.json"
@@ -36,22 +36,23 @@ class _Shared:
     groups: GroupNumbers
     strings: Sequence[str]
     world_size: int
+    written: Numbers
+    """The ranks of which there are files."""
 
     @classmethod
     def of(cls, job: Job) -> _Shared:
         """What the ranks of a job do together."""
         told = communicating(job)
         groups = group_numbers(job, participants_of(told))
-        return cls(told, groups, job.strings, len(everybody(job)))
+        written = Numbers.of(part.rank for part in job.parts)
+        return cls(told, groups, job.strings, len(everybody(job)), written)
 
 
 @dataclass(frozen=True, slots=True)
 class ChakraWriter:
     """Nodes for operators, device work and communication, with the order that they really had."""
 
-    profile: Profile = Profile.FULL
-    dependencies: Dependencies = Dependencies.BOTH
-    gaps: bool = False
+    wanted: Wanted = field(default_factory=Wanted)
 
     name = "chakra"
     summary = "Chakra traces (.et) for simulators, one file for each rank, and their process groups"
@@ -65,11 +66,17 @@ class ChakraWriter:
 
     def configured(self, **options: str) -> ChakraWriter:
         """A writer of another profile, of other dependencies, or with the gaps of threads as nodes."""
-        return ChakraWriter(
-            Profile(options.get("profile", self.profile)),
-            Dependencies(options.get("deps", self.dependencies)),
-            options.get("gaps", "yes" if self.gaps else "no") == "yes",
+        wanted = Wanted(
+            Profile(options.get("profile", self.wanted.profile)),
+            Dependencies(options.get("deps", self.wanted.dependencies)),
+            options["gaps"] == "yes" if "gaps" in options else self.wanted.gaps,
         )
+        if wanted.gaps and wanted.profile != Profile.FULL:
+            raise UsageError(
+                f"the profile {wanted.profile} has no threads, so it has no gaps of theirs",
+                advice=f"Leave out --gaps, or write the profile {Profile.FULL}.",
+            )
+        return ChakraWriter(wanted)
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes a file for each rank, then the groups."""
@@ -91,25 +98,24 @@ class ChakraWriter:
 
     def _write_part(self, shared: _Shared, target: Target, part: Part) -> Output:
         graph = part.load()
-        excerpt = Excerpt(graph)
-        told, _ = usable(shared.communications.of_rank(part.rank))
-        by_time = self.dependencies != Dependencies.DATA
-        plan = plan_of(excerpt, told, orders_of(excerpt, by_time=by_time), self.dependencies)
-        nodes = table_of(plan, shared.groups, shared.strings)
-        tensors = tensor_fields(plan, lambda row, text: None)
+        told = shared.communications.of_rank(part.rank)
+        rank = rank_nodes(Excerpt(graph), told, shared.groups, shared.strings, shared.world_size, self.wanted)
         name = f"{part.rank}.et"
+        metadata = self._metadata(shared, graph.ranks[0], len(rank.nodes))
         with target.file(name) as stream:
-            for piece in encoded(self._metadata(shared, graph.ranks[0], len(nodes)), nodes, tensors):
+            for piece in encoded(metadata, rank.nodes, rank.tensors):
                 stream.write(piece)
-        return Output(target.path(name), self.name, part.rank, target.size(name), len(nodes))
+        findings = tuple(findings_of(target.path(name), part.rank, rank))
+        return Output(target.path(name), self.name, part.rank, target.size(name), len(rank.nodes), findings)
 
     def _metadata(self, shared: _Shared, rank: Rank, nodes: int) -> Metadata:
         return {
             Said.PRODUCER: (Kind.STRING, "tracelink"),
-            Said.PROFILE: (Kind.STRING, str(self.profile)),
-            Said.DEPENDENCIES: (Kind.STRING, str(self.dependencies)),
+            Said.PROFILE: (Kind.STRING, str(self.wanted.profile)),
+            Said.DEPENDENCIES: (Kind.STRING, str(self.wanted.dependencies)),
             Said.RANK: (Kind.UINT64, rank.rank),
             Said.WORLD_SIZE: (Kind.UINT64, shared.world_size),
+            Said.WRITTEN: (Kind.STRING, str(shared.written)),
             Said.HOST: (Kind.STRING, rank.host),
             Said.NODES: (Kind.UINT64, nodes),
             Said.GROUPS: (

@@ -1,0 +1,114 @@
+"""The time between operators of a thread, as nodes: what Python did there is part of how long a step takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracelink.converters.chakra.program import FIRST_ID
+from tracelink.converters.chakra.schema import KINDS, Category, Kind, Name, NodeType
+from tracelink.converters.chakra.table import Attribute, Links, NodeTable
+from tracelink.events import Bools, Int64s
+
+IDLE = "idle"
+MICROSECOND = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Pauses of threads: each lies between two nodes, which are places in a table."""
+
+    before: Int64s
+    """The last node of the thread before the pause."""
+    after: Int64s
+    start: Int64s
+    length: Int64s
+    """Nanoseconds."""
+    thread: Int64s
+
+    def __len__(self) -> int:
+        return len(self.after)
+
+
+def gaps_of(lane: Int64s, thread: Int64s, outermost: Bools, start: Int64s, end: Int64s) -> Gaps:
+    """The pauses of a microsecond and more; columns are by node, `lane` is negative for what is on no thread."""
+    order = np.flatnonzero(lane >= 0)
+    order = order[np.argsort(lane[order], kind="stable")]
+    same = np.append(False, lane[order][1:] == lane[order][:-1]) if len(order) else np.zeros(0, np.bool_)
+    ended = _latest_end(lane[order], end[order])
+    before = np.concatenate([ended[:1], ended[:-1]])
+    pause = start[order] - before
+    found = np.flatnonzero(same & outermost[order] & (pause >= MICROSECOND))
+    return Gaps(order[found - 1], order[found], before[found], pause[found], thread[order[found]])
+
+
+def with_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
+    """The nodes with one more for each pause: it follows what came before, and what comes after follows it."""
+    count = len(nodes)
+    where = np.argsort(gaps.after, kind="stable")
+    place = np.arange(count) + np.searchsorted(gaps.after[where], np.arange(count), side="right")
+    own = gaps.after[where] + np.arange(len(gaps))
+    total = count + len(gaps)
+    data = _linked(nodes.data, place, total, own, place[gaps.before[where]], place[gaps.after[where]])
+    none = np.empty(0, np.int64)
+    values = {
+        "name": (nodes.name, np.full(len(gaps), len(nodes.strings))),
+        "type": (nodes.type, np.full(len(gaps), NodeType.COMP)),
+        "start": (nodes.start, np.maximum(gaps.start[where], 0) // MICROSECOND),
+        "duration": (nodes.duration, (gaps.length[where] + MICROSECOND // 2) // MICROSECOND),
+    }
+    columns = {name: _merged(old, new, place, own, total) for name, (old, new) in values.items()}
+    return replace(
+        nodes,
+        id=np.arange(total) + FIRST_ID,
+        data=data,
+        control=_linked(nodes.control, place, total, none, none, none),
+        strings=[*nodes.strings, IDLE],
+        attributes=_attributes(nodes, gaps, where, place, own),
+        **columns,
+    )
+
+
+def _latest_end(lane: Int64s, end: Int64s) -> Int64s:
+    """For each node the latest end among it and those before it in its lane."""
+    times, rank = np.unique(end, return_inverse=True)
+    number = lane * (len(times) + 1) + rank
+    latest = np.maximum.accumulate(number) if len(number) else number
+    return times[latest % (len(times) + 1)] if len(times) else end
+
+
+def _merged(old: Int64s, new: Int64s, place: Int64s, own: Int64s, total: int) -> Int64s:
+    column = np.empty(total, old.dtype)
+    column[place], column[own] = old, new
+    return column
+
+
+def _linked(links: Links, place: Int64s, total: int, own: Int64s, before: Int64s, after: Int64s) -> Links:
+    """The links by new places, with those from each pause to both sides."""
+    owner = np.concatenate([place[links.owners], own, after])
+    ids = np.concatenate([place[links.ids - FIRST_ID], before, own])
+    order = np.lexsort((ids, owner))
+    return Links(np.searchsorted(owner[order], np.arange(total + 1)), ids[order] + FIRST_ID)
+
+
+def _attributes(
+    nodes: NodeTable, gaps: Gaps, where: Int64s, place: Int64s, own: Int64s
+) -> dict[str, Attribute]:
+    told = {name: replace(column, rows=place[column.rows]) for name, column in nodes.attributes.items()}
+    added = {
+        Name.IS_CPU_OP: np.ones(len(gaps), np.int64),
+        Name.THREAD: gaps.thread[where],
+        Name.STREAM: np.zeros(len(gaps), np.int64),
+        Name.CATEGORY: [str(Category.IDLE)] * len(gaps),
+        Name.START: gaps.start[where],
+        Name.DURATION: gaps.length[where],
+    }
+    for name, values in added.items():
+        kind: Kind = KINDS[name]
+        old = told.get(name, Attribute.of(kind, np.empty(0, np.int64), []))
+        rows = np.concatenate([old.rows, own])
+        order = np.argsort(rows, kind="stable")
+        every = [*old.values, *values]
+        told[str(name)] = Attribute.of(kind, rows[order], [every[number] for number in order.tolist()])
+    return told
