@@ -20,6 +20,9 @@ LOOKS_LIKE_RANK = re.compile(
 )
 """A number after a word that names a per-rank file: a guess, used only where the content says nothing."""
 
+NUMBERED = re.compile(r"\.(\d{1,6})\.et(?:\.gz)?$", re.IGNORECASE)
+"""`<prefix>.<rank>.et`: how simulators find the file of a rank."""
+
 SUFFIXES = re.compile(r"(?:\.(?:json|gz|pt|trace|pkl|pickle|bin|zip|tar|tgz|et|txt))+$", re.IGNORECASE)
 
 LARGEST_RANK = 999_999
@@ -41,7 +44,7 @@ def rank_in_name(name: str) -> RankHint | None:
         return RankHint(int(match[1]), certain=True)
     if match := RANK_AFTER_HOST.search(stem):
         return RankHint(int(match[1]), certain=True)
-    if match := LOOKS_LIKE_RANK.search(stem):
+    if match := NUMBERED.search(name) or LOOKS_LIKE_RANK.search(stem):
         return RankHint(int(match[1]), certain=False)
     return None
 

@@ -17,6 +17,7 @@ from tracelink.strings import StringTable
 
 FIELD_OF_KIND = {kind: f"{kind.name.lower()}{'' if kind.name.endswith('_LIST') else '_val'}" for kind in Kind}
 KIND_OF_FIELD = {name: kind for kind, name in FIELD_OF_KIND.items()}
+LISTS = frozenset(name for name in KIND_OF_FIELD if name.endswith("_list"))
 LARGEST_TYPE = 255
 
 
@@ -73,10 +74,11 @@ class _Columns:
         self.data.append(list(node.data_deps))
         self.control.append(list(node.ctrl_deps))
         for attribute in node.attr:
-            rows, values, kinds = self.attributes.setdefault(attribute.name, ([], [], []))
-            rows.append(row)
-            values.append(value_of(attribute))
-            kinds.append(kind_of(attribute))
+            name, field_name = attribute.name, attribute.WhichOneof("value")
+            column = self.attributes.get(name) or self.attributes.setdefault(name, ([], [], []))
+            column[0].append(row)
+            column[1].append(_value(attribute, field_name))
+            column[2].append(KIND_OF_FIELD[field_name] if field_name else Kind.NONE)
 
     def table(self) -> NodeTable:
         attributes = {
@@ -111,17 +113,14 @@ def decode(stream: BinaryIO) -> Decoded:
 
 def value_of(attribute: AttributeProto) -> Any:
     """The value of an attribute: a number, a text, bytes, or a list of them; None where it has none."""
-    kind = attribute.WhichOneof("value")
-    if kind is None:
+    return _value(attribute, attribute.WhichOneof("value"))
+
+
+def _value(attribute: AttributeProto, field_name: str | None) -> Any:
+    if field_name is None:
         return None
-    value = getattr(attribute, kind)
-    return list(value.values) if kind.endswith("_list") else value
-
-
-def kind_of(attribute: AttributeProto) -> Kind:
-    """The kind of an attribute's value."""
-    kind = attribute.WhichOneof("value")
-    return KIND_OF_FIELD[kind] if kind else Kind.NONE
+    value = getattr(attribute, field_name)
+    return list(value.values) if field_name in LISTS else value
 
 
 def _frames(stream: BinaryIO, faults: list[Fault]) -> Iterator[Frame]:

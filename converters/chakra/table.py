@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.chakra.schema import Kind, Name, NodeType
+from tracelink.converters.chakra.schema import WHOLE_NUMBERS, Kind, Name, NodeType
 from tracelink.events import Bools, Columns, Int32s, Int64s
 
 UNSIGNED = 0xFFFF_FFFF_FFFF_FFFF
+WHOLE = np.array([*WHOLE_NUMBERS, Kind.BOOL], np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,12 @@ class Attribute:
     def whole_numbers(self, length: int, default: int) -> Int64s:
         """One number for each of `length` nodes, `default` where a node has none or something else."""
         column = np.full(length, default, np.int64)
-        for row, value in zip(self.rows.tolist(), self.values, strict=True):
-            if isinstance(value, int | np.integer):
-                column[row] = np.uint64(int(value) & UNSIGNED).astype(np.int64)
+        whole = np.isin(self.kinds, WHOLE)
+        values = self.values if whole.all() else list(compress(self.values, whole.tolist()))
+        try:
+            column[self.rows[whole]] = np.asarray(values, np.int64)
+        except OverflowError:
+            column[self.rows[whole]] = signed(list(map(int, values)))
         return column
 
     def texts(self, length: int, default: str = "") -> list[str]:
