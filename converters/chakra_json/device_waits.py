@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.analysis.ordering.host_waits import host_waits
+from tracelink.analysis.ordering.launched import launched_work
+from tracelink.analysis.ordering.synchronizations import Synchronizations
 from tracelink.converters.chakra_json.device_work import DeviceWork
 from tracelink.converters.chakra_json.turns import reached
-from tracelink.events import Edges, Int64s, Relation
+from tracelink.events import Edges, EventKind, Int64s, Relation
 from tracelink.excerpt import NONE, Excerpt
 
 RELATIONS = (Relation.DEPENDS_ON, Relation.WAITS_FOR)
@@ -29,11 +32,11 @@ class DeviceWaits:
 
 
 def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWork) -> DeviceWaits:
-    """What edges say, without waits for work that was launched only afterwards: those would be circles."""
-    edges = Edges.concatenate([part.where(relation) for relation in RELATIONS])
+    """Without waits for work that was launched only afterwards: those would be circles."""
+    waiting, done = _waits(part)
     number = np.full(len(part.events), NONE, np.int64)
     number[work.rows] = np.arange(len(work.rows))
-    node, awaited = node_of[edges.source], number[edges.target]
+    node, awaited = node_of[waiting], number[done]
     known = (node != NONE) & (awaited != NONE)
     node, awaited = node[known], awaited[known]
     if len(node):
@@ -41,3 +44,12 @@ def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWor
         launched = turn[work.node[awaited]] < turn[node]
         node, awaited = np.unique(np.stack([node[launched], awaited[launched]]), axis=1)
     return DeviceWaits(node, awaited)
+
+
+def _waits(part: Excerpt) -> tuple[Int64s, Int64s]:
+    """What waited for which work: as edges say, and as the calls of the runtime tell where they were recorded."""
+    edges = Edges.concatenate([part.where(relation) for relation in RELATIONS])
+    if not len(part.rows(EventKind.RUNTIME)):
+        return edges.source, edges.target
+    order = host_waits(part, launched_work(part), Synchronizations.empty())
+    return np.concatenate([edges.source, order.after]), np.concatenate([edges.target, order.before])

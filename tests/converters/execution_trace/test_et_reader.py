@@ -282,3 +282,9 @@ def test_a_node_without_attributes_keeps_its_parent() -> None:
     bare = {"id": 7, "name": "bare", "ctrl_deps": 5}
     data = json.dumps({"schema": NEWEST, "nodes": [bare, {"id": 5, "name": "outer", "ctrl_deps": 5}]})
     assert read(data.encode()).key(Key.NODE_PARENT).values.tolist() == [5]
+
+
+def test_a_linked_trace_that_is_named_as_an_execution_trace_is_told() -> None:
+    linked = trace(process_root(), node(5, parent=1), baseTimeNanoseconds=0)
+    (finding,) = read(linked.replace(b'"finish_ts"', b'"x"')).findings
+    assert (finding.reason, finding.severity) == ("linked_trace", Severity.WARNING)
