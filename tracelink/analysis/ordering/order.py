@@ -41,6 +41,6 @@ def can_follow(events: Events, before: Int64s, after: Int64s) -> Bools:
     """
     known = events.timed[before] & events.timed[after] & (events.duration[before] >= 0)
     ended, began = events.end[before], events.start[after]
-    instant = (events.start[before] == began) & (events.end[after] == began)
+    instant = (events.start[before] == began) & (events.duration[after] == 0)
     allowed: Bools = known & (ended <= began) & (~instant | (before < after))
     return allowed

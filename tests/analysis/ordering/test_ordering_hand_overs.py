@@ -1,0 +1,90 @@
+"""What autograd takes over from the forward thread, and gives back."""
+
+from __future__ import annotations
+
+from builders.ordering import RankBuilder, named
+from tracelink.analysis.ordering.hand_overs import hand_overs
+from tracelink.analysis.ordering.order import Order
+from tracelink.events import EventKind, Relation
+
+ENGINE = "autograd::engine::evaluate_function: "
+AUTOGRAD = "pt_autograd_0"
+
+
+def order_of(rank: RankBuilder) -> Order:
+    return hand_overs(rank.part())
+
+
+def backward_of(rank: RankBuilder, backward: int, forward: int) -> None:
+    rank.graph.edge(backward, Relation.BACKWARD_OF, forward)
+
+
+def test_a_pass_follows_what_its_caller_did_and_what_comes_next_follows_the_pass() -> None:
+    rank = RankBuilder()
+    step = rank.op("step", 0, 200, kind=EventKind.ANNOTATION)
+    forward = rank.op("mul", 5, 10, inside=step)
+    rank.op("loss", 20, 30, inside=step)
+    node = rank.op(ENGINE + "MulBackward0", 50, 60, AUTOGRAD)
+    rank.op("mul in backward", 52, 58, AUTOGRAD, inside=node)
+    backward_of(rank, node, forward)
+    rank.op("bucket", 62, 70, AUTOGRAD)
+    optimizer = rank.op("optimizer", 80, 100, inside=step, kind=EventKind.ANNOTATION)
+    rank.op("add_", 85, 90, inside=optimizer)
+    order = order_of(rank)
+    assert named(rank.part(), order) == [
+        ("bucket", "optimizer"),
+        ("loss", ENGINE + "MulBackward0"),
+        ("mul", ENGINE + "MulBackward0"),
+    ]
+    assert order.counts == {"backward_of": 1, "forward_had_not_ended": 0, "between_threads": 2}
+
+
+def test_every_pass_has_its_own_caller() -> None:
+    rank = RankBuilder()
+    for step in (0, 100):
+        forward = rank.op(f"forward {step}", step, step + 10)
+        backward_of(rank, rank.op(f"backward {step}", step + 20, step + 30, AUTOGRAD), forward)
+        rank.op(f"update {step}", step + 40, step + 50)
+    assert named(rank.part(), order_of(rank)) == [
+        ("backward 0", "update 0"),
+        ("backward 100", "update 100"),
+        ("forward 0", "backward 0"),
+        ("forward 100", "backward 100"),
+    ]
+
+
+def test_what_the_engine_runs_on_the_caller_ends_no_pass() -> None:
+    """It waits for the pass, but the pass goes on without it."""
+    rank = RankBuilder()
+    forward = rank.op("forward", 0, 10)
+    backward_of(rank, rank.op("first", 20, 30, AUTOGRAD), forward)
+    accumulate = rank.op(ENGINE + "torch::autograd::AccumulateGrad", 32, 36)
+    rank.op("torch::autograd::AccumulateGrad", 33, 35, inside=accumulate)
+    rank.op("second", 40, 50, AUTOGRAD)
+    assert named(rank.part(), order_of(rank)) == [
+        ("first", ENGINE + "torch::autograd::AccumulateGrad"),
+        ("forward", "first"),
+    ]
+
+
+def test_on_one_thread_only_the_links_count() -> None:
+    rank = RankBuilder()
+    forward = rank.op("forward", 0, 10)
+    backward_of(rank, rank.op("backward", 20, 30), forward)
+    rank.op("update", 40, 50)
+    assert named(rank.part(), order_of(rank)) == [("forward", "backward")]
+
+
+def test_a_forward_operator_that_had_not_ended_was_not_waited_for() -> None:
+    rank = RankBuilder()
+    forward = rank.op("checkpoint", 0, 100)
+    backward_of(rank, rank.op("backward", 20, 30, AUTOGRAD), forward)
+    order = order_of(rank)
+    assert (len(order), order.counts["forward_had_not_ended"]) == (0, 1)
+
+
+def test_threads_without_links_hand_nothing_over() -> None:
+    rank = RankBuilder()
+    rank.op("loader", 0, 10, "worker")
+    rank.op("forward", 20, 30)
+    assert len(order_of(rank)) == 0

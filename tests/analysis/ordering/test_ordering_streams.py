@@ -1,0 +1,114 @@
+"""Order of the work on one stream."""
+
+from __future__ import annotations
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.ordering import RankBuilder, named
+from tracelink.analysis.ordering.order import can_follow
+from tracelink.analysis.ordering.streams import stream_order
+from tracelink.events import EventKind
+
+WORK = st.lists(st.tuples(st.integers(0, 12), st.integers(-1, 5), st.integers(1, 2)), max_size=12)
+
+
+def test_each_after_the_one_before_it_on_its_stream() -> None:
+    rank = RankBuilder()
+    rank.work("second", 20, 30, stream=7)
+    rank.work("copy", 10, 15, stream=9, kind=EventKind.MEMCPY)
+    rank.work("first", 0, 10, stream=7, kind=EventKind.MEMSET)
+    rank.work("third", 30, 40, stream=7)
+    order = stream_order(rank.part())
+    assert named(rank.part(), order) == [("first", "second"), ("second", "third")]
+    assert order.counts == {"work": 4, "first": 2}
+
+
+def test_what_overlaps_on_a_stream_waits_for_what_had_ended() -> None:
+    rank = RankBuilder()
+    rank.work("first", 0, 10)
+    rank.work("early", 12, 30)
+    rank.work("overlapping", 20, 40)
+    rank.work("after early", 35, 50)
+    order = stream_order(rank.part())
+    assert named(rank.part(), order) == [
+        ("early", "after early"),
+        ("first", "early"),
+        ("first", "overlapping"),
+    ]
+
+
+def test_streams_of_two_devices_are_two_streams() -> None:
+    rank = RankBuilder()
+    rank.work("on 0", 0, 10, device=0)
+    rank.work("on 1", 20, 30, device=1)
+    assert len(stream_order(rank.part())) == 0
+
+
+def test_a_kernel_without_a_recorded_end_holds_up_nothing() -> None:
+    rank = RankBuilder()
+    rank.work("ended", 0, 10)
+    rank.graph.add(rank.stream(7), "cut off", 20, -1, EventKind.KERNEL)
+    rank.work("next", 40, 50)
+    assert named(rank.part(), stream_order(rank.part())) == [("ended", "cut off"), ("ended", "next")]
+
+
+def test_work_without_length_at_one_time_keeps_the_order_of_the_file() -> None:
+    rank = RankBuilder()
+    for name in ("a", "b", "c"):
+        rank.work(name, 5, 5)
+    assert named(rank.part(), stream_order(rank.part())) == [("a", "b"), ("b", "c")]
+
+
+def test_nothing_at_all() -> None:
+    order = stream_order(RankBuilder().part())
+    assert (len(order), order.counts) == (0, {"work": 0, "first": 0})
+
+
+@given(WORK)
+def test_everything_that_ended_before_is_reached_from_its_successors(
+    work: list[tuple[int, int, int]],
+) -> None:
+    """Edges follow time, never in a circle, and the last to end before a start is among what it waits for."""
+    rank = RankBuilder()
+    for start, length, stream in work:
+        rank.graph.add(rank.stream(stream), "k", start, length, EventKind.KERNEL)
+    part = rank.part()
+    events, order = part.events, stream_order(part)
+    assert networkx.is_directed_acyclic_graph(networkx.DiGraph(zip(order.before, order.after, strict=True)))
+    assert (events.end[order.before] <= events.start[order.after]).all()
+    assert (events.track[order.before] == events.track[order.after]).all()
+    last = dict(zip(order.after.tolist(), order.before.tolist(), strict=True))
+    assert len(last) == len(order)
+    for row in range(len(events)):
+        ended = [
+            int(events.end[other])
+            for other in range(len(events))
+            if events.track[other] == events.track[row]
+            and events.duration[other] >= 0
+            and events.end[other] <= events.start[row]
+            and other != row
+            and not (events.start[other] == events.start[row] and events.duration[row] == 0 and other > row)
+        ]
+        assert (int(events.end[last[row]]) if row in last else None) == max(ended, default=None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "allowed"),
+    [
+        ((0, 10), (10, 20), True),
+        ((0, 10), (9, 20), False),
+        ((5, 5), (5, 5), True),
+        ((0, 5), (5, 5), True),
+        ((5, 5), (5, 9), True),
+    ],
+)
+def test_can_follow(before: tuple[int, int], after: tuple[int, int], *, allowed: bool) -> None:
+    rank = RankBuilder()
+    rows = [rank.work("a", *before), rank.work("b", *after)]
+    part = rank.part()
+    one, other = part.rows(EventKind.KERNEL)[[rows[0]]], part.rows(EventKind.KERNEL)[[rows[1]]]
+    assert can_follow(part.events, one, other).tolist() == [allowed]
+    assert not can_follow(part.events, other, one).any()
