@@ -13,7 +13,7 @@ from tracelink.collectives import Messages
 from tracelink.communications import UNKNOWN
 from tracelink.converters.chakra.schema import TYPE_OF_OPERATION, NodeType
 from tracelink.converters.chakra.sizes import consumer_sizes
-from tracelink.events import Columns, Int32s, Int64s
+from tracelink.events import NO_TIME, Columns, Int32s, Int64s
 from tracelink.job import Job, event_of
 
 NO_TYPE = UNKNOWN
@@ -47,8 +47,8 @@ class Communicating(Columns):
     root: Int64s
     sequence: Int64s
     element_type: Int32s
-    order: Int64s
-    """Tells the order of messages that share an event."""
+    turn: Int64s
+    """The place among everything that the ranks do together, the same for all who take part."""
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -73,20 +73,41 @@ class Communicating(Columns):
     def of_rank(self, rank: int) -> Communicating:
         """Those of one rank that have an event, in the order of their events."""
         mine = np.flatnonzero((self.rank == rank) & (self.row != UNKNOWN))
-        return self.take(mine[np.lexsort((self.order[mine], self.row[mine]))])
+        return self.take(mine[np.lexsort((self.turn[mine], self.row[mine]))])
 
 
 def communicating(job: Job) -> Communicating:
     """Everything that the ranks of a job do together, by what was matched across them."""
     messages = job.messages
-    sends, receives = messages.send != UNKNOWN, messages.receive != UNKNOWN
+    turn = turns_of_job(job)
+    collectives, turn = turn[: len(job.collectives)], turn[len(job.collectives) :]
     return Communicating.concatenate(
         [
-            _collectives(job),
-            _ends(messages, messages.source, messages.send, NodeType.COMM_SEND, np.flatnonzero(sends)),
-            _ends(messages, messages.target, messages.receive, NodeType.COMM_RECV, np.flatnonzero(receives)),
+            _collectives(job, collectives),
+            _ends(messages, messages.source, messages.send, NodeType.COMM_SEND, turn),
+            _ends(messages, messages.target, messages.receive, NodeType.COMM_RECV, turn),
         ]
     )
+
+
+def turns_of_job(job: Job) -> Int64s:
+    """The place of each collective, then of each message, in one order for all ranks.
+
+    Nobody leaves a collective before the last has entered it. So by the entering of the last, what any rank does
+    one after the other is in that order, and ranks that follow it never wait for each other in a circle.
+    """
+    whole, messages = job.collectives, job.messages
+    entered = np.where(whole.start == NO_TIME, NO_TIME, whole.start + np.maximum(whole.skew, 0))
+    by_group = np.lexsort((whole.order, whole.group))
+    begin = np.flatnonzero(np.append(True, np.diff(whole.group[by_group]) != 0)) if len(whole) else by_group
+    for rows in np.split(by_group, begin[1:]) if len(whole) else []:
+        entered[rows] = np.maximum.accumulate(entered[rows])
+    time = np.concatenate([entered, messages.sent])
+    group = np.concatenate([whole.group, messages.group])
+    place = np.concatenate([whole.order, messages.order])
+    turn = np.empty(len(time), np.int64)
+    turn[np.lexsort((place, group, time))] = np.arange(len(time))
+    return turn
 
 
 def participants_of(told: Communicating) -> dict[int, tuple[int, ...]]:
@@ -112,7 +133,7 @@ def usable(told: Communicating) -> tuple[Communicating, Mapping[str, int]]:
     return told.take(np.flatnonzero(~unusable)), counts
 
 
-def _collectives(job: Job) -> Communicating:
+def _collectives(job: Job, turn: Int64s) -> Communicating:
     parts, whole = job.participations, job.collectives
     place = parts.collective
     types = {
@@ -135,13 +156,12 @@ def _collectives(job: Job) -> Communicating:
         root=whole.root[place].astype(np.int64),
         sequence=whole.sequence[place],
         element_type=whole.type[place],
-        order=np.arange(len(parts)),
+        turn=turn[place],
     )
 
 
-def _ends(
-    messages: Messages, rank: Int32s, row: Int64s, kind: NodeType, chosen: npt.NDArray[np.intp]
-) -> Communicating:
+def _ends(messages: Messages, rank: Int32s, row: Int64s, kind: NodeType, turn: Int64s) -> Communicating:
+    chosen = np.flatnonzero(row != UNKNOWN)
     count = len(chosen)
     unknown = np.full(count, UNKNOWN, np.int32)
     return Communicating.of(
@@ -156,5 +176,5 @@ def _ends(
         target=messages.target[chosen].astype(np.int64),
         tag=np.maximum(messages.tag[chosen], 0),
         element_type=unknown,
-        order=messages.order[chosen],
+        turn=turn[chosen],
     )

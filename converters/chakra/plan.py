@@ -17,11 +17,11 @@ from tracelink.converters.chakra.host import Host, host_of
 from tracelink.converters.chakra.nodes_of_events import Spots, spots_of
 from tracelink.converters.chakra.orders import TENSOR
 from tracelink.converters.chakra.program import (
+    Lane,
     Pairs,
     Turns,
     Waiting,
     control_links,
-    lane_pairs,
     spread,
     turns_of,
     waiting,
@@ -58,14 +58,25 @@ class Plan:
 
 
 def plan_of(
-    part: Excerpt, communications: Communicating, orders: Mapping[str, Order], dependencies: Dependencies
+    part: Excerpt,
+    communications: Communicating,
+    orders: Mapping[str, Order],
+    dependencies: Dependencies,
+    *,
+    one_at_a_time: bool = False,
 ) -> Plan:
-    """Puts a rank in order; `orders` are pairs of events that other questions about it gave."""
+    """Puts a rank in order; `orders` are pairs of events that other questions about it gave.
+
+    `one_at_a_time` puts all communication in one order, for who has room for one at a time: in an order that
+    ranks do not share they would wait for each other for ever.
+    """
     host = host_of(part)
     device = device_of(part, host)
     spots = spots_of(host, device, communications)
     stream = _streams(part, spots)
-    turns = turns_of(spots, *_sorting(part, host, spots, communications), stream)
+    start, depth, sequence = _sorting(part, host, spots, communications)
+    together = _together(spots, communications, one_at_a_time=one_at_a_time)
+    turns = turns_of(spots, start, depth, sequence, [Lane(stream, start), together])
     spot = _spot_of_events(part, host, spots)
     named = {name: Pairs(spot[order.before], spot[order.after]) for name, order in orders.items()}
     named["launch"] = _launches(spots, device)
@@ -73,11 +84,11 @@ def plan_of(
     if TENSOR in named:
         named["device tensor"] = _device_flow(part, host, device, named[TENSOR].known())
     if dependencies != Dependencies.DATA:
-        named["thread"] = lane_pairs(_threads(host, spots), turns.turn)
+        named["thread"] = Lane(_threads(host, spots), turns.turn).pairs()
     else:
         named["thread"] = _first_inside(spots)
         named["operator"] = _work_as_spots(host, one_after_the_other(part.events, device))
-        named["group"] = lane_pairs(_groups(spots, communications), turns.turn)
+    named["group"] = together.pairs()
     found = waiting({name: spread(pairs.known(), spots.further) for name, pairs in named.items()}, turns)
     return Plan(
         part,
@@ -110,8 +121,8 @@ def _sorting(
     node = np.append(host.node, NONE)[spots.place]
     sequence = np.where(spots.on_host & (node != NONE), np.append(ids, 0)[node], spots.row)
     others = spots.further != np.arange(len(spots))
-    order = np.append(communications.order, 0)[spots.communication]
-    return start, depth, sequence * (int(order.max(initial=0)) + 1) + np.where(others, order, 0)
+    turn = np.append(communications.turn, 0)[spots.communication]
+    return start, depth, sequence * (int(turn.max(initial=0)) + 1) + np.where(others, turn, 0)
 
 
 def _threads(host: Host, spots: Spots) -> Int64s:
@@ -158,8 +169,11 @@ def _first_inside(spots: Spots) -> Pairs:
     return Pairs(spots.parent[inside], inside)
 
 
-def _groups(spots: Spots, communications: Communicating) -> Int64s:
-    """The group of each collective: whatever data say, its members issue collectives in one order."""
+def _together(spots: Spots, communications: Communicating, *, one_at_a_time: bool) -> Lane:
+    """The order of communication that all members share: of each group, or of all groups together."""
+    talks = spots.communication != NONE
+    turn = np.append(communications.turn, NONE)[spots.communication]
     collective = np.append(communications.collective, NONE)[spots.communication] != NONE
-    group = np.append(communications.group, NONE)[spots.communication]
-    return np.where((spots.communication != NONE) & collective, group + 1, NONE)
+    group = np.append(communications.group, NONE)[spots.communication] + 1
+    lane = np.where(talks, 0, NONE) if one_at_a_time else np.where(talks & collective, group, NONE)
+    return Lane(lane, turn)

@@ -12,6 +12,9 @@ from tracelink.converters.chakra.table import Links
 from tracelink.events import Int64s
 from tracelink.excerpt import NONE
 
+ROUNDS = 16
+"""Lanes push each other; where that does not end, dependencies against the order are left out."""
+
 FIRST_ID = 1
 """A number of 0 is not written by protobuf, and some readers take what is not there for missing."""
 
@@ -52,31 +55,50 @@ class Turns:
     """Nanoseconds of each spot; for none earlier than for what put it on a device or stands before it in a stream."""
 
 
-def turns_of(spots: Spots, start: Int64s, depth: Int64s, sequence: Int64s, stream: Int64s) -> Turns:
-    """Nodes by time; what encloses comes before what it encloses, and a launch before the work, whatever clocks say.
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What runs one after the other, whatever times say: each spot's lane, or NONE, and its place in it."""
 
-    `stream` tells the streams of device work apart, NONE on the host.
-    """
+    lane: Int64s
+    place: Int64s
+
+    def pairs(self) -> Pairs:
+        """Each spot after the one before it in its lane."""
+        mine = self._in_order()
+        same = self.lane[mine][1:] == self.lane[mine][:-1]
+        return Pairs(mine[:-1][same], mine[1:][same])
+
+    def pushed(self, time: Int64s) -> Int64s:
+        """Times that grow along every lane."""
+        mine = self._in_order()
+        lanes, begin = np.unique(self.lane[mine], return_index=True)
+        pushed = time.copy()
+        for spots in np.split(mine, begin[1:]) if len(lanes) else []:
+            step = np.arange(len(spots))
+            pushed[spots] = np.maximum.accumulate(pushed[spots] - step) + step
+        return pushed
+
+    def _in_order(self) -> Int64s:
+        mine = np.flatnonzero(self.lane != NONE)
+        return mine[np.lexsort((mine, self.place[mine], self.lane[mine]))]
+
+
+def turns_of(spots: Spots, start: Int64s, depth: Int64s, sequence: Int64s, lanes: Sequence[Lane]) -> Turns:
+    """Nodes by time; what encloses comes before what it encloses, and a launch before the work, whatever clocks say."""
     time = start.copy()
     launched = np.flatnonzero((spots.work != NONE) & (spots.parent != NONE))
     time[launched] = np.maximum(time[launched], time[spots.parent[launched]])
-    for number in np.unique(stream[stream != NONE]).tolist():
-        mine = np.flatnonzero(stream == number)
-        mine = mine[np.lexsort((mine, start[mine]))]
-        time[mine] = np.maximum.accumulate(time[mine])
+    for _ in range(ROUNDS):
+        before = time
+        for lane in lanes:
+            time = lane.pushed(time)
+        if np.array_equal(time, before):
+            break
     device = spots.work != NONE
     order = np.lexsort((sequence, depth, device, time))
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order))
     return Turns(order, turn, time)
-
-
-def lane_pairs(lane: Int64s, turn: Int64s) -> Pairs:
-    """Each spot after the one before it in its lane; NONE is no lane."""
-    mine = np.flatnonzero(lane != NONE)
-    mine = mine[np.lexsort((turn[mine], lane[mine]))]
-    same = lane[mine][1:] == lane[mine][:-1]
-    return Pairs(mine[:-1][same], mine[1:][same])
 
 
 def spread(pairs: Pairs, further: Int64s) -> Pairs:

@@ -66,7 +66,7 @@ def rank_nodes(
     orders = orders_of(part, told, by_time=wanted.dependencies != Dependencies.DATA)
     if by_data:
         orders = {**orders, TENSOR: tensor_order(part, storages.uses())}
-    plan = plan_of(part, told, orders, wanted.dependencies)
+    plan = plan_of(part, told, orders, wanted.dependencies, one_at_a_time=not full)
     nodes = table_of(plan, groups, strings)
     if not full:
         return RankNodes(_without_host(plan, nodes), None, plan, orders, unusable, limited)
