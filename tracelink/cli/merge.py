@@ -6,7 +6,7 @@ import click
 
 from tracelink import api
 from tracelink.cli.choosing import takes_clock, takes_selection
-from tracelink.cli.options import Inputs, command, takes_format, takes_inputs, takes_jobs
+from tracelink.cli.options import Inputs, command, takes_format, takes_inputs, takes_jobs, takes_writing
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
 from tracelink.cli.voice import Voice
@@ -17,7 +17,8 @@ from tracelink.selection import Selection
     "tracelink merge traces/",
     "tracelink merge traces/ -o merged.json.gz",
     "tracelink merge --et et_0.json --kineto k_0.json --fr dumps/",
-    "tracelink merge traces/ --to chakra-json -o linked/",
+    "tracelink merge traces/ --to chakra -o et/job",
+    "tracelink merge traces/ --to chakra --profile astra-sim",
     "tracelink merge traces/ --ranks 0-7,64 --steps 3-5 --only collectives,kernels",
     "tracelink merge traces/ --window 2.5s..3.1s --clock collectives",
     "tracelink merge odd.json --rank odd.json=3 -o - | gzip > merged.json.gz",
@@ -26,21 +27,21 @@ from tracelink.selection import Selection
 @click.option(
     "-o",
     "--output",
-    default="merged.json",
-    show_default=True,
     type=click.Path(),
     metavar="FILE|DIR|-",
-    help="Where to write; - is standard output.",
+    help="Where to write; - is standard output. Default: merged, with the suffix of the format.",
 )
 @takes_format
+@takes_writing
 @takes_selection
 @takes_clock
 @takes_jobs
 def merge(
     voice: Voice,
     inputs: Inputs,
-    output: str,
+    output: str | None,
     to: str | None,
+    options: dict[str, str],
     selection: Selection | None,
     clock: str,
     jobs: int | None,
@@ -58,6 +59,7 @@ def merge(
             **inputs.keywords(),
             output=output,
             to=to,
+            options=options,
             clock=clock,
             selection=selection,
             jobs=jobs,

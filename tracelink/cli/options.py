@@ -172,5 +172,31 @@ def takes_format(function: Function) -> Function:
     )(function)
 
 
+def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of those writers that can write in several ways; the function gets them as `options`."""
+
+    def gathering(*args: Any, profile: str | None, deps: str | None, gaps: bool, **kwargs: Any) -> None:
+        given = {"profile": profile, "deps": deps, "gaps": "yes" if gaps else None}
+        options = {name: value for name, value in given.items() if value is not None}
+        function(*args, options=options, **kwargs)
+
+    taking: Callable[..., None] = update_wrapper(gathering, function)
+    for option in (
+        click.option("--gaps", is_flag=True, help="chakra: pauses between operators become idle nodes."),
+        click.option(
+            "--deps",
+            type=click.Choice(["both", "time", "data"]),
+            help="chakra: nodes wait for what ran before, for what made their tensors, or both (the default).",
+        ),
+        click.option(
+            "--profile",
+            type=click.Choice(["full", "astra-sim"]),
+            help="chakra: everything (the default), or device work and communication as ASTRA-sim runs them.",
+        ),
+    ):
+        taking = option(taking)
+    return taking
+
+
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in plugins.writers() if name.startswith(incomplete)]
