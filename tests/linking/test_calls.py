@@ -456,3 +456,19 @@ def test_entries_and_nodes_without_numbers_are_the_same_where_they_line_up_in_on
         nodes[3]: records[4],
     }
     assert len(calls) == len(records) + 2
+
+
+@pytest.mark.parametrize("around", ["record_param_comms", "nccl:coalesced"])
+def test_messages_that_one_operator_put_on_a_device_are_calls_of_their_own(around: str) -> None:
+    build = TraceBuilder()
+    stream = build.track(TrackKind.STREAM, "20")
+    kind = EventKind.ANNOTATION if ":" in around else EventKind.OPERATOR
+    operator = build.event(kind, around, 0, 10)
+    kernels = [build.kernel("ncclDevKernel_SendRecv", 20, 30, stream) for _ in range(3)]
+    for tag, kernel in enumerate(kernels):
+        build.edge(Relation.LAUNCHES, operator, kernel)
+        build.communication(
+            kernel, operation="send", point_to_point=True, target=1, global_ranks=True, tag=tag
+        )
+    told = [(call["operation"], call["tag"], call["kernel"], call["target"]) for call in calls_of(build)]
+    assert sorted(told) == [("send", tag, kernel, 1) for tag, kernel in enumerate(kernels)]

@@ -97,20 +97,39 @@ def issued_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
     """A call for each innermost operator, or several if the recorder saw several; with all that it led to."""
     operators = parts.operators
     rows = operators.rows[operators.innermost]
+    place, owner = _owners(trace, parts.kernels, parts.launched, len(rows))
     draft = Draft.of(
-        len(rows),
-        operator=rows,
-        issuer=np.arange(len(rows)),
-        node=parts.nodes.of(rows),
-        annotation=first_of_each(parts.annotated, len(rows), parts.annotations),
-        kernel=first_of_each(parts.launched, len(rows), parts.kernels),
-        kernels_end=latest_of_each(parts.launched, len(rows), trace.events.end[parts.kernels]),
+        len(place),
+        operator=rows[place],
+        issuer=place,
+        node=parts.nodes.of(rows)[place],
+        annotation=first_of_each(parts.annotated, len(rows), parts.annotations)[place],
+        kernel=first_of_each(owner, len(place), parts.kernels),
+        kernels_end=latest_of_each(owner, len(place), trace.events.end[parts.kernels]),
     )
     made = _made_by(operators, parts.recorded)
     recorded = np.flatnonzero(made != NONE)
-    draft = draft.take(np.concatenate([made[recorded], np.setdiff1d(np.arange(len(rows)), made)]))
+    draft = draft.take(np.concatenate([made[recorded], np.setdiff1d(np.arange(len(place)), made)]))
     draft.record[: len(recorded)] = parts.records[recorded]
     return draft.take(~_moves_nothing(trace, words, operators, draft))
+
+
+def _owners(trace: RankTrace, kernels: Int64s, launched: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """The operator of each call, and the call of each kernel, or NONE.
+
+    There is one call for each of `count` operators. Of several messages that one operator put on a device, and whose
+    work says itself what it sends, each is a call.
+    """
+    table = trace.communications
+    said = lookup(table.row, kernels)
+    names_other = (table.source != UNKNOWN) | (table.target != UNKNOWN)
+    message = values_at(table.point_to_point & names_other, said, False) & (launched != NONE)
+    messages = np.flatnonzero(message)
+    first = np.unique(launched[messages], return_index=True)[1]
+    further = np.delete(messages, first)
+    owner = launched.copy()
+    owner[further] = count + np.arange(len(further))
+    return np.concatenate([np.arange(count), launched[further]]), owner
 
 
 def _made_by(operators: Operators, recorded: Int64s) -> Int64s:
@@ -146,6 +165,7 @@ def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
     issuers = operators_of(trace, words, lone)
     kernels = np.flatnonzero(parts.launched == NONE)
     launched = issuers.issuing_starts(trace, parts.launches[kernels])
+    place, owner = _owners(trace, parts.kernels[kernels], launched, len(lone))
     kernels_end = events.end[parts.kernels[kernels]]
     alone = launched == NONE
     nodes = parts.nodes.rows[parts.nodes.unseen]
@@ -153,10 +173,10 @@ def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
     return Draft.concatenate(
         [
             Draft.of(
-                len(lone),
-                annotation=issuers.rows,
-                kernel=first_of_each(launched, len(lone), parts.kernels[kernels]),
-                kernels_end=latest_of_each(launched, len(lone), kernels_end),
+                len(place),
+                annotation=issuers.rows[place],
+                kernel=first_of_each(owner, len(place), parts.kernels[kernels]),
+                kernels_end=latest_of_each(owner, len(place), kernels_end),
             ),
             Draft.of(
                 int(np.count_nonzero(alone)),
