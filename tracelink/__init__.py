@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracelink.api import Merged, convert, load, merge, survey, tables, write
     from tracelink.clock import Clock, ClockMode, Clocks
+    from tracelink.converters.chakra.validation import Validation, Violation, validate
     from tracelink.converting import Converted
     from tracelink.diagnosis import Diagnosis, Kind, Problem
     from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
@@ -48,6 +49,8 @@ _HOME = {
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
+    "Validation": "converters.chakra.validation",
+    "Violation": "converters.chakra.validation",
     "convert": "api",
     "diagnose": "examining",
     "examine": "examining",
@@ -55,6 +58,7 @@ _HOME = {
     "merge": "api",
     "survey": "api",
     "tables": "api",
+    "validate": "converters.chakra.validation",
     "write": "api",
 }
 
@@ -81,6 +85,8 @@ __all__ = [
     "TraceError",
     "UnreadableError",
     "UsageError",
+    "Validation",
+    "Violation",
     "convert",
     "diagnose",
     "examine",
@@ -88,6 +94,7 @@ __all__ = [
     "merge",
     "survey",
     "tables",
+    "validate",
     "write",
 ]
 

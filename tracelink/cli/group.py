@@ -18,6 +18,7 @@ COMMANDS = {
     "collectives": "List what ranks did together, and who came last.",
     "clocks": "Say how far the clocks of ranks are apart.",
     "inspect": "Say what each trace is and what is wrong with it.",
+    "validate": "Say whether simulators can load Chakra traces, and whether all ranks fit together.",
     "formats": "List the readers, writers and conversions that are installed.",
     "demo": "Merge the traces that come with tracelink.",
     "completion": "Print the script that completes commands in your shell.",
