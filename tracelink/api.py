@@ -21,6 +21,7 @@ from tracelink.plugins import Files, Output, Target, Writer
 from tracelink.selection import Selection
 from tracelink.surveying import Survey, survey_sources
 from tracelink.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
+from tracelink.view import View
 
 DEFAULT_FORMAT = "perfetto-json"
 USUAL_NAME = "merged"
@@ -145,13 +146,17 @@ def convert(
     *,
     to: str | None = None,
     options: Mapping[str, str] | None = None,
+    view: View | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Merged | Converted:
-    """Writes one input in another format: as it is where a conversion between the two exists, else as a graph."""
+    """Writes one input in another format: as it is where a conversion between the two exists, else as a graph.
+
+    `view` says what a drawing shows.
+    """
     discovery = discover_inputs(path)
     engine = engine_for(jobs, watch)
-    if converted := rewritten(discovery, os.fspath(output), to, engine):
+    if converted := rewritten(discovery, os.fspath(output), to, engine, view):
         return converted
     if to:
         plugins.writer(to)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tracelink.records import Recording
     from tracelink.sources import Source
     from tracelink.trace import RankTrace
+    from tracelink.view import View
 
 READERS = "tracelink.readers"
 WRITERS = "tracelink.writers"
@@ -138,6 +139,15 @@ class Conversion(Protocol):
 
     def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
         """Rewrites a whole source. What does not fit is a finding of an output."""
+        ...
+
+
+@runtime_checkable
+class Drawing(Conversion, Protocol):
+    """A conversion to a picture: of several files at once, and of no more of them than is asked for."""
+
+    def draw(self, sources: Sequence[Source], target: Target, engine: Engine, view: View) -> list[Output]:
+        """Draws them as one picture. What is not drawn is a finding of the output."""
         ...
 
 

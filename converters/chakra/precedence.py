@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from tracelink.converters.chakra.table import NodeTable
 from tracelink.events import Bools, Int64s
 
 NOWHERE = -1
+RELEASED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,11 @@ class Schedule:
         return rows[::-1]
 
 
-def earliest(precedence: Precedence, durations: Sequence[float]) -> Schedule:
-    """Every node begins as soon as all that it waits for has ended. Linear, and a cycle only leaves nodes out."""
+def earliest(precedence: Precedence, durations: Sequence[float], *, through_cycles: bool = False) -> Schedule:
+    """Every node begins as soon as all that it waits for has ended. Linear, and a cycle only leaves nodes out.
+
+    `through_cycles` lets a node of a cycle begin where nothing else can, so that none is left out.
+    """
     count = precedence.count
     waiting = np.bincount(precedence.effect, minlength=count).tolist()
     bounds = np.searchsorted(precedence.cause, np.arange(count + 1)).tolist()
@@ -74,7 +78,7 @@ def earliest(precedence: Precedence, durations: Sequence[float]) -> Schedule:
     begins: list[float] = [0] * count
     last_cause = [NOWHERE] * count
     order = [row for row, causes in enumerate(waiting) if not causes]
-    for row in order:
+    for row in _growing(order, waiting) if through_cycles else order:
         end = begins[row] + durations[row]
         for effect in effects[bounds[row] : bounds[row + 1]]:
             if end > begins[effect] or last_cause[effect] == NOWHERE:
@@ -83,6 +87,19 @@ def earliest(precedence: Precedence, durations: Sequence[float]) -> Schedule:
             if not waiting[effect]:
                 order.append(effect)
     return Schedule(order, begins, last_cause)
+
+
+def _growing(order: list[int], waiting: list[int]) -> Iterator[int]:
+    """The rows of a list that grows meanwhile; where it ends, the next row that still waits is put behind it."""
+    yield from order
+    done = len(order)
+    for row in range(len(waiting)):
+        if waiting[row] > 0:
+            waiting[row] = RELEASED
+            order.append(row)
+            while done < len(order):
+                yield order[done]
+                done += 1
 
 
 def cycle(precedence: Precedence, schedule: Schedule) -> list[int]:

@@ -9,31 +9,40 @@ from tracelink.cli.conversion_page import report_conversion
 from tracelink.cli.options import command, takes_format, takes_jobs
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
+from tracelink.cli.viewing import takes_view
 from tracelink.cli.voice import Voice
 from tracelink.converting import Converted
+from tracelink.view import View
 
 
 @command(
     "tracelink convert k_0.json.gz k_0.json",
     "tracelink convert et_0.json.gz linked/ --to chakra-json",
+    "tracelink convert job.0.et job.0.svg --depth 4 --window 2ms..5ms",
+    "tracelink convert et/ job.dot --ranks 0-1 --limit 500",
     "zcat k_0.json.gz | tracelink convert - - | wc -c",
 )
 @click.argument("source", metavar="INPUT", type=click.Path())
 @click.argument("output", metavar="OUTPUT", type=click.Path())
 @takes_format
+@takes_view
 @takes_jobs
-def convert(voice: Voice, source: str, output: str, to: str | None, jobs: int | None) -> None:
+def convert(
+    voice: Voice, source: str, output: str, to: str | None, view: View | None, jobs: int | None
+) -> None:
     """Write one trace in another format.
 
     INPUT can be - for standard input, OUTPUT can be - for standard output. The name of OUTPUT says the
     format, unless --to does. Between some formats, see `tracelink formats`, a file is rewritten with
     everything that is in it; between all others as the graph that merge makes of it.
+
+    A Chakra trace, or a directory of those of several ranks, is drawn where OUTPUT is .svg, .dot or .graphml.
     """
     aside = output == STDOUT
     if aside and voice.json:
         raise click.UsageError("--json and OUTPUT - both want standard output: give another OUTPUT.")
     with watching(voice, (source,)) as watch:
-        result = api.convert(source, output=output, to=to, jobs=jobs, watch=watch)
+        result = api.convert(source, output=output, to=to, view=view, jobs=jobs, watch=watch)
     if isinstance(result, Converted):
         code = report_conversion(voice, result, aside=aside)
     else:

@@ -1,1 +1,5 @@
-"""Pictures of nodes and what they wait for."""
+"""Pictures of nodes and of what they wait for."""
+
+from tracelink.converters.chakra.drawing.formats import DotDrawing, GraphmlDrawing, SvgDrawing
+
+__all__ = ["DotDrawing", "GraphmlDrawing", "SvgDrawing"]

@@ -27,7 +27,7 @@ def arrows_of(precedence: Precedence, drawn_as: Int64s, place: Mapping[int, int]
     ]
 
 
-def fewer(arrows: list[Arrow], boxes: Sequence[Box], most: int, findings: list[Finding]) -> list[Arrow]:
+def fewest(arrows: list[Arrow], boxes: Sequence[Box], most: int, findings: list[Finding]) -> list[Arrow]:
     """No more arrows than the picture takes: of each box those from the causes that ended last."""
     if len(arrows) <= most:
         return arrows

@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.converters.chakra.drawing.arrows import arrows_of, fewer
+from tracelink.converters.chakra.drawing.arrows import arrows_of, fewest
 from tracelink.converters.chakra.drawing.nesting import OUTSIDE
 from tracelink.converters.chakra.drawing.scene import Box, Scene, Subject
 from tracelink.converters.chakra.drawing.sheet import Sheet
-from tracelink.converters.chakra.drawing.view import ARROWS_PER_NODE, View
 from tracelink.converters.chakra.precedence import cycle, earliest
 from tracelink.converters.chakra.table import unsigned
 from tracelink.errors import UsageError
 from tracelink.events import Bools, Int64s
 from tracelink.findings import Finding, Severity
+from tracelink.view import View
+
+Bounds = tuple[float | None, float | None]
+"""Of a stretch of time; None where it has none."""
+
+ARROWS_PER_NODE = 4
+"""More arrows than this a picture does not take, where it is bounded at all."""
 
 NARROW = "--depth, --window and --ranks draw less"
 
@@ -39,24 +45,44 @@ def compose(subjects: Sequence[Subject], view: View) -> Scene:
     sheets = _alike([Sheet.of(subject) for subject in subjects], findings)
     timed = all(sheet.spans.timed for sheet in sheets)
     origin = min((time for sheet in sheets for time in sheet.spans.begin), default=0)
-    wanted = _wanted(sheets, view, origin, timed=timed)
+    bounds = _bounds(view, origin, timed=timed)
+    wanted = [sheet.within(*bounds) for sheet in sheets]
+    if view.window and not any(some.any() for some in wanted):
+        raise UsageError(
+            "--window: no node lies in it", advice="Times count from the first node's beginning."
+        )
     depth = view.depth or _depth(sheets, wanted, view, findings)
     chosen = [
         _Chosen(sheet, sheet.nesting.drawn_as(some, depth))
         for sheet, some in zip(sheets, wanted, strict=True)
     ]
-    chosen = _earliest(chosen, view, findings)
+    chosen, bounds = _earliest(chosen, bounds, view, findings)
     boxes, places = _boxes(chosen)
     arrows = [
         arrow
         for one, place in zip(chosen, places, strict=True)
         for arrow in arrows_of(one.sheet.precedence, one.drawn_as, place)
     ]
-    if view.most is not None:
-        arrows = fewer(arrows, boxes, view.most * ARROWS_PER_NODE, findings)
+    if view.limit is not None:
+        arrows = fewest(arrows, boxes, view.limit * ARROWS_PER_NODE, findings)
     findings += [finding for sheet in sheets for finding in _defects(sheet)]
     nodes = sum(len(subject.nodes) for subject in subjects)
-    return Scene(boxes, arrows, timed, nodes, origin, findings)
+    return Scene(boxes, arrows, timed, nodes, origin, *_reach(boxes, bounds), findings)
+
+
+def _bounds(view: View, origin: float, *, timed: bool) -> Bounds:
+    if view.window is None:
+        return None, None
+    if not timed:
+        raise UsageError("--window: no node says when it begins", advice="Narrow it with --depth or --ranks.")
+    return view.window.after(int(origin))
+
+
+def _reach(boxes: Sequence[Box], bounds: Bounds) -> tuple[float, float]:
+    """What the picture shows of the time of these boxes."""
+    first, last = bounds
+    begin, end = min((box.begin for box in boxes), default=0), max((box.end for box in boxes), default=0)
+    return begin if first is None else max(begin, first), end if last is None else min(end, last)
 
 
 def _alike(sheets: Sequence[Sheet], findings: list[Finding]) -> list[Sheet]:
@@ -72,60 +98,51 @@ def _alike(sheets: Sequence[Sheet], findings: list[Finding]) -> list[Sheet]:
     return timed or list(sheets)
 
 
-def _wanted(sheets: Sequence[Sheet], view: View, origin: float, *, timed: bool) -> list[Bools]:
-    """Which nodes of each rank lie in the window."""
-    if view.window is None:
-        return [np.ones(len(sheet.subject.nodes), np.bool_) for sheet in sheets]
-    if not timed:
-        raise UsageError("--window: no node says when it begins", advice="Narrow it with --depth or --ranks.")
-    wanted = [sheet.within(*view.window.after(int(origin))) for sheet in sheets]
-    if not any(some.any() for some in wanted):
-        raise UsageError(
-            "--window: no node lies in it", advice="Times count from the first node's beginning."
-        )
-    return wanted
-
-
 def _depth(
     sheets: Sequence[Sheet], wanted: Sequence[Bools], view: View, findings: list[Finding]
 ) -> int | None:
     """The greatest depth down to which not too many nodes lie; None where all depths or none will do."""
-    if view.most is None or not sheets:
+    if view.limit is None or not sheets:
         return None
     levels = np.concatenate(
         [np.array(sheet.nesting.level, np.int64)[some] for sheet, some in zip(sheets, wanted, strict=True)]
     )
-    fitting = np.flatnonzero(np.cumsum(np.bincount(levels)) <= view.most)
-    if len(levels) <= view.most or not len(fitting) or not fitting[-1]:
+    fitting = np.flatnonzero(np.cumsum(np.bincount(levels)) <= view.limit)
+    if len(levels) <= view.limit or not len(fitting) or not fitting[-1]:
         return None
     depth = int(fitting[-1])
     message = (
-        f"drawn down to depth {depth} of {levels.max()}: {len(levels):,} nodes are more than {view.most:,}."
+        f"drawn down to depth {depth} of {levels.max()}: {len(levels):,} nodes are more than {view.limit:,}."
         f" What lies deeper is part of the box around it; {NARROW}, --limit {len(levels)} draws all."
     )
     findings.append(Finding(Severity.WARNING, "folded", message))
     return depth
 
 
-def _earliest(chosen: list[_Chosen], view: View, findings: list[Finding]) -> list[_Chosen]:
-    """No more boxes than the picture takes: those that begin first."""
-    begins = [
+def _earliest(
+    chosen: list[_Chosen], bounds: Bounds, view: View, findings: list[Finding]
+) -> tuple[list[_Chosen], Bounds]:
+    """No more boxes than the picture takes: those that begin first, up to where the next one would."""
+    begins = sorted(
         (one.sheet.spans.begin[row], number, row)
         for number, one in enumerate(chosen)
         for row in one.rows.tolist()
-    ]
-    if view.most is None or len(begins) <= view.most:
-        return chosen
-    begins.sort()
+    )
+    if view.limit is None or len(begins) <= view.limit:
+        return chosen, bounds
     kept = [set[int]() for _ in chosen]
-    for _, number, row in begins[: view.most]:
+    for _, number, row in begins[: view.limit]:
         kept[number].add(row)
     message = (
-        f"only the first {view.most:,} of {len(begins):,} nodes are drawn, more would not be readable:"
+        f"only the first {view.limit:,} of {len(begins):,} nodes are drawn, more would not be readable:"
         f" {NARROW}, --limit {len(begins)} draws all."
     )
-    findings.append(Finding(Severity.WARNING, "not_drawn", message, len(begins) - view.most))
-    return [replace(one, drawn_as=_only(one.drawn_as, rows)) for one, rows in zip(chosen, kept, strict=True)]
+    findings.append(Finding(Severity.WARNING, "not_drawn", message, len(begins) - view.limit))
+    end = begins[view.limit][0]
+    if end > begins[view.limit - 1][0]:
+        bounds = bounds[0], end
+    fewer = [replace(one, drawn_as=_only(one.drawn_as, rows)) for one, rows in zip(chosen, kept, strict=True)]
+    return fewer, bounds
 
 
 def _only(drawn_as: Int64s, rows: set[int]) -> Int64s:
@@ -142,10 +159,14 @@ def _boxes(chosen: Sequence[_Chosen]) -> tuple[list[Box], list[dict[int, int]]]:
     places = [dict[int, int]() for _ in chosen]
     for place, (_, _, number, row) in enumerate(order):
         places[number][row] = place
-    boxes = [
-        replace(made[number][row], inside=_around(chosen[number], row, places[number]))
-        for _, _, number, row in order
-    ]
+    seen = dict[str, int]()
+    boxes = []
+    for _, _, number, row in order:
+        box = made[number][row]
+        seen[box.key] = seen.get(box.key, 0) + 1
+        again = f"@{seen[box.key]}" if seen[box.key] > 1 else ""
+        inside = _around(chosen[number], row, places[number])
+        boxes.append(replace(box, key=box.key + again, inside=inside))
     return boxes, places
 
 

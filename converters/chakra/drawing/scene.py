@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tracelink.converters.chakra.roles import Role
 from tracelink.converters.chakra.table import NodeTable
@@ -17,8 +17,6 @@ class Subject:
     path: str
     nodes: NodeTable
     rank: int | None = None
-    groups: Mapping[str, str] = field(default_factory=dict)
-    """What the numbers of groups stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class Box:
     """A node, with those that lie deeper in it than is drawn."""
 
     key: str
-    """Its id; with what tells it from others of the same id."""
+    """Its id, with what tells it from others of the same id; no other box has the same."""
     rank: int | None
     id: int
     name: str
@@ -74,4 +72,7 @@ class Scene:
     """How many the traces have."""
     origin_ns: float = 0
     """When the first of all nodes begins, drawn or not."""
+    first: float = 0
+    """From here to `last` the picture reaches; boxes can begin before and end behind."""
+    last: float = 0
     findings: Sequence[Finding] = ()

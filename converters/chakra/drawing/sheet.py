@@ -53,6 +53,8 @@ class Sheet:
 
     def within(self, first: float | None, last: float | None) -> Bools:
         """Which nodes lie, with any part of them, between these times."""
+        if first is None and last is None:
+            return np.ones(len(self.subject.nodes), np.bool_)
         begin, end = self.spans.begin, self.spans.end
         inside = [
             (last is None or start < last) and (first is None or stop > first or start == stop == first)
@@ -90,13 +92,14 @@ class _Table:
         self.sheet = sheet
         self.durations = durations_ns(nodes)
         self.kinds = kinds_of(nodes)
-        self.keys = _keys(sheet.subject)
+        self.ids = [unsigned(number) for number in nodes.id.tolist()]
         self.lanes = _lanes(nodes, sheet)
         self.bytes = _numbers(nodes, Name.COMM_SIZE)
         self.tags = _numbers(nodes, Name.COMM_TAG)
         self.sources = _numbers(nodes, Name.COMM_SOURCE)
         self.targets = _numbers(nodes, Name.COMM_TARGET)
         self.groups = nodes.attribute(Name.GROUP).texts(count)
+        self.group_names = nodes.attribute(Name.GROUP_NAME).texts(count)
 
     def box(self, row: int, parts: int, duration: int, begin: float, end: float) -> Box:
         subject, spans = self.sheet.subject, self.sheet.spans
@@ -105,9 +108,9 @@ class _Table:
         message = role in (Role.SEND, Role.RECV)
         communicates = row in self.kinds
         return Box(
-            key=self.keys[row],
+            key=str(self.ids[row]) if subject.rank is None else f"{subject.rank}:{self.ids[row]}",
             rank=subject.rank,
-            id=unsigned(int(subject.nodes.id[row])),
+            id=self.ids[row],
             name=subject.nodes.text(row),
             role=role,
             kind=self.kinds.get(row, ""),
@@ -119,7 +122,7 @@ class _Table:
             parts=parts,
             bytes=_said(self.bytes[row]) if communicates else None,
             group=self.groups[row] if communicates else "",
-            group_name=subject.groups.get(self.groups[row], "") if communicates else "",
+            group_name=self.group_names[row] if communicates else "",
             peer=_said(peers[row]) if message else None,
             tag=_said(self.tags[row]) if message else None,
         )
@@ -132,18 +135,6 @@ def _numbers(nodes: NodeTable, name: Name) -> list[int]:
 
 def _said(number: int) -> int | None:
     return None if number == UNSAID else number
-
-
-def _keys(subject: Subject) -> list[str]:
-    """The id, behind the rank where that is known; several nodes of one id are numbered."""
-    before = "" if subject.rank is None else f"{subject.rank}:"
-    seen = dict[int, int]()
-    keys = []
-    for number in subject.nodes.id.tolist():
-        seen[number] = seen.get(number, 0) + 1
-        again = f"#{seen[number]}" if seen[number] > 1 else ""
-        keys.append(f"{before}{unsigned(number)}{again}")
-    return keys
 
 
 def _lanes(nodes: NodeTable, sheet: Sheet) -> list[str]:

@@ -53,7 +53,7 @@ def _said(starts: Sequence[int], durations: Sequence[int]) -> list[bool]:
 def _by_order(nodes: NodeTable, precedence: Precedence, nesting: Nesting, on_device: Bools) -> NodeSpans:
     """Every node as early as what it waits for lets it be, and a little longer the longer it takes."""
     lengths = [1 + UNIT_PER_DOUBLING * log2(1 + duration / MICROSECOND) for duration in durations_ns(nodes)]
-    begin = list(earliest(precedence, lengths).begins)
+    begin = list(earliest(precedence, lengths, through_cycles=True).begins)
     end = [start + length for start, length in zip(begin, lengths, strict=True)]
     _stretch(begin, end, [True] * len(begin), (~on_device).tolist(), nesting)
     return NodeSpans(begin, end, timed=False)
