@@ -50,7 +50,8 @@ class FlatText(msgspec.Struct):
 
 TEXT = msgspec.json.Decoder(NodeText)
 FLAT = msgspec.json.Decoder(FlatText)
-FOREIGN = (b"true", b"false", b"null", b"NaN", b"Infinity", b"\\", b"\n")
+ATTRIBUTES = b'"attrs"'
+FOREIGN = re.compile(rb"true|false|null|NaN|Infinity|[\\\n\x80-\xff]")
 """What JSON spells in another way than Python, or over several lines."""
 
 
@@ -110,7 +111,8 @@ def _tensors(text: bytes) -> tuple[Tensors, Tensors]:
 
 
 def _said(text: bytes) -> bytes:
-    parent, signature = FORWARD_PARENT.search(text), SIGNATURE.search(text)
+    begin = max(text.rfind(ATTRIBUTES), 0)
+    parent, signature = FORWARD_PARENT.search(text, begin), SIGNATURE.search(text, begin)
     return (_forward_parent(parent[1]) if parent else b"") + (_signature(signature[1]) if signature else b"")
 
 
@@ -140,9 +142,9 @@ def _often(number: int, text: bytes) -> bytes:
 
 def python_spelling(text: bytes) -> bytes:
     """A JSON text as Python spells the value: readers take these texts for Python's lists."""
-    if any(mark in text for mark in FOREIGN):
+    if FOREIGN.search(text):
         return repr(msgspec.json.decode(_valid(text))).encode("utf-8", "replace")
-    return _valid(text)
+    return text
 
 
 def _valid(text: bytes) -> bytes:

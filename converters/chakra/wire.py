@@ -6,6 +6,7 @@ What comes out is what protobuf would write; the tests hold both against each ot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,7 @@ SHORT = 1 << 14
 SHORT_LENGTHS = [varint(length) for length in range(SHORT)]
 
 
+@cache
 def key(number: int, wire_type: int) -> bytes:
     """What stands before a field."""
     return varint(number << 3 | wire_type)
@@ -40,9 +42,10 @@ def varints(values: Int64s) -> tuple[bytes, Int64s]:
     """Every number (of 64 unsigned bits) as a varint, one after the other, and where each begins."""
     numbers = values.view(np.uint64)
     shifts = np.arange(MOST_BYTES, dtype=np.uint64) * np.uint64(GROUP_BITS)
-    groups = (numbers[:, None] >> shifts).astype(np.uint8) & np.uint8(0x7F)
     widths = varint_widths(values)
-    column = np.arange(MOST_BYTES)
+    most = int(widths.max(initial=1))
+    groups = (numbers[:, None] >> shifts[:most]).astype(np.uint8) & np.uint8(0x7F)
+    column = np.arange(most)
     groups |= np.where(column < widths[:, None] - 1, np.uint8(0x80), np.uint8(0))
     inside = column < widths[:, None]
     return groups[inside].tobytes(), np.concatenate([[0], np.cumsum(widths)])
@@ -52,7 +55,10 @@ def varint_widths(values: Int64s) -> Int64s:
     """How many bytes each number takes."""
     numbers = values.view(np.uint64)
     widths = np.ones(len(numbers), np.int64)
+    largest = int(numbers.max(initial=0))
     for group in range(1, MOST_BYTES):
+        if largest < 1 << GROUP_BITS * group:
+            break
         widths += numbers >= np.uint64(1 << GROUP_BITS * group)
     return widths
 
