@@ -22,12 +22,13 @@ class JoinedWork:
         self._start, self._end = events.start[launched.row], events.end[launched.row]
         self._begun, self._stream = launched.begun, launched.stream
         self._communications = np.flatnonzero(communicates)
+        self._launched = launched.begun[self._communications]
         self._open = np.ones(len(self._communications), np.bool_)
         self._by_end = Lanes.of(launched.stream, self._end)
 
     def awaited(self, called: int, after: int) -> int:
         """The place of what the wait called then is for, before the work at `after`; or NONE."""
-        launched = int(np.searchsorted(self._begun[self._communications], called))
+        launched = int(np.searchsorted(self._launched, called))
         numbers = np.flatnonzero(self._open[:launched])
         if after == NONE or not len(numbers):
             return NONE
