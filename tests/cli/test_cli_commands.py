@@ -41,9 +41,13 @@ class TestFormats:
     def test_each_with_where_it_comes_from(self, tracelink: Run) -> None:
         result = tracelink("formats")
         assert result.exit_code == 0
-        for name in ("kineto", "execution-trace", "flight-recorder", "perfetto-json", "chakra-json"):
+        for name in ("kineto", "execution-trace", "flight-recorder", "perfetto-json"):
             (line,) = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
             assert "torch-tracelink" in line
+
+    def test_what_is_both_read_and_written_stands_twice(self, tracelink: Run) -> None:
+        lines = tracelink("formats").stdout.splitlines()
+        assert len([line for line in lines if line.startswith("chakra-json ")]) == 2
 
     def test_json_fits_its_schema(self, tracelink: Run) -> None:
         document = json.loads(tracelink("formats", "--json").stdout)

@@ -1,8 +1,9 @@
 """Chakra traces in the hands of `chakra_converter`.
 
-Its dependencies do not suit every environment: give it one of its own and name that one's Python.
+Its dependencies do not suit every environment: give it one of its own and name that one's Python. The converter
+needs only one of them.
 
-    python -m venv VENV && VENV/bin/pip install mlc-chakra 'pandas<3'
+    python -m venv VENV && VENV/bin/pip install protobuf && VENV/bin/pip install --no-deps mlc-chakra
     TRACELINK_CHAKRA_PYTHON=VENV/bin/python pytest -m peer tests/peers/test_chakra_json.py
 """
 
