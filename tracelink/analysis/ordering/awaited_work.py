@@ -69,7 +69,7 @@ class AwaitedWork:
         used = self.by_thread.last_before(thread, np.array([before]))
         if awaited == Awaited.DEVICE:
             return self.given(self._device(int(used[0])), before, call)
-        streams = np.where(used == NONE, NONE, np.append(self.stream, NONE)[used])
+        streams = self.stream[used[used != NONE]]
         return self.given(streams, before, call) or self._ended_during(call)
 
     def _recorded(self, thread: Int64s, call: int) -> int:
@@ -91,4 +91,5 @@ class AwaitedWork:
         return (int(self.row[last]),)
 
     def _returned(self, call: int) -> int:
-        return int(self.part.events.end[call]) + CLOCKS_DIFFER_NS
+        events = self.part.events
+        return int(events.start[call]) + max(int(events.duration[call]), 0) + CLOCKS_DIFFER_NS
