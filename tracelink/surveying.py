@@ -9,7 +9,7 @@ from tracelink.assignment import surveyed
 from tracelink.engine import Engine
 from tracelink.findings import Finding, in_order
 from tracelink.reading import Task, nothing_readable, read, tasks_of
-from tracelink.sources import Discovery
+from tracelink.sources import Discovery, Source
 from tracelink.trace import SourceInfo
 
 
@@ -19,6 +19,12 @@ class Survey:
 
     sources: Sequence[SourceInfo]
     findings: Sequence[Finding]
+    inputs: Sequence[Source] = ()
+    """Behind each of the sources, to be opened again."""
+
+    def of_format(self, name: str) -> list[Source]:
+        """The inputs of a format."""
+        return [one for info, one in zip(self.sources, self.inputs, strict=False) if info.format == name]
 
 
 def survey_sources(discovery: Discovery, engine: Engine) -> Survey:
@@ -37,6 +43,7 @@ def survey_sources(discovery: Discovery, engine: Engine) -> Survey:
     if not pairs:
         raise nothing_readable([*findings, *of_reading])
     findings += of_reading
-    infos = surveyed([info for info, _ in pairs], [source for _, source in pairs], findings)
+    inputs = [source for _, source in pairs]
+    infos = surveyed([info for info, _ in pairs], inputs, findings)
     findings += [finding for info, some in results if info for finding in some]
-    return Survey(infos, in_order(findings))
+    return Survey(infos, in_order(findings), inputs)

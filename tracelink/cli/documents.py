@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracelink.cli.chakra_document import census_document
 from tracelink.cli.finding_document import Document, findings_document
 from tracelink.cli.links import RankLinks, links_of_ranks
 from tracelink.cli.together import collective_columns, message_columns, participation_rows, rows_of
@@ -13,6 +14,7 @@ from tracelink.collectives import Verdict
 if TYPE_CHECKING:
     from tracelink.api import Merged
     from tracelink.cli.choice import Choice
+    from tracelink.converters.chakra.census import Census
     from tracelink.graph import Rank
     from tracelink.job import Job
     from tracelink.linking.report import LinkReport
@@ -30,10 +32,14 @@ def merge_document(merged: Merged) -> Document:
     }
 
 
-def inspect_document(survey: Survey) -> Document:
+def inspect_document(survey: Survey, censuses: Mapping[str, Census]) -> Document:
     """The result of `inspect`."""
     return {
-        "sources": [_source(source) for source in survey.sources],
+        "sources": [
+            _source(source)
+            | ({"chakra": census_document(censuses[source.path])} if source.path in censuses else {})
+            for source in survey.sources
+        ],
         "findings": findings_document(survey.findings),
     }
 

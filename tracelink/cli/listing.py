@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from tracelink.cli.chakra_page import show_censuses
 from tracelink.cli.found import show_findings
 from tracelink.cli.page import NOTHING, Page, number, size
 from tracelink.findings import Severity
 
 if TYPE_CHECKING:
+    from tracelink.converters.chakra.census import Census
     from tracelink.surveying import Survey
     from tracelink.trace import SourceInfo
 
@@ -31,11 +34,14 @@ SECOND = 10**9
 MILLISECOND = 10**6
 
 
-def listing(survey: Survey, *, verbose: bool) -> str:
-    """A table of the sources, and under it the findings."""
+def listing(survey: Survey, censuses: Mapping[str, Census], *, verbose: bool) -> str:
+    """A table of the sources, under it what is in those of Chakra, and the findings."""
     page = Page()
     problems = Counter(finding.source for finding in survey.findings if finding.severity is not Severity.INFO)
     page.entries(HEADER, [_row(source, problems[source.path]) for source in survey.sources], numbers=NUMBERS)
+    if censuses:
+        show_censuses(page, censuses)
+        page.gap()
     show_findings(page, survey.findings, verbose=verbose)
     return page.text
 
