@@ -21,6 +21,7 @@ from tracelink.linking.report import LinkReport
 from tracelink.linking.within import LinkedRank, link_rank
 from tracelink.ranges import Numbers
 from tracelink.reading import Task, nothing_readable, read, tasks_of
+from tracelink.retelling import told_once
 from tracelink.sources import Discovery
 from tracelink.trace import RankTrace, SourceInfo, combine
 
@@ -122,7 +123,8 @@ class _Gathering:
 
     def link(self, traces: Sequence[RankTrace]) -> GatheredRank:
         """One rank out of its traces."""
-        ordered = sorted(traces, key=lambda trace: trace.source.start_ns or 0)
+        once, retold = told_once(traces)
+        ordered = sorted(once, key=lambda trace: trace.source.start_ns or 0)
         linked = link_rank(combine(ordered))
         graph = graph_of_rank(linked)
         times = [graph.events.start[graph.events.timed], graph.counters.time]
@@ -132,7 +134,7 @@ class _Gathering:
             self.keeper.put(graph) if self.with_events else None,
             len(graph),
             min((int(time.min()) for time in times if len(time)), default=None),
-            [*linked.trace.findings, *linked.findings],
+            [*linked.trace.findings, *linked.findings, *retold],
             linked.reports,
         )
 

@@ -98,6 +98,8 @@ class RankTrace:
     """What the sources say themselves of their events; each has at most one caller and one launch."""
     payloads: list[Payloads] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    retells: frozenset[str] = frozenset()
+    """Formats of which a source was made: beside one of them its events would stand twice."""
 
     def key(self, key: Key) -> KeyColumn:
         """The column of a link key; empty where no source has it."""

@@ -35,7 +35,7 @@ from tracelink.rereading import RereadPayloads
 from tracelink.sources import Source
 from tracelink.trace import RankTrace, SourceInfo
 
-FORMAT = "chakra-json"
+FORMAT, PROFILE = "chakra-json", "kineto"
 
 
 def read_linked(source: Source, engine: Engine) -> RankTrace:
@@ -74,6 +74,7 @@ def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: 
         edges=stated.edges,
         payloads=[payloads],
         findings=[*findings_of(misfits), *unread_findings(path, table, stated, header, base)],
+        retells=frozenset({PROFILE}),
     )
 
 

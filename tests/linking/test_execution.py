@@ -86,7 +86,7 @@ def test_without_a_profile_there_is_nothing_to_link() -> None:
     assert (report.linked, report.candidates) == (0, 0)
 
 
-def test_nodes_of_a_linked_trace_are_the_same_as_none_of_its_operators() -> None:
+def test_a_node_of_a_linked_trace_is_none_of_its_operators() -> None:
     build = TraceBuilder()
     build.node("mm", 3)
     build.op("mm", 0, 5, node_id=4)

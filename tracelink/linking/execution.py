@@ -35,7 +35,7 @@ class _Joined:
 def link_execution(trace: RankTrace) -> Links:
     """Nodes to operators: by record-function id, by External id where that is what it means, else by order."""
     nodes = _nodes(trace)
-    operators = _operators(trace)
+    operators = np.flatnonzero(_profiled(trace))
     if not len(nodes) or not len(operators):
         return Links(Edges.empty(), LinkReport(RELATION, 0, 0))
     handles = _among(trace, trace.key(Key.RECORD_FUNCTION), nodes)
@@ -48,17 +48,19 @@ def link_execution(trace: RankTrace) -> Links:
 
 
 def _nodes(trace: RankTrace) -> Int64s:
-    """Nodes that stand for something that ran; the roots of the process and its threads do not."""
+    """Nodes that stand for something that ran; the roots of the process and its threads do not.
+
+    A trace of which nodes have times was linked before: no other of its operators is one of its nodes.
+    """
     is_root = np.array([text.startswith(ROOT_NAMES) for text in trace.strings.texts()] or [False], np.bool_)
-    nodes = np.flatnonzero(trace.events.of_kind(EventKind.NODE))
+    identified = trace.key(Key.NODE_ID).rows
+    linked = np.unique(trace.events.source[identified[_profiled(trace)[identified]]])
+    nodes = np.flatnonzero(trace.events.of_kind(EventKind.NODE) & ~np.isin(trace.events.source, linked))
     return nodes[~is_root[trace.events.name[nodes]]]
 
 
-def _operators(trace: RankTrace) -> Int64s:
-    """Operators of profiles; those of a linked trace are nodes themselves, and the same as no other."""
-    profiled = trace.events.of_kind(EventKind.OPERATOR, EventKind.ANNOTATION)
-    profiled[trace.key(Key.NODE_ID).rows] = False
-    return np.flatnonzero(profiled)
+def _profiled(trace: RankTrace) -> Bools:
+    return trace.events.of_kind(EventKind.OPERATOR, EventKind.ANNOTATION)
 
 
 def _among(trace: RankTrace, column: KeyColumn, rows: Int64s) -> KeyColumn:
