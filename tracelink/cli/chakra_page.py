@@ -28,7 +28,9 @@ def show_censuses(page: Page, censuses: Mapping[str, Census]) -> None:
 
 
 def _show_nodes(page: Page, censuses: Mapping[str, Census]) -> None:
-    roles = list(dict.fromkeys(role for census in censuses.values() for role in census.nodes))
+    from tracelink.converters.chakra.roles import ROLES
+
+    roles = [role for role in ROLES if any(role in census.nodes for census in censuses.values())]
     rows = {path: Counter(census.nodes) for path, census in censuses.items()}
     if len(rows) > ROWS:
         rows = {counted(len(rows), "trace"): sum(rows.values(), Counter())}
@@ -83,6 +85,10 @@ def _show_chains(page: Page, censuses: Mapping[str, Census]) -> None:
         shown = [(f"{path}, the longest of {number(len(shown))}", longest)]
     table = [(path, *_chain(census.longest), _following(census)) for path, census in shown]
     page.table(header, table, numbers=header[1:])
+    if unordered := sum(census.unordered for census in censuses.values()):
+        page.line(
+            f"without {counted(unordered, 'node')} that wait for each other in circles, or for such", "yellow"
+        )
     page.line(
         "after device work: nodes of a device that wait for another one directly, of all of them", "dim"
     )
