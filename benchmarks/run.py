@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import across
+import chakra_traces
 import diagnosing
 import suites
 from measure import JobFailed
 from results import Bar, Options, Result, Row, cpu, memory, wall
 
-SUITES = suites.SUITES | across.SUITES | diagnosing.SUITES
+SUITES = suites.SUITES | across.SUITES | diagnosing.SUITES | chakra_traces.SUITES
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
 
