@@ -111,10 +111,11 @@ def _count_elements(statement: Statement, said: Mapping[str, Any]) -> None:
         given, gotten = _parts(statement, number_in(said.get(Name.COMM_SIZE)))
     statement.type = text_in(said.get(Name.ELEMENT_TYPE))
     width = item_bytes(statement.type)
-    if width is None or max(given, 0) % width or max(gotten, 0) % width:
+    if max(given, gotten) > 0 and (width is None or max(given, 0) % width or max(gotten, 0) % width):
         statement.type, width = BYTE, 1
-    statement.elements_in = given if given == UNKNOWN else given // width
-    statement.elements_out = gotten if gotten == UNKNOWN else gotten // width
+    statement.elements_in, statement.elements_out = (
+        count if count <= 0 or width is None else count // width for count in (given, gotten)
+    )
 
 
 def _parts(statement: Statement, size: int) -> tuple[int, int]:
