@@ -34,7 +34,7 @@ from tracelink.converters.chakra.validation.validating import SHOWN
 @click.option(
     "-p",
     "--profile",
-    type=click.Choice(list(Profile)),
+    type=click.Choice([profile.value for profile in Profile]),
     help="What the traces are checked as. Default: what they say, else astra-sim.",
 )
 @click.option(

@@ -34,27 +34,25 @@ def validate_page(validation: Validation, examples: int | None, *, verbose: bool
         if verbose:
             _rule(page, rule, count, listed, examples, "yellow")
         else:
-            page.line(f"warning: {_head(rule, count, 'time')}. For example: {_shown(listed[0])}", "yellow")
+            page.line(f"warning: {_head(rule, count, listed)} For example: {listed[0].message}", "yellow")
     return page.text
 
 
 def _rule(
     page: Page, rule: Rule, count: int, listed: Sequence[Violation], examples: int | None, style: str = "red"
 ) -> None:
-    page.line(f"{_head(rule, count, 'time')}.{_ranks(listed)} {RULES[rule].advice}", style)
+    page.line(f"{_head(rule, count, listed)} {RULES[rule].advice}", style)
     page.beneath([(_shown(one),) for one in listed[:examples]])
     if (rest := count - len(listed[:examples])) > 0:
         page.beneath([(f"… {number(rest)} more; -v shows them",)])
 
 
-def _head(rule: Rule, count: int, thing: str) -> str:
+def _head(rule: Rule, count: int, listed: Sequence[Violation]) -> str:
     text = RULES[rule]
-    return f"{rule.value} ({text.ids}), {counted(count, thing)}: {text.breaks}"
-
-
-def _ranks(listed: Sequence[Violation]) -> str:
+    times = "once" if count == 1 else f"{number(count)} times"
     ranks = Numbers.of({one.rank for one in listed if one.rank is not None})
-    return f" On rank {ranks}." if ranks else ""
+    where = f" on {ranks.called('rank')}" if ranks else ""
+    return f"{rule.value} ({text.ids}), {times}{where}: {text.breaks}."
 
 
 def _shown(one: Violation) -> str:

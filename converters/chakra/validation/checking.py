@@ -48,7 +48,6 @@ RULES_OF_ONE: tuple[Callable[[Trace], Breach | Iterator[Breach] | None], ...] = 
     dependency_rules.missing_dependency,
     dependency_rules.self_dependency,
     dependency_rules.duplicate_dependency,
-    dependency_rules.dependency_of_both_sorts,
     dependency_rules.cycle,
     dependency_rules.backward_time,
     attribute_rules.attribute_kind,

@@ -34,17 +34,6 @@ def duplicate_dependency(trace: Trace) -> Breach:
     return _breach(trace, Rule.DUPLICATE_DEPENDENCY, np.sort(order[again]), "more than once")
 
 
-def dependency_of_both_sorts(trace: Trace) -> Breach:
-    """No id stands in both lists of a node."""
-    stated = trace.dependencies
-    order = np.lexsort((stated.control, stated.id, stated.owner))
-    alike = _alike(stated.owner[order], stated.id[order])
-    other_sort = np.append(False, stated.control[order][1:] != stated.control[order][:-1])[: len(order)]
-    itself = stated.place[order] == stated.owner[order]
-    wrong = np.sort(order[alike & other_sort & ~itself])
-    return _breach(trace, Rule.DEPENDENCY_OF_BOTH_SORTS, wrong, "as in data_deps")
-
-
 def cycle(trace: Trace) -> Breach:
     """M6: data_deps and ctrl_deps together run in no circle."""
     cycles = trace.issued.cycles

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from tracelink.converters.chakra.validation.groups import Groups, groups_of
+from tracelink.converters.chakra.validation.rules import RULES, Rule
+from tracelink.converters.chakra.validation.verdict import Violation
 from tracelink.errors import TraceError, UnreadableError, UsageError
+from tracelink.findings import Severity
 from tracelink.inputs import Paths, discover_inputs
 from tracelink.ranks import LARGEST_RANK
 from tracelink.sources import Discovery, Request, Source, discover
@@ -40,19 +44,29 @@ class JobFiles:
     """Ranks whose files lie there, whether they are to be read or not."""
 
 
-def job_files(paths: Paths, groups: str | None) -> list[JobFiles]:
-    """The jobs behind what the user named, in order of their names."""
+def job_files(paths: Paths, groups: str | None) -> tuple[list[JobFiles], list[Violation]]:
+    """The jobs behind what the user named, in order of their names, and what could not even be opened."""
     discovery = discover_inputs(paths)
-    traces = [one for one in discovery.sources if one.named or one.name.lower().endswith(TRACES)]
+    unreadable = [
+        Violation(Rule.UNREADABLE, _told_by_name(PurePath(one.source).name)[1], None, one.message, one.source)
+        for one in discovery.findings
+        if one.severity is Severity.ERROR
+    ]
+    asked = {os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)}
+    traces = [
+        one
+        for one in discovery.sources
+        if one.named or one.path in asked or one.name.lower().endswith(TRACES)
+    ]
     if not traces:
-        raise _nothing(discovery)
+        raise _nothing(discovery, unreadable)
     stated = _read_groups(_only(groups)) if groups else None
     others = [one for one in discovery.sources if one not in traces]
     jobs: dict[tuple[str, str], list[Named]] = {}
     for trace in traces:
         prefix, rank = _told_by_name(trace.name)
         jobs.setdefault((_folder(trace.path), prefix), []).append(Named(trace, rank))
-    return [
+    found = [
         JobFiles(
             prefix,
             named,
@@ -61,6 +75,7 @@ def job_files(paths: Paths, groups: str | None) -> list[JobFiles]:
         )
         for (folder, prefix), named in jobs.items()
     ]
+    return found, unreadable
 
 
 def _told_by_name(name: str) -> tuple[str, int | None]:
@@ -114,7 +129,9 @@ def _read_groups(source: Source) -> Groups:
         return Groups(source=source.path, problems=[f"{source.path} cannot be read: {error}"])
 
 
-def _nothing(discovery: Discovery) -> UnreadableError:
+def _nothing(discovery: Discovery, unreadable: Sequence[Violation]) -> UnreadableError:
+    if unreadable:
+        return UnreadableError(unreadable[0].message, advice=RULES[Rule.UNREADABLE].advice)
     seen = [PurePath(source.path).name for source in discovery.sources[:3]]
     looked = f"there are {', '.join(seen)}" if seen else "there is no file at all"
     more = ", …" if len(discovery.sources) > len(seen) else ""

@@ -59,7 +59,6 @@ class Rule(StrEnum):
     NO_HOST_MARK = "no_host_mark"
     COMMA_IN_NAME = "comma_in_name"
     HOST_NODES = "host_nodes"
-    DEPENDENCY_OF_BOTH_SORTS = "dependency_of_both_sorts"
     NOT_COMPARED = "not_compared"
 
 
@@ -186,9 +185,6 @@ RULES: dict[Rule, RuleText] = {
         "ASTRA-sim's main branch prints no statistics",
         "tracelink merge --to chakra --profile astra-sim leaves them out.",
         True,
-    ),
-    Rule.DEPENDENCY_OF_BOTH_SORTS: RuleText(
-        "M7", "nothing here, but a feeder that counts may wait for ever", "State the id in one list.", True
     ),
     Rule.NOT_COMPARED: RuleText(
         "X2, X3", "what it does with others was not checked", "Correct the file, and validate again.", True

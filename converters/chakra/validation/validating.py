@@ -38,15 +38,16 @@ def validate(
     wanted = _profile(profile) if profile else None
     engine = engine_for(jobs, watch)
     files: list[CheckedFile] = []
-    found: list[Found] = []
-    for job in job_files(paths, os.fspath(groups) if groups is not None else None):
+    jobs_found, unreadable = job_files(paths, os.fspath(groups) if groups is not None else None)
+    found: list[Found] = Found.of(unreadable, limit)
+    for job in jobs_found:
         checked = _checked(job, wanted, limit, engine)
         files += [one.file for one in checked]
         found += [one for part in checked for one in part.found]
         found += found_together(job, checked, limit)
-    unread = [one for one in found if one.rule is Rule.UNREADABLE]
-    if len(unread) == len(files):
-        raise UnreadableError(unread[0].listed[0].message, advice=RULES[Rule.UNREADABLE].advice)
+    unread = {one.file: one.message for part in found if part.rule is Rule.UNREADABLE for one in part.listed}
+    if all(file.path in unread for file in files):
+        raise UnreadableError(next(iter(unread.values())), advice=RULES[Rule.UNREADABLE].advice)
     return Validation.of(files, found)
 
 
