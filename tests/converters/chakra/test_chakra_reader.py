@@ -458,17 +458,14 @@ def matched(job: Job) -> Counter[tuple[Any, ...]]:
     texts, groups = [*job.strings, ""], [group.name for group in job.groups]
     found: Counter[tuple[Any, ...]] = Counter()
     for table, names in (
-        (job.collectives, ("sequence", "bytes", "root")),
-        (job.messages, ("source", "target", "tag", "bytes")),
+        (job.collectives, ("sequence", "bytes", "root", "operation", "verdict", "group")),
+        (job.messages, ("source", "target", "tag", "bytes", "verdict", "verdict", "group")),
     ):
-        numbers = [getattr(table, name).tolist() for name in names]
-        said = [[texts[code] for code in getattr(table, name).tolist()] for name in ("verdict",)]
-        found.update(zip(table_groups(table.group.tolist(), groups), *numbers, *said, strict=True))
+        for *numbers, what, verdict, group in zip(
+            *(getattr(table, name).tolist() for name in names), strict=True
+        ):
+            found[(*numbers, texts[what], texts[verdict], groups[group])] += 1
     return found
-
-
-def table_groups(rows: list[int], names: list[str]) -> list[str]:
-    return [names[row] for row in rows]
 
 
 @pytest.mark.parametrize(("pair", "whole"), PAIRS.items())
