@@ -176,7 +176,9 @@ def _homes(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[objec
 
 def _process(pid: int, key: ProcessKey, host: str, program: str) -> Process:
     rank, place, original = key
-    label = LABELS.get(place) or (f"GPU {original}" if place == Place.GPU else original or "counters")
+    label = LABELS.get(place) or (
+        f"GPU {original}".rstrip() if place == Place.GPU else original or "counters"
+    )
     if place == Place.CPU:
         name = " · ".join(part for part in (f"rank {rank}", host, program) if part)
         name += f" ({original})" if original else ""
