@@ -14,6 +14,7 @@ from tracelink.converters.chakra.reading.dependencies import dependencies_of
 from tracelink.converters.chakra.reading.findings import byte_findings, node_findings, placing_findings
 from tracelink.converters.chakra.reading.kinds import Kinds, kinds_of, tracks_of
 from tracelink.converters.chakra.reading.moments import Moments, moments_of
+from tracelink.converters.chakra.reading.origins import origins_of
 from tracelink.converters.chakra.reading.placing import placed
 from tracelink.converters.chakra.schema import Name, Said
 from tracelink.converters.chakra.table import UNSIGNED, NodeTable
@@ -76,6 +77,7 @@ def trace_of(reading: Reading) -> RankTrace:
         edges=dependencies.edges,
         payloads=[reading.payloads],
         findings=reading.findings,
+        retells=origins_of(kinds, reading.format),
     )
 
 

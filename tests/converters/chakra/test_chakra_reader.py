@@ -17,7 +17,7 @@ from builders.chakra_messages import METADATA, NODES, as_source, file, host, met
 from builders.chakra_nodes import EtFile
 from builders.data import shared
 from builders.trace import pairs
-from tracelink import api
+from tracelink import api, samples
 from tracelink.converters.chakra import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
 from tracelink.converters.chakra.json_form.as_json import NodesAsJson
@@ -381,6 +381,26 @@ class TestPayloads:
             for place, text in enumerate(texts)
         }
         assert found == {row: whole[row].id for row in range(first, min(last, len(whole)))}
+
+
+class TestBesideItsOrigin:
+    """What a trace was made of is there twice where both are read."""
+
+    @pytest.mark.parametrize(
+        ("word", "more"), [("cpu_op", set()), ("node", {"execution-trace"}), ("record", {"flight-recorder"})]
+    )
+    def test_it_says_what_it_was_made_of(self, word: str, more: set[str]) -> None:
+        assert nodes_read(host(1, **category(word))).retells == {"kineto", "chakra-json"} | more
+
+    def test_a_folder_of_a_trace_its_json_and_its_profile_gives_each_event_once(self, tmp_path: Path) -> None:
+        profile = tmp_path / "kineto_0.json.gz"
+        profile.write_bytes((samples.path("gpu_pair") / profile.name).read_bytes())
+        api.merge(profile, output=tmp_path / "job", to="chakra")
+        api.convert(tmp_path / "job.0.et", tmp_path / "job.0.json")
+        together = api.load(tmp_path)
+        told = {f.source: f.reason for f in together.findings if f.reason == "told_twice"}
+        assert together.events.kind.tolist() == api.load(profile).events.kind.tolist()
+        assert set(told) == {str(tmp_path / "job.0.et"), str(tmp_path / "job.0.json")}
 
 
 class TestDamage:
