@@ -112,3 +112,11 @@ def test_can_follow(before: tuple[int, int], after: tuple[int, int], *, allowed:
     one, other = part.rows(EventKind.KERNEL)[[rows[0]]], part.rows(EventKind.KERNEL)[[rows[1]]]
     assert can_follow(part.events, one, other).tolist() == [allowed]
     assert not can_follow(part.events, other, one).any()
+
+
+def test_what_starts_later_waits_for_all_that_overlapped() -> None:
+    rank = RankBuilder()
+    rank.work("long", 0, 12)
+    rank.work("overlapping", 10, 20)
+    rank.work("later", 20, 30)
+    assert named(rank.part(), stream_order(rank.part())) == [("long", "later"), ("overlapping", "later")]
