@@ -9,7 +9,7 @@ import numpy as np
 
 from tracelink.events import Int64s
 
-MOST = 100
+MOST = 50
 """Differences after which two sequences are not of one program, and not worth to be aligned."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.converters.chakra.table import unsigned
-from tracelink.converters.chakra.validation.alignment import Difference, aligned
+from tracelink.converters.chakra.validation.alignment import Alignment, Difference, aligned
 from tracelink.converters.chakra.validation.parts import UNKNOWN, Collectives
 from tracelink.converters.chakra.validation.rules import Rule
 from tracelink.converters.chakra.validation.verdict import Violation
@@ -77,14 +77,14 @@ def _lost(astray: Collectives | None) -> Counter[tuple[int, int]]:
 
 def _of_side(group: int, model: Side, side: Side, lost: Counter[tuple[int, int]]) -> Iterator[Violation]:
     where = "among all ranks" if not group else f"in group {group}"
-    if not len(side.tokens) and not lost:
-        count = len(model.tokens)
-        text = f"rank {side.rank} runs none of the {count:,} collectives {where} that rank {model.rank} runs"
-        yield Violation(Rule.COLLECTIVE_MISSING, side.rank, None, text, side.path)
+    if not len(side.tokens):
+        if lost.total() < len(model.tokens):
+            yield _none(where, model, side)
         return
     alignment = aligned(model.tokens, side.tokens)
     if alignment.hopeless:
-        yield _unlike(where, model, side, alignment.differences[0])
+        same_types = np.array_equal(model.collectives.type, side.collectives.type)
+        yield _sizes_differ(where, model, side) if same_types else _unlike(where, model, side, alignment)
         return
     for one in alignment.differences:
         if one.left is not None and one.right is None:
@@ -121,16 +121,34 @@ def _difference(where: str, model: Side, side: Side, one: Difference) -> Violati
     return Violation(Rule.COLLECTIVE_MISSING, side.rank, node, text, side.path)
 
 
-def _unlike(where: str, model: Side, side: Side, first: Difference) -> Violation:
-    assert first.left is not None
+def _none(where: str, model: Side, side: Side) -> Violation:
+    count = len(model.tokens)
+    text = f"rank {side.rank} runs none of the {count:,} collectives {where} that rank {model.rank} runs"
+    return Violation(Rule.COLLECTIVE_MISSING, side.rank, None, text, side.path)
+
+
+def _sizes_differ(where: str, model: Side, side: Side) -> Violation:
+    differing = np.flatnonzero(model.tokens != side.tokens)
+    text = (
+        f"{len(differing):,} of the {len(side.tokens):,} collectives {where} are of other sizes on ranks"
+        f" {model.rank} and {side.rank}"
+    )
+    return _from(int(differing[0]), text, side)
+
+
+def _unlike(where: str, model: Side, side: Side, alignment: Alignment) -> Violation:
     text = (
         f"ranks {model.rank} and {side.rank} run {len(model.tokens):,} and {len(side.tokens):,} collectives"
-        f" {where} that are not of one program, from the {_nth(first.left)} on"
+        f" {where} that are not of one program"
     )
-    place = min(first.left, len(side.tokens) - 1)
-    return Violation(
-        Rule.COLLECTIVE_DIFFERS, side.rank, unsigned(side.collectives.node[place]), text, side.path
-    )
+    return _from(alignment.differences[0].right or 0, text, side)
+
+
+def _from(first: int, text: str, side: Side) -> Violation:
+    place = min(first, len(side.tokens) - 1)
+    node = unsigned(side.collectives.node[place])
+    message = f"{text}, from {_node(side, place)} on, the {_nth(place)}"
+    return Violation(Rule.COLLECTIVE_DIFFERS, side.rank, node, message, side.path)
 
 
 def _node(side: Side, place: int) -> str:

@@ -92,7 +92,7 @@ def test_numbers_do_not_matter(files: list[EtFile], data: st.DataObject) -> None
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_damage_never_makes_it_fail(data: st.DataObject) -> None:
     content = bytearray(sample())
     for _ in range(data.draw(st.integers(1, 4))):

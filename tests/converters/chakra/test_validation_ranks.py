@@ -132,13 +132,37 @@ class TestCollectives:
 
     def test_those_of_two_programs_are_one_violation(self, tmp_path: Path) -> None:
         files = [EtFile(0), EtFile(1)]
-        for step in range(300):
-            files[0].collective(size=step)
-            files[1].collective(size=1000 + step)
+        for step in range(120):
+            files[0].collective(CollectiveType.ALL_REDUCE, size=step)
+            files[1].collective(CollectiveType.ALL_GATHER, size=step)
         (violation,) = validate(saved(files, tmp_path, {})).violations
+        assert violation.node == 1
         assert violation.message == (
-            "ranks 0 and 1 run 300 and 300 collectives among all ranks that are not of one program, from the 1st on"
+            "ranks 0 and 1 run 120 and 120 collectives among all ranks that are not of one program,"
+            " from node 1 of rank 1 on, the 1st"
         )
+
+    def test_many_of_other_sizes_are_one_violation(self, tmp_path: Path) -> None:
+        files = [EtFile(0), EtFile(1)]
+        for step in range(120):
+            files[0].collective(size=8)
+            files[1].collective(size=8 + step)
+        (violation,) = validate(saved(files, tmp_path, {})).violations
+        assert violation.node == 2
+        assert violation.message == (
+            "119 of the 120 collectives among all ranks are of other sizes on ranks 0 and 1,"
+            " from node 2 of rank 1 on, the 2nd"
+        )
+
+    def test_a_member_without_any_that_is_known(self, tmp_path: Path) -> None:
+        files = [EtFile(0), EtFile(1)]
+        for step in range(120):
+            files[0].collective(size=step)
+        files[1].collective(size=0, group="77")
+        assert found(validate(saved(files, tmp_path, {}))) == [
+            ("unknown_group", 1, 1),
+            ("collective_missing", 1, None),
+        ]
 
     @pytest.mark.parametrize("name", ["comm_type", "comm_size"])
     def test_what_says_nothing_of_itself_is_not_compared(self, tmp_path: Path, name: str) -> None:
