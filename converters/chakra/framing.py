@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 LENGTH_BYTES = 5
 """Readers take lengths of 32 bits."""
-MOST = (1 << 31) - 1
-"""A protobuf message cannot be larger."""
+MOST = 512 << 20
+"""A longer message is none: a small compressed file must not be able to ask for all memory."""
 CHUNK = 1 << 20
 
 
