@@ -27,7 +27,8 @@ def stream_order(part: Excerpt) -> Order:
         previous[places] = _previous(
             rows[places], events.start[rows[places]], events.end[rows[places]], events.duration[rows[places]]
         )
-        following[places] = _following(rows[places], events.start[rows[places]], events.end[rows[places]])
+        ended = places[events.duration[rows[places]] >= 0]
+        following[ended] = _following(rows[ended], events.start[rows[ended]], events.end[rows[ended]])
     found = previous != NONE
     ahead = np.flatnonzero(following != NONE)
     ahead = ahead[can_follow(events, rows[ahead], following[ahead])]
@@ -49,7 +50,8 @@ def _previous(rows: Int64s, start: Int64s, end: Int64s, duration: Int64s) -> Int
 
 def _following(rows: Int64s, start: Int64s, end: Int64s) -> Int64s:
     """For each row the first other one that starts once it has ended, or NONE."""
-    by_start = np.lexsort((rows, start))
+    by_start = np.lexsort((rows, end, start))
     place = np.searchsorted(start[by_start], end)
-    own = np.append(rows[by_start], NONE)[place] == rows
-    return np.append(rows[by_start], NONE)[place + own]
+    instant = np.flatnonzero(start == end)
+    place[by_start] = np.where(np.isin(by_start, instant), np.arange(len(rows)) + 1, place[by_start])
+    return np.append(rows[by_start], NONE)[place]
