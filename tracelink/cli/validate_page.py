@@ -56,4 +56,5 @@ def _head(rule: Rule, count: int, listed: Sequence[Violation]) -> str:
 
 
 def _shown(one: Violation) -> str:
-    return one.message if one.rank is None else f"rank {one.rank}: {one.message}"
+    said = one.rank is None or one.message.startswith(f"rank {one.rank} ")
+    return one.message if said else f"rank {one.rank}: {one.message}"
