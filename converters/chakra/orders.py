@@ -14,7 +14,7 @@ from tracelink.analysis.ordering.streams import stream_order
 from tracelink.communications import UNKNOWN
 from tracelink.converters.chakra.communications import Communicating
 from tracelink.converters.kineto.synchronizations import recorded_synchronizations
-from tracelink.events import GPU_WORK
+from tracelink.events import GPU_WORK, EventKind
 from tracelink.excerpt import Excerpt
 
 STREAM, STREAM_WAIT, HOST_WAIT, HAND_OVER = "stream", "stream wait", "host wait", "hand-over"
@@ -23,16 +23,24 @@ ISSUE, RESUMPTION, TENSOR = "issue", "resumption", "tensor"
 
 def orders_of(part: Excerpt, told: Communicating, *, by_time: bool) -> Mapping[str, Order]:
     """What had to wait for what; the order of streams only where order in time counts."""
-    launched = launched_work(part)
-    recorded = recorded_synchronizations(part.graph)
     orders = {
-        STREAM_WAIT: stream_waits(part, launched, recorded),
-        HOST_WAIT: host_waits(part, launched, recorded),
+        **_waits(part),
         HAND_OVER: hand_overs(part),
         ISSUE: _issues(part, told),
         RESUMPTION: resumptions(part, told.operator, told.row),
     }
     return {STREAM: stream_order(part), **orders} if by_time else orders
+
+
+def _waits(part: Excerpt) -> Mapping[str, Order]:
+    """Waits for devices; what was written as linked nodes has none of the calls that tell of them, but the waits."""
+    if not len(part.rows(EventKind.RUNTIME)):
+        return {}
+    launched, recorded = launched_work(part), recorded_synchronizations(part.graph)
+    return {
+        STREAM_WAIT: stream_waits(part, launched, recorded),
+        HOST_WAIT: host_waits(part, launched, recorded),
+    }
 
 
 def _issues(part: Excerpt, told: Communicating) -> Order:

@@ -28,11 +28,11 @@ class TestWhatIsAskedFor:
         assert job.asked["kineto"] == ("a.json", "b.json")
         assert job.asked["fr"] == ("dumps/",)
 
-    def test_merged_json_in_the_format_of_its_name_unless_said_otherwise(
+    def test_the_usual_name_in_the_usual_format_unless_said_otherwise(
         self, tracelink: Run, job: Job
     ) -> None:
         tracelink("merge", "traces/")
-        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == ("merged.json", None, None)
+        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == (None, None, None)
         tracelink("merge", "traces/", "-o", "linked/", "-t", "chakra-json", "-j", "3")
         assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == ("linked/", "chakra-json", 3)
 
