@@ -220,6 +220,8 @@ COMMUNICATIONS = {
         "bytes": [None],
         "send": [None],
         "receive": [None],
+        "send_node": [None],
+        "receive_node": [None],
         "sent": [30],
         "received": [None],
         "verdict": [None],

@@ -131,6 +131,9 @@ class Messages(Columns):
     send: Int64s
     receive: Int64s
     """The events that stand for both ends: kernel, annotation, operator or record."""
+    send_node: Int64s
+    receive_node: Int64s
+    """The nodes of the execution traces that ask for them."""
     sent: Int64s
     """When the sending began."""
     received: Int64s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from tracelink.communications import UNKNOWN
 from tracelink.engine import Engine
 from tracelink.events import Bools, Int64s
 from tracelink.graph import EventGraph
-from tracelink.job import PARTICIPATION_ROWS, Job, Part, mentioned_rows, moved
+from tracelink.job import MESSAGE_ROWS, PARTICIPATION_ROWS, Job, Part, mentioned_rows, moved
 from tracelink.keeping import Keeper, Place
 from tracelink.outcome import Stock, outcome
 from tracelink.selection import COLLECTIVES, Selection
@@ -63,7 +64,7 @@ def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
 def without_unseen(job: Job, *, shown: bool = True) -> Job:
     """The job without the collectives and messages of which no event is left; without any, unless `shown`."""
     parts, messages = job.participations, job.messages
-    left = np.any([getattr(parts, name) != UNKNOWN for name in PARTICIPATION_ROWS], axis=0)
+    left = _seen(parts, PARTICIPATION_ROWS)
     seen = np.zeros(len(job.collectives), np.bool_)
     seen[parts.collective[left & shown]] = True
     participations = _taken(parts, seen[parts.collective])
@@ -72,8 +73,14 @@ def without_unseen(job: Job, *, shown: bool = True) -> Job:
         job,
         collectives=_taken(job.collectives, seen),
         participations=replace(participations, collective=place[participations.collective]),
-        messages=_taken(messages, ((messages.send != UNKNOWN) | (messages.receive != UNKNOWN)) & shown),
+        messages=_taken(messages, _seen(messages, MESSAGE_ROWS) & shown),
     )
+
+
+def _seen(table: Participations | Messages, rows: Iterable[str]) -> Bools:
+    """Of which any event is there."""
+    seen: Bools = np.any([getattr(table, name) != UNKNOWN for name in rows], axis=0)
+    return seen
 
 
 def _taken(table: Table, rows: Bools) -> Table:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 PARTICIPATION_ROWS = ("record", "operator", "annotation", "node", "kernel")
-MESSAGE_ROWS = {"send": "source", "receive": "target"}
+MESSAGE_ROWS = {"send": "source", "receive": "target", "send_node": "source", "receive_node": "target"}
 """Columns of rows of events, and whose they are."""
 
 Table = TypeVar("Table", Collectives, Participations, Messages)

@@ -88,6 +88,8 @@ def _messages(stack: Stack, groups: Groups, ends: Ends, partner: Int64s, mismatc
         bytes=np.where(known, item * chosen.size, UNKNOWN),
         send=_events(calls, send, calls.annotation, calls.operator, calls.kernel),
         receive=_events(calls, receive, calls.operator, calls.annotation, calls.kernel),
+        send_node=np.append(calls.node, UNKNOWN)[send],
+        receive_node=np.append(calls.node, UNKNOWN)[receive],
         verdict=verdict,
     )
     findings = _unpaired(table, verdict == stack.strings[Verdict.UNMATCHED.value])
