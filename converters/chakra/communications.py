@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from tracelink.collectives import Messages
 from tracelink.communications import UNKNOWN
 from tracelink.converters.chakra.schema import TYPE_OF_OPERATION, NodeType
 from tracelink.converters.chakra.sizes import consumer_sizes
-from tracelink.events import NO_TIME, Columns, Int32s, Int64s
+from tracelink.events import NO_TIME, Columns, EventKind, Events, Int32s, Int64s
 from tracelink.job import Job, event_of
+from tracelink.operations import Operation
 
 NO_TYPE = UNKNOWN
 
@@ -25,7 +26,9 @@ class Communicating(Columns):
 
     rank: Int32s
     row: Int64s
-    """The event that becomes the node; several messages can share one."""
+    """The event that becomes the node, or UNKNOWN; several messages can share one."""
+    node: Int64s
+    """The node of the execution trace that asked for it, or UNKNOWN."""
     operator: Int64s
     """The operator that asked for it, where it is another event; or UNKNOWN."""
     type: npt.NDArray[np.uint8]
@@ -71,9 +74,17 @@ class Communicating(Columns):
         return Communicating(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def of_rank(self, rank: int) -> Communicating:
-        """Those of one rank that have an event, in the order of their events."""
-        mine = np.flatnonzero((self.rank == rank) & (self.row != UNKNOWN))
-        return self.take(mine[np.lexsort((self.turn[mine], self.row[mine]))])
+        """Those of one rank that anything is recorded of."""
+        return self.take((self.rank == rank) & ((self.row != UNKNOWN) | (self.node != UNKNOWN)))
+
+    def settled(self, events: Events) -> Communicating:
+        """The same in the order of their events, where the node of an execution trace stands for what has no other.
+
+        An entry of the recorder becomes no node beside an execution trace or a profile.
+        """
+        recorded = (self.row == UNKNOWN) | np.append(events.of_kind(EventKind.RECORD), False)[self.row]
+        row = np.where(recorded & (self.node != UNKNOWN), self.node, self.row)
+        return replace(self, row=row).take(np.lexsort((self.turn, row)))
 
 
 def communicating(job: Job) -> Communicating:
@@ -84,8 +95,8 @@ def communicating(job: Job) -> Communicating:
     return Communicating.concatenate(
         [
             _collectives(job, collectives),
-            _ends(messages, messages.source, messages.send, NodeType.COMM_SEND, turn),
-            _ends(messages, messages.target, messages.receive, NodeType.COMM_RECV, turn),
+            _ends(messages, NodeType.COMM_SEND, messages.source, messages.send, messages.send_node, turn),
+            _ends(messages, NodeType.COMM_RECV, messages.target, messages.receive, messages.receive_node, turn),
         ]
     )
 
@@ -137,13 +148,16 @@ def _collectives(job: Job, turn: Int64s) -> Communicating:
     parts, whole = job.participations, job.collectives
     place = parts.collective
     types = {
-        code: TYPE_OF_OPERATION[text] for code, text in enumerate(job.strings) if text in TYPE_OF_OPERATION
+        code: TYPE_OF_OPERATION[Operation(text)]
+        for code, text in enumerate(job.strings)
+        if text in TYPE_OF_OPERATION
     }
     kind = np.array([types.get(code, NO_TYPE) for code in range(len(job.strings))] + [NO_TYPE], np.int64)
     return Communicating.of(
         len(parts),
         rank=parts.rank,
         row=event_of(parts),
+        node=parts.node,
         operator=parts.operator,
         type=np.full(len(parts), NodeType.COMM_COLL, np.uint8),
         collective=place,
@@ -160,14 +174,17 @@ def _collectives(job: Job, turn: Int64s) -> Communicating:
     )
 
 
-def _ends(messages: Messages, rank: Int32s, row: Int64s, kind: NodeType, turn: Int64s) -> Communicating:
-    chosen = np.flatnonzero(row != UNKNOWN)
+def _ends(
+    messages: Messages, kind: NodeType, rank: Int32s, row: Int64s, node: Int64s, turn: Int64s
+) -> Communicating:
+    chosen = np.flatnonzero((row != UNKNOWN) | (node != UNKNOWN))
     count = len(chosen)
     unknown = np.full(count, UNKNOWN, np.int32)
     return Communicating.of(
         count,
         rank=rank[chosen],
         row=row[chosen],
+        node=node[chosen],
         type=np.full(count, kind, np.uint8),
         operation=unknown,
         group=messages.group[chosen],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tracelink.converters.chakra.program import FIRST_ID
 from tracelink.converters.chakra.schema import KINDS, Category, Kind, Name, NodeType
@@ -52,21 +55,24 @@ def with_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
     total = count + len(gaps)
     data = _linked(nodes.data, place, total, own, place[gaps.before[where]], place[gaps.after[where]])
     none = np.empty(0, np.int64)
-    values = {
-        "name": (nodes.name, np.full(len(gaps), len(nodes.strings))),
-        "type": (nodes.type, np.full(len(gaps), NodeType.COMP)),
-        "start": (nodes.start, np.maximum(gaps.start[where], 0) // MICROSECOND),
-        "duration": (nodes.duration, (gaps.length[where] + MICROSECOND // 2) // MICROSECOND),
-    }
-    columns = {name: _merged(old, new, place, own, total) for name, (old, new) in values.items()}
+    start, length = np.maximum(gaps.start[where], 0), gaps.length[where]
+
+    def merged(old: npt.NDArray[Any], new: int | Int64s) -> npt.NDArray[Any]:
+        column = np.empty(total, old.dtype)
+        column[place], column[own] = old, new
+        return column
+
     return replace(
         nodes,
         id=np.arange(total) + FIRST_ID,
+        name=merged(nodes.name, len(nodes.strings)),
+        type=merged(nodes.type, NodeType.COMP),
+        start=merged(nodes.start, start // MICROSECOND),
+        duration=merged(nodes.duration, (length + MICROSECOND // 2) // MICROSECOND),
         data=data,
         control=_linked(nodes.control, place, total, none, none, none),
         strings=[*nodes.strings, IDLE],
         attributes=_attributes(nodes, gaps, where, place, own),
-        **columns,
     )
 
 
@@ -76,12 +82,6 @@ def _latest_end(lane: Int64s, end: Int64s) -> Int64s:
     number = lane * (len(times) + 1) + rank
     latest = np.maximum.accumulate(number) if len(number) else number
     return times[latest % (len(times) + 1)] if len(times) else end
-
-
-def _merged(old: Int64s, new: Int64s, place: Int64s, own: Int64s, total: int) -> Int64s:
-    column = np.empty(total, old.dtype)
-    column[place], column[own] = old, new
-    return column
 
 
 def _linked(links: Links, place: Int64s, total: int, own: Int64s, before: Int64s, after: Int64s) -> Links:
@@ -96,7 +96,7 @@ def _attributes(
     nodes: NodeTable, gaps: Gaps, where: Int64s, place: Int64s, own: Int64s
 ) -> dict[str, Attribute]:
     told = {name: replace(column, rows=place[column.rows]) for name, column in nodes.attributes.items()}
-    added = {
+    added: dict[Name, Sequence[Any] | Int64s] = {
         Name.IS_CPU_OP: np.ones(len(gaps), np.int64),
         Name.THREAD: gaps.thread[where],
         Name.STREAM: np.zeros(len(gaps), np.int64),

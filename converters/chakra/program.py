@@ -159,5 +159,5 @@ def control_links(parent: Int64s, turns: Turns) -> Links:
 def _ranges(begin: Int64s, length: Int64s) -> Int64s:
     """`begin[i], begin[i] + 1, …` of each length, one after the other."""
     total = int(length.sum())
-    offset = np.repeat(begin - np.concatenate([[0], np.cumsum(length)[:-1]]), length)
-    return np.arange(total) + offset
+    offset: Int64s = np.repeat(begin - np.concatenate([[0], np.cumsum(length)[:-1]]), length)
+    return offset + np.arange(total)

@@ -61,8 +61,9 @@ def simulated(told: Communicating, groups: GroupNumbers, world_size: int) -> Sim
 def _alone(told: Communicating, groups: GroupNumbers, world_size: int) -> Bools:
     """Which are collectives of groups that have one member, or messages of a rank to itself."""
     sizes: Int64s = np.array(_sizes(groups, world_size), np.int64)
-    alone = (told.type == NodeType.COMM_COLL) & (sizes[told.group] == 1)
-    return alone | ((told.type != NodeType.COMM_COLL) & (told.source == told.target))
+    alone: Bools = (told.type == NodeType.COMM_COLL) & (sizes[told.group] == 1)
+    alone |= (told.type != NodeType.COMM_COLL) & (told.source == told.target)
+    return alone
 
 
 def _sizes(groups: GroupNumbers, world_size: int) -> Sequence[int]:
