@@ -46,7 +46,7 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
         np.arange(len(order)) + FIRST_ID,
         plan.part.events.name[spots.row[order]],
         told[communication],
-        np.maximum(plan.turns.time[order], 0) // MICROSECOND,
+        _starts(plan),
         np.where(timed, (own + MICROSECOND // 2) // MICROSECOND, 0),
         plan.waiting.links,
         plan.control,
@@ -57,6 +57,13 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
             if len(rows)
         },
     )
+
+
+def _starts(plan: Plan) -> Int64s:
+    """Microseconds; 0 on a host of which no time is known, whose nodes are only put in order."""
+    order = plan.turns.spot
+    known = bool(plan.host.timed.any()) | ~plan.spots.on_host[order]
+    return np.where(known, np.maximum(plan.turns.time[order], 0) // MICROSECOND, 0)
 
 
 Column = tuple[Name, Int64s, npt.NDArray[Any] | Sequence[Any]]

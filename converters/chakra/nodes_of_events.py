@@ -54,11 +54,10 @@ def spots_of(host: Host, device: Device, communications: Communicating) -> Spots
     place = np.concatenate([np.arange(len(host)), np.full(len(device), NONE)])
     work = np.concatenate([np.full(len(host), NONE), np.arange(len(device))])
     parent = np.concatenate([host.parent, device.parent])
-    order = np.argsort(row, kind="stable")
-    found = np.minimum(np.searchsorted(row[order], communications.row), max(count - 1, 0))
-    spot = order[found] if count else np.full(len(communications), NONE)
-    known = row[spot] == communications.row if count else np.zeros(len(communications), np.bool_)
-    numbers, spot = np.flatnonzero(known), spot[known]
+    spot = _spots_at(host, row, communications.row)
+    numbers = np.flatnonzero(spot != NONE)
+    numbers = numbers[np.argsort(spot[numbers], kind="stable")]
+    spot = spot[numbers]
     first = np.ones(len(spot), np.bool_)
     first[1:] = spot[1:] != spot[:-1]
     communication = np.full(count, NONE, np.int64)
@@ -72,3 +71,15 @@ def spots_of(host: Host, device: Device, communications: Communicating) -> Spots
         np.append(communication, numbers[~first]),
         np.append(np.arange(count), more),
     )
+
+
+def _spots_at(host: Host, row: Int64s, wanted: Int64s) -> Int64s:
+    """The spot at each row, which may be that of the operator or of its node in the execution trace; or NONE."""
+    linked = np.flatnonzero(host.node != NONE)
+    known = np.concatenate([row, host.node[linked]])
+    spot = np.concatenate([np.arange(len(row)), linked])
+    order = np.argsort(known, kind="stable")
+    if not len(order):
+        return np.full(len(wanted), NONE, np.int64)
+    found = order[np.minimum(np.searchsorted(known[order], wanted), len(order) - 1)]
+    return np.where(known[found] == wanted, spot[found], NONE)

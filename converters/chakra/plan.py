@@ -27,6 +27,7 @@ from tracelink.converters.chakra.program import (
     waiting,
 )
 from tracelink.converters.chakra.table import Links
+from tracelink.enclosing import innermost
 from tracelink.events import Int64s, Key, Relation
 from tracelink.excerpt import NONE, Excerpt
 
@@ -74,9 +75,9 @@ def plan_of(
     device = device_of(part, host)
     spots = spots_of(host, device, communications)
     stream = _streams(part, spots)
-    start, depth, sequence = _sorting(part, host, spots, communications)
+    start, ties = _sorting(part, host, spots, communications)
     together = _together(spots, communications, one_at_a_time=one_at_a_time)
-    turns = turns_of(spots, start, depth, sequence, [Lane(stream, start), together])
+    turns = turns_of(spots, start, ties, [Lane(stream, start), together])
     spot = _spot_of_events(part, host, spots)
     named = {name: Pairs(spot[order.before], spot[order.after]) for name, order in orders.items()}
     named["launch"] = _launches(spots, device)
@@ -113,16 +114,24 @@ def _streams(part: Excerpt, spots: Spots) -> Int64s:
 
 def _sorting(
     part: Excerpt, host: Host, spots: Spots, communications: Communicating
-) -> tuple[Int64s, Int64s, Int64s]:
-    """By what nodes are put in order: start, how deep they lie, and what tells equal ones apart."""
-    start = np.where(spots.on_host, np.append(host.start, 0)[spots.place], part.events.start[spots.row])
-    depth = np.where(spots.on_host, np.append(host.depth, 0)[spots.place], 0)
-    ids = part.key(Key.NODE_ID, 0)
-    node = np.append(host.node, NONE)[spots.place]
-    sequence = np.where(spots.on_host & (node != NONE), np.append(ids, 0)[node], spots.row)
+) -> tuple[Int64s, list[Int64s]]:
+    """By what nodes are put in order: when they began, then numbers of nodes, then how deep they lie.
+
+    What is no node of the execution trace stands behind the node that encloses it.
+    """
+    numbered = innermost(host.parent, host.node != NONE)
+    ids = np.append(part.key(Key.NODE_ID, 0), 0)
+    number = np.append(np.where(numbered == NONE, 0, ids[np.append(host.node, NONE)[numbered]]), 0)
+    began = np.append(host.start if host.timed.any() else number[:-1], 0)
+    start = np.where(spots.on_host, began[spots.place], part.events.start[spots.row])
     others = spots.further != np.arange(len(spots))
     turn = np.append(communications.turn, 0)[spots.communication]
-    return start, depth, sequence * (int(turn.max(initial=0)) + 1) + np.where(others, turn, 0)
+    return start, [
+        np.where(spots.on_host, number[spots.place], 0),
+        np.where(spots.on_host, np.append(host.depth, 0)[spots.place], 0),
+        spots.row,
+        np.where(others, turn, NONE),
+    ]
 
 
 def _threads(host: Host, spots: Spots) -> Int64s:

@@ -83,8 +83,8 @@ class Lane:
         return mine[np.lexsort((mine, self.place[mine], self.lane[mine]))]
 
 
-def turns_of(spots: Spots, start: Int64s, depth: Int64s, sequence: Int64s, lanes: Sequence[Lane]) -> Turns:
-    """Nodes by time; what encloses comes before what it encloses, and a launch before the work, whatever clocks say."""
+def turns_of(spots: Spots, start: Int64s, ties: Sequence[Int64s], lanes: Sequence[Lane]) -> Turns:
+    """Nodes by time, and a launch before the work, whatever clocks say; `ties` tell in turn what equal times do not."""
     time = start.copy()
     launched = np.flatnonzero((spots.work != NONE) & (spots.parent != NONE))
     time[launched] = np.maximum(time[launched], time[spots.parent[launched]])
@@ -95,7 +95,7 @@ def turns_of(spots: Spots, start: Int64s, depth: Int64s, sequence: Int64s, lanes
         if np.array_equal(time, before):
             break
     device = spots.work != NONE
-    order = np.lexsort((sequence, depth, device, time))
+    order = np.lexsort((*reversed(ties), device, time))
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order))
     return Turns(order, turn, time)

@@ -56,7 +56,7 @@ def rank_nodes(
     wanted: Wanted,
 ) -> RankNodes:
     """The nodes of a rank; `told` is what it communicated, `strings` are the texts of the job."""
-    told, unusable = usable(told)
+    told, unusable = usable(told.settled(part.events))
     limited = simulated(told, groups, world_size) if wanted.profile == Profile.ASTRA_SIM else None
     told = limited.communications if limited else told
     full = wanted.profile == Profile.FULL
