@@ -13,7 +13,8 @@ from tracelink.collectives import Messages
 from tracelink.communications import UNKNOWN
 from tracelink.converters.chakra.schema import TYPE_OF_OPERATION, NodeType
 from tracelink.converters.chakra.sizes import consumer_sizes
-from tracelink.events import NO_TIME, Columns, EventKind, Events, Int32s, Int64s
+from tracelink.converters.chakra.turns import turns_of_job
+from tracelink.events import Columns, EventKind, Events, Int32s, Int64s
 from tracelink.job import Job, event_of
 from tracelink.operations import Operation
 
@@ -52,6 +53,10 @@ class Communicating(Columns):
     element_type: Int32s
     turn: Int64s
     """The place among everything that the ranks do together, the same for all who take part."""
+    most: Int64s
+    """The largest size that any of its ranks tells; UNKNOWN where nobody has asked."""
+    lacking: Int64s
+    """How many of those who are written should take part and do not; UNKNOWN where nobody has asked."""
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -96,29 +101,11 @@ def communicating(job: Job) -> Communicating:
         [
             _collectives(job, collectives),
             _ends(messages, NodeType.COMM_SEND, messages.source, messages.send, messages.send_node, turn),
-            _ends(messages, NodeType.COMM_RECV, messages.target, messages.receive, messages.receive_node, turn),
+            _ends(
+                messages, NodeType.COMM_RECV, messages.target, messages.receive, messages.receive_node, turn
+            ),
         ]
     )
-
-
-def turns_of_job(job: Job) -> Int64s:
-    """The place of each collective, then of each message, in one order for all ranks.
-
-    Nobody leaves a collective before the last has entered it. So by the entering of the last, what any rank does
-    one after the other is in that order, and ranks that follow it never wait for each other in a circle.
-    """
-    whole, messages = job.collectives, job.messages
-    entered = np.where(whole.start == NO_TIME, NO_TIME, whole.start + np.maximum(whole.skew, 0))
-    by_group = np.lexsort((whole.order, whole.group))
-    begin = np.flatnonzero(np.append(True, np.diff(whole.group[by_group]) != 0)) if len(whole) else by_group
-    for rows in np.split(by_group, begin[1:]) if len(whole) else []:
-        entered[rows] = np.maximum.accumulate(entered[rows])
-    time = np.concatenate([entered, messages.sent])
-    group = np.concatenate([whole.group, messages.group])
-    place = np.concatenate([whole.order, messages.order])
-    turn = np.empty(len(time), np.int64)
-    turn[np.lexsort((place, group, time))] = np.arange(len(time))
-    return turn
 
 
 def participants_of(told: Communicating) -> dict[int, tuple[int, ...]]:

@@ -38,6 +38,7 @@ UNUSABLE = {
 def findings_of(path: str, number: int, rank: RankNodes) -> Iterator[Finding]:
     """One finding for each kind of thing."""
     of = f"rank {number}"
+    yield from _nothing(path, of, rank)
     yield from _not_nodes(path, of, rank)
     for reason, count in rank.unusable.items():
         text = f"{of}: {count:,} communications are written as computation: {UNUSABLE[reason]}."
@@ -50,6 +51,14 @@ def findings_of(path: str, number: int, rank: RankNodes) -> Iterator[Finding]:
         yield Finding(Severity.INFO, "against_order", text, count, path)
     yield from _device_order(path, of, rank)
     yield from _waits(path, of, rank)
+
+
+def _nothing(path: str, of: str, rank: RankNodes) -> Iterator[Finding]:
+    if rank.empty:
+        text = (
+            f"{of}: nothing of it is a node, so its file has one that is idle: simulators need a first one."
+        )
+        yield Finding(Severity.WARNING, "nothing_to_write", text, source=path)
 
 
 def _not_nodes(path: str, of: str, rank: RankNodes) -> Iterator[Finding]:
@@ -88,6 +97,18 @@ def _simulated(path: str, of: str, rank: RankNodes) -> Iterator[Finding]:
             "ASTRA-sim would wait for them for ever."
         )
         yield Finding(Severity.INFO, "alone", text, limited.alone, path)
+    if limited.incomplete:
+        text = (
+            f"{of}: {limited.incomplete:,} communications are written as computation, for files of other ranks do not "
+            "have them: ASTRA-sim would wait for ever. Record all ranks for the same time, or cut it: --steps"
+        )
+        yield Finding(Severity.WARNING, "incomplete_communication", text, limited.incomplete, path)
+    if limited.equalized:
+        text = (
+            f"{of}: {limited.equalized:,} communications have another size on other ranks, and are written with the "
+            "largest: ASTRA-sim would wait for ever."
+        )
+        yield Finding(Severity.WARNING, "size_differs", text, limited.equalized, path)
     if limited.enlarged:
         text = (
             f"{of}: {limited.enlarged:,} communications of hardly any bytes are written with more: "

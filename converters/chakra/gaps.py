@@ -76,6 +76,27 @@ def with_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
     )
 
 
+def one_idle_node() -> NodeTable:
+    """What stands for a rank of which nothing is a node: simulators need a node to begin with."""
+    first, nothing = np.zeros(1, np.int64), Links.of([[]])
+    said: dict[Name, Sequence[str] | Int64s] = {
+        Name.IS_CPU_OP: first,
+        Name.STREAM: first,
+        Name.CATEGORY: [str(Category.IDLE)],
+    }
+    return NodeTable(
+        first + FIRST_ID,
+        np.zeros(1, np.int32),
+        np.full(1, NodeType.COMP, np.uint8),
+        first,
+        first,
+        nothing,
+        nothing,
+        [IDLE],
+        {str(name): Attribute.of(KINDS[name], first, values) for name, values in said.items()},
+    )
+
+
 def _latest_end(lane: Int64s, end: Int64s) -> Int64s:
     """For each node the latest end among it and those before it in its lane."""
     times, rank = np.unique(end, return_inverse=True)

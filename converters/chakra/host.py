@@ -57,6 +57,13 @@ def host_of(part: Excerpt) -> Host:
     return replace(host, start=start, lane=_lanes(part, host), depth=_depths(host.parent))
 
 
+def nodes_of_host(part: Excerpt) -> Bools:
+    """Which events become nodes of the host, themselves or as the operator that is the same."""
+    events = part.events
+    found = (events.of_kind(*TIMED) & events.timed) | events.of_kind(EventKind.NODE)
+    return found if found.any() else events.of_kind(EventKind.RECORD)
+
+
 def _operators(part: Excerpt, timed: Bools) -> Int64s:
     """For each event the timed operator that it is the same as, or NONE."""
     same = part.where(Relation.SAME)

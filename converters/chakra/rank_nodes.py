@@ -11,7 +11,7 @@ from tracelink.analysis.ordering.order import Order
 from tracelink.analysis.ordering.tensors import tensor_order
 from tracelink.converters.chakra.communications import Communicating, usable
 from tracelink.converters.chakra.contraction import contracted
-from tracelink.converters.chakra.gaps import Gaps, gaps_of, with_gaps
+from tracelink.converters.chakra.gaps import Gaps, gaps_of, one_idle_node, with_gaps
 from tracelink.converters.chakra.group_numbers import GroupNumbers
 from tracelink.converters.chakra.nodes import table_of
 from tracelink.converters.chakra.orders import TENSOR, orders_of
@@ -45,6 +45,8 @@ class RankNodes:
     """Communication that cannot be written as such, by what is not known of it."""
     simulated: Simulated | None = None
     gaps: Gaps | None = None
+    empty: bool = False
+    """Whether nothing of the rank is a node, but what stands for it."""
 
 
 def rank_nodes(
@@ -68,8 +70,11 @@ def rank_nodes(
         orders = {**orders, TENSOR: tensor_order(part, storages.uses())}
     plan = plan_of(part, told, orders, wanted.dependencies, one_at_a_time=not full)
     nodes = table_of(plan, groups, strings)
+    nodes = nodes if full else _without_host(plan, nodes)
+    if not len(nodes):
+        return RankNodes(one_idle_node(), None, plan, orders, unusable, limited, empty=True)
     if not full:
-        return RankNodes(_without_host(plan, nodes), None, plan, orders, unusable, limited)
+        return RankNodes(nodes, None, plan, orders, unusable, limited)
     tensors = fields_of_nodes(plan, texts)
     if not wanted.gaps:
         return RankNodes(nodes, tensors, plan, orders, unusable)

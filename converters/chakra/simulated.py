@@ -35,14 +35,30 @@ class Simulated:
     replaced: dict[str, int]
     """How many collectives by name of their type."""
     alone: int
-    """Collectives of one rank with itself, which never end: they are computation."""
+    """Communications of one rank with itself, which never end: they are computation."""
+    incomplete: int
+    """Those that others who are written should take part in and do not: they are computation too."""
+    equalized: int
+    """Those whose ranks tell of different sizes: all have the largest."""
     enlarged: int
 
 
 def simulated(told: Communicating, groups: GroupNumbers, world_size: int) -> Simulated:
     """The communication of a rank as ASTRA-sim can run it."""
     alone = _alone(told, groups, world_size)
-    told = told.take(np.flatnonzero(~alone))
+    incomplete = ~alone & (told.lacking > 0)
+    told = told.take(np.flatnonzero(~alone & ~incomplete))
+    types, replaced = _types(told)
+    least = np.where(types == CollectiveType.ALL_GATHER, LEAST_GATHERED, 0)
+    least = np.where(told.type == NodeType.COMM_COLL, least, LEAST_SENT)
+    size = np.maximum(told.size, told.most)
+    counts = (alone, incomplete, size > told.size, size < least)
+    changed = replace(told, collective_type=types, size=np.maximum(size, least))
+    return Simulated(changed, replaced, *(int(np.count_nonzero(chosen)) for chosen in counts))
+
+
+def _types(told: Communicating) -> tuple[Int64s, dict[str, int]]:
+    """Types that ASTRA-sim knows, and how many collectives were of another one."""
     types = told.collective_type.copy()
     replaced: dict[str, int] = {}
     for kind, instead in INSTEAD.items():
@@ -51,11 +67,7 @@ def simulated(told: Communicating, groups: GroupNumbers, world_size: int) -> Sim
             replaced[kind.name] = count
             types[chosen] = instead
     assert set(types[types != UNKNOWN].tolist()) <= SIMULATED
-    least = np.where(types == CollectiveType.ALL_GATHER, LEAST_GATHERED, 0)
-    least = np.where(told.type == NodeType.COMM_COLL, least, LEAST_SENT)
-    enlarged = told.size < least
-    changed = replace(told, collective_type=types, size=np.maximum(told.size, least))
-    return Simulated(changed, replaced, int(np.count_nonzero(alone)), int(np.count_nonzero(enlarged)))
+    return types, replaced
 
 
 def _alone(told: Communicating, groups: GroupNumbers, world_size: int) -> Bools:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
@@ -13,11 +13,13 @@ from tracelink.converters.chakra.communications import Communicating, communicat
 from tracelink.converters.chakra.encoding import Metadata, encoded
 from tracelink.converters.chakra.findings import findings_of
 from tracelink.converters.chakra.group_numbers import GroupNumbers, everybody, group_numbers
+from tracelink.converters.chakra.partners import compared, turns_with_nodes
 from tracelink.converters.chakra.plan import Dependencies
 from tracelink.converters.chakra.rank_nodes import Wanted, rank_nodes
 from tracelink.converters.chakra.schema import Kind, Profile, Said
 from tracelink.engine import Engine
 from tracelink.errors import UsageError
+from tracelink.events import Int64s
 from tracelink.excerpt import Excerpt
 from tracelink.graph import Rank
 from tracelink.job import Job, Part
@@ -80,7 +82,7 @@ class ChakraWriter:
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes a file for each rank, then the groups."""
-        shared = _Shared.of(job)
+        shared = self._compared(_Shared.of(job), job.parts, engine)
         aside = target.path() == STDOUT
         if aside and len(job.parts) > 1:
             raise UsageError(
@@ -89,6 +91,17 @@ class ChakraWriter:
             )
         outputs = engine.map(partial(self._write_part, shared, target), job.parts)
         return outputs if aside else [*outputs, self._write_groups(shared.groups, target)]
+
+    def _compared(self, shared: _Shared, parts: Sequence[Part], engine: Engine) -> _Shared:
+        """What the ranks do together, compared where a simulator would wait for whoever takes no part."""
+        if self.wanted.profile != Profile.ASTRA_SIM or len(parts) < 2:
+            return shared
+        told, ranks = shared.communications, [part.rank for part in parts]
+
+        def turns(part: Part) -> Int64s:
+            return turns_with_nodes(Excerpt(part.load()), told.of_rank(part.rank))
+
+        return replace(shared, communications=compared(told, shared.groups, ranks, engine.map(turns, parts)))
 
     def _write_groups(self, groups: GroupNumbers, target: Target) -> Output:
         members = {str(number): ranks for number, ranks in groups.members_by_number.items()}
