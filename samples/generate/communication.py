@@ -65,7 +65,7 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
     fields = communication_fields(machine, exchange, sequence)
     with machine.footprint() as footprint, parameters(machine, exchange, sequence, fields) as noted:
         machine.stream_waits_for_stream(COMMUNICATION_STREAM, COMPUTE_STREAM)
-        with machine.annotation(f"nccl:{exchange.kind.annotation}"):
+        with machine.annotation(f"nccl:{exchange.kind.annotation}", [exchange.outgoing]):
             enqueued = machine.now
             call = machine.call("cudaLaunchKernelExC", kernels=1)
             start = machine.ready(call, COMMUNICATION_STREAM)

@@ -158,9 +158,9 @@ class Machine:
         self.recording.operations.append(done)
 
     @contextmanager
-    def annotation(self, name: str) -> Iterator[Operation]:
+    def annotation(self, name: str, inputs: Sequence[Input] = ()) -> Iterator[Operation]:
         """A user annotation; the GPU shows it over the kernels that were launched in it."""
-        with self.operation(name, category="user_annotation", scope=7) as done:
+        with self.operation(name, inputs, category="user_annotation", scope=7) as done:
             spans: dict[int, tuple[int, int]] = {}
             self._annotated.append((done, spans))
             yield done

@@ -16,11 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from builders.data import shared
 from tracelink import load, samples
 from tracelink.api import write
+from tracelink.converters.chakra.decoding import decode
+from tracelink.converters.chakra.schema import Name, NodeType
 
 pytestmark = pytest.mark.peer
 
@@ -88,3 +91,32 @@ def test_the_converter_keeps_all_work(python: str, traces: tuple[Path, Path], tm
         elif node.get("inter_thread_dep") is not None:
             assert node["inter_thread_dep"] in nodes[node["id"]][2]
     assert not {dependency for _, _, needed in nodes.values() for dependency in needed} - nodes.keys()
+
+
+def test_the_converter_finds_the_communication_that_we_write(
+    python: str, traces: tuple[Path, Path], tmp_path: Path
+) -> None:
+    trace, profile = traces
+    graph = load(et=trace, kineto=profile)
+    (linked,) = write(graph, tmp_path / "rank.et.json")
+    converted(python, Path(linked.path))
+    theirs = communication(tmp_path / "rank.et.et")
+    write(graph, tmp_path / "job", to="chakra")
+    ours = communication(tmp_path / "job.0.et")
+    on_devices = [one for one in ours if one[0] == "kernel"]
+    assert [one[1:] for one in on_devices] == [one[1:] for one in theirs]
+
+
+def communication(path: Path) -> list[tuple[object, ...]]:
+    """Category, sort, type and bytes of each node of communication, in order."""
+    with path.open("rb") as file:
+        nodes = decode(file).nodes
+    rows = np.flatnonzero(nodes.of_type(NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL))
+    columns = [
+        nodes.attribute(name).whole_numbers(len(nodes), -1) for name in (Name.COMM_TYPE, Name.COMM_SIZE)
+    ]
+    categories = nodes.attribute(Name.CATEGORY).texts(len(nodes))
+    return [
+        (categories[row], int(nodes.type[row]), *(int(column[row]) for column in columns))
+        for row in rows.tolist()
+    ]
