@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from tracelink.converters.chakra.census import Census
 
 
+CYCLE_SHOWN = 100
+
+
 def census_document(census: Census) -> Document:
     """What is in the trace of one rank."""
     longest = census.longest
@@ -36,5 +39,5 @@ def census_document(census: Census) -> Document:
         "device_nodes_after_device": census.device_nodes_after_device,
         "missing_dependencies": census.missing,
         "nodes_without_order": census.unordered,
-        "cycle": list(census.cycle),
+        "cycle": list(census.cycle[:CYCLE_SHOWN]),
     }
