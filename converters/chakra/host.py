@@ -12,6 +12,7 @@ from tracelink.events import Bools, EventKind, Int64s, Key, Relation
 from tracelink.excerpt import NONE, Excerpt
 
 TIMED = (EventKind.OPERATOR, EventKind.ANNOTATION)
+NO_ID = int(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Host:
     row: Int64s
     """The event: an operator or annotation, else the node of the execution trace or the entry itself."""
     node: Int64s
-    """The row of the node of the execution trace that is the same, or NONE."""
+    """The row of the node of the execution trace that is the same, itself where its source lists nodes, or NONE."""
     parent: Int64s
     """The place of what encloses it, or NONE."""
     lane: Int64s
@@ -52,6 +53,9 @@ def host_of(part: Excerpt) -> Host:
     node = np.full(len(events), NONE, np.int64)
     node[operator[operator != NONE][::-1]] = nodes[operator != NONE][::-1]
     node[nodes[operator == NONE]] = nodes[operator == NONE]
+    listed = np.flatnonzero(timed & (node == NONE))
+    listed = listed[part.key(Key.NODE_ID, NO_ID)[listed] != NO_ID]
+    node[listed] = listed
     host = _enclosed(part, rows, node[rows])
     start = _started(part, host)
     return replace(host, start=start, lane=_lanes(part, host), depth=_depths(host.parent))
@@ -95,9 +99,8 @@ def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
 
 def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:
     """The place of each node's parent in its execution trace, or NONE."""
-    absent = np.iinfo(np.int64).min
-    ids, parents = part.key(Key.NODE_ID, absent), part.key(Key.NODE_PARENT, absent)
-    known = np.flatnonzero(ids != absent)
+    ids, parents = part.key(Key.NODE_ID, NO_ID), part.key(Key.NODE_PARENT, NO_ID)
+    known = np.flatnonzero(ids != NO_ID)
     represented = place.copy()
     linked = node != NONE
     represented[node[linked]] = np.flatnonzero(linked)
