@@ -115,6 +115,12 @@ def participants_of(told: Communicating) -> dict[int, tuple[int, ...]]:
     return {group: tuple(pairs[1][pairs[0] == group].tolist()) for group in np.unique(pairs[0]).tolist()}
 
 
+def collective_groups(told: Communicating) -> list[int]:
+    """The rows of the groups that have collectives."""
+    groups: list[int] = np.unique(told.group[(told.collective != UNKNOWN) & (told.group != UNKNOWN)]).tolist()
+    return groups
+
+
 def usable(told: Communicating) -> tuple[Communicating, Mapping[str, int]]:
     """What can be written as communication, and how much cannot, by what is not known of it."""
     messages = told.collective == UNKNOWN

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from tracelink.communications import UNKNOWN
@@ -25,6 +25,18 @@ class GroupNumbers:
     def number(self, row: int) -> int:
         """The number of a group; what is in no known group is among all."""
         return EVERYBODY if row == UNKNOWN else self.numbers[row]
+
+    def among(self, rows: Iterable[int]) -> GroupNumbers:
+        """The same for simulations in which the groups at `rows` communicate: 0 only where there is no other.
+
+        ASTRA-sim counts the collectives of all ranks on with those of groups, so where ranks are in different
+        groups it takes different collectives of all ranks for one. Under a number of its own a group is counted alone.
+        """
+        several = {row for row in rows if len(self.members[row]) > 1}
+        if not any(self.numbers[row] != EVERYBODY for row in several):
+            return self
+        free = next(number for number in count(1) if number not in self.numbers)
+        return replace(self, numbers=[number or free for number in self.numbers])
 
     @property
     def members_by_number(self) -> dict[int, tuple[int, ...]]:

@@ -9,7 +9,12 @@ from typing import ClassVar
 
 import orjson
 
-from tracelink.converters.chakra.communications import Communicating, communicating, participants_of
+from tracelink.converters.chakra.communications import (
+    Communicating,
+    collective_groups,
+    communicating,
+    participants_of,
+)
 from tracelink.converters.chakra.encoding import Metadata, encoded
 from tracelink.converters.chakra.findings import findings_of
 from tracelink.converters.chakra.group_numbers import GroupNumbers, everybody, group_numbers
@@ -94,7 +99,10 @@ class ChakraWriter:
 
     def _compared(self, shared: _Shared, parts: Sequence[Part], engine: Engine) -> _Shared:
         """What the ranks do together, compared where a simulator would wait for whoever takes no part."""
-        if self.wanted.profile != Profile.ASTRA_SIM or len(parts) < 2:
+        if self.wanted.profile != Profile.ASTRA_SIM:
+            return shared
+        shared = replace(shared, groups=shared.groups.among(collective_groups(shared.communications)))
+        if len(parts) < 2:
             return shared
         told, ranks = shared.communications, [part.rank for part in parts]
 
