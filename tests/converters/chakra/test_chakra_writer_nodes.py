@@ -1,0 +1,216 @@
+"""What nodes a rank has, and what each says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builders.chakra import Job
+from builders.chakra_written import only
+from builders.execution_trace import node, process_root, thread_root
+from builders.graph import START, GraphBuilder
+from tracelink.converters.chakra.schema import NodeType
+from tracelink.events import EventKind, Key, TrackKind
+
+
+def kernel_of(job: Job, name: str, at: float, launched: float, caller: int, stream: str = "7") -> int:
+    return job.kernel(name, at, 5, job.runtime("cudaLaunchKernel", launched, caller=caller), stream=stream)
+
+
+def test_operators_annotations_and_work_on_a_device_are_nodes_and_the_rest_is_told(tmp_path: Path) -> None:
+    job = Job()
+    step = job.operator("step", 0, 100, kind=EventKind.ANNOTATION)
+    add = job.operator("add", 10, 20, caller=step)
+    job.operator("call", 11, 5, caller=add, kind=EventKind.PYTHON)
+    kernel_of(job, "gemm", 40, 12, add)
+    job.kernel("copy", 50, 2, job.runtime("cudaMemcpyAsync", 20, caller=add), kind=EventKind.MEMCPY)
+    job.kernel("set", 60, 2, job.runtime("cudaMemsetAsync", 22, caller=add), kind=EventKind.MEMSET)
+    trace = only(job.build(), tmp_path)
+    assert trace.names == ["step", "add", "gemm", "copy", "set"]
+    assert [trace.said(name)["cat"] for name in trace.names] == [
+        "user_annotation",
+        "cpu_op",
+        "kernel",
+        "gpu_memcpy",
+        "gpu_memset",
+    ]
+    assert [trace.said(name)["is_cpu_op"] for name in trace.names] == [True, True, False, False, False]
+    assert {trace.type(name) for name in trace.names} == {NodeType.COMP}
+    assert trace.reasons == {"not_nodes": 4, "device_order": 2}
+
+
+def test_times_are_exact_in_attributes_and_rounded_in_fields(tmp_path: Path) -> None:
+    """A duration is without what is inside; START is a whole number of microseconds."""
+    job = Job()
+    outer = job.operator("outer", 1.4, 10.9)
+    job.operator("inner", 2.4, 3.25, caller=outer)
+    trace = only(job.build(), tmp_path)
+    assert trace.times("outer") == (START // 1000 + 1, 8)
+    assert trace.times("inner") == (START // 1000 + 2, 3)
+    outer_said, inner_said = trace.said("outer"), trace.said("inner")
+    assert [outer_said[name] for name in ("start_ns", "duration_ns", "inclusive_ns")] == [
+        START + 1400,
+        7650,
+        10900,
+    ]
+    assert [inner_said[name] for name in ("start_ns", "duration_ns")] == [START + 2400, 3250]
+    assert "inclusive_ns" not in inner_said
+
+
+def test_what_overlaps_inside_an_operator_is_taken_from_it_once(tmp_path: Path) -> None:
+    job = Job()
+    outer = job.operator("outer", 0, 10)
+    job.operator("one", 1, 4, caller=outer)
+    job.operator("two", 3, 4, caller=outer)
+    assert only(job.build(), tmp_path).said("outer")["duration_ns"] == 4000
+
+
+def test_the_profile_says_what_encloses_and_the_execution_trace_where_it_does_not(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    job.node(node(2, "thread", parent=1))
+    outer = job.operator("outer", 0, 100, node(3, "outer", parent=2))
+    job.node(node(4, "untimed", parent=3))
+    job.operator("inner", 10, 20, node(5, "inner", parent=4), caller=outer)
+    trace = only(job.build(), tmp_path)
+    assert trace.inside("outer") == ["thread"]
+    assert trace.inside("untimed") == ["outer"]
+    assert trace.inside("inner") == ["outer"]
+
+
+def test_work_stands_below_the_innermost_operator_around_its_launch(tmp_path: Path) -> None:
+    job = Job()
+    record = job.operator("record_param_comms", 0, 100)
+    inner = job.operator("nccl:all_reduce", 10, 50, caller=record)
+    kernel_of(job, "inside", 40, 12, inner)
+    kernel_of(job, "outside", 50, 70, record)
+    trace = only(job.build(), tmp_path)
+    assert trace.inside("inside") == ["nccl:all_reduce"]
+    assert trace.inside("outside") == ["record_param_comms"]
+
+
+def test_work_of_a_graph_without_a_launch_and_launched_by_nobody_are_nodes(tmp_path: Path) -> None:
+    job = Job()
+    replay = job.operator("replay", 0, 30)
+    launch = job.runtime("cudaGraphLaunch", 5, caller=replay)
+    for number in range(3):
+        job.kernel(f"of the graph {number}", 40 + 10 * number, 5, launch)
+    job.kernel("of nobody", 80, 5, None, stream="9")
+    job.kernel("outside", 90, 5, job.runtime("cudaLaunchKernel", 35), stream="11")
+    trace = only(job.build(), tmp_path)
+    assert [trace.inside(f"of the graph {number}") for number in range(3)] == [["replay"]] * 3
+    assert (trace.inside("of nobody"), trace.waits("of nobody")) == ([], [])
+    assert (trace.inside("outside"), trace.waits("outside")) == ([], ["replay"])
+
+
+def test_what_the_execution_trace_says_of_an_operator_is_said_of_its_work_too(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    told = node(5, "add", parent=1)
+    add = job.operator("add", 0, 30, told)
+    kernel_of(job, "gemm", 40, 12, add)
+    trace = only(job.build(), tmp_path)
+    assert trace.said("add").get("op_schema", "") == trace.said("gemm").get("op_schema", "")
+    for name in ("rf_id", "seq_id", "scope", "fw_tid", "tid"):
+        assert trace.said("add")[name] == trace.said("gemm")[name], name
+
+
+def test_where_work_runs(tmp_path: Path) -> None:
+    builder = GraphBuilder()
+    thread = builder.track(identity="77")
+    stream = builder.track(TrackKind.STREAM, process="3", identity="20")
+    add = builder.add(thread, "add", 0, 10)
+    builder.add(stream, "gemm", 20, 5, EventKind.KERNEL, keys={Key.CORRELATION: 9})
+    assert add == 0
+    trace = only(builder.build(), tmp_path)
+    assert (trace.said("add")["tid"], trace.said("add")["stream"]) == (77, 0)
+    said = trace.said("gemm")
+    assert (said["stream"], said["device"], said["correlation"]) == (20, 3, 9)
+
+
+@pytest.mark.parametrize("identity", ["main", "9" * 30, "", "٣"])
+def test_a_thread_without_a_number_is_0(tmp_path: Path, identity: str) -> None:
+    builder = GraphBuilder()
+    builder.add(builder.track(identity=identity), "add", 0, 10)
+    assert only(builder.build(), tmp_path).said("add")["tid"] == 0
+
+
+def test_link_keys_of_operators(tmp_path: Path) -> None:
+    builder = GraphBuilder()
+    thread = builder.track()
+    keys = {Key.RECORD_FUNCTION: 12, Key.SEQUENCE: 7, Key.SCOPE: 1, Key.FORWARD_THREAD: 3}
+    builder.add(thread, "told", 0, 10, keys=dict(keys))
+    builder.add(thread, "untold", 20, 10)
+    trace = only(builder.build(), tmp_path)
+    names = ("rf_id", "seq_id", "scope", "fw_tid")
+    assert [trace.said("told")[name] for name in names] == [12, 7, 1, 3]
+    assert [trace.said("untold")[name] for name in names] == [0, -1, 0, 0]
+
+
+def test_an_operator_whose_end_was_not_recorded_takes_no_time(tmp_path: Path) -> None:
+    builder = GraphBuilder()
+    builder.add(builder.track(), "unfinished", 5000, -1)
+    trace = only(builder.build(), tmp_path)
+    assert trace.times("unfinished") == (START // 1000 + 5, 0)
+    assert trace.said("unfinished")["duration_ns"] == 0
+
+
+class TestExecutionTraceAlone:
+    """Nodes have no times: their numbers say in which order they began."""
+
+    @pytest.fixture
+    def job(self) -> Job:
+        job = Job()
+        job.node(process_root())
+        job.node(thread_root(2))
+        for number, name, parent in ((3, "one", 2), (4, "in one", 3), (5, "two", 2), (6, "in two", 5)):
+            job.node(node(number, name, parent=parent))
+        return job
+
+    def test_the_order_is_that_of_the_numbers(self, job: Job, tmp_path: Path) -> None:
+        trace = only(job.build(), tmp_path)
+        assert trace.names[2:] == ["one", "in one", "two", "in two"]
+        assert trace.waits("two") == ["in one"]
+        assert trace.inside("in two") == ["two"]
+
+    def test_no_time_is_made_up(self, job: Job, tmp_path: Path) -> None:
+        trace = only(job.build(), tmp_path)
+        assert trace.times("two") == (0, 0)
+        assert not {"start_ns", "duration_ns", "inclusive_ns"} & set(trace.said("two"))
+        assert trace.reasons["without_times"] == len(trace.names)
+
+
+class TestRecorderAlone:
+    def test_entries_are_nodes(self, tmp_path: Path) -> None:
+        builder = GraphBuilder()
+        track = builder.track(TrackKind.COMMUNICATOR)
+        rows = [builder.add(track, name, 1000 * at, 500, EventKind.RECORD) for at, name in enumerate("ab")]
+        group = builder.group(0, 1)
+        for row in rows:
+            builder.together(group, row, as_what="record")
+            builder.participations[-1] |= {"bytes_in": 64}
+        trace = only(builder.build(), tmp_path)
+        assert trace.names == ["a", "b"]
+        assert trace.waits("b") == ["a"]
+        assert trace.said("a")["cat"] == "record"
+        assert trace.communication() == [("COMM_COLL", 0, 64, "0")] * 2
+
+    def test_beside_a_profile_they_are_not(self, tmp_path: Path) -> None:
+        builder = GraphBuilder()
+        builder.add(builder.track(), "add", 0, 10)
+        builder.add(builder.track(TrackKind.COMMUNICATOR), "entry", 0, 5, EventKind.RECORD)
+        trace = only(builder.build(), tmp_path)
+        assert trace.names == ["add"]
+        assert trace.reasons["not_nodes"] == 1
+
+
+@pytest.mark.parametrize("profile", ["full", "astra-sim"])
+def test_a_rank_of_which_nothing_is_a_node_has_one_that_is_idle(profile: str, tmp_path: Path) -> None:
+    """Simulators need a file of every rank, and a node to begin with."""
+    builder = GraphBuilder()
+    builder.add(builder.track(), "python", 0, 5, EventKind.PYTHON)
+    trace = only(builder.build(), tmp_path, profile=profile)
+    assert trace.names == ["idle"]
+    assert trace.said("idle")["cat"] == "idle"
+    assert trace.reasons["nothing_to_write"] == 1
