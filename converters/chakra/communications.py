@@ -83,12 +83,13 @@ class Communicating(Columns):
         return self.take((self.rank == rank) & ((self.row != UNKNOWN) | (self.node != UNKNOWN)))
 
     def settled(self, events: Events) -> Communicating:
-        """The same in the order of their events, where the node of an execution trace stands for what has no other.
+        """The same in the order of their events, where an operator, or its node, stands for what has no other.
 
         An entry of the recorder becomes no node beside an execution trace or a profile.
         """
         recorded = (self.row == UNKNOWN) | np.append(events.of_kind(EventKind.RECORD), False)[self.row]
-        row = np.where(recorded & (self.node != UNKNOWN), self.node, self.row)
+        asked = np.where(self.operator != UNKNOWN, self.operator, self.node)
+        row = np.where(recorded & (asked != UNKNOWN), asked, self.row)
         return replace(self, row=row).take(np.lexsort((self.turn, row)))
 
 
