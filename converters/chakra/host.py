@@ -31,7 +31,8 @@ class Host:
     """Nanoseconds; where there is no time of its own, that of what began before it."""
     inclusive: Int64s
     own: Int64s
-    """How long it ran without what it encloses."""
+    """How long it ran without what it encloses, and without the time that it waited."""
+    waited: Int64s
     timed: Bools
     depth: Int64s
     around: Int64s
@@ -94,7 +95,8 @@ def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
     parent = np.where(timed & (around == NONE) & ~untimed_parent, NONE, parent)
     own = exclusive(start, end, np.where(timed, around, NONE))
     nothing = np.zeros(len(rows), np.int64)
-    return Host(rows, node, parent, nothing, start, end - start, own, timed, nothing, _at(place, nearest))
+    inside = _at(place, nearest)
+    return Host(rows, node, parent, nothing, start, end - start, own, nothing, timed, nothing, inside)
 
 
 def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:

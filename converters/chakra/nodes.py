@@ -143,6 +143,9 @@ def _times(plan: Plan) -> Iterator[Column]:
     yield Name.DURATION, rows, own[rows]
     longer = np.flatnonzero(timed & (inclusive != own))
     yield Name.INCLUSIVE, longer, inclusive[longer]
+    waits = np.append(plan.host.waited, 0)[plan.spots.place[order]]
+    waiting = np.flatnonzero(waits > 0)
+    yield Name.WAITED, waiting, waits[waiting]
 
 
 def _categories(plan: Plan) -> list[str]:

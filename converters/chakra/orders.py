@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from tracelink.analysis.ordering.hand_overs import hand_overs
 from tracelink.analysis.ordering.host_waits import host_waits
 from tracelink.analysis.ordering.launched import launched_work
@@ -27,7 +29,7 @@ def orders_of(part: Excerpt, told: Communicating, *, by_time: bool) -> Mapping[s
         **_waits(part),
         HAND_OVER: hand_overs(part),
         ISSUE: _issues(part, told),
-        RESUMPTION: resumptions(part, told.operator, told.row),
+        RESUMPTION: _resumptions(part, told),
     }
     return {STREAM: stream_order(part), **orders} if by_time else orders
 
@@ -41,6 +43,12 @@ def _waits(part: Excerpt) -> Mapping[str, Order]:
         STREAM_WAIT: stream_waits(part, launched, recorded),
         HOST_WAIT: host_waits(part, launched, recorded),
     }
+
+
+def _resumptions(part: Excerpt, told: Communicating) -> Order:
+    """What threads do after communication that ran on other threads; for what is on a device they say if they wait."""
+    on_host = np.flatnonzero(~part.events.of_kind(*GPU_WORK)[told.row])
+    return resumptions(part, told.operator[on_host], told.row[on_host])
 
 
 def _issues(part: Excerpt, told: Communicating) -> Order:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -27,6 +27,7 @@ from tracelink.converters.chakra.program import (
     waiting,
 )
 from tracelink.converters.chakra.table import Links
+from tracelink.converters.chakra.waited import waited
 from tracelink.enclosing import innermost
 from tracelink.events import Int64s, Key, Relation
 from tracelink.excerpt import NONE, Excerpt
@@ -72,6 +73,8 @@ def plan_of(
     ranks do not share they would wait for each other for ever.
     """
     host = host_of(part)
+    waits = waited(part, host, orders)
+    host = replace(host, own=host.own - waits, waited=waits)
     device = device_of(part, host)
     spots = spots_of(host, device, communications)
     stream = _streams(part, spots)

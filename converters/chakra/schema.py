@@ -151,6 +151,7 @@ class Name(StrEnum):
     START = "start_ns"
     DURATION = "duration_ns"
     INCLUSIVE = "inclusive_ns"
+    WAITED = "waited_ns"
     PROCESS = "pid"
     DEVICE = "device"
     CORRELATION = "correlation"
@@ -184,6 +185,7 @@ KINDS = {
     Name.START: Kind.INT64,
     Name.DURATION: Kind.INT64,
     Name.INCLUSIVE: Kind.INT64,
+    Name.WAITED: Kind.INT64,
     Name.PROCESS: Kind.STRING,
     Name.DEVICE: Kind.INT64,
     Name.CORRELATION: Kind.INT64,
