@@ -55,7 +55,9 @@ def with_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
     total = count + len(gaps)
     data = _linked(nodes.data, place, total, own, place[gaps.before[where]], place[gaps.after[where]])
     none = np.empty(0, np.int64)
-    start, length = np.maximum(gaps.start[where], 0), gaps.length[where]
+    # What a pause follows can be shown later than it began.
+    start = np.maximum(gaps.start[where] // MICROSECOND, nodes.start[gaps.before[where]])
+    length = gaps.length[where]
 
     def merged(old: npt.NDArray[Any], new: int | Int64s) -> npt.NDArray[Any]:
         column = np.empty(total, old.dtype)
@@ -67,7 +69,7 @@ def with_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
         id=np.arange(total) + FIRST_ID,
         name=merged(nodes.name, len(nodes.strings)),
         type=merged(nodes.type, NodeType.COMP),
-        start=merged(nodes.start, start // MICROSECOND),
+        start=merged(nodes.start, start),
         duration=merged(nodes.duration, (length + MICROSECOND // 2) // MICROSECOND),
         data=data,
         control=_linked(nodes.control, place, total, none, none, none),

@@ -9,8 +9,10 @@ import pytest
 from builders.chakra import Job
 from builders.chakra_written import only
 from builders.execution_trace import node, process_root, tensor
-from builders.graph import START
+from builders.graph import START, GraphBuilder
 from tracelink.events import EventKind, Relation
+
+US = 1000
 
 
 def launched(
@@ -215,3 +217,19 @@ class TestGaps:
             assert plain.times(name) == spaced.times(name)
             assert plain.inside(name) == spaced.inside(name)
             assert plain.waits(name) == [other for other in spaced.waits(name) if other != "idle"]
+
+    def test_a_pause_is_not_shown_before_what_it_follows(self, tmp_path: Path) -> None:
+        """Communication is shown after the one before it in its group, whatever its own time."""
+        builder = GraphBuilder()
+        threads = [builder.track(identity=name) for name in "12"]
+        late = builder.add(threads[0], "late", 50 * US, 5 * US)
+        early = builder.add(threads[1], "early", 0, 5 * US)
+        builder.add(threads[1], "next", 90 * US, 5 * US)
+        group = builder.group(0, 1, name="0")
+        for row in (late, early):
+            builder.together(group, row, as_what="operator", start=START, skew=0)
+            builder.participations[-1] |= {"bytes_in": 8}
+        trace = only(builder.build(), tmp_path, gaps="yes")
+        assert trace.waits("early") == ["late"]
+        assert trace.times("early")[0] == trace.times("idle")[0] == START // 1000 + 50
+        assert trace.said("idle")["start_ns"] == START + 5 * US
