@@ -9,16 +9,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.framing import Frame, FramingError, frames
-from tracelink.converters.chakra.schema import Kind
-from tracelink.converters.chakra.table import Attribute, Links, NodeTable, signed
-from tracelink.strings import StringTable
-
-FIELD_OF_KIND = {kind: f"{kind.name.lower()}{'' if kind.name.endswith('_LIST') else '_val'}" for kind in Kind}
-KIND_OF_FIELD = {name: kind for kind, name in FIELD_OF_KIND.items()}
-LISTS = frozenset(name for name in KIND_OF_FIELD if name.endswith("_list"))
-LARGEST_TYPE = 255
+from tracelink.converters.chakra.batch_nodes import nodes_of
+from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
+from tracelink.converters.chakra.columns import Columns
+from tracelink.converters.chakra.framing import Batch, FramingError, batches
+from tracelink.converters.chakra.table import NodeTable
+from tracelink.converters.chakra.values import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,105 +46,58 @@ class Decoded:
         return None
 
 
-class _Columns:
-    """Collects nodes."""
+class _File:
+    """What was read of a file so far."""
 
     def __init__(self) -> None:
-        self.names = StringTable()
-        self.id: list[int] = []
-        self.name: list[int] = []
-        self.type: list[int] = []
-        self.start: list[int] = []
-        self.duration: list[int] = []
-        self.data: list[list[int]] = []
-        self.control: list[list[int]] = []
-        self.attributes: dict[str, tuple[list[int], list[Any], list[int]]] = {}
+        self.metadata: GlobalMetadata | None = None
+        self.columns = Columns()
+        self.offsets: list[int] = []
+        self.faults: list[Fault] = []
 
-    def add(self, node: Node) -> None:
-        row = len(self.id)
-        self.id.append(node.id)
-        self.name.append(self.names[node.name])
-        self.type.append(min(max(node.type, 0), LARGEST_TYPE))
-        self.start.append(node.start_time_micros)
-        self.duration.append(node.duration_micros)
-        self.data.append(list(node.data_deps))
-        self.control.append(list(node.ctrl_deps))
-        for attribute in node.attr:
-            name, field_name = attribute.name, attribute.WhichOneof("value")
-            column = self.attributes.get(name) or self.attributes.setdefault(name, ([], [], []))
-            column[0].append(row)
-            column[1].append(_value(attribute, field_name))
-            column[2].append(KIND_OF_FIELD[field_name] if field_name else Kind.NONE)
+    def add(self, batch: Batch) -> None:
+        """Messages, of which the first one of a file is its metadata."""
+        offsets, begins, ends = batch.offsets, batch.begins, batch.ends
+        if self.metadata is None:
+            self.metadata = self._metadata(offsets[0], batch.data[begins[0] : ends[0]])
+            offsets, begins, ends = offsets[1:], begins[1:], ends[1:]
+        nodes = nodes_of(batch.data, begins, ends)
+        for row in np.flatnonzero(~nodes.good).tolist():
+            self.faults.append(_no_node(offsets[row], empty=begins[row] == ends[row]))
+        self.offsets += [offsets[row] for row in np.flatnonzero(nodes.good).tolist()]
+        self.columns.add(nodes)
 
-    def table(self) -> NodeTable:
-        attributes = {
-            name: Attribute(np.array(rows, np.int64), values, np.array(kinds, np.uint8))
-            for name, (rows, values, kinds) in self.attributes.items()
-        }
-        return NodeTable(
-            signed(self.id),
-            np.array(self.name, np.int32),
-            np.array(self.type, np.uint8),
-            signed(self.start),
-            signed(self.duration),
-            Links.of(self.data),
-            Links.of(self.control),
-            self.names.texts(),
-            attributes,
-        )
+    def _metadata(self, offset: int, body: bytes) -> GlobalMetadata:
+        try:
+            return GlobalMetadata.FromString(body)
+        except DecodeError:
+            text = "the first message is no GlobalMetadata"
+            self.faults.append(Fault("unreadable_metadata", text, offset))
+            return GlobalMetadata()
 
 
 def decode(stream: BinaryIO) -> Decoded:
     """A whole file. What cannot be read is a fault, and ends the reading only where no further message is found."""
-    columns = _Columns()
-    offsets, faults = list[int](), list[Fault]()
-    messages = _frames(stream, faults)
-    metadata = _metadata(next(messages, None), faults)
-    for frame in messages:
-        if node := _node(frame, faults):
-            columns.add(node)
-            offsets.append(frame.offset)
-    return Decoded(metadata, columns.table(), offsets, faults)
+    file = _File()
+    broken: list[Fault] = []
+    for batch in _batches(stream, broken):
+        file.add(batch)
+    if file.metadata is None:
+        text = "the file has no first message, which says what it is"
+        broken.append(Fault("no_metadata", text, 0))
+    metadata = file.metadata or GlobalMetadata()
+    return Decoded(metadata, file.columns.table(), file.offsets, [*file.faults, *broken])
 
 
-def value_of(attribute: AttributeProto) -> Any:
-    """The value of an attribute: a number, a text, bytes, or a list of them; None where it has none."""
-    return _value(attribute, attribute.WhichOneof("value"))
-
-
-def _value(attribute: AttributeProto, field_name: str | None) -> Any:
-    if field_name is None:
-        return None
-    value = getattr(attribute, field_name)
-    return list(value.values) if field_name in LISTS else value
-
-
-def _frames(stream: BinaryIO, faults: list[Fault]) -> Iterator[Frame]:
+def _batches(stream: BinaryIO, faults: list[Fault]) -> Iterator[Batch]:
     try:
-        yield from frames(stream)
+        yield from batches(stream)
     except FramingError as error:
         faults.append(Fault("broken_off", str(error), error.offset))
 
 
-def _metadata(frame: Frame | None, faults: list[Fault]) -> GlobalMetadata:
-    if frame is None:
-        faults.append(Fault("no_metadata", "the file has no first message, which says what it is", 0))
-        return GlobalMetadata()
-    try:
-        return GlobalMetadata.FromString(frame.body)
-    except DecodeError:
-        faults.append(Fault("unreadable_metadata", "the first message is no GlobalMetadata", frame.offset))
-        return GlobalMetadata()
-
-
-def _node(frame: Frame, faults: list[Fault]) -> Node | None:
-    if not frame.body:
-        text = f"the message at byte {frame.offset:,} is empty: some readers take it for the end of the file"
-        faults.append(Fault("empty_message", text, frame.offset))
-        return None
-    try:
-        return Node.FromString(frame.body)
-    except DecodeError:
-        text = f"the message at byte {frame.offset:,} is no Node"
-        faults.append(Fault("unreadable_node", text, frame.offset))
-        return None
+def _no_node(offset: int, *, empty: bool) -> Fault:
+    if empty:
+        text = f"the message at byte {offset:,} is empty: some readers take it for the end of the file"
+        return Fault("empty_message", text, offset)
+    return Fault("unreadable_node", f"the message at byte {offset:,} is no Node", offset)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
-from tracelink.converters.chakra.decoding import FIELD_OF_KIND
 from tracelink.converters.chakra.framing import framed, varint
 from tracelink.converters.chakra.schema import VERSION, Kind
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
+from tracelink.converters.chakra.values import FIELD_OF_KIND
 from tracelink.converters.chakra.wire import (
     SHORT,
     SHORT_LENGTHS,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -62,15 +61,21 @@ class Attribute:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def told(self, places: Int64s) -> Iterator[tuple[int, Any]]:
+        """The node and the plain value at some places."""
+        values = chosen(self.values, places)
+        plain = values.tolist() if isinstance(values, np.ndarray) else values
+        return zip(self.rows[places].tolist(), plain, strict=True)
+
     def whole_numbers(self, length: int, default: int) -> Int64s:
         """One number for each of `length` nodes, `default` where a node has none or something else."""
         column = np.full(length, default, np.int64)
         whole = np.isin(self.kinds, WHOLE)
-        values = self.values if whole.all() else list(compress(self.values, whole.tolist()))
+        values = self.values if whole.all() else chosen(self.values, np.flatnonzero(whole))
         try:
             column[self.rows[whole]] = np.asarray(values, np.int64)
         except OverflowError:
-            column[self.rows[whole]] = signed(list(map(int, values)))
+            column[self.rows[whole]] = signed(values)
         return column
 
     def texts(self, length: int, default: str = "") -> list[str]:
@@ -132,8 +137,15 @@ class NodeTable(Columns):
         return np.where(found, order[place], -1)
 
 
-def signed(numbers: Sequence[int]) -> Int64s:
+def chosen(values: Sequence[Any] | npt.NDArray[Any], places: Int64s) -> Sequence[Any] | npt.NDArray[Any]:
+    """Some of the values of an attribute."""
+    return values[places] if isinstance(values, np.ndarray) else [values[place] for place in places.tolist()]
+
+
+def signed(numbers: Sequence[int] | npt.NDArray[Any]) -> Int64s:
     """Numbers of 64 unsigned bits as signed ones of the same bits, so that columns need one type only."""
+    if isinstance(numbers, np.ndarray):
+        return numbers.astype(np.int64)
     return np.array([number & UNSIGNED for number in numbers], np.uint64).view(np.int64)
 
 

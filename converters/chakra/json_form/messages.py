@@ -90,7 +90,7 @@ class MessageForm(Generic[Message]):
         for lenient in (False, True):
             try:
                 message = json_format.ParseDict(dict(form), self.kind(), ignore_unknown_fields=lenient)
-            except json_format.ParseError as error:
+            except (json_format.ParseError, OverflowError) as error:
                 reason = reason or str(error)
                 continue
             return Said(message.SerializeToString(deterministic=True), reason)

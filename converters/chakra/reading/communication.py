@@ -55,13 +55,13 @@ def communications_of(
     nodes: NodeTable, groups: Groups, rank: int | None, strings: StringTable
 ) -> Communications:
     """One row for each node of communication."""
-    rows = np.flatnonzero(nodes.of_type(*COMMUNICATION)).tolist()
+    communicates = nodes.of_type(*COMMUNICATION)
+    rows = np.flatnonzero(communicates).tolist()
     said: dict[int, dict[str, Any]] = {row: {} for row in rows}
     for name in Name:
         attribute = nodes.attribute(name)
-        for row, value in zip(attribute.rows.tolist(), attribute.values, strict=True):
-            if row in said:
-                said[row][name] = value
+        for row, value in attribute.told(np.flatnonzero(communicates[attribute.rows])):
+            said[row][name] = value
     statements = [_statement(NodeType(nodes.type[row]), said[row], groups, rank) for row in rows]
     return communications(rows, statements, strings)
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracelink.converters.chakra.decoding import Decoded, value_of
+from tracelink.converters.chakra.decoding import Decoded
 from tracelink.converters.chakra.reading.communication import Groups, communications_of, groups_in
 from tracelink.converters.chakra.reading.dependencies import dependencies_of
 from tracelink.converters.chakra.reading.findings import byte_findings, node_findings, placing_findings
@@ -18,6 +18,7 @@ from tracelink.converters.chakra.reading.origins import origins_of
 from tracelink.converters.chakra.reading.placing import placed
 from tracelink.converters.chakra.schema import Name, Said
 from tracelink.converters.chakra.table import UNSIGNED, NodeTable
+from tracelink.converters.chakra.values import value_of
 from tracelink.events import NO_TIME, Edges, EventKind, Events, Int32s, Int64s, Key, KeyColumn
 from tracelink.excerpt import NONE
 from tracelink.findings import Finding, Severity

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracelink.converters.chakra.decoding import Decoded
 from tracelink.converters.chakra.schema import COMMUNICATION, WHOLE_NUMBERS, Kind, Name, Profile
-from tracelink.converters.chakra.table import Attribute, NodeTable, signed, unsigned
+from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.groups import Groups
 from tracelink.converters.chakra.validation.order import Issued, issued
 from tracelink.converters.chakra.validation.rules import RULES, Rule
@@ -160,6 +160,6 @@ def told(attribute: Attribute, length: int, kinds: frozenset[Kind]) -> Told:
     present[attribute.rows] = True
     fits = np.flatnonzero(np.isin(attribute.kinds, np.array(sorted(kinds), np.uint8)))
     rows = attribute.rows[fits]
-    values[rows] = signed([int(attribute.values[place]) for place in fits.tolist()])
+    values[rows] = signed(chosen(attribute.values, fits))
     known[rows] = True
     return Told(values, known, present)
