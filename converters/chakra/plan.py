@@ -83,28 +83,23 @@ def plan_of(
     turns = turns_of(spots, start, ties, [Lane(stream, start), together])
     spot = _spot_of_events(part, host, spots)
     named = {name: Pairs(spot[order.before], spot[order.after]) for name, order in orders.items()}
-    named["launch"] = _launches(spots, device)
-    named["said"] = _said(part, spot)
+    named |= {"launch": _launches(spots, device), "said": _said(part, spot), "group": together.pairs()}
+    named |= _program(part, host, device, spots, turns, dependencies)
     if TENSOR in named:
         named["device tensor"] = _device_flow(part, host, device, named[TENSOR].known())
-    if dependencies != Dependencies.DATA:
-        named["thread"] = Lane(_threads(host, spots), turns.turn).pairs()
-    else:
-        named["thread"] = _first_inside(spots)
-        named["operator"] = _work_as_spots(host, one_after_the_other(part.events, device))
-    named["group"] = together.pairs()
     found = waiting({name: spread(pairs.known(), spots.further) for name, pairs in named.items()}, turns)
-    return Plan(
-        part,
-        host,
-        device,
-        communications,
-        spots,
-        turns,
-        stream,
-        control_links(spots.parent, turns),
-        found,
-    )
+    control = control_links(spots.parent, turns)
+    return Plan(part, host, device, communications, spots, turns, stream, control, found)
+
+
+def _program(
+    part: Excerpt, host: Host, device: Device, spots: Spots, turns: Turns, dependencies: Dependencies
+) -> dict[str, Pairs]:
+    """What program order says: of whole threads, or, where data order them, of what lies inside one operator."""
+    if dependencies != Dependencies.DATA:
+        return {"thread": Lane(_threads(host, spots), turns.turn).pairs()}
+    works = _work_as_spots(host, one_after_the_other(part.events, device))
+    return {"thread": _first_inside(spots), "operator": works}
 
 
 def _streams(part: Excerpt, spots: Spots) -> Int64s:
