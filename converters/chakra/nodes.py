@@ -60,10 +60,9 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
 
 
 def _starts(plan: Plan) -> Int64s:
-    """Microseconds; 0 on a host of which no time is known, whose nodes are only put in order."""
-    order = plan.turns.spot
-    known = bool(plan.host.timed.any()) | ~plan.spots.on_host[order]
-    return np.where(known, np.maximum(plan.turns.time[order], 0) // MICROSECOND, 0)
+    """Microseconds; 0 where no time at all is known, and nodes are only put in order."""
+    known = bool(plan.host.timed.any()) or len(plan.device) > 0
+    return np.maximum(plan.turns.time[plan.turns.spot], 0) // MICROSECOND * known
 
 
 Column = tuple[Name, Int64s, npt.NDArray[Any] | Sequence[Any]]
