@@ -26,7 +26,7 @@ FULL = np.iinfo(np.int64)
 RANGES = {
     Kind.INT32: (-(1 << 31), (1 << 31) - 1),
     Kind.UINT32: (0, (1 << 32) - 1),
-    Kind.BOOL: (0, 1),
+    Kind.BOOL: (FULL.min, FULL.max),
     Kind.INT64: (FULL.min, FULL.max),
     Kind.UINT64: (FULL.min, FULL.max),
 }

@@ -130,5 +130,5 @@ def _tags(words: Words) -> tuple[Int64s, Int64s]:
     if not (wide := first > 0x7F).any():
         return first, width
     second = numbers >> 8 & 0xFF
-    usual = wide & (second > 0) & (second <= 0x7F)
+    usual = wide & (second <= 0x7F)
     return np.where(wide, np.where(usual, first & 0x7F | second << 7, 0), first), width + wide

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from builders.chakra_messages import NODES, SCALARS, TEXTS, UINT64, host, metadata
 from tracelink.converters.chakra import framing
+from tracelink.converters.chakra.batch_attributes import MIXED
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.decoding import Decoded, decode
 from tracelink.converters.chakra.fields import FEW, MANY
@@ -185,6 +186,7 @@ ODD = {
     "a name of other letters": field(2, 2, "Знак".encode()),
     "a negative type": field(3, 0, varint((1 << 64) - 1)),
     "a type of 32 bits": field(3, 0, varint((1 << 32) + 4)),
+    "a type of 64 bits": field(3, 0, varint((1 << 63) + 4)),
     "a large type": field(3, 0, varint(1 << 20)),
     "a field of a newer format": field(99, 2, b"\xff") + field(11, 0, b"\x01") + field(12, 5, bytes(4)),
     "a field of eight bytes": field(13, 1, bytes(8)),
@@ -238,6 +240,28 @@ ODD = {
 def test_what_is_odd_is_what_protobuf_says(odd: bytes) -> None:
     usual = host(3, "usual", data_deps=[1, 2], name=("int64_val", 3)).SerializeToString()
     check([*[usual, odd] * TOGETHER, usual + odd, odd + usual, usual])
+
+
+def test_names_that_only_look_alike_are_told_apart() -> None:
+    """Two names of which the same mark is made."""
+    first, second, _ = map(int, MIXED)
+    left, other, last = (int.from_bytes(text, "little") for text in (b"collecta", b"collectb", b"aaaaaaaa"))
+    twin = next(
+        pair
+        for number in range(1 << 16)
+        if (
+            pair := (
+                last + number,
+                (last + number + (left - other) * first * pow(second, -1, 1 << 64)) % (1 << 64),
+            )
+        )
+        and not (pair[0] | pair[1]) & 0x8080808080808080
+    )
+    names = [
+        one.to_bytes(8, "little") + end.to_bytes(8, "little")
+        for one, end in zip((left, other), twin, strict=True)
+    ]
+    check([attribute(field(1, 2, name), field(9, 0, b"\x01")) for name in names for _ in range(TOGETHER)])
 
 
 def test_an_attribute_that_is_a_number_everywhere_is_a_column() -> None:
