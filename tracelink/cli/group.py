@@ -20,6 +20,7 @@ COMMANDS = {
     "inspect": "Say what each trace is and what is wrong with it.",
     "validate": "Say whether simulators can load Chakra traces, and whether all ranks fit together.",
     "formats": "List the readers, writers and conversions that are installed.",
+    "open": "Show a trace in Perfetto's UI.",
     "demo": "Merge the traces that come with tracelink.",
     "completion": "Print the script that completes commands in your shell.",
 }

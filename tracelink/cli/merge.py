@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import click
 
 from tracelink import api
 from tracelink.cli.choosing import takes_clock, takes_selection
+from tracelink.cli.failures import UNREADABLE
+from tracelink.cli.handing_over import check_openable, open_merged
 from tracelink.cli.options import Inputs, command, takes_format, takes_inputs, takes_jobs, takes_writing
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
 from tracelink.cli.voice import Voice
+from tracelink.handover.port import reserved
 from tracelink.selection import Selection
 
 
 @command(
     "tracelink merge traces/",
     "tracelink merge traces/ -o merged.json.gz",
+    "tracelink merge traces/ --open",
     "tracelink merge --et et_0.json --kineto k_0.json --fr dumps/",
     "tracelink merge traces/ --to chakra -o et/job",
     "tracelink merge traces/ --to chakra --profile astra-sim",
@@ -36,6 +42,12 @@ from tracelink.selection import Selection
 @takes_selection
 @takes_clock
 @takes_jobs
+@click.option(
+    "--open",
+    "opening",
+    is_flag=True,
+    help="Show what was written in Perfetto's UI, as `tracelink open` does.",
+)
 def merge(
     voice: Voice,
     inputs: Inputs,
@@ -45,6 +57,7 @@ def merge(
     selection: Selection | None,
     clock: str,
     jobs: int | None,
+    opening: bool,
 ) -> None:
     """Link traces of all ranks and write them as one.
 
@@ -54,15 +67,21 @@ def merge(
     aside = output == STDOUT
     if aside and voice.json:
         raise click.UsageError("--json and --output - both want standard output: give another --output.")
-    with watching(voice, inputs.named) as watch:
-        merged = api.merge(
-            **inputs.keywords(),
-            output=output,
-            to=to,
-            options=options,
-            clock=clock,
-            selection=selection,
-            jobs=jobs,
-            watch=watch,
-        )
-    click.get_current_context().exit(report_merge(voice, merged, aside=aside))
+    if opening:
+        check_openable(output, to)
+    with reserved() if opening else nullcontext() as door:
+        with watching(voice, inputs.named) as watch:
+            merged = api.merge(
+                **inputs.keywords(),
+                output=output,
+                to=to,
+                options=options,
+                clock=clock,
+                selection=selection,
+                jobs=jobs,
+                watch=watch,
+            )
+        code = report_merge(voice, merged, aside=aside)
+        if door and code != UNREADABLE:
+            code = open_merged(voice, merged, door) or code
+    click.get_current_context().exit(code)
