@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
-from tracelink.converters.chakra.framing import framed, varint
+from tracelink.converters.chakra.framing import framed
 from tracelink.converters.chakra.schema import VERSION, Kind
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.converters.chakra.values import FIELD_OF_KIND
 from tracelink.converters.chakra.wire import (
-    SHORT,
-    SHORT_LENGTHS,
     attribute,
-    delimited,
     number_attributes,
     number_fields,
     packed_fields,
@@ -25,6 +22,7 @@ from tracelink.converters.chakra.wire import (
     scattered,
 )
 from tracelink.events import Int64s
+from tracelink.wire import SHORT, SHORT_LENGTHS, delimited, varint
 
 ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, OUTPUTS = range(1, 10)
 FEW = 4096

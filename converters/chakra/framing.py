@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
+from tracelink.wire import varint
+
 LENGTH_BYTES = 5
 """Readers take lengths of 32 bits."""
 MOST = 512 << 20
@@ -73,16 +75,6 @@ def batches(stream: BinaryIO) -> Iterator[Batch]:
 def framed(body: bytes) -> bytes:
     """A message behind its length."""
     return varint(len(body)) + body
-
-
-def varint(number: int) -> bytes:
-    """A whole number in groups of seven bits, the lowest first."""
-    groups = bytearray()
-    while number > 0x7F:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
 
 
 def _batch(offset: int, data: bytes) -> tuple[Batch, FramingError | None]:

@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 
 from tracelink.converters.chakra.batch_attributes import Part
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
-from tracelink.converters.chakra.framing import varint
 from tracelink.converters.chakra.schema import Kind
 from tracelink.converters.chakra.values import kind_and_value
+from tracelink.wire import varint
 
 ATTRIBUTE_TAG = b"\x52"
 

@@ -13,10 +13,11 @@ from tracelink.converters.chakra.encoding import INPUTS, OUTPUTS
 from tracelink.converters.chakra.host import TIMED
 from tracelink.converters.chakra.plan import Plan
 from tracelink.converters.chakra.schema import KINDS, Name
-from tracelink.converters.chakra.wire import attribute, delimited
+from tracelink.converters.chakra.wire import attribute
 from tracelink.converters.kineto.schema import INPUT_DIMS, INPUT_TYPES, INPUT_VALUES
 from tracelink.events import EventKind, Int64s
 from tracelink.excerpt import NONE, Excerpt
+from tracelink.wire import delimited
 
 VALUES, SHAPES, TYPES = 1, 2, 3
 NOTHING = msgspec.Raw(b"[]")

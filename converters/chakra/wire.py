@@ -6,61 +6,26 @@ What comes out is what protobuf would write; the tests hold both against each ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.chakra.framing import varint
 from tracelink.converters.chakra.schema import Kind
 from tracelink.events import Int64s
+from tracelink.wire import (
+    DELIMITED,
+    MOST_BYTES,
+    SHORT,
+    SHORT_LENGTHS,
+    VARINT,
+    delimited,
+    key,
+    varint,
+    varints,
+)
 
-VARINT, DELIMITED = 0, 2
-"""Wire types."""
 ATTRIBUTE, ATTRIBUTE_NAME = 10, 1
-GROUP_BITS = 7
-MOST_BYTES = 10
-SHORT = 1 << 14
-SHORT_LENGTHS = [varint(length) for length in range(SHORT)]
-
-
-@cache
-def key(number: int, wire_type: int) -> bytes:
-    """What stands before a field."""
-    return varint(number << 3 | wire_type)
-
-
-def delimited(number: int, body: bytes) -> bytes:
-    """A field of bytes, a text or a message."""
-    length = len(body)
-    return key(number, DELIMITED) + (SHORT_LENGTHS[length] if length < SHORT else varint(length)) + body
-
-
-def varints(values: Int64s) -> tuple[bytes, Int64s]:
-    """Every number (of 64 unsigned bits) as a varint, one after the other, and where each begins."""
-    numbers = values.view(np.uint64)
-    shifts = np.arange(MOST_BYTES, dtype=np.uint64) * np.uint64(GROUP_BITS)
-    widths = varint_widths(values)
-    most = int(widths.max(initial=1))
-    groups = (numbers[:, None] >> shifts[:most]).astype(np.uint8) & np.uint8(0x7F)
-    column = np.arange(most)
-    groups |= np.where(column < widths[:, None] - 1, np.uint8(0x80), np.uint8(0))
-    inside = column < widths[:, None]
-    return groups[inside].tobytes(), np.concatenate([[0], np.cumsum(widths)])
-
-
-def varint_widths(values: Int64s) -> Int64s:
-    """How many bytes each number takes."""
-    numbers = values.view(np.uint64)
-    widths = np.ones(len(numbers), np.int64)
-    largest = int(numbers.max(initial=0))
-    for group in range(1, MOST_BYTES):
-        if largest < 1 << GROUP_BITS * group:
-            break
-        widths += numbers >= np.uint64(1 << GROUP_BITS * group)
-    return widths
 
 
 def number_fields(number: int, values: Int64s) -> list[bytes]:

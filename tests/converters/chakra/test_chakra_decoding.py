@@ -20,10 +20,11 @@ from tracelink.converters.chakra.batch_attributes import MIXED
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.decoding import Decoded, decode
 from tracelink.converters.chakra.fields import FEW, MANY
-from tracelink.converters.chakra.framing import framed, varint
+from tracelink.converters.chakra.framing import framed
 from tracelink.converters.chakra.schema import Kind
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.values import kind_and_value
+from tracelink.wire import varint
 
 TOGETHER = FEW + 4
 """Copies of what is looked at, so that it is not left to protobuf for being few."""

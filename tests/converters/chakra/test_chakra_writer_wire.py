@@ -14,17 +14,16 @@ from tracelink.converters.chakra import encoding
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.decoding import decode
 from tracelink.converters.chakra.encoding import encoded, metadata_message
-from tracelink.converters.chakra.framing import framed, varint
+from tracelink.converters.chakra.framing import framed
 from tracelink.converters.chakra.schema import VERSION, Kind
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, signed
 from tracelink.converters.chakra.wire import (
     attribute,
-    delimited,
     number_attributes,
     number_fields,
     packed_fields,
-    varints,
 )
+from tracelink.wire import delimited, varint, varints
 
 UNSIGNED = st.one_of(
     st.integers(0, 300),
