@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,47 @@ def test_a_format_that_is_not_installed(find: object, what: str) -> None:
     with pytest.raises(UsageError, match=f"there is no {what} 'telepathy'") as caught:
         find("telepathy")  # type: ignore[operator]
     assert caught.value.advice.startswith("Installed: ")
+
+
+class TestOptions:
+    """Ways in which a writer can write, by the words that it has for them."""
+
+    def test_without_any_the_writer_is_as_it_was(self) -> None:
+        for name in plugins.writers():
+            writer = plugins.writer(name)
+            assert plugins.configured(writer, {}) is writer
+
+    def test_the_usual_word_changes_nothing(self) -> None:
+        writer = plugins.writer("chakra")
+        assert isinstance(writer, plugins.Configurable)
+        assert (
+            plugins.configured(writer, {name: words[0] for name, words in writer.options.items()}) == writer
+        )
+
+    def test_every_word_is_taken(self) -> None:
+        writer = plugins.writer("chakra")
+        assert isinstance(writer, plugins.Configurable)
+        for name, words in writer.options.items():
+            for word in words[1:]:
+                assert plugins.configured(writer, {name: word}) != writer
+
+    @pytest.mark.parametrize(
+        ("name", "options", "says", "advice"),
+        [
+            ("chakra", {"colour": "red"}, "chakra has no option 'colour'", "It has profile, deps, gaps."),
+            ("chakra", {"profile": "some"}, "profile can be full, astra-sim, not 'some'", ""),
+            (
+                "chakra",
+                {"gaps": "yes", "profile": "astra-sim"},
+                "astra-sim has no threads",
+                "Leave out --gaps",
+            ),
+            ("perfetto-json", {"profile": "full"}, "perfetto-json has no option 'profile'", "Leave it out"),
+        ],
+    )
+    def test_what_a_writer_does_not_have(
+        self, name: str, options: Mapping[str, str], says: str, advice: str
+    ) -> None:
+        with pytest.raises(UsageError, match=says) as caught:
+            plugins.configured(plugins.writer(name), options)
+        assert advice in (caught.value.advice or "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tracelink.errors import TraceError, UsageError
-from tracelink.targets import DirectoryTarget, FileTarget, StreamTarget, target_of
+from tracelink.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
 
 
 def test_a_file_appears_when_all_is_written(tmp_path: Path) -> None:
@@ -103,3 +103,42 @@ def test_what_a_path_means(tmp_path: Path) -> None:
     assert target_of(str(tmp_path)) == DirectoryTarget(tmp_path)
     assert target_of(f"{tmp_path}/new/") == DirectoryTarget(tmp_path / "new")
     assert target_of(f"{tmp_path}/new.json") == FileTarget(tmp_path / "new.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "ranks", "first", "groups"),
+    [
+        ("et/job", 1, "et/job.0.et", "et/job.groups.json"),
+        ("et/job", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.et", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.0.et", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.12.et", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.et", 1, "et/job.et", "et/job.groups.json"),
+        ("et/job.7.et", 1, "et/job.7.et", "et/job.groups.json"),
+        ("et/a.b", 2, "et/a.b.0.et", "et/a.b.groups.json"),
+        ("et/.et", 2, "et/job.0.et", "et/job.groups.json"),
+    ],
+)
+def test_files_whose_names_begin_alike(
+    path: str, ranks: int, first: str, groups: str, tmp_path: Path
+) -> None:
+    target = PrefixTarget.of(target_of(f"{tmp_path}/{path}"), ".et", ranks)
+    assert target.path("0.et") == f"{tmp_path}/{first}"
+    assert target.path("groups.json") == f"{tmp_path}/{groups}"
+    with target.file("0.et") as stream:
+        stream.write(b"12345")
+        assert not (tmp_path / first).exists()
+    assert (tmp_path / first).read_bytes() == b"12345"
+    assert target.size("0.et") == 5
+
+
+def test_a_directory_that_exists_holds_files_of_the_usual_name(tmp_path: Path) -> None:
+    assert PrefixTarget.of(target_of(str(tmp_path)), ".et", 2).path("3.et") == f"{tmp_path}/job.3.et"
+
+
+def test_a_place_for_files_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    target = PrefixTarget.of(target_of(f"{tmp_path}/file/job"), ".et", 2)
+    with pytest.raises(TraceError, match=r"cannot be written.*Choose another place"), target.file("0.et"):
+        pass
