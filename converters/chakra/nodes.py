@@ -27,6 +27,8 @@ CATEGORIES = {
     EventKind.MEMSET: Category.MEMSET,
 }
 MICROSECOND = 1000
+UNNAMED = "(no name)"
+"""Statistics and timelines of simulators know nodes by name."""
 RECORDED = {
     Name.RECORD_FUNCTION: (Key.RECORD_FUNCTION, 0),
     Name.SEQUENCE: (Key.SEQUENCE, -1),
@@ -50,7 +52,7 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
         np.where(timed, (own + MICROSECOND // 2) // MICROSECOND, 0),
         plan.waiting.links,
         plan.control,
-        plan.part.graph.strings,
+        [text or UNNAMED for text in plan.part.graph.strings],
         {
             str(name): Attribute.of(KINDS[name], rows, values)
             for name, rows, values in _attributes(plan, groups, strings)
