@@ -17,7 +17,7 @@ from tracelink.handover.address import HOST, LOOPBACK, PORT, UI, page_for, path_
 from tracelink.handover.gate import Gate
 from tracelink.handover.offer import Offer
 from tracelink.handover.server import Limits, Step, serve
-from tracelink.handover.startup_view import slowest_rank, startup_commands
+from tracelink.handover.startup_view import startup_commands
 from tracelink.handover.weight import too_heavy
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def check_openable(output: str | None, to: str | None) -> None:
 def open_merged(voice: Voice, merged: Merged, door: socket.socket) -> int:
     """Hands over what a merge wrote, with a look at those who made others wait; returns the exit code."""
     (output,) = merged.outputs
-    commands = startup_commands(slowest_rank(merged.job) if len(merged.job.ranks) > 1 else None)
     with Offer.of(output.path) as offer:
-        return hand_over(voice, offer, door, commands, Ways())
+        return hand_over(voice, offer, door, startup_commands(merged.job), Ways())
 
 
 def _announce(voice: Voice, offer: Offer, ways: Ways, page: str, port: int) -> None:

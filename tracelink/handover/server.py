@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import sys
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -120,7 +123,7 @@ class _Handover:
         self._tell(Step.FETCHED)
         try:
             await self._send_all(writer)
-            await _hang_up(reader, writer, self.limits.chunk)
+            await self._delivered(reader, writer)
             self._end(None)
         except OSError:
             self._tell(Step.BROKEN_OFF)
@@ -141,6 +144,14 @@ class _Handover:
                 self._end(TraceError(problem, source=self.offer.path, advice="Open it again."))
                 raise ConnectionAbortedError(problem)
 
+    async def _delivered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Waits until the browser hangs up; one that does not do so may still have everything."""
+        try:
+            await _hang_up(reader, writer, self.limits.chunk)
+        except TimeoutError:
+            if _undelivered(writer):
+                raise
+
     def _tell(self, step: Step, detail: str = "") -> None:
         """Says what happens; where nobody can hear it any more, everything ends."""
         try:
@@ -155,6 +166,12 @@ class _Handover:
             self.loaded.set_exception(error)
         else:
             self.loaded.set_result(None)
+
+
+def _undelivered(writer: asyncio.StreamWriter) -> int:
+    """Bytes that the other end's system has not confirmed."""
+    answer = fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)
 
 
 async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> None:

@@ -77,7 +77,7 @@ def _is_field(head: bytes, at: int, length: int) -> bool:
     if not length or at >= len(head):
         return at == len(head)
     tag, _ = _varint(head, at)
-    return 0 < tag >> WIRE_BITS and tag.bit_length() <= TAG_BITS and tag & 7 in WIRE_TYPES
+    return tag >> WIRE_BITS > 0 and tag.bit_length() <= TAG_BITS and tag & 7 in WIRE_TYPES
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int | None]:

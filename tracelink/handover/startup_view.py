@@ -13,14 +13,17 @@ PIN = "dev.perfetto.PinTracksByRegex"
 """One of the commands that the UI allows in an address."""
 
 GROUP_TRACKS = "^group "
-"""Tracks of process groups over all ranks; those of one rank begin with the rank."""
+"""Tracks of process groups over all ranks; the names of those of one rank begin with the rank."""
+
+NO_LANE = r"(?!.*\(\d+\))"
+"""Not the further lanes of a track, which hold what overlaps."""
 
 
-def startup_commands(slowest_rank: int | None = None) -> str:
-    """Pins the tracks of process groups and the GPU streams and main thread of one rank, as JSON."""
+def startup_commands(job: Job | None = None) -> str:
+    """Pins the tracks of process groups and, of a job that is known, what the slowest rank does, as JSON."""
     patterns = [GROUP_TRACKS]
-    if slowest_rank is not None:
-        patterns.append(rf"^rank {slowest_rank} (stream \d|.*\bmain\b)")
+    if job and (rank := slowest_rank(job)) is not None:
+        patterns.append(_work_of(job, rank))
     return json.dumps([{"id": PIN, "args": [pattern]} for pattern in patterns], separators=(",", ":"))
 
 
@@ -32,3 +35,12 @@ def slowest_rank(job: Job) -> int | None:
         return None
     waited = np.bincount(ranks[known], weights=skews[known])
     return int(waited.argmax()) if waited.any() else None
+
+
+def _work_of(job: Job, rank: int) -> str:
+    """The GPU streams and main threads of a rank, by their names."""
+    programs = sorted(
+        {source.pid for source in job.sources if source.rank == rank and source.pid is not None}
+    )
+    threads = "".join(rf"|thread {program}\b" for program in programs)
+    return rf"^rank {rank} (?:stream \d+|main thread{threads}){NO_LANE}"

@@ -29,7 +29,8 @@ def too_heavy(offer: Offer) -> list[Finding]:
         return []
     need = f"Perfetto's UI needs about {heap / GIGABYTE:.0f} GB of memory for this file"
     if heap > MOST:
-        message = f"{need} and can have {MOST // GIGABYTE} GB. {CUT} {OUTSIDE}"
+        limit = f"and can have {MOST // GIGABYTE} GB"
     else:
-        message = f"{need}; browsers without 64-bit WebAssembly stop at {MOST_OF_32_BITS // GIGABYTE} GB. {CUT} {OUTSIDE}"
+        limit = f"where browsers without 64-bit WebAssembly stop at {MOST_OF_32_BITS // GIGABYTE} GB"
+    message = f"{need}, {limit}. {CUT} {OUTSIDE}"
     return [Finding(Severity.WARNING, "larger_than_a_browser_takes", message, source=offer.path)]

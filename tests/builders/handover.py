@@ -1,0 +1,122 @@
+"""A file that is being handed over, and those who ask for it: byte by byte, as a browser would or as none would."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tracelink.handover.address import HOST, UI
+from tracelink.handover.gate import Gate
+from tracelink.handover.offer import Offer
+from tracelink.handover.port import reserved
+from tracelink.handover.server import Limits, Step, serve
+
+TRACE = b'{"traceEvents": [{"ph": "X", "name": "step", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
+PATH = "/the-token/trace.json"
+PATIENCE = 20
+QUICK = Limits(unasked=PATIENCE, head=0.5, chunk=1)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back until the end of the connection."""
+
+    raw: bytes
+
+    @property
+    def status(self) -> int:
+        """0 where nothing came back."""
+        return int(self.raw.split(b" ", 2)[1]) if self.raw else 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        head = self.raw.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+        return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head)}
+
+    @property
+    def body(self) -> bytes:
+        return self.raw.partition(b"\r\n\r\n")[2]
+
+
+@dataclass
+class Handover:
+    """A server in a thread of its own, on a port that the system chooses."""
+
+    trace: Path
+    limits: Limits = QUICK
+    steps: list[tuple[Step, str]] = field(default_factory=list)
+    loaded: bool | None = None
+    error: Exception | None = None
+
+    def __enter__(self) -> Handover:
+        self._offer = Offer.of(self.trace)
+        self._reserved = reserved(0)
+        self._door = self._reserved.__enter__()
+        self.address = self._door.getsockname()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        return self
+
+    def _serve(self) -> None:
+        try:
+            with self._offer:
+                gate = Gate(PATH, UI)
+                self.loaded = serve(self._door, self._offer, gate, self.limits, self._heard)
+        except Exception as error:  # noqa: BLE001  shown to the test in place of the result
+            self.error = error
+
+    def _heard(self, step: Step, detail: str) -> None:
+        self.steps.append((step, detail))
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread.is_alive():
+            self.get()
+        self.end()
+
+    def end(self) -> bool | None:
+        """Waits for the end, which the server finds by itself; returns what it said."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        self._reserved.__exit__(None, None, None)
+        return self.loaded
+
+    def connect(self) -> socket.socket:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return socket.create_connection(self.address, timeout=PATIENCE)
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+    def send(self, request: bytes) -> Answer:
+        with self.connect() as connection:
+            connection.sendall(request)
+            return Answer(received(connection))
+
+    def get(self, path: str = PATH, method: str = "GET", **changed: str | None) -> Answer:
+        """Asks as the UI does, but for what is changed; None leaves a header out."""
+        return self.send(request(path, method, **changed))
+
+
+def request(path: str = PATH, method: str = "GET", **changed: str | None) -> bytes:
+    headers: Mapping[str, str | None] = {"Host": HOST, "Origin": UI, "Accept": "*/*"} | {
+        name.replace("_", "-"): value for name, value in changed.items()
+    }
+    lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode("latin-1")
+
+
+def received(connection: socket.socket) -> bytes:
+    """Everything until the other end hangs up, however it does."""
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
