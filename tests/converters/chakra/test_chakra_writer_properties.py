@@ -184,12 +184,14 @@ def _calls(trace: EtTrace) -> list[tuple[Any, ...]]:
     """What a rank runs as communication, in its order; each is told apart from others by how many were alike."""
     calls: list[tuple[Any, ...]] = []
     nodes = trace.decoded.nodes
+    earlier: list[set[int]] = []
     before = -1
     for row in range(len(nodes)):
+        causes = [number - 1 for number in nodes.data[row]]
+        earlier.append(set(causes).union(*(earlier[cause] for cause in causes)))
         if nodes.type[row] not in COMMUNICATION:
             continue
-        if before >= 0:
-            assert before + 1 in nodes.data[row]
+        assert before < 0 or before in earlier[row]
         before = row
         said = trace.attributes(row)
         names = ("pg_name", "comm_type", "comm_size")
