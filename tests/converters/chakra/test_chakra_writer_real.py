@@ -141,7 +141,7 @@ class TestDlrm:
             numbers = nodes.attribute("correlation").whole_numbers(len(nodes), -1)
             assert len(rows) > 200
             without = [row for row in rows if int(numbers[row]) not in called]
-            assert len(without) <= 1
+            assert len(without) == (64 if rank in (1, 3) else 0)  # launched before the recording began
             assert all(nodes.control[row] == [] for row in without)
             for row in set(rows) - set(without):
                 begin, end = called[int(numbers[row])]
