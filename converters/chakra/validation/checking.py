@@ -15,6 +15,7 @@ from tracelink.converters.chakra.validation import (
     dependency_rules,
     file_rules,
     node_rules,
+    simulator_rules,
 )
 from tracelink.converters.chakra.validation.files import Named
 from tracelink.converters.chakra.validation.groups import Groups, groups_of
@@ -66,6 +67,10 @@ RULES_OF_ONE: tuple[Callable[[Trace], Breach | Iterator[Breach] | None], ...] = 
     communication_rules.foreign_group,
     communication_rules.incomplete_message,
     communication_rules.foreign_message,
+    simulator_rules.small_gather,
+    simulator_rules.no_bytes,
+    simulator_rules.negative_tag,
+    simulator_rules.own_message,
 )
 
 
@@ -174,7 +179,7 @@ def _profile(decoded: Decoded) -> Profile:
 
 def _own_groups(decoded: Decoded, path: str) -> Groups:
     said = decoded.said(Said.GROUPS)
-    return groups_of(said, path) if isinstance(said, str | bytes) else Groups()
+    return groups_of(said, path, described=True) if isinstance(said, str | bytes) else Groups()
 
 
 def _whole(decoded: Decoded, name: str, largest: int) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, Name, NodeType, Profile
+from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, Name, NodeType
 from tracelink.converters.chakra.validation.groups import NOWHERE, group_number
 from tracelink.converters.chakra.validation.rules import Rule
 from tracelink.converters.chakra.validation.trace import Breach, Trace
@@ -49,10 +49,9 @@ def unsimulated_collective(trace: Trace) -> Breach:
     there = _collectives(trace) & kind.known & (kind.values >= 0) & (kind.values < TYPES)
     wrong = np.flatnonzero(there & ~np.isin(kind.values, sorted(SIMULATED)))
     names = [kind.name for kind in CollectiveType]
-    breach = trace.breach(
+    return trace.limit(
         Rule.UNSIMULATED_COLLECTIVE, wrong, lambda row: f"has comm_type {names[kind.values[row]]}"
     )
-    return Breach(breach.rule, breach.rows, breach.says, warns=trace.profile is Profile.FULL)
 
 
 def negative_size(trace: Trace) -> Breach:
@@ -88,7 +87,7 @@ def unknown_group(trace: Trace) -> Breach:
 def foreign_group(trace: Trace) -> Breach:
     """The rank is a member of the group."""
     others = [number for number, ranks in trace.groups.members.items() if trace.rank not in ranks]
-    wrong = trace.communicates & np.isin(trace.group, np.array(others, np.int64))
+    wrong = _collectives(trace) & np.isin(trace.group, np.array(others, np.int64))
 
     def says(row: int) -> str:
         return f"is of group {trace.group[row]}, which rank {trace.rank} is no member of"
@@ -130,9 +129,9 @@ def _collectives(trace: Trace) -> Bools:
 
 
 def _outside_groups(trace: Trace) -> tuple[Bools, Bools]:
-    """Which communications name a group that is no number, and which one that nothing defines."""
+    """Which collectives name a group that is no number, and which one that nothing defines."""
     unnumbered, undefined = np.zeros(len(trace.nodes), bool), np.zeros(len(trace.nodes), bool)
-    for row in np.flatnonzero(trace.communicates & (trace.group == NOWHERE)).tolist():
+    for row in np.flatnonzero(_collectives(trace) & (trace.group == NOWHERE)).tolist():
         name = _group(trace, row)
         if name is not None:
             (unnumbered if group_number(name) == NOWHERE else undefined)[row] = True

@@ -63,8 +63,8 @@ def group_number(name: str) -> int:
     return int(name) if fits and int(name) <= LARGEST_GROUP else NOWHERE
 
 
-def groups_of(text: bytes | str, source: str) -> Groups:
-    """Groups from JSON; what cannot be used is a problem."""
+def groups_of(text: bytes | str, source: str, *, described: bool = False) -> Groups:
+    """Groups from JSON; what cannot be used is a problem. `described` ones are objects with a name and ranks."""
     try:
         stated = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -74,9 +74,9 @@ def groups_of(text: bytes | str, source: str) -> Groups:
     members: dict[int, Sequence[int]] = {}
     problems = []
     for name, said in stated.items():
-        ranks = said.get("ranks") if isinstance(said, dict) else said
+        ranks = said.get("ranks") if described and isinstance(said, dict) else said
         number = group_number(name) if name else NOWHERE
-        if problem := _problem(number, ranks, described=isinstance(said, dict)):
+        if problem := _problem(number, ranks, described=described):
             problems.append(f"{source}: group {name!r} {problem}")
         elif ranks and number != EVERYBODY:
             members[number] = tuple(ranks)

@@ -40,11 +40,17 @@ class Rule(StrEnum):
     INCOMPLETE_MESSAGE = "incomplete_message"
     FOREIGN_MESSAGE = "foreign_message"
     UNKNOWN_PEER = "unknown_peer"
+    LONE_COLLECTIVE = "lone_collective"
+    SMALL_GATHER = "small_gather"
+    NO_BYTES = "no_bytes"
+    NEGATIVE_TAG = "negative_tag"
+    OWN_MESSAGE = "own_message"
     INCOMPLETE_MEMORY = "incomplete_memory"
     ROOFLINE = "roofline"
     TENSOR_LISTS = "tensor_lists"
     INVOLVED_DIMENSIONS = "involved_dimensions"
     BAD_GROUPS = "bad_groups"
+    IGNORED_GROUPS = "ignored_groups"
     MISSING_RANK = "missing_rank"
     DUPLICATE_RANK = "duplicate_rank"
     RANK_MISMATCH = "rank_mismatch"
@@ -76,6 +82,7 @@ class RuleText:
 
 _AGAIN = "Copy or write the file again."
 _WRITER = "Correct what writes the file."
+_SIMULATED = "tracelink merge --to chakra --profile astra-sim writes what it can run."
 
 RULES: dict[Rule, RuleText] = {
     Rule.UNREADABLE: RuleText("X1", "the file cannot be read", "Check permissions and the disk."),
@@ -143,6 +150,15 @@ RULES: dict[Rule, RuleText] = {
         "M13", "it is sent or received in another rank's name", "State the own rank, or nothing."
     ),
     Rule.UNKNOWN_PEER: RuleText("M13", "there is no such NPU to send to or receive from", _WRITER),
+    Rule.LONE_COLLECTIVE: RuleText("seen", "ASTRA-sim never finishes a collective of one rank", _SIMULATED),
+    Rule.SMALL_GATHER: RuleText(
+        "seen",
+        "ASTRA-sim never finishes an ALL_GATHER of 0 bytes, and loops for ever at fewer than it is cut into (4)",
+        _SIMULATED,
+    ),
+    Rule.NO_BYTES: RuleText("seen", "ASTRA-sim aborts at a message of 0 bytes", _SIMULATED),
+    Rule.NEGATIVE_TAG: RuleText("seen", "ASTRA-sim aborts at a tag below 0", "Use tags from 0 on."),
+    Rule.OWN_MESSAGE: RuleText("seen", "ASTRA-sim aborts at a message of a rank to itself", _SIMULATED),
     Rule.INCOMPLETE_MEMORY: RuleText("M14", "ASTRA-sim throws", "State tensor_size."),
     Rule.ROOFLINE: RuleText(
         "M15", "the roofline model divides by 0", "State num_ops and tensor_size above 0, or neither."
@@ -153,6 +169,9 @@ RULES: dict[Rule, RuleText] = {
     Rule.INVOLVED_DIMENSIONS: RuleText("M16", "ASTRA-sim throws", "Write it as bool_list."),
     Rule.BAD_GROUPS: RuleText(
         "M12", "ASTRA-sim cannot load the groups", 'Write {"1": [0, 1], …}: numbers above 0, and ranks.'
+    ),
+    Rule.IGNORED_GROUPS: RuleText(
+        "seen", "ASTRA-sim reads no file of groups whose path has the word empty", "Rename the file."
     ),
     Rule.MISSING_RANK: RuleText(
         "X1", "ASTRA-sim needs one file for each NPU", "Add the file, or write all ranks again."

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, Profile
+from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.checking import Checked
 from tracelink.converters.chakra.validation.collective_rules import disagreements
 from tracelink.converters.chakra.validation.files import JobFiles
@@ -17,6 +19,9 @@ from tracelink.converters.chakra.validation.verdict import Found, Violation
 from tracelink.events import Int64s
 
 Ranks = Mapping[int, Checked]
+
+NO_FILE = "empty"
+"""In a path, by which ASTRA-sim is told that there are no groups."""
 
 
 def found_together(job: JobFiles, checked: Sequence[Checked], limit: int | None) -> list[Found]:
@@ -34,7 +39,12 @@ def found_together(job: JobFiles, checked: Sequence[Checked], limit: int | None)
         *_collectives(known, groups, world),
         *_messages(known, world),
     ]
-    return [*_missing_ranks(job, ranks, world, limit), *_by_rule_and_rank(alone, limit)]
+    return [
+        *_missing_ranks(job, ranks, world, limit),
+        *_by_rule_and_rank(alone, limit),
+        *_lone(checked, groups, limit),
+        *_ignored_groups(job, checked),
+    ]
 
 
 def _missing_ranks(job: JobFiles, ranks: Ranks, world: int, limit: int | None) -> list[Found]:
@@ -86,6 +96,44 @@ def _group_problems(job: JobFiles, checked: Sequence[Checked], groups: Groups) -
         for one in checked:
             for text in one.groups.problems:
                 yield Violation(Rule.BAD_GROUPS, one.file.rank, None, text, one.file.path)
+
+
+def _ignored_groups(job: JobFiles, checked: Sequence[Checked]) -> list[Found]:
+    """M12: ASTRA-sim takes some names for the word that stands for no file."""
+    if not job.groups or not job.groups.members or NO_FILE not in job.groups.source:
+        return []
+    source = job.groups.source
+    text = f"the path {source} has the word {NO_FILE!r}, by which ASTRA-sim knows that there are no groups"
+    warns = all(one.file.profile is Profile.FULL for one in checked)
+    return [Found(Rule.IGNORED_GROUPS, warns, 1, [Violation(Rule.IGNORED_GROUPS, None, None, text, source)])]
+
+
+def _lone(checked: Sequence[Checked], groups: Groups, limit: int | None) -> Iterator[Found]:
+    """What a rank runs by itself. That there is no other must be said: it may only not have been named."""
+    lone = {number for number, ranks in groups.members.items() if len(ranks) == 1}
+    for one in checked:
+        numbers = lone | {EVERYBODY} if one.world == 1 else lone
+        if found := _run_alone(one, numbers, limit):
+            yield Found(Rule.LONE_COLLECTIVE, one.file.profile is Profile.FULL, *found)
+
+
+def _run_alone(one: Checked, groups: set[int], limit: int | None) -> tuple[int, list[Violation]] | None:
+    """How many collectives these groups run, and which; a broadcast is replayed and ends by itself."""
+    runs = one.collectives
+    inside = np.isin(runs.group, np.array(sorted(groups), np.int64))
+    alone = runs.where(inside & np.isin(runs.type, sorted(SIMULATED - {CollectiveType.BROADCAST})))
+    listed = [
+        Violation(
+            Rule.LONE_COLLECTIVE,
+            one.file.rank,
+            unsigned(alone.node[place]),
+            f"node {unsigned(alone.node[place])} is {alone.called(place)} of one rank"
+            f" {f'in group {alone.group[place]}' if alone.group[place] != EVERYBODY else 'in a job of one rank'}",
+            one.file.path,
+        )
+        for place in range(len(alone))[:limit]
+    ]
+    return (len(alone), listed) if listed else None
 
 
 def _not_compared(ranks: Ranks, known: Ranks) -> Iterator[Violation]:

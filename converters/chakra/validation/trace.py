@@ -136,6 +136,11 @@ class Trace:
         """Nodes that break a rule; `says` is given a row, and tells what is wrong after the node's name."""
         return Breach(rule, rows, lambda place: f"{self.called(int(rows[place]))} {says(int(rows[place]))}")
 
+    def limit(self, rule: Rule, rows: Int64s, says: Callable[[int], str]) -> Breach:
+        """The same of what ASTRA-sim only cannot run: a trace of all that happened may have it."""
+        breach = self.breach(rule, rows, says)
+        return Breach(breach.rule, breach.rows, breach.says, warns=self.profile is Profile.FULL)
+
     def found(self, breach: Breach, limit: int | None) -> list[Found]:
         """A breach in words, the first `limit` of them."""
         if not len(breach.rows):

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.chakra_nodes import EtFile
-from tracelink.converters.chakra.schema import SIMULATED
+from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.validation import Validation, validate
 from tracelink.converters.chakra.validation.alignment import aligned
 from tracelink.converters.chakra.validation.order import issued
+from tracelink.converters.chakra.validation.simulator_rules import SPLITS
 
 KINDS = sorted(SIMULATED)
 
@@ -29,15 +30,18 @@ def jobs(draw: st.DrawFn) -> list[EtFile]:
     files = [EtFile(rank) for rank in range(world)]
     for _ in range(draw(st.integers(1, 5))):
         kind, size = draw(st.sampled_from(KINDS)), draw(st.integers(0, 3))
-        source, target = draw(st.integers(0, world - 1)), draw(st.integers(0, world - 1))
+        size += SPLITS * (kind == CollectiveType.ALL_GATHER)
+        source, step = draw(st.integers(0, world - 1)), draw(st.integers(1, 2))
+        target = (source + step) % world
         for trace in files:
             for _ in range(draw(st.integers(0, 2))):
                 trace.compute(
                     after=draw(st.lists(st.sampled_from(trace.nodes), unique_by=id)) if trace.nodes else []
                 )
             trace.collective(kind, size, after=trace.nodes[-2:])
-        files[source].send(target, tag=size)
-        files[target].receive(source, tag=size)
+        if source != target:
+            files[source].send(target, tag=size)
+            files[target].receive(source, tag=size)
     return files
 
 

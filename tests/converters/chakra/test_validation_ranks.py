@@ -25,7 +25,7 @@ def job(ranks: int = RANKS) -> list[EtFile]:
         for step in range(STEPS):
             gemm = trace.compute()
             trace.collective(after=[gemm])
-            trace.collective(CollectiveType.ALL_GATHER, 1 << step, str(1 + rank // 2), after=[gemm])
+            trace.collective(CollectiveType.ALL_GATHER, 8 << step, str(1 + rank // 2), after=[gemm])
             trace.send((rank + 1) % ranks, tag=step, after=[gemm])
             trace.receive((rank - 1) % ranks, tag=step, after=[gemm])
         files.append(trace)
@@ -83,7 +83,7 @@ class TestCollectives:
         del files[3].nodes[nodes(2)[1] - 1]
         (violation,) = validate(saved(files, tmp_path)).violations
         assert violation.message == (
-            "rank 3 lacks ALL_GATHER of 4 bytes, the 3rd collective in group 2, which is node 13 of rank 2"
+            "rank 3 lacks ALL_GATHER of 32 bytes, the 3rd collective in group 2, which is node 13 of rank 2"
         )
 
     def test_one_too_many_is_told_of_who_has_it(self, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ class TestCollectives:
     def test_an_order_that_differs(self, tmp_path: Path) -> None:
         files = job()
         first, second = nodes(0)[1], nodes(1)[1]
-        for node, size in ((first, 2), (second, 1)):
+        for node, size in ((first, 16), (second, 8)):
             put(files[1].nodes[node - 1], "comm_size", "int64_val", size)
         assert {rule for rule, _, _ in found(validate(saved(files, tmp_path)))} <= {
             "collective_differs",
@@ -134,7 +134,7 @@ class TestCollectives:
         files = [EtFile(0), EtFile(1)]
         for step in range(120):
             files[0].collective(CollectiveType.ALL_REDUCE, size=step)
-            files[1].collective(CollectiveType.ALL_GATHER, size=step)
+            files[1].collective(CollectiveType.ALL_TO_ALL, size=step)
         (violation,) = validate(saved(files, tmp_path, {})).violations
         assert violation.node == 1
         assert violation.message == (
@@ -334,6 +334,35 @@ class TestGroups:
         (tmp_path / "job.groups.json").unlink()
         assert found(validate(tmp_path)) == []
 
+    @pytest.mark.parametrize("kind", [CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL])
+    def test_a_collective_of_one_member(self, tmp_path: Path, kind: CollectiveType) -> None:
+        files = [EtFile(0), EtFile(1)]
+        files[1].collective(CollectiveType.BROADCAST, group="2")
+        lone = files[1].collective(kind, group="2")
+        for trace in files:
+            trace.collective(kind, group="1")
+        saved(files, tmp_path, {"1": [0, 1], "2": [1]})
+        strict, full = validate(tmp_path), validate(tmp_path, profile="full")
+        assert found(strict) == found(full) == [("lone_collective", 1, lone.id)]
+        assert (strict.valid, full.valid) == (False, True)
+        assert strict.violations[0].message == f"node 2 is {kind.name} of 4,096 bytes of one rank in group 2"
+
+    @pytest.mark.parametrize("told", [True, False])
+    def test_a_collective_of_a_job_of_one_rank(self, tmp_path: Path, told: bool) -> None:
+        """Where no file says how many ranks there are, the others may be elsewhere."""
+        trace = EtFile(metadata={"world_size": {"uint64_val": 1}} if told else {})
+        trace.collective()
+        trace.save(tmp_path)
+        assert found(validate(tmp_path)) == ([("lone_collective", 0, 1)] if told else [])
+
+    def test_a_file_whose_name_stands_for_none(self, tmp_path: Path) -> None:
+        saved(job(), tmp_path)
+        groups = tmp_path / "not_empty.json"
+        (tmp_path / "job.groups.json").rename(groups)
+        (violation,) = validate(tmp_path / "job.*.et", groups=groups).violations
+        assert (violation.rule, violation.file) == (Rule.IGNORED_GROUPS, str(groups))
+        assert validate(tmp_path / "job.*.et", groups=groups, profile="full").valid
+
     def test_files_that_contradict_each_other(self, tmp_path: Path) -> None:
         for rank, members in enumerate(([0, 1], [1])):
             trace = EtFile(rank, metadata={"groups": {"string_val": json.dumps({"1": {"ranks": members}})}})
@@ -351,6 +380,10 @@ class TestGroups:
             ('{"0": [0, 1]}', "0 means all ranks"),
             ('{"1": []}', "has no list of ranks"),
             ('{"1": 3}', "has no list of ranks"),
+            ('{"1": {"name": "tp", "ranks": [0]}}', "has no list of ranks"),
+            ('{"-1": [0]}', "is no whole number"),
+            ('{" 1": [0]}', "is no whole number"),
+            ('{"2147483648": [0]}', "is no whole number"),
             ('{"1": [0, -1]}', "has members that are no ranks"),
             ('{"1": [0, true]}', "has members that are no ranks"),
             ('{"1": [0, 0]}', "has a rank twice"),
