@@ -11,7 +11,7 @@ from tracelink.events import Int64s
 
 Bytes = npt.NDArray[np.uint8]
 
-VARINT, DELIMITED = 0, 2
+VARINT, FIXED64, DELIMITED = 0, 1, 2
 """Wire types."""
 GROUP_BITS = 7
 MOST_BYTES = 10

@@ -63,7 +63,7 @@ class Flows:
 def flows_of(graph: EventGraph, drawing: Drawing, openings: Openings, numbering: Numbering) -> Flows:
     """All arrows within one rank."""
     findings: list[Finding] = []
-    arrows = _unique(_forward(_chosen(graph, drawing, findings), drawing, findings))
+    arrows = arrows_of(graph, drawing, findings)
     first, last = openings.first, openings.last
     own_events = last[arrows.source] & last[arrows.target]
     carried = arrows.where(~own_events)
@@ -86,6 +86,11 @@ def flows_of(graph: EventGraph, drawing: Drawing, openings: Openings, numbering:
     group = whole.relation * (len(graph) + 1) + whole.source
     _, number = np.unique(group, return_inverse=True)
     return Flows(whole, number + numbering.first_arrow, ahead, bindings, len(arrows) - len(lost), findings)
+
+
+def arrows_of(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:
+    """All arrows within one rank, each once, from whatever starts first; `findings` gets why others are not drawn."""
+    return _unique(_forward(_chosen(graph, drawing, findings), drawing, findings))
 
 
 def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:

@@ -10,7 +10,6 @@ import numpy as np
 from tracelink.communications import UNKNOWN
 from tracelink.converters.perfetto.membership import numbers_in_group
 from tracelink.converters.perfetto.schema import DURATION_ARGUMENT, WAIT_ARGUMENT
-from tracelink.converters.perfetto.slices import ARGUMENTS
 from tracelink.converters.perfetto.text import Texts, micros, numbers, quoted, table
 from tracelink.events import Bools, Int32s, Int64s
 from tracelink.job import Job
@@ -47,16 +46,15 @@ def grouped_parts(job: Job) -> Grouped:
     return Grouped(order, begins, table((b'"rank %d":' % rank for rank in range(ranks)), ranks))
 
 
-def names_of(job: Job, rows: Int64s) -> list[bytes]:
-    """Operation and size, as JSON."""
-    names: dict[tuple[int, int], bytes] = {}
-    kinds = list(
-        zip(job.collectives.operation[rows].tolist(), job.collectives.bytes[rows].tolist(), strict=True)
-    )
-    for operation, size in set(kinds):
+def names_of(job: Job, rows: Int64s) -> tuple[list[str], Int64s]:
+    """Operation and size: the distinct names, and which one each collective has."""
+    kinds = np.stack([job.collectives.operation[rows].astype(np.int64), job.collectives.bytes[rows]])
+    distinct, which = np.unique(kinds, axis=1, return_inverse=True)
+    names = []
+    for operation, size in distinct.T.tolist():
         text = job.strings[operation] if operation != UNKNOWN else "collective"
-        names[operation, size] = quoted(text if size == UNKNOWN else f"{text} {readable_bytes(size)}")
-    return [names[kind] for kind in kinds]
+        names.append(text if size == UNKNOWN else f"{text} {readable_bytes(size)}")
+    return names, which.ravel()
 
 
 def readable_bytes(size: int) -> str:
@@ -68,7 +66,7 @@ def readable_bytes(size: int) -> str:
 
 
 def facts_of(job: Job, parts: Grouped, rows: Int64s, open_ended: Bools) -> list[bytes]:
-    """What is known of collectives, as the text of their arguments."""
+    """What is known of collectives, as JSON objects."""
     whole = job.collectives
     mine, cuts = parts.of(rows)
     present, absent = _ranks(job, rows, mine, cuts)
@@ -92,7 +90,7 @@ def facts_of(job: Job, parts: Grouped, rows: Int64s, open_ended: Bools) -> list[
         _members(DURATION_ARGUMENT, [b"false"] * len(rows), open_ended),
         _waits(job, parts, mine, cuts),
     ]
-    return [b"%s{%s}" % (ARGUMENTS, b"".join(texts)[1:]) for texts in zip(*columns, strict=True)]
+    return [b"{%s}" % b"".join(texts)[1:] for texts in zip(*columns, strict=True)]
 
 
 def _texts(job: Job, codes: Int32s) -> list[bytes]:

@@ -17,8 +17,8 @@ from tracelink.converters.perfetto.membership import group_label
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.parts import Block, spans
 from tracelink.converters.perfetto.schema import COLLECTIVE_CATEGORY
-from tracelink.converters.perfetto.slices import CHUNK, DURATION, NEXT
-from tracelink.converters.perfetto.text import micros
+from tracelink.converters.perfetto.slices import ARGUMENTS, CHUNK, DURATION, NEXT
+from tracelink.converters.perfetto.text import micros, quoted
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.job import Job
@@ -47,8 +47,21 @@ class Spans:
     lane: Int64s
 
 
-def group_tracks(job: Job, base: int, numbering: Numbering) -> Block[list[Finding]]:
-    """The text of all groups' tracks."""
+@dataclass(frozen=True, slots=True)
+class GroupSeats:
+    """The collectives that are drawn, and the process and threads that they stand on."""
+
+    drawn: Spans
+    process: int
+    tids: Sequence[int]
+    names: Sequence[str]
+    seat: Int64s
+    """For each collective, the place of its thread in `tids`."""
+    findings: list[Finding]
+
+
+def group_seats(job: Job, numbering: Numbering) -> GroupSeats:
+    """A thread for each lane of each group."""
     drawn = spans_of(job)
     findings = []
     if missing := len(job.collectives) - len(drawn.row):
@@ -57,17 +70,23 @@ def group_tracks(job: Job, base: int, numbering: Numbering) -> Block[list[Findin
     group = job.collectives.group[drawn.row].astype(np.int64)
     lanes = int(drawn.lane.max(initial=0)) + 1
     seats, seat = np.unique(group * lanes + drawn.lane, return_inverse=True)
-    process, tids = numbering.seat(1), [numbering.seat(2 + number) for number in range(len(seats))]
+    tids = [numbering.seat(2 + number) for number in range(len(seats))]
     names = _track_names(job, [divmod(code, lanes) for code in seats.tolist()])
-    head = unclosed(_metadata(process, tids, names)) if tids else b""
+    return GroupSeats(drawn, numbering.seat(1), tids, names, seat, findings)
+
+
+def group_tracks(job: Job, base: int, numbering: Numbering) -> Block[list[Finding]]:
+    """The text of all groups' tracks."""
+    seats = group_seats(job, numbering)
+    head = unclosed(_metadata(seats)) if seats.tids else b""
     openings = [
         b'%s{"ph":"X","cat":"%s","pid":%d,"tid":%d,"name":'
-        % (NEXT, COLLECTIVE_CATEGORY.encode(), process, tid)
-        for tid in tids
+        % (NEXT, COLLECTIVE_CATEGORY.encode(), seats.process, tid)
+        for tid in seats.tids
     ]
-    sheet = _Sheet(job, base, drawn, seat, openings, grouped_parts(job))
-    pieces = [partial(_write, sheet, low, high) for low, high in spans(0, len(drawn.row), BLOCK_ROWS)]
-    return Block(head, pieces, len(pieces) > 1, findings)
+    sheet = _Sheet(job, base, seats.drawn, seats.seat, openings, grouped_parts(job))
+    pieces = [partial(_write, sheet, low, high) for low, high in spans(0, len(seats.seat), BLOCK_ROWS)]
+    return Block(head, pieces, len(pieces) > 1, seats.findings)
 
 
 def spans_of(job: Job) -> Spans:
@@ -134,12 +153,13 @@ def _members(ranks: Sequence[int]) -> str:
     return f"{text[:MOST_MEMBERS].rpartition(',')[0]}, … of {len(ranks)}"
 
 
-def _metadata(process: int, tids: Sequence[int], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _metadata(seats: GroupSeats) -> Iterator[dict[str, Any]]:
     """The names of the tracks, before those of all ranks."""
+    process = seats.process
     yield named("process_name", process, 0, {"name": PROCESS})
     yield named("process_labels", process, 0, {"labels": PROCESS})
     yield named("process_sort_index", process, 0, {"sort_index": 0})
-    for tid, name in zip(tids, names, strict=True):
+    for tid, name in zip(seats.tids, seats.names, strict=True):
         yield named("thread_name", process, tid, {"name": name})
         yield named("thread_sort_index", process, tid, {"sort_index": tid})
 
@@ -162,10 +182,14 @@ def _write(sheet: _Sheet, low: int, high: int) -> Iterator[bytes]:
         some = slice(at, min(at + CHUNK, high))
         pieces = [b""] * (7 * len(drawn.row[some]))
         pieces[0::7] = [sheet.openings[seat] for seat in sheet.seat[some].tolist()]
-        pieces[1::7] = names_of(job, drawn.row[some])
+        names, which = names_of(job, drawn.row[some])
+        texts = [quoted(name) for name in names]
+        pieces[1::7] = [texts[number] for number in which.tolist()]
         pieces[2::7] = [TIME] * len(drawn.row[some])
         pieces[3::7] = micros(drawn.start[some] - sheet.base)
         pieces[4::7] = [DURATION] * len(drawn.row[some])
         pieces[5::7] = micros(drawn.end[some] - drawn.start[some])
-        pieces[6::7] = facts_of(job, sheet.parts, drawn.row[some], drawn.open_ended[some])
+        pieces[6::7] = [
+            ARGUMENTS + facts for facts in facts_of(job, sheet.parts, drawn.row[some], drawn.open_ended[some])
+        ]
         yield b"".join(pieces)

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracelink.converters.perfetto.drawing import Drawing, draw
-from tracelink.converters.perfetto.flows import Flows, flows_of
+from tracelink.converters.perfetto.flows import Flows
 from tracelink.converters.perfetto.lanes import Lanes, assign_lanes, halves
 from tracelink.converters.perfetto.layout import Layout, Seats, lay_out, seats
 from tracelink.converters.perfetto.marks import drawn_samples, write_counters, write_flows
@@ -39,7 +39,6 @@ class Picture:
     seats: Seats
     seat: Int64s
     openings: Openings
-    flows: Flows
 
     @property
     def events(self) -> int:
@@ -54,7 +53,7 @@ class Picture:
     @property
     def findings(self) -> list[Finding]:
         """What is not drawn as it is."""
-        found = [*self.drawing.findings, *self.flows.findings]
+        found = [*self.drawing.findings]
         if moved := int(np.count_nonzero(self.lanes.lane)):
             message = "slices that overlap others of their thread without nesting stand in lanes of their own"
             found.append(Finding(Severity.INFO, "overlap", message, moved))
@@ -81,21 +80,20 @@ def picture_of(graph: EventGraph, base: int | None, numbering: Numbering) -> Pic
     seat = np.zeros(len(graph), np.int64)
     seat[rows] = places.first[thread] + lanes.lane
     openings = openings_of(drawing, seat, rows[lanes.order])
-    flows = flows_of(graph, drawing, openings, numbering)
-    return Picture(graph, drawing, layout, lanes, places, seat, openings, flows)
+    return Picture(graph, drawing, layout, lanes, places, seat, openings)
 
 
-def pieces_of(picture: Picture, members: Mapping[int, bytes]) -> Sequence[Piece]:
+def pieces_of(picture: Picture, flows: Flows, members: Mapping[int, bytes]) -> Sequence[Piece]:
     """Slices and instants by source and rows, then arrows, then counters; `members` are more arguments of some."""
     graph, drawing = picture.graph, picture.drawing
-    texts = sheet(graph, drawing, picture.seats, picture.seat, picture.flows.bindings, members)
+    texts = sheet(graph, drawing, picture.seats, picture.seat, flows.bindings, members)
     pieces: list[Piece] = [
         partial(write_rows, texts, source, low, high)
         for source, (begin, end) in enumerate(pairwise(graph.bounds))
         for low, high in spans(begin, end, max(PIECE_ROWS, len(graph) // MOST_PIECES))
     ]
-    if len(picture.flows.arrows):
-        pieces.append(partial(write_flows, picture.flows, drawing, picture.seats, picture.seat))
+    if len(flows.arrows):
+        pieces.append(partial(write_flows, flows, drawing, picture.seats, picture.seat))
     if len(graph.counters):
         pieces.append(partial(write_counters, graph, picture.layout.process_of_counter, drawing.base))
     return pieces

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.converters.perfetto.categories import categories_of, category, driver_calls
 from tracelink.converters.perfetto.drawing import Drawing
 from tracelink.converters.perfetto.flows import Binding
 from tracelink.converters.perfetto.layout import Seats
-from tracelink.converters.perfetto.schema import (
-    CATEGORIES,
-    DRIVER_CALL,
-    DRIVER_CATEGORY,
-    DURATION_ARGUMENT,
-    NODE_ARGUMENT,
-)
+from tracelink.converters.perfetto.links import add_member, said_of_links
+from tracelink.converters.perfetto.payload_runs import payload_runs
 from tracelink.converters.perfetto.text import Texts, loadable, micros, quoted
-from tracelink.events import Bools, EventKind, Int64s, Key
+from tracelink.events import Bools, Int64s
 from tracelink.graph import EventGraph
-from tracelink.trace import Payload, Payloads
+from tracelink.trace import Payload
 
 NEXT = b"},\n"
 """Every event closes the one before it: one piece fewer for each."""
@@ -32,10 +28,7 @@ KINDS = 64
 """More than there are sorts of openings, so that seat * KINDS + kind is a code."""
 
 INSTANTS = 16
-"""Added to the kind where the event is an instant."""
-
-DRIVER = 32
-"""Added to the kind where the event is a call of the driver and not of the runtime."""
+"""Added to the category where the event is an instant."""
 
 PIECES = 7
 DURATION = b',"dur":'
@@ -71,8 +64,10 @@ def sheet(
 ) -> Sheet:
     """Prepares the texts that events share; `members` are more arguments of some rows."""
     rows = np.flatnonzero(drawing.shown)
-    extras = _extras(graph, drawing, members)
-    driver = np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
+    extras = said_of_links(graph, drawing)
+    for row in (row for row in members if drawing.shown[row]):
+        add_member(extras, row, members[row])
+    driver = driver_calls(graph)
     rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras)]
     special = np.unique(np.concatenate(rare))
     openings = _openings(_codes(graph, drawing, seat, driver, rows), seats)
@@ -84,7 +79,7 @@ def write_rows(sheet: Sheet, source: int, low: int, high: int) -> Iterator[bytes
     rows = low + np.flatnonzero(sheet.drawing.shown[low:high])
     numbers = sheet.graph.events.payload[rows]
     payloads = sheet.graph.payloads[source] if source < len(sheet.graph.payloads) else None
-    for begin, texts in _payload_runs(payloads, numbers):
+    for begin, texts in payload_runs(payloads, numbers):
         for at in range(0, len(texts), CHUNK):
             some = texts[at : at + CHUNK]
             yield _chunk(sheet, rows[begin + at : begin + at + len(some)], some)
@@ -127,51 +122,9 @@ def with_members(payload: Payload, members: bytes) -> bytes:
     return b"%s%s%s}" % (head, b"" if head == b"{" else b",", members)
 
 
-def _payload_runs(payloads: Payloads | None, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """A text for each of `numbers`, in runs: where the run begins and its texts. A missing one is empty."""
-    if not len(numbers):
-        return
-    reached = np.maximum.accumulate(numbers)
-    if payloads is None or reached[-1] < 0:
-        yield 0, [b""] * len(numbers)
-        return
-    if (numbers[numbers >= 0] < reached[numbers >= 0]).any():
-        yield 0, _scattered(payloads, numbers)
-        return
-    done = 0
-    lowest = int(numbers[numbers >= 0][0])
-    for first, texts in payloads.batches(lowest, int(reached[-1]) + 1):
-        upto = int(np.searchsorted(reached, first + len(texts)))
-        if upto > done:
-            yield done, _picked(texts, numbers[done:upto] - first)
-            done = upto
-    if done < len(numbers):
-        yield done, [b""] * (len(numbers) - done)
-
-
-def _picked(texts: Sequence[Payload], wanted: Int64s) -> Sequence[Payload]:
-    if np.array_equal(wanted, np.arange(len(texts))):
-        return texts
-    return [texts[index] if index >= 0 else b"" for index in wanted.tolist()]
-
-
-def _scattered(payloads: Payloads, numbers: Int64s) -> Sequence[Payload]:
-    """Texts of events that do not stand in the order of their payloads."""
-    result: list[Payload] = [b""] * len(numbers)
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    for first, texts in payloads.batches(max(0, int(ordered[0])), int(ordered[-1]) + 1):
-        low, high = np.searchsorted(ordered, [first, first + len(texts)]).tolist()
-        for place, number in zip(order[low:high].tolist(), ordered[low:high].tolist(), strict=True):
-            result[place] = texts[number - first]
-    return result
-
-
 def _codes(graph: EventGraph, drawing: Drawing, seat: Int64s, driver: Bools, rows: Int64s) -> Int64s:
-    kind = graph.events.kind[rows]
-    codes = seat[rows] * KINDS + kind
+    codes = seat[rows] * KINDS + categories_of(graph, driver, rows)
     codes += drawing.instant[rows] * np.int64(INSTANTS)
-    codes += (driver[graph.events.name[rows]] & (kind == EventKind.RUNTIME)) * np.int64(DRIVER)
     return codes
 
 
@@ -182,11 +135,10 @@ def _openings(codes: Int64s, seats: Seats) -> Texts:
     for code in np.flatnonzero(used).tolist():
         seat, kind = divmod(code, KINDS)
         phase = b'"i","s":"t"' if kind & INSTANTS else b'"X"'
-        category = DRIVER_CATEGORY if kind & DRIVER else CATEGORIES[EventKind(kind % INSTANTS)]
         table[code] = b'%s{"ph":%s,"cat":"%s","pid":%d,"tid":%d,"name":' % (
             NEXT,
             phase,
-            category.encode(),
+            category(kind & ~INSTANTS).encode(),
             seats.pid[seat],
             seats.tid[seat],
         )
@@ -200,18 +152,3 @@ def _names(graph: EventGraph, rows: Int64s) -> Texts:
     for code in np.flatnonzero(used).tolist():
         table[code] = quoted(graph.strings[code]) + b',"ts":'
     return table
-
-
-def _extras(graph: EventGraph, drawing: Drawing, members: Mapping[int, bytes]) -> dict[int, bytes]:
-    """What the arguments of single events get in addition: that the end is unknown, the node that is the same."""
-    extras = dict.fromkeys(drawing.open_ended.tolist(), b'"%s":false' % DURATION_ARGUMENT.encode())
-    ids = graph.key(Key.NODE_ID).dense(len(graph), -1) if drawing.nodes else drawing.open_ended
-    for row, node in drawing.nodes.items():
-        _add(extras, row, b'"%s":%d' % (NODE_ARGUMENT.encode(), ids[node]))
-    for row in (row for row in members if drawing.shown[row]):
-        _add(extras, row, members[row])
-    return extras
-
-
-def _add(extras: dict[int, bytes], row: int, member: bytes) -> None:
-    extras[row] = extras[row] + b"," + member if row in extras else member

@@ -23,6 +23,8 @@ ESCAPE = re.compile(
 )
 """Any escape, so that an escaped backslash is never taken for the start of one."""
 
+SURROGATE = re.compile("[\ud800-\udfff]")
+
 NUL_SIGN = "\N{SYMBOL FOR NULL}"
 """Stands for U+0000, at which the engine would cut a name off."""
 
@@ -52,11 +54,13 @@ def numbers(values: Int64s | Float64s) -> list[bytes]:
 
 def quoted(text: str) -> bytes:
     """A JSON string without surrogates and without U+0000."""
+    return orjson.dumps(whole_text(text))
+
+
+def whole_text(text: str) -> str:
+    """The text without single surrogates and without U+0000."""
     text = text.replace("\0", NUL_SIGN)
-    try:
-        return orjson.dumps(text)
-    except TypeError:  # a surrogate
-        return orjson.dumps(_paired(text))
+    return text if text.isascii() or not SURROGATE.search(text) else _paired(text)
 
 
 def encoded(value: Any) -> bytes:

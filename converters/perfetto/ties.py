@@ -109,7 +109,7 @@ def tie_pieces(
     job: Job, meetings: Meetings, ends: Ends, numbering: Numbering
 ) -> tuple[list[Piece], list[Finding]]:
     """The text of all arrows between ranks: first where they begin, then where they end."""
-    possible, findings = _possible(job, ends, meetings)
+    possible, findings = possible_ties(job, ends, meetings, ends.alone[meetings.cause])
     cause, relation = meetings.cause[possible], job.ties.relation[possible].astype(np.int64)
     _, first, number = np.unique(cause * RELATIONS + relation, return_index=True, return_inverse=True)
     effect, cause_rank = meetings.effect[possible], job.ties.cause_rank[possible].astype(np.int64)
@@ -162,13 +162,13 @@ def _table(texts: Iterable[bytes]) -> Texts:
     return table(listed, len(listed))
 
 
-def _possible(job: Job, ends: Ends, meetings: Meetings) -> tuple[Bools, list[Finding]]:
-    """Which arrows can be drawn, and why the others cannot."""
+def possible_ties(job: Job, ends: Ends, meetings: Meetings, free: Bools) -> tuple[Bools, list[Finding]]:
+    """Which arrows can be drawn, and why the others cannot; `free` says of which the beginning finds its event."""
     cause, effect = meetings.cause, meetings.effect
     drawn = ends.drawn[cause] & ends.drawn[effect]
     ended = drawn & ends.ended[effect]
     forward = ended & (ends.end[effect] >= ends.start[cause])
-    possible = forward & ends.alone[cause]
+    possible = forward & free
     lost = (
         (Severity.INFO, "arrow_without_end", "to or from events that are not drawn are left out", ~drawn),
         (

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tracelink.converters.perfetto import header
 from tracelink.converters.perfetto.drawing import base_of
+from tracelink.converters.perfetto.flows import flows_of
 from tracelink.converters.perfetto.group_tracks import group_tracks
 from tracelink.converters.perfetto.layout import metadata
 from tracelink.converters.perfetto.membership import memberships
-from tracelink.converters.perfetto.merging import merged_findings
-from tracelink.converters.perfetto.numbering import Numbering
-from tracelink.converters.perfetto.parts import Block, Joint
-from tracelink.converters.perfetto.picture import picture_of, pieces_of
+from tracelink.converters.perfetto.parts import Block, Piece
+from tracelink.converters.perfetto.picture import Picture, pieces_of
 from tracelink.converters.perfetto.slices import NEXT
-from tracelink.converters.perfetto.ties import Ends, Meetings, ends_of, meetings_of, tie_pieces
+from tracelink.converters.perfetto.ties import Ends, tie_pieces
+from tracelink.converters.perfetto.whole import Sheets, write_whole
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
@@ -37,56 +35,30 @@ class PerfettoJsonWriter:
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""
-        base = base_of(job)
-        path = target.path(FILE_NAME)
-        with target.file(FILE_NAME) as stream:
-            stream.write(header.opening(job, base or 0) + header.EVENTS)
-            joint = Joint(stream, os.path.dirname(path) or None, engine, NEXT)
-            meetings = meetings_of(job)
-            makers = [partial(_draw, job, place, base, meetings) for place in range(len(job.parts))]
-            drawn = joint.add(makers)
-            common = _write_common(job, joint, base or 0, meetings, [rank.ends for rank in drawn])
-            stream.write((header.LAST if joint.started else b"") + header.END)
-        found = {part.rank: rank.findings for part, rank in zip(job.parts, drawn, strict=True)}
-        return [
-            Output(
-                path,
-                self.name,
-                job.ranks[0].rank if len(job.ranks) == 1 else None,
-                target.size(FILE_NAME),
-                sum(rank.events for rank in drawn),
-                (*merged_findings(found), *common),
-            )
-        ]
+        sheets = Sheets.of(job, base_of(job))
+        return write_whole(sheets, _JsonPen(sheets), self.name, FILE_NAME, target, engine)
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
-    """What is left to know of a rank once it is written."""
+class _JsonPen:
+    sheets: Sheets
+    separator: bytes = NEXT
 
-    events: int
-    findings: Sequence[Finding]
-    ends: Ends
+    def opening(self) -> bytes:
+        return header.opening(self.sheets.job, self.sheets.base or 0) + header.EVENTS
 
+    def closing(self, started: bool) -> bytes:
+        return (header.LAST if started else b"") + header.END
 
-def _draw(job: Job, place: int, base: int | None, meetings: Meetings) -> Block[_Drawn]:
-    """The text of one rank."""
-    part = job.parts[place]
-    picture = picture_of(part.load(), base, Numbering(place, len(job.parts) + 1))
-    head = header.unclosed(metadata(picture.layout, picture.seats))
-    drawn = _Drawn(picture.events, picture.findings, ends_of(picture, meetings.of_part(place)))
-    pieces = pieces_of(picture, memberships(job, part.rank)) if head else ()
-    return Block(head, pieces, picture.large, drawn)
+    def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
+        job, numbering = self.sheets.job, self.sheets.numbering(place)
+        flows = flows_of(picture.graph, picture.drawing, picture.openings, numbering)
+        head = header.unclosed(metadata(picture.layout, picture.seats))
+        pieces = pieces_of(picture, flows, memberships(job, job.parts[place].rank)) if head else ()
+        return Block(head, pieces, picture.large, flows.findings)
 
+    def groups(self) -> Block[list[Finding]]:
+        return group_tracks(self.sheets.job, self.sheets.base or 0, self.sheets.common)
 
-def _write_common(
-    job: Job, joint: Joint, base: int, meetings: Meetings, ends: Sequence[Ends]
-) -> list[Finding]:
-    """Writes what no rank has alone: the tracks of groups, and the arrows between ranks."""
-    if len(job.parts) < 2:
-        return []
-    numbering = Numbering(len(job.parts), len(job.parts) + 1)
-    (findings,) = joint.add([partial(group_tracks, job, base, numbering)])
-    pieces, lost = tie_pieces(job, meetings, Ends.concatenate(ends), numbering)
-    joint.add_pieces(pieces)
-    return [*findings, *lost]
+    def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
+        return tie_pieces(self.sheets.job, self.sheets.meetings, ends, self.sheets.common)

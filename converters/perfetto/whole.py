@@ -1,0 +1,121 @@
+"""A whole job in one file: a block for each rank, then what no rank has alone; what it looks like is the pen's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from tracelink.converters.perfetto.merging import merged_findings
+from tracelink.converters.perfetto.numbering import Numbering
+from tracelink.converters.perfetto.parts import Block, Joint, Piece
+from tracelink.converters.perfetto.picture import Picture, picture_of
+from tracelink.converters.perfetto.ties import Ends, Meetings, ends_of, meetings_of
+from tracelink.engine import Engine
+from tracelink.findings import Finding
+from tracelink.job import Job
+from tracelink.plugins import Output, Target
+
+
+class Pen(Protocol):
+    """How a job is written in one format."""
+
+    separator: bytes
+    """What stands between blocks."""
+
+    def opening(self) -> bytes:
+        """Everything before the first block."""
+        ...
+
+    def closing(self, started: bool) -> bytes:
+        """Everything behind the last block; `started` says whether there is one."""
+        ...
+
+    def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
+        """The block of a rank."""
+        ...
+
+    def groups(self) -> Block[list[Finding]]:
+        """What ranks did together."""
+        ...
+
+    def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
+        """The arrows between ranks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sheets:
+    """What pens of all formats know of a job."""
+
+    job: Job
+    base: int | None
+    meetings: Meetings
+
+    @classmethod
+    def of(cls, job: Job, base: int | None) -> Sheets:
+        """A job with times relative to `base`."""
+        return cls(job, base, meetings_of(job))
+
+    def numbering(self, place: int) -> Numbering:
+        """The numbers of one rank."""
+        return Numbering(place, len(self.job.parts) + 1)
+
+    @property
+    def common(self) -> Numbering:
+        """The numbers of what no rank has alone."""
+        return self.numbering(len(self.job.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What is left to know of a rank once it is written."""
+
+    events: int
+    findings: Sequence[Finding]
+    ends: Ends
+
+
+def write_whole(
+    sheets: Sheets, pen: Pen, format_name: str, file_name: str, target: Target, engine: Engine
+) -> list[Output]:
+    """Writes a whole job, with as many ranks in memory as work at once."""
+    job, path = sheets.job, target.path(file_name)
+    with target.file(file_name) as stream:
+        stream.write(pen.opening())
+        joint = Joint(stream, os.path.dirname(path) or None, engine, pen.separator)
+        makers: list[Callable[[], Block[_Drawn]]] = [
+            partial(_draw, sheets, pen, place) for place in range(len(job.parts))
+        ]
+        drawn = joint.add(makers)
+        common = _write_common(pen, joint, [rank.ends for rank in drawn]) if len(drawn) > 1 else []
+        stream.write(pen.closing(joint.started))
+    found = {part.rank: rank.findings for part, rank in zip(job.parts, drawn, strict=True)}
+    return [
+        Output(
+            path,
+            format_name,
+            job.ranks[0].rank if len(job.ranks) == 1 else None,
+            target.size(file_name),
+            sum(rank.events for rank in drawn),
+            (*merged_findings(found), *common),
+        )
+    ]
+
+
+def _draw(sheets: Sheets, pen: Pen, place: int) -> Block[_Drawn]:
+    picture = picture_of(sheets.job.parts[place].load(), sheets.base, sheets.numbering(place))
+    block = pen.rank(place, picture)
+    ends = ends_of(picture, sheets.meetings.of_part(place))
+    drawn = _Drawn(picture.events, [*picture.findings, *block.result], ends)
+    return Block(block.head, block.pieces, block.large, drawn)
+
+
+def _write_common(pen: Pen, joint: Joint, ends: Sequence[Ends]) -> list[Finding]:
+    """Writes what no rank has alone: the tracks of groups, and the arrows between ranks."""
+    (findings,) = joint.add([pen.groups])
+    pieces, lost = pen.ties(Ends.concatenate(ends))
+    joint.add_pieces(pieces)
+    return [*findings, *lost]

@@ -1,0 +1,145 @@
+"""One rank's events as packets: slices and instants in order of time, then the samples of counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tracelink.converters.perfetto.categories import categories_of, category, driver_calls
+from tracelink.converters.perfetto.links import said_of_links
+from tracelink.converters.perfetto.marks import drawn_samples
+from tracelink.converters.perfetto.parts import Piece, spans
+from tracelink.converters.perfetto.payload_runs import payload_runs
+from tracelink.converters.perfetto.picture import MOST_PIECES, PIECE_ROWS, Picture
+from tracelink.converters.perfetto_native.order import Packets
+from tracelink.converters.perfetto_native.rows import Rows
+from tracelink.converters.perfetto_native.schema import Event, Table, Type
+from tracelink.converters.perfetto_native.sequence import PER_BLOCK, Events, PacketSequence
+from tracelink.converters.perfetto_native.wanted import Wanted
+from tracelink.events import EventKind, Int64s
+from tracelink.graph import EventGraph
+from tracelink.wire import FIXED64, key
+
+LINK, COLLECTIVE, RECORDER, ORIGINAL = "link", "collective", "recorder", "original"
+"""The arguments that all others stand in: what links say, of collectives, what a recorder said, any other source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """All that the packets of a rank are made of."""
+
+    picture: Picture
+    packets: Packets
+    arrows: Mapping[int, bytes]
+    """Fields of arrows, for the rows that have any."""
+    members: Mapping[int, bytes]
+    """What some rows say of collectives, as members of a JSON object."""
+    counters: Mapping[int, int]
+    """The numbers of counters' tracks."""
+    wanted: Wanted
+    block: int
+
+
+def pieces_of(sheet: Sheet) -> Sequence[Piece]:
+    """All packets of a rank, in pieces that are sequences of their own."""
+    count = len(sheet.packets.row)
+    parts = spans(0, count, max(2 * PIECE_ROWS, count // MOST_PIECES))
+    pieces: list[Piece] = [partial(_events, sheet, number, *span) for number, span in enumerate(parts)]
+    if sheet.counters:
+        pieces.append(partial(_samples, sheet, len(parts)))
+    return pieces
+
+
+def _sequence(sheet: Sheet, number: int) -> PacketSequence:
+    return PacketSequence(sheet.block * PER_BLOCK + number + 1, sheet.picture.drawing.base)
+
+
+def _events(sheet: Sheet, number: int, low: int, high: int) -> Iterator[bytes]:
+    sequence = _sequence(sheet, number)
+    packets, picture = sheet.packets.where(slice(low, high)), sheet.picture
+    opens = packets.type != Type.END
+    rows = np.sort(packets.row[opens])
+    tails = _tails(sheet, sequence, rows)
+    tids = np.array(picture.seats.tid, np.int64)
+    place = np.searchsorted(rows, packets.row[opens])
+    columns = np.zeros((3, len(opens)), np.int64)
+    columns[:, opens] = (
+        _categories(picture.graph, sequence, rows)[place],
+        _names(picture.graph, sequence, rows)[place],
+        place,
+    )
+    columns[2, ~opens] = -1
+    yield from sequence.packets(
+        Events(packets.time, packets.type, tids[picture.seat[packets.row]], *columns[:2], tails, columns[2])
+    )
+
+
+def _names(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:
+    distinct, which = np.unique(graph.events.name[rows], return_inverse=True)
+    texts = [graph.strings[code] for code in distinct.tolist()]
+    return sequence.texts.numbers(Table.NAMES, texts)[which]
+
+
+def _categories(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:
+    distinct, which = np.unique(categories_of(graph, driver_calls(graph), rows), return_inverse=True)
+    return sequence.texts.numbers(Table.CATEGORIES, list(map(category, distinct.tolist())))[which]
+
+
+def _tails(sheet: Sheet, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
+    """For each row its arrows, what links and collectives say of it, and its own arguments."""
+    tails = (
+        _own_arguments(sheet.picture.graph, sequence, rows)
+        if sheet.wanted == Wanted.ALL
+        else [b""] * len(rows)
+    )
+    said_of = {COLLECTIVE: sheet.members, LINK: said_of_links(sheet.picture.graph, sheet.picture.drawing)}
+    for name, said in said_of.items() if sheet.wanted != Wanted.NONE else ():
+        some = _inside(said, rows)
+        texts = sequence.arguments.of_payloads(name, [b"{%s}" % said[row] for row in rows[some].tolist()])
+        for index, text in zip(some.tolist(), texts, strict=True):
+            tails[index] = text + tails[index]
+    some = _inside(sheet.arrows, rows)
+    for index, row in zip(some.tolist(), rows[some].tolist(), strict=True):
+        tails[index] = sheet.arrows[row] + tails[index]
+    return tails
+
+
+def _inside(said: Mapping[int, bytes], rows: Int64s) -> Int64s:
+    """The places of those rows of which something is said."""
+    return np.flatnonzero(np.isin(rows, np.fromiter(said, np.int64, len(said))))
+
+
+def _own_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
+    made: list[bytes] = []
+    for source, begin in enumerate(graph.bounds[:-1]):
+        mine = rows[slice(*np.searchsorted(rows, [begin, graph.bounds[source + 1]]).tolist())]
+        payloads = graph.payloads[source] if source < len(graph.payloads) else None
+        recorded = len(mine) and graph.events.kind[mine[0]] == EventKind.RECORD
+        for _, texts in payload_runs(payloads, graph.events.payload[mine]):
+            made += sequence.arguments.of_payloads(RECORDER if recorded else ORIGINAL, texts)
+    return made
+
+
+def _samples(sheet: Sheet, number: int) -> Iterator[bytes]:
+    graph, counters = sheet.picture.graph, sheet.counters
+    rows = np.flatnonzero(drawn_samples(graph))
+    rows = rows[np.argsort(graph.counters.time[rows], kind="stable")]
+    tracks = np.zeros(len(graph.tracks), np.int64)
+    tracks[list(counters)] = list(counters.values())
+    values = Rows(len(rows))
+    values.words(key(Event.DOUBLE_VALUE, FIXED64), graph.counters.value[rows])
+    none = np.zeros(len(rows), np.int64)
+    yield from _sequence(sheet, number).packets(
+        Events(
+            graph.counters.time[rows] - sheet.picture.drawing.base,
+            none + Type.COUNTER,
+            tracks[graph.counters.track[rows]],
+            none,
+            none,
+            values.each(),
+            np.arange(len(rows)),
+        )
+    )

@@ -1,0 +1,125 @@
+"""Perfetto's native messages, as far as they are written here: the only place where their numbers stand."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+PACKET = 1
+"""The only field of a trace."""
+
+
+class Packet(IntEnum):
+    """Fields of a packet."""
+
+    CLOCK_SNAPSHOT = 6
+    TIME = 8
+    SEQUENCE = 10
+    TRACK_EVENT = 11
+    INTERNED = 12
+    FLAGS = 13
+    CLOCK = 58
+    DEFAULTS = 59
+    TRACK = 60
+
+
+class Event(IntEnum):
+    """Fields of an event on a track."""
+
+    CATEGORY = 3
+    ARGUMENT = 4
+    TYPE = 9
+    NAME = 10
+    TRACK = 11
+    DOUBLE_VALUE = 44
+    FLOW = 47
+    LAST_OF_FLOW = 48
+
+
+class Type(IntEnum):
+    """What an event on a track is."""
+
+    BEGIN = 1
+    END = 2
+    INSTANT = 3
+    COUNTER = 4
+
+
+class Table(IntEnum):
+    """Tables of texts that events name by number."""
+
+    CATEGORIES = 1
+    NAMES = 2
+    ARGUMENT_NAMES = 3
+    ARGUMENT_TEXTS = 29
+
+
+class Entry(IntEnum):
+    """Fields of a table's entry."""
+
+    NUMBER = 1
+    TEXT = 2
+
+
+class Argument(IntEnum):
+    """Fields of an argument."""
+
+    NAME = 1
+    BOOLEAN = 2
+    INTEGER = 4
+    DOUBLE = 5
+    MEMBER = 11
+    TEXT_NUMBER = 17
+
+
+class Track(IntEnum):
+    """Fields of a track."""
+
+    NUMBER = 1
+    NAME = 2
+    PROCESS = 3
+    THREAD = 4
+    PARENT = 5
+    COUNTER = 8
+    CHILD_ORDERING = 11
+    RANK = 12
+    PROCESS_ORDERING = 19
+    THREAD_ORDERING = 20
+
+
+class Process(IntEnum):
+    """Fields of a process."""
+
+    NUMBER = 1
+    NAME = 6
+
+
+class Thread(IntEnum):
+    """Fields of a thread."""
+
+    PROCESS = 1
+    NUMBER = 2
+    NAME = 5
+
+
+class Clock(IntEnum):
+    """Fields of a clock's reading."""
+
+    NUMBER = 1
+    TIME = 2
+    INCREMENTAL = 3
+
+
+READING = 1
+"""The field of a clock snapshot that holds a clock's reading."""
+
+REAL_TIME, BOOT_TIME, OWN_CLOCK = 1, 6, 64
+"""Clocks: since the Unix epoch; the one that traces are in; the first that a sequence has for itself."""
+
+CLEARED = 1
+"""Flag of the first packet of a sequence: whatever came before does not count."""
+
+BY_RANK = 3
+"""Children of a track in the order of their ranks."""
+
+ROOT_BY_RANK = 1
+"""Processes, or threads, in the order of their ranks."""

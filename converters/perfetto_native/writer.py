@@ -1,0 +1,101 @@
+"""Writes a job as one trace in Perfetto's own format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tracelink.converters.perfetto.drawing import base_of
+from tracelink.converters.perfetto.flows import arrows_of
+from tracelink.converters.perfetto.membership import memberships
+from tracelink.converters.perfetto.parts import Block, Piece
+from tracelink.converters.perfetto.picture import Picture
+from tracelink.converters.perfetto.ties import Ends
+from tracelink.converters.perfetto.whole import Sheets, write_whole
+from tracelink.converters.perfetto_native.arrows import LEAVES, arrow_fields, fields, joined_by_row
+from tracelink.converters.perfetto_native.common import Leaving, group_packets, tie_pieces
+from tracelink.converters.perfetto_native.order import Packets, packets_of
+from tracelink.converters.perfetto_native.rank_packets import Sheet, pieces_of
+from tracelink.converters.perfetto_native.schema import Type
+from tracelink.converters.perfetto_native.tracks import counter_numbers, root_track, tracks_of
+from tracelink.converters.perfetto_native.wanted import Wanted
+from tracelink.engine import Engine
+from tracelink.findings import Finding
+from tracelink.job import Job
+from tracelink.plugins import Files, Output, Target
+
+FILE_NAME = "trace.pftrace"
+"""The name in a directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class PerfettoWriter:
+    """One trace of all ranks, exact to the nanosecond."""
+
+    args: Wanted = Wanted.ALL
+
+    name = "perfetto"
+    summary = "One trace of all ranks in Perfetto's own format: exact times, small files"
+    suffixes = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
+    files = Files.ONE
+    options: ClassVar[Mapping[str, Sequence[str]]] = {"args": tuple(Wanted)}
+
+    def configured(self, **options: str) -> PerfettoWriter:
+        """A writer with other arguments."""
+        return PerfettoWriter(Wanted(options.get("args", self.args)))
+
+    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+        """Writes the whole job, with as many ranks in memory as work at once."""
+        sheets = Sheets.of(job, base_of(job))
+        pen = _NativePen(sheets, self.args, Leaving.of(sheets.meetings, sheets.common))
+        return write_whole(sheets, pen, self.name, FILE_NAME, target, engine)
+
+
+@dataclass(frozen=True, slots=True)
+class _NativePen:
+    sheets: Sheets
+    wanted: Wanted
+    leaving: Leaving
+    separator: bytes = b""
+
+    def opening(self) -> bytes:
+        return root_track()
+
+    def closing(self, started: bool) -> bytes:
+        return b""
+
+    def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
+        counters = counter_numbers(picture.layout, picture.seats, self.sheets.numbering(place))
+        head = tracks_of(picture.graph, picture.layout, picture.seats, counters)
+        if not head:
+            return Block(head, (), False, ())
+        packets, findings = packets_of(picture), list[Finding]()
+        arrows = self._arrows(place, picture, packets, findings)
+        members = (
+            {} if self.wanted == Wanted.NONE else memberships(self.sheets.job, picture.graph.ranks[0].rank)
+        )
+        sheet = Sheet(picture, packets, arrows, members, counters, self.wanted, place)
+        return Block(head, pieces_of(sheet), picture.large, findings)
+
+    def groups(self) -> Block[list[Finding]]:
+        return group_packets(self.sheets.job, self.sheets.base or 0, self.sheets.common, self.wanted)
+
+    def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
+        return tie_pieces(self.sheets, ends, self.wanted)
+
+    def _arrows(
+        self, place: int, picture: Picture, packets: Packets, findings: list[Finding]
+    ) -> Mapping[int, bytes]:
+        arrows = arrows_of(picture.graph, picture.drawing, findings)
+        met = np.zeros(len(picture.graph), np.int64)
+        begins = np.flatnonzero(packets.type != Type.END)
+        met[packets.row[begins]] = begins
+        first = self.sheets.numbering(place).first_arrow
+        rows, within = arrow_fields(arrows.source, arrows.target, met, first)
+        causes, numbers = self.leaving.of_part(self.sheets.meetings, place)
+        return joined_by_row(
+            np.concatenate([rows, causes]), np.concatenate([within, fields(LEAVES, numbers)])
+        )
