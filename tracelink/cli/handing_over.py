@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracelink.cli.failures import FINE, NO
-from tracelink.cli.found import complain_of_errors, paragraph
+from tracelink.cli.finding_document import findings_document
+from tracelink.cli.found import paragraph
 from tracelink.cli.page import size
 from tracelink.cli.summary import STDOUT
 from tracelink.cli.voice import Voice, printable
@@ -44,6 +45,7 @@ class Ways:
 
 def hand_over(voice: Voice, offer: Offer, door: socket.socket, commands: str, ways: Ways) -> int:
     """Serves the file until the UI has it; returns the exit code."""
+    door.listen()
     port = door.getsockname()[1]
     gate = Gate(path_for(offer.name), ways.origin)
     page = page_for(ways.origin, gate.path, commands)
@@ -79,6 +81,7 @@ def open_merged(voice: Voice, merged: Merged, door: socket.socket) -> int:
 
 def _announce(voice: Voice, offer: Offer, ways: Ways, page: str, port: int) -> None:
     """Says what is served; to a program as JSON, before anything can be fetched."""
+    findings, listening = too_heavy(offer), f"{LOOPBACK}:{port}"
     if voice.json:
         voice.document(
             {
@@ -86,15 +89,15 @@ def _announce(voice: Voice, offer: Offer, ways: Ways, page: str, port: int) -> N
                 "file": offer.path,
                 "bytes": offer.size,
                 "origin": ways.origin,
-                "listening": f"{LOOPBACK}:{port}",
+                "listening": listening,
+                "findings": findings_document(findings),
             }
         )
-    findings = too_heavy(offer)
-    complain_of_errors(voice, findings)
     for finding in findings:
-        voice.say(paragraph(finding), aside=True)
-    name = printable(offer.path)
-    voice.say(f"serving {name} ({size(offer.size)}) on {LOOPBACK}:{port}, once, for {ways.origin} alone")
+        voice.say(paragraph(finding))
+    voice.say(
+        f"serving {printable(offer.path)} ({size(offer.size)}) on {listening}, once, to {ways.origin} alone"
+    )
 
 
 def _leave_to_user(voice: Voice, page: str, port: int) -> None:

@@ -14,7 +14,7 @@ from tracelink.cli.options import Inputs, command, takes_format, takes_inputs, t
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
 from tracelink.cli.voice import Voice
-from tracelink.handover.port import reserved
+from tracelink.handover import port
 from tracelink.selection import Selection
 
 
@@ -69,7 +69,7 @@ def merge(
         raise click.UsageError("--json and --output - both want standard output: give another --output.")
     if opening:
         check_openable(output, to)
-    with reserved() if opening else nullcontext() as door:
+    with port.reserved() if opening else nullcontext() as door:
         with watching(voice, inputs.named) as watch:
             merged = api.merge(
                 **inputs.keywords(),

@@ -1,0 +1,132 @@
+"""Addresses that make the UI fetch a file, and what they make it show first."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from builders.job import JobBuilder
+from builders.perfetto import write
+from tracelink import samples, tables
+from tracelink.errors import UsageError
+from tracelink.handover import browser
+from tracelink.handover.address import UI, origin_of, page_for, path_for
+from tracelink.handover.startup_view import PIN, slowest_rank, startup_commands
+
+
+def pinned(commands: str) -> list[str]:
+    listed = json.loads(commands)
+    assert {command["id"] for command in listed} == {PIN}
+    return [command["args"][0] for command in listed]
+
+
+class TestThePage:
+    def test_names_the_file_where_the_ui_may_fetch_it_and_what_to_show(self) -> None:
+        path, commands = path_for("merged.json.gz"), startup_commands()
+        page = page_for(UI, path, commands)
+        assert page.startswith(
+            f"https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001{path}&referrer=tracelink&"
+        )
+        said = parse_qs(urlsplit(urlsplit(page).fragment.removeprefix("!")).query)
+        assert said == {
+            "url": [f"http://127.0.0.1:9001{path}"],
+            "referrer": ["tracelink"],
+            "startupCommands": [commands],
+        }
+
+    def test_is_another_each_time_and_too_long_to_guess(self) -> None:
+        paths = {path_for("t.json") for _ in range(100)}
+        assert len(paths) == 100
+        assert all(re.fullmatch(r"/[\w-]{43}/t\.json", path) for path in paths)
+
+    @pytest.mark.parametrize(
+        ("text", "origin"),
+        [
+            ("https://ui.perfetto.dev", "https://ui.perfetto.dev"),
+            ("https://UI.Perfetto.dev/", "https://ui.perfetto.dev"),
+            ("https://perfetto.example.org:443", "https://perfetto.example.org"),
+            ("http://127.0.0.1:10000", "http://127.0.0.1:10000"),
+            ("http://[::1]:80", "http://[::1]"),
+        ],
+    )
+    def test_is_of_the_origin_as_browsers_write_it(self, text: str, origin: str) -> None:
+        assert origin_of(text) == origin
+
+    @pytest.mark.parametrize(
+        "text", ["", "*", "null", "ui.perfetto.dev", "https://x/ui", "file:///x", "https://a b"]
+    )
+    def test_is_of_no_other_origin(self, text: str) -> None:
+        with pytest.raises(UsageError, match="not the origin of a web page"):
+            origin_of(text)
+
+
+class TestWhatIsShownFirst:
+    def test_of_a_file_that_nothing_is_known_of_are_tracks_of_groups(self) -> None:
+        assert pinned(startup_commands()) == ["^group "]
+
+    def test_of_a_job_is_also_the_rank_that_the_others_waited_for_longest(self) -> None:
+        job = JobBuilder()
+        group = job.group("0", [0, 1])
+        for _ in range(3):
+            job.collective(group, {0: (5, 9), 1: (0, 9)})
+        job.collective(group, {0: (0, 99), 1: (50, 99)})
+        assert slowest_rank(job.build()) == 1
+        assert len(pinned(startup_commands(job.build()))) == 2
+
+    def test_is_nobody_where_nobody_waited(self) -> None:
+        job = JobBuilder()
+        job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (0, 9)})
+        assert slowest_rank(JobBuilder().build()) is None
+        assert slowest_rank(job.build()) is None
+        assert pinned(startup_commands(job.build())) == ["^group "]
+
+    @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "thread 691"), ("gpu_pair", "stream ")])
+    def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:
+        job = tables(str(samples.path(sample)))
+        groups, mine = pinned(startup_commands(job))
+        names = threads_of(sample)
+        assert all(name.startswith("group ") for name in names if re.search(groups, name))
+        assert any(re.search(groups, name) for name in names)
+        seen = [name for name in names if re.search(mine, name)]
+        assert all(name.startswith(f"rank {slowest_rank(job)} ") for name in seen)
+        assert any(name.startswith(f"rank {slowest_rank(job)} {work}") for name in seen)
+
+    def test_are_no_lanes_of_what_overlaps_and_no_rank_that_begins_alike(self) -> None:
+        job = JobBuilder()
+        job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)})
+        _, mine = pinned(startup_commands(job.build()))
+        names = [
+            "rank 1 stream 7",
+            "rank 1 stream 7 12",
+            "rank 1 stream 7 (2)",
+            "rank 1 group 0",
+            "rank 11 stream 7",
+        ]
+        assert [name for name in names if re.search(mine, name)] == names[:2]
+
+
+class TestTheBrowser:
+    @pytest.mark.parametrize(
+        ("environment", "system", "here"),
+        [
+            ({"DISPLAY": ":0"}, "linux", True),
+            ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+            ({"BROWSER": "firefox", "SSH_CONNECTION": "1"}, "linux", True),
+            ({}, "linux", False),
+            ({"SSH_CONNECTION": "1"}, "linux", False),
+            ({"SSH_CONNECTION": "1", "DISPLAY": "localhost:10.0"}, "linux", True),
+            ({}, "darwin", True),
+            ({"SSH_TTY": "/dev/ttys0"}, "darwin", False),
+        ],
+    )
+    def test_is_where_it_can_be_seen(self, environment: dict[str, str], system: str, here: bool) -> None:
+        assert browser.is_here(environment, system) is here
+
+
+def threads_of(sample: str) -> list[str]:
+    import tracelink
+
+    return list(write(tracelink.load(str(samples.path(sample)))).threads().values())
