@@ -94,6 +94,8 @@ class Key(StrEnum):
     P2P_SEQUENCE = "p2p_sequence"
     STATE = "state"
     """Interned state of a flight-recorder entry."""
+    WAITED = "waited"
+    """Nanoseconds that an operator did nothing but wait, where its source says so."""
 
 
 class Columns:

@@ -73,7 +73,7 @@ def plan_of(
     ranks do not share they would wait for each other for ever.
     """
     host = host_of(part)
-    waits = waited(part, host, orders)
+    waits = np.maximum(waited(part, host, orders), part.key(Key.WAITED, 0)[host.row])
     host = replace(host, own=host.own - waits, waited=waits)
     device = device_of(part, host)
     spots = spots_of(host, device, communications)

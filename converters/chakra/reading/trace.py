@@ -37,6 +37,7 @@ KEYS = {
     Key.FORWARD_THREAD: (Name.FORWARD_THREAD, 0),
     Key.CORRELATION: (Name.CORRELATION, -1),
     Key.SCOPE: (Name.SCOPE, UNSAID),
+    Key.WAITED: (Name.WAITED, 0),
 }
 """Link keys, and the number by which a node says that it has none."""
 
