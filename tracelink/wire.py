@@ -53,11 +53,11 @@ def varints(values: Int64s) -> tuple[bytes, Int64s]:
 def varint_groups(values: Int64s) -> tuple[Bytes, Int64s]:
     """Every number as a row of the bytes of a varint, and how many of them count."""
     numbers = values.view(np.uint64)
-    shifts = np.arange(MOST_BYTES, dtype=np.uint64) * np.uint64(GROUP_BITS)
     widths = varint_widths(values)
-    most = int(widths.max(initial=1))
-    groups = (numbers[:, None] >> shifts[:most]).astype(np.uint8) & np.uint8(0x7F)
-    groups |= np.where(np.arange(most) < widths[:, None] - 1, np.uint8(0x80), np.uint8(0))
+    groups = np.empty((len(numbers), int(widths.max(initial=1))), np.uint8)
+    for place, column in enumerate(groups.T):
+        column[:] = numbers >> np.uint64(GROUP_BITS * place) & np.uint64(0x7F)
+        column |= (widths > place + 1).view(np.uint8) << np.uint8(GROUP_BITS)
     return groups, widths
 
 

@@ -118,8 +118,8 @@ def _own_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64s) ->
         mine = rows[slice(*np.searchsorted(rows, [begin, graph.bounds[source + 1]]).tolist())]
         payloads = graph.payloads[source] if source < len(graph.payloads) else None
         recorded = len(mine) and graph.events.kind[mine[0]] == EventKind.RECORD
-        for _, texts in payload_runs(payloads, graph.events.payload[mine]):
-            made += sequence.arguments.of_payloads(RECORDER if recorded else ORIGINAL, texts)
+        texts = [text for _, run in payload_runs(payloads, graph.events.payload[mine]) for text in run]
+        made += sequence.arguments.of_payloads(RECORDER if recorded else ORIGINAL, texts)
     return made
 
 
@@ -129,7 +129,7 @@ def _samples(sheet: Sheet, number: int) -> Iterator[bytes]:
     rows = rows[np.argsort(graph.counters.time[rows], kind="stable")]
     tracks = np.zeros(len(graph.tracks), np.int64)
     tracks[list(counters)] = list(counters.values())
-    values = Rows(len(rows))
+    values = Rows()
     values.words(key(Event.DOUBLE_VALUE, FIXED64), graph.counters.value[rows])
     none = np.zeros(len(rows), np.int64)
     yield from _sequence(sheet, number).packets(
