@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tracelink.handover.server import Limits, Step, serve
 TRACE = b'{"traceEvents": [{"ph": "X", "name": "step", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
 PATH = "/the-token/trace.json"
 PATIENCE = 20
+PATIENT = Limits(unasked=PATIENCE, head=PATIENCE, chunk=PATIENCE)
 QUICK = Limits(unasked=PATIENCE, head=0.5, chunk=1)
 
 
@@ -47,7 +48,7 @@ class Handover:
     """A server in a thread of its own, on a port that the system chooses."""
 
     trace: Path
-    limits: Limits = QUICK
+    limits: Limits = PATIENT
     steps: list[tuple[Step, str]] = field(default_factory=list)
     loaded: bool | None = None
     error: Exception | None = None
@@ -56,6 +57,7 @@ class Handover:
         self._offer = Offer.of(self.trace)
         self._reserved = reserved(0)
         self._door = self._reserved.__enter__()
+        self._door.listen()
         self.address = self._door.getsockname()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -74,7 +76,8 @@ class Handover:
 
     def __exit__(self, *_: object) -> None:
         if self._thread.is_alive():
-            self.get()
+            with suppress(OSError):  # it may be about to end
+                self.get()
         self.end()
 
     def end(self) -> bool | None:
@@ -85,13 +88,7 @@ class Handover:
         return self.loaded
 
     def connect(self) -> socket.socket:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return socket.create_connection(self.address, timeout=PATIENCE)
-            except ConnectionRefusedError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+        return socket.create_connection(self.address, timeout=PATIENCE)
 
     def send(self, request: bytes) -> Answer:
         with self.connect() as connection:

@@ -199,7 +199,7 @@ class TestASecondFetch:
             assert [step for step, _ in serving.steps] == [Step.FETCHED, Step.BROKEN_OFF, Step.FETCHED]
 
     def test_gets_the_file_where_the_first_is_stuck(self, large: Path) -> None:
-        with Handover(large) as serving, serving.connect() as first:
+        with Handover(large, QUICK) as serving, serving.connect() as first:
             first.sendall(request())
             first.recv(1)
             assert len(fetched_at_last(serving).body) == LARGE
@@ -238,10 +238,11 @@ class TestWhoAsksBadly:
         assert LONGEST <= pieces * 1024 < 40 * LONGEST
 
     @pytest.mark.parametrize("begun", [b"", b"GET ", request()[:-2]])
-    def test_slowly_is_cut_off(self, handover: Handover, begun: bytes) -> None:
-        began = time.monotonic()
-        assert handover.send(begun).raw == b""
-        assert time.monotonic() - began < QUICK.head + 5
+    def test_slowly_is_cut_off(self, trace: Path, begun: bytes) -> None:
+        with Handover(trace, QUICK) as serving:
+            began = time.monotonic()
+            assert serving.send(begun).raw == b""
+            assert time.monotonic() - began < PATIENCE / 2
 
     def test_and_often_does_not_block_the_ui_for_ever(self, trace: Path) -> None:
         limits = Limits(unasked=PATIENCE, head=0.5, chunk=1, connections=4)
@@ -259,12 +260,13 @@ class TestTheEnd:
         assert time.monotonic() - began < PATIENCE
 
     def test_is_not_put_off_by_who_is_refused(self, trace: Path) -> None:
-        with Handover(trace, Limits(unasked=0.6)) as serving:
-            began = time.monotonic()
-            while time.monotonic() - began < 0.4:
-                serving.get("/")
+        began = time.monotonic()
+        with Handover(trace, Limits(unasked=0.5)) as serving:
+            with suppress(OSError):  # nobody listens any more
+                while time.monotonic() - began < PATIENCE:
+                    serving.get("/")
             assert serving.end() is False
-            assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < PATIENCE
 
     def test_does_not_come_while_the_file_is_fetched(self, large: Path) -> None:
         with Handover(large, Limits(unasked=0.2, chunk=PATIENCE)) as serving:
@@ -276,7 +278,7 @@ class TestTheEnd:
             assert serving.end() is True
 
     def test_comes_where_a_browser_that_has_everything_does_not_hang_up(self, trace: Path) -> None:
-        with Handover(trace) as serving, serving.connect() as held:
+        with Handover(trace, QUICK) as serving, serving.connect() as held:
             held.sendall(request())
             assert Answer(received(held)).body == TRACE
             assert serving.end() is True
@@ -360,7 +362,10 @@ def test_a_request_is_read_as_it_was_written(target: str, headers: dict[str, str
 def fetched_at_last(serving: Handover) -> Answer:
     """The file, once whoever has the claim on it loses it."""
     deadline = time.monotonic() + PATIENCE
-    while (answer := serving.get()).status != 200:
+    while True:
+        with suppress(ConnectionError):
+            answer = serving.get()
+            if answer.status == 200 and len(answer.body) == int(answer.headers["content-length"]):
+                return answer
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return answer

@@ -20,10 +20,13 @@ NO_LANE = r"(?!.*\(\d+\))"
 
 
 def startup_commands(job: Job | None = None) -> str:
-    """Pins the tracks of process groups and, of a job that is known, what the slowest rank does, as JSON."""
+    """Pins what the slowest rank of a job does, and the tracks of process groups, as JSON.
+
+    The groups come last: the UI gives what is pinned little room, and scrolls to its end.
+    """
     patterns = [GROUP_TRACKS]
     if job and (rank := slowest_rank(job)) is not None:
-        patterns.append(_work_of(job, rank))
+        patterns.insert(0, _work_of(job, rank))
     return json.dumps([{"id": PIN, "args": [pattern]} for pattern in patterns], separators=(",", ":"))
 
 
@@ -38,9 +41,12 @@ def slowest_rank(job: Job) -> int | None:
 
 
 def _work_of(job: Job, rank: int) -> str:
-    """The GPU streams and main threads of a rank, by their names."""
+    """The names of the GPU streams of a rank; where it has none that is known, of its main threads."""
+    parts = job.participations
+    if (parts.kernel[parts.rank == rank] != UNKNOWN).any():
+        return rf"^rank {rank} stream \d+{NO_LANE}"
     programs = sorted(
         {source.pid for source in job.sources if source.rank == rank and source.pid is not None}
     )
     threads = "".join(rf"|thread {program}\b" for program in programs)
-    return rf"^rank {rank} (?:stream \d+|main thread{threads}){NO_LANE}"
+    return rf"^rank {rank} (?:main thread{threads}){NO_LANE}"
