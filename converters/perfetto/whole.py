@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from tracelink.converters.perfetto.merging import merged_findings
 from tracelink.converters.perfetto.numbering import Numbering
-from tracelink.converters.perfetto.parts import Block, Joint, Piece
+from tracelink.converters.perfetto.parts import Block, Joint, Piece, Stream
 from tracelink.converters.perfetto.picture import Picture, picture_of
 from tracelink.converters.perfetto.ties import Ends, Meetings, ends_of, meetings_of
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
 from tracelink.plugins import Output, Target
+from tracelink.targets import GzipStream
 
 
 class Pen(Protocol):
@@ -78,12 +80,19 @@ class _Drawn:
     ends: Ends
 
 
-def write_whole(
-    sheets: Sheets, pen: Pen, format_name: str, file_name: str, target: Target, engine: Engine
-) -> list[Output]:
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """What is written: a format, how a file of it is called in a directory, and whether it is gzip under any name."""
+
+    format: str
+    file_name: str
+    compressed: bool = False
+
+
+def write_whole(sheets: Sheets, pen: Pen, sort: Sort, target: Target, engine: Engine) -> list[Output]:
     """Writes a whole job, with as many ranks in memory as work at once."""
-    job, path = sheets.job, target.path(file_name)
-    with target.file(file_name) as stream:
+    job, path = sheets.job, target.path(sort.file_name)
+    with target.file(sort.file_name) as plain, _stream(plain, sort.compressed) as stream:
         stream.write(pen.opening())
         joint = Joint(stream, os.path.dirname(path) or None, engine, pen.separator)
         makers: list[Callable[[], Block[_Drawn]]] = [
@@ -96,13 +105,22 @@ def write_whole(
     return [
         Output(
             path,
-            format_name,
+            sort.format,
             job.ranks[0].rank if len(job.ranks) == 1 else None,
-            target.size(file_name),
+            target.size(sort.file_name),
             sum(rank.events for rank in drawn),
             (*merged_findings(found), *common),
         )
     ]
+
+
+@contextmanager
+def _stream(plain: BinaryIO, compressed: bool) -> Iterator[Stream]:
+    if not compressed or isinstance(plain, GzipStream):
+        yield plain
+        return
+    with GzipStream(plain) as stream:
+        yield stream
 
 
 def _draw(sheets: Sheets, pen: Pen, place: int) -> Block[_Drawn]:

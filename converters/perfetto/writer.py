@@ -15,7 +15,7 @@ from tracelink.converters.perfetto.parts import Block, Piece
 from tracelink.converters.perfetto.picture import Picture, pieces_of
 from tracelink.converters.perfetto.slices import NEXT
 from tracelink.converters.perfetto.ties import Ends, tie_pieces
-from tracelink.converters.perfetto.whole import Sheets, write_whole
+from tracelink.converters.perfetto.whole import Sheets, Sort, write_whole
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
@@ -36,7 +36,7 @@ class PerfettoJsonWriter:
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""
         sheets = Sheets.of(job, base_of(job))
-        return write_whole(sheets, _JsonPen(sheets), self.name, FILE_NAME, target, engine)
+        return write_whole(sheets, _JsonPen(sheets), Sort(self.name, FILE_NAME), target, engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tracelink.converters.perfetto.membership import memberships
 from tracelink.converters.perfetto.parts import Block, Piece
 from tracelink.converters.perfetto.picture import Picture
 from tracelink.converters.perfetto.ties import Ends
-from tracelink.converters.perfetto.whole import Sheets, write_whole
+from tracelink.converters.perfetto.whole import Sheets, Sort, write_whole
 from tracelink.converters.perfetto_native.arrows import LEAVES, arrow_fields, fields, joined_by_row
 from tracelink.converters.perfetto_native.common import Leaving, group_packets, tie_pieces
 from tracelink.converters.perfetto_native.order import Packets, packets_of
@@ -36,22 +36,24 @@ class PerfettoWriter:
     """One trace of all ranks, exact to the nanosecond."""
 
     args: Wanted = Wanted.ALL
+    compressed: bool = False
 
     name = "perfetto"
     summary = "One trace of all ranks in Perfetto's own format: exact times, small files"
     suffixes = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
     files = Files.ONE
-    options: ClassVar[Mapping[str, Sequence[str]]] = {"args": tuple(Wanted)}
+    options: ClassVar[Mapping[str, Sequence[str]]] = {"args": tuple(Wanted), "compress": ("no", "yes")}
 
     def configured(self, **options: str) -> PerfettoWriter:
-        """A writer with other arguments."""
-        return PerfettoWriter(Wanted(options.get("args", self.args)))
+        """A writer of other arguments, or of gzip."""
+        compressed = options["compress"] == "yes" if "compress" in options else self.compressed
+        return PerfettoWriter(Wanted(options.get("args", self.args)), compressed)
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""
         sheets = Sheets.of(job, base_of(job))
         pen = _NativePen(sheets, self.args, Leaving.of(sheets.meetings, sheets.common))
-        return write_whole(sheets, pen, self.name, FILE_NAME, target, engine)
+        return write_whole(sheets, pen, Sort(self.name, FILE_NAME, self.compressed), target, engine)
 
 
 @dataclass(frozen=True, slots=True)

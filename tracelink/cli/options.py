@@ -175,13 +175,34 @@ def takes_format(function: Function) -> Function:
 def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of those writers that can write in several ways; the function gets them as `options`."""
 
-    def gathering(*args: Any, profile: str | None, deps: str | None, gaps: bool, **kwargs: Any) -> None:
-        given = {"profile": profile, "deps": deps, "gaps": "yes" if gaps else None}
+    def gathering(
+        *args: Any,
+        profile: str | None,
+        deps: str | None,
+        gaps: bool,
+        arguments: str | None,
+        compress: bool,
+        **kwargs: Any,
+    ) -> None:
+        given = {
+            "profile": profile,
+            "deps": deps,
+            "gaps": "yes" if gaps else None,
+            "args": arguments,
+            "compress": "yes" if compress else None,
+        }
         options = {name: value for name, value in given.items() if value is not None}
         function(*args, options=options, **kwargs)
 
     taking: Callable[..., None] = update_wrapper(gathering, function)
     for option in (
+        click.option("--compress", is_flag=True, help="perfetto: gzip, as a name that ends in .gz asks for."),
+        click.option(
+            "--args",
+            "arguments",
+            type=click.Choice(["all", "link", "none"]),
+            help="perfetto: all arguments of events (the default), what tracelink found out, or none.",
+        ),
         click.option("--gaps", is_flag=True, help="chakra: pauses between operators become idle nodes."),
         click.option(
             "--deps",
