@@ -73,7 +73,13 @@ class Job:
     def merge(self, paths: Any = (), **asked: Any) -> Merged:
         """Stands in for `tracelink.api.merge`."""
         made = self.tables(paths, **asked)
-        written = Output(str(asked["output"] or "merged.json"), asked.get("to") or "perfetto-json", None, BYTES, made.events)
+        written = Output(
+            str(asked["output"] or "merged.json"),
+            asked.get("to") or "perfetto-json",
+            None,
+            BYTES,
+            made.events,
+        )
         return Merged(made, [written] if self.outputs is None else self.outputs)
 
     def _default_sources(self) -> list[SourceInfo]:

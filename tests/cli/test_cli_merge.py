@@ -28,9 +28,7 @@ class TestWhatIsAskedFor:
         assert job.asked["kineto"] == ("a.json", "b.json")
         assert job.asked["fr"] == ("dumps/",)
 
-    def test_the_usual_name_in_the_usual_format_unless_said_otherwise(
-        self, tracelink: Run, job: Job
-    ) -> None:
+    def test_the_usual_name_in_the_usual_format_unless_said_otherwise(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/")
         assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == (None, None, None)
         tracelink("merge", "traces/", "-o", "linked/", "-t", "chakra-json", "-j", "3")

@@ -72,7 +72,10 @@ def test_nothing_at_all() -> None:
 def test_whatever_ended_before_another_starts_holds_something_up(
     work: list[tuple[int, int, int]],
 ) -> None:
-    """Edges follow time, never in a circle, and lead from all that has ended before something starts, and to all that something had ended before."""
+    """Edges follow time, never in a circle.
+
+    They lead from all that ended before something starts, and to all that something had ended before.
+    """
     rank = RankBuilder()
     for start, length, stream in work:
         rank.graph.add(rank.stream(stream), "k", start, length, EventKind.KERNEL)
