@@ -18,7 +18,7 @@ from builders.handover import PATH, PATIENCE, QUICK, TRACE, Answer, Handover, re
 from tracelink.errors import TraceError
 from tracelink.handover.address import HOST, UI
 from tracelink.handover.gate import REFUSAL
-from tracelink.handover.port import holder, reserved
+from tracelink.handover.port import holder, listen, reserved
 from tracelink.handover.request import LONGEST, MOST_HEADERS, Request
 from tracelink.handover.server import Limits, Step
 
@@ -318,6 +318,12 @@ class TestThePort:
         assert f"127.0.0.1:{port} is taken by" in str(caught.value)
         assert f"(process {os.getpid()})" in str(caught.value)
         assert "from no other port than 9001" in caught.value.advice
+
+    def test_that_two_reserved_is_of_who_listens_first(self) -> None:
+        with reserved(0) as first, reserved(first.getsockname()[1]) as second:
+            listen(first)
+            with pytest.raises(TraceError, match="is taken by"):
+                listen(second)
 
     def test_that_is_taken_on_all_addresses_is_taken_here(self) -> None:
         with socket.create_server(("", 0)) as other:

@@ -17,6 +17,7 @@ from tracelink.handover import browser
 from tracelink.handover.address import HOST, LOOPBACK, PORT, UI, page_for, path_for
 from tracelink.handover.gate import Gate
 from tracelink.handover.offer import Offer
+from tracelink.handover.port import listen
 from tracelink.handover.server import Limits, Step, serve
 from tracelink.handover.startup_view import startup_commands
 from tracelink.handover.weight import too_heavy
@@ -45,7 +46,7 @@ class Ways:
 
 def hand_over(voice: Voice, offer: Offer, door: socket.socket, commands: str, ways: Ways) -> int:
     """Serves the file until the UI has it; returns the exit code."""
-    door.listen()
+    listen(door)
     port = door.getsockname()[1]
     gate = Gate(path_for(offer.name), ways.origin)
     page = page_for(ways.origin, gate.path, commands)

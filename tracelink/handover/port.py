@@ -30,6 +30,14 @@ def reserved(port: int = PORT) -> Iterator[socket.socket]:
         yield door
 
 
+def listen(door: socket.socket) -> None:
+    """Lets the browser in; raises where somebody else who reserved the same port was faster."""
+    try:
+        door.listen()
+    except OSError as error:
+        raise _refused(door.getsockname()[1], error) from error
+
+
 def _refused(port: int, error: OSError) -> TraceError:
     place = f"{LOOPBACK}:{port}"
     if error.errno != errno.EADDRINUSE:
