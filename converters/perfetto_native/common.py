@@ -20,7 +20,7 @@ from tracelink.converters.perfetto_native.order import ordered
 from tracelink.converters.perfetto_native.rank_packets import COLLECTIVE, LINK
 from tracelink.converters.perfetto_native.schema import Table, Type
 from tracelink.converters.perfetto_native.sequence import PER_BLOCK, Events, PacketSequence
-from tracelink.converters.perfetto_native.tracks import process_track, thread_track
+from tracelink.converters.perfetto_native.tracks import declared, process_track, thread_track
 from tracelink.converters.perfetto_native.wanted import Wanted
 from tracelink.events import Int64s
 from tracelink.findings import Finding
@@ -53,10 +53,9 @@ def group_packets(job: Job, base: int, numbering: Numbering, wanted: Wanted) -> 
     seats = group_seats(job, numbering)
     if not seats.tids:
         return Block(b"", [], False, seats.findings)
-    head = process_track(seats.process, PROCESS, rank=0)
-    head += b"".join(
-        thread_track(seats.process, tid, name) for tid, name in zip(seats.tids, seats.names, strict=True)
-    )
+    threads = zip(seats.tids, seats.names, strict=True)
+    tracks = (thread_track(seats.process, tid, name) for tid, name in threads)
+    head = declared([process_track(seats.process, PROCESS, rank=0), *tracks], base)
     return Block(
         head, [partial(_collectives, job, base, seats, numbering.block, wanted)], False, seats.findings
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tracelink.converters.perfetto.layout import Layout, Seats
 from tracelink.converters.perfetto.numbering import Numbering
@@ -27,14 +27,10 @@ def counter_numbers(layout: Layout, seats: Seats, numbering: Numbering) -> dict[
     return {row: numbering.seat(number) for number, row in enumerate(layout.process_of_counter, first)}
 
 
-def tracks_of(graph: EventGraph, layout: Layout, seats: Seats, counters: Mapping[int, int]) -> bytes:
-    """The tracks of one rank; `counters` are the numbers of those that are counters."""
-    return b"".join(_tracks_of(graph, layout, seats, counters))
-
-
-def _tracks_of(
+def tracks_of(
     graph: EventGraph, layout: Layout, seats: Seats, counters: Mapping[int, int]
 ) -> Iterator[bytes]:
+    """The tracks of one rank; `counters` are the numbers of those that are counters."""
     for process in layout.processes:
         yield process_track(process.pid, process.name)
     for pid, tid, name in zip(seats.pid, seats.tid, seats.name, strict=True):
@@ -46,7 +42,7 @@ def _tracks_of(
 
 def root_track() -> bytes:
     """What all processes are under: it says that they have an order."""
-    return _track(
+    return (
         number_field(Track.NUMBER, 0)
         + number_field(Track.CHILD_ORDERING, BY_RANK)
         + number_field(Track.PROCESS_ORDERING, ROOT_BY_RANK)
@@ -57,7 +53,7 @@ def root_track() -> bytes:
 def process_track(number: int, name: str, rank: int | None = None) -> bytes:
     """A process; its number is that of its track, and its place among all where no rank is given."""
     process = number_field(Process.NUMBER, number) + _text(Process.NAME, name)
-    return _track(
+    return (
         number_field(Track.NUMBER, number)
         + delimited(Track.PROCESS, process)
         + number_field(Track.CHILD_ORDERING, BY_RANK)
@@ -68,7 +64,7 @@ def process_track(number: int, name: str, rank: int | None = None) -> bytes:
 def thread_track(process: int, number: int, name: str) -> bytes:
     """A thread; its number is that of its track and its place among all."""
     thread = number_field(Thread.PROCESS, process) + number_field(Thread.NUMBER, number)
-    return _track(
+    return (
         number_field(Track.NUMBER, number)
         + number_field(Track.PARENT, process)
         + delimited(Track.THREAD, thread + _text(Thread.NAME, name))
@@ -78,7 +74,7 @@ def thread_track(process: int, number: int, name: str) -> bytes:
 
 def counter_track(process: int, number: int, name: str) -> bytes:
     """A counter of a process."""
-    return _track(
+    return (
         number_field(Track.NUMBER, number)
         + number_field(Track.PARENT, process)
         + _text(Track.NAME, name)
@@ -91,5 +87,7 @@ def _text(number: int, text: str) -> bytes:
     return delimited(number, whole_text(text).encode())
 
 
-def _track(fields: bytes) -> bytes:
-    return delimited(PACKET, delimited(Packet.TRACK, fields))
+def declared(tracks: Iterable[bytes], base: int) -> bytes:
+    """Packets for tracks, before all events: in their order the engine numbers processes."""
+    time = number_field(Packet.TIME, base)
+    return b"".join(delimited(PACKET, time + delimited(Packet.TRACK, track)) for track in tracks)

@@ -20,7 +20,7 @@ from tracelink.converters.perfetto_native.common import Leaving, group_packets, 
 from tracelink.converters.perfetto_native.order import Packets, packets_of
 from tracelink.converters.perfetto_native.rank_packets import Sheet, pieces_of
 from tracelink.converters.perfetto_native.schema import Type
-from tracelink.converters.perfetto_native.tracks import counter_numbers, root_track, tracks_of
+from tracelink.converters.perfetto_native.tracks import counter_numbers, declared, root_track, tracks_of
 from tracelink.converters.perfetto_native.wanted import Wanted
 from tracelink.engine import Engine
 from tracelink.findings import Finding
@@ -64,14 +64,15 @@ class _NativePen:
     separator: bytes = b""
 
     def opening(self) -> bytes:
-        return root_track()
+        return declared([root_track()], self.sheets.base or 0)
 
     def closing(self, started: bool) -> bytes:
         return b""
 
     def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
         counters = counter_numbers(picture.layout, picture.seats, self.sheets.numbering(place))
-        head = tracks_of(picture.graph, picture.layout, picture.seats, counters)
+        tracks = tracks_of(picture.graph, picture.layout, picture.seats, counters)
+        head = declared(tracks, picture.drawing.base)
         if not head:
             return Block(head, (), False, ())
         packets, findings = packets_of(picture), list[Finding]()

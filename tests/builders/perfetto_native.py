@@ -1,0 +1,144 @@
+"""What the native writer makes of a job, read back with protobuf."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from builders.perfetto_pb2 import Trace
+from tracelink.converters.perfetto_native.writer import PerfettoWriter
+from tracelink.engine import Engine
+from tracelink.findings import Finding
+from tracelink.graph import EventGraph
+from tracelink.job import Job
+from tracelink.targets import StreamTarget
+
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+TABLES = ("event_categories", "event_names", "debug_annotation_names", "debug_annotation_string_values")
+
+
+@dataclass
+class Slice:
+    """A slice, an instant or a sample; times are ns since the Unix epoch."""
+
+    track: int
+    start: int
+    end: int | None = None
+    name: str = ""
+    category: str = ""
+    args: dict[str, Any] = field(default_factory=dict)
+    leaves: list[int] = field(default_factory=list)
+    arrives: list[int] = field(default_factory=list)
+    value: float | None = None
+    parent: str = ""
+
+
+@dataclass
+class Sequence:
+    """What the packets of a sequence share."""
+
+    clock: int = 0
+    texts: dict[str, dict[int, str]] = field(default_factory=lambda: {table: {} for table in TABLES})
+
+    def value(self, argument: Any) -> Any:
+        if argument.dict_entries:
+            return {
+                self.texts["debug_annotation_names"][entry.name_iid]: self.value(entry)
+                for entry in argument.dict_entries
+            }
+        if argument.HasField("string_value_iid"):
+            text = self.texts["debug_annotation_string_values"][argument.string_value_iid]
+            return text if argument.string_value_iid % 2 else json.loads(text)
+        (kind,) = (field for field, _ in argument.ListFields() if field.name != "name_iid")
+        return getattr(argument, kind.name)
+
+
+@dataclass
+class Native:
+    """A trace that was written, and what the writer found."""
+
+    data: bytes
+    findings: tuple[Finding, ...]
+    packets: list[Any] = field(default_factory=list)
+    tracks: dict[int, Any] = field(default_factory=dict)
+    slices: list[Slice] = field(default_factory=list)
+
+    def slice(self, name: str) -> Slice:
+        (found,) = (one for one in self.slices if one.name == name)
+        return found
+
+    def names(self, kind: str) -> list[str]:
+        ordered = sorted(self.tracks.values(), key=lambda track: track.sibling_order_rank)
+        named = [getattr(track, kind) for track in ordered if track.HasField(kind)]
+        return [getattr(one, f"{kind}_name") for one in named]
+
+    def arrows(self) -> list[tuple[str, str]]:
+        source = {number: one.name for one in self.slices for number in one.leaves}
+        return [(source[number], one.name) for one in self.slices for number in one.arrives]
+
+
+def write(written: EventGraph | Job, writer: PerfettoWriter | None = None) -> Native:
+    stream = io.BytesIO()
+    job = written if isinstance(written, Job) else Job.of(written)
+    (output,) = (writer or PerfettoWriter()).write(job, StreamTarget(stream), Engine(1))
+    assert output.bytes == len(stream.getvalue())
+    return read(stream.getvalue(), output.findings)
+
+
+def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
+    """Plays the packets as the engine does: ends close what opened last on their track."""
+    native = Native(data, findings, list(Trace.FromString(data).packet))
+    sequences: dict[int, Sequence] = {}
+    open_slices: dict[int, list[Slice]] = {}
+    for packet in native.packets:
+        if packet.HasField("track_descriptor"):
+            native.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+            continue
+        if packet.sequence_flags == 1:
+            sequences[packet.trusted_packet_sequence_id] = _cleared(packet)
+            continue
+        sequence = sequences[packet.trusted_packet_sequence_id]
+        sequence.clock += packet.timestamp
+        stack = open_slices.setdefault(packet.track_event.track_uuid, [])
+        if packet.track_event.type == END:
+            stack.pop().end = sequence.clock
+            continue
+        one = _begun(sequence, packet.track_event)
+        one.parent = stack[-1].name if stack else ""
+        native.slices.append(one)
+        if packet.track_event.type == BEGIN:
+            stack.append(one)
+    assert not any(open_slices.values())
+    return native
+
+
+def _cleared(packet: Any) -> Sequence:
+    assert packet.trace_packet_defaults.timestamp_clock_id == 64
+    (clock,) = (clock for clock in packet.clock_snapshot.clocks if clock.clock_id == 64)
+    assert clock.is_incremental
+    sequence = Sequence(clock.timestamp)
+    for table, texts in sequence.texts.items():
+        entries = getattr(packet.interned_data, table)
+        texts |= {entry.iid: entry.text for entry in entries}
+        assert len(texts) == len(entries)
+    return sequence
+
+
+def _begun(sequence: Sequence, event: Any) -> Slice:
+    one = Slice(event.track_uuid, sequence.clock)
+    if event.type == COUNTER:
+        one.value = event.double_counter_value
+        return one
+    one.name = sequence.texts["event_names"][event.name_iid]
+    (category,) = event.category_iids
+    one.category = sequence.texts["event_categories"][category]
+    one.args = {
+        sequence.texts["debug_annotation_names"][argument.name_iid]: sequence.value(argument)
+        for argument in event.debug_annotations
+    }
+    one.leaves, one.arrives = list(event.flow_ids), list(event.terminating_flow_ids)
+    if event.type == INSTANT:
+        one.end = one.start
+    return one
