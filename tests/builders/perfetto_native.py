@@ -88,27 +88,29 @@ def write(written: EventGraph | Job, writer: PerfettoWriter | None = None) -> Na
 
 
 def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
-    """Plays the packets as the engine does: ends close what opened last on their track."""
+    """Plays the packets as the engine does: in order of time, and ends close what opened last on their track."""
     native = Native(data, findings, list(Trace.FromString(data).packet))
     sequences: dict[int, Sequence] = {}
-    open_slices: dict[int, list[Slice]] = {}
+    events: list[tuple[int, Any, Sequence]] = []
     for packet in native.packets:
         if packet.HasField("track_descriptor"):
             native.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
-            continue
-        if packet.sequence_flags == 1:
+        elif packet.sequence_flags == 1:
             sequences[packet.trusted_packet_sequence_id] = _cleared(packet)
+        else:
+            sequence = sequences[packet.trusted_packet_sequence_id]
+            sequence.clock += packet.timestamp
+            events.append((sequence.clock, packet.track_event, sequence))
+    open_slices: dict[int, list[Slice]] = {}
+    for time, event, sequence in sorted(events, key=lambda found: found[0]):
+        stack = open_slices.setdefault(event.track_uuid, [])
+        if event.type == END:
+            stack.pop().end = time
             continue
-        sequence = sequences[packet.trusted_packet_sequence_id]
-        sequence.clock += packet.timestamp
-        stack = open_slices.setdefault(packet.track_event.track_uuid, [])
-        if packet.track_event.type == END:
-            stack.pop().end = sequence.clock
-            continue
-        one = _begun(sequence, packet.track_event)
+        one = _begun(sequence, event, time)
         one.parent = stack[-1].name if stack else ""
         native.slices.append(one)
-        if packet.track_event.type == BEGIN:
+        if event.type == BEGIN:
             stack.append(one)
     assert not any(open_slices.values())
     return native
@@ -126,8 +128,8 @@ def _cleared(packet: Any) -> Sequence:
     return sequence
 
 
-def _begun(sequence: Sequence, event: Any) -> Slice:
-    one = Slice(event.track_uuid, sequence.clock)
+def _begun(sequence: Sequence, event: Any, time: int) -> Slice:
+    one = Slice(event.track_uuid, time)
     if event.type == COUNTER:
         one.value = event.double_counter_value
         return one
