@@ -57,6 +57,7 @@ class Rule(StrEnum):
     COLLECTIVE_MISSING = "collective_missing"
     COLLECTIVE_DIFFERS = "collective_differs"
     UNMATCHED_MESSAGE = "unmatched_message"
+    MISCOUNTED = "miscounted"
     RANK_LEFT_OUT = "rank_left_out"
     FILE_NAME = "file_name"
     NO_NODE_COUNT = "no_node_count"
@@ -185,6 +186,11 @@ RULES: dict[Rule, RuleText] = {
         "X2", "the ranks run different collectives, and some never end", _WRITER
     ),
     Rule.UNMATCHED_MESSAGE: RuleText("X3", "the receiver waits for ever", "Give both ends one tag and size."),
+    Rule.MISCOUNTED: RuleText(
+        "seen",
+        "ASTRA-sim counts the collectives of all ranks on with those of groups, and takes them for different ones",
+        "Give the group of all ranks a number in the file of groups, and state it as pg_name.",
+    ),
     Rule.RANK_LEFT_OUT: RuleText(
         "X1", "ASTRA-sim needs one file for each NPU of a group", "Merge the traces of all ranks.", True
     ),

@@ -13,6 +13,7 @@ from tracelink.converters.chakra.validation.collective_rules import disagreement
 from tracelink.converters.chakra.validation.files import JobFiles
 from tracelink.converters.chakra.validation.groups import EVERYBODY, Groups, united
 from tracelink.converters.chakra.validation.message_rules import unknown_peers, unmatched
+from tracelink.converters.chakra.validation.numbering_rules import miscounted
 from tracelink.converters.chakra.validation.parts import in_no_group
 from tracelink.converters.chakra.validation.rules import RULES, Rule
 from tracelink.converters.chakra.validation.verdict import Found, Violation
@@ -20,6 +21,7 @@ from tracelink.events import Int64s
 
 Ranks = Mapping[int, Checked]
 
+UNLIKE = frozenset({Rule.COLLECTIVE_MISSING, Rule.COLLECTIVE_DIFFERS})
 NO_FILE = "empty"
 """In a path, by which ASTRA-sim is told that there are no groups."""
 
@@ -39,9 +41,11 @@ def found_together(job: JobFiles, checked: Sequence[Checked], limit: int | None)
         *_collectives(known, groups, world),
         *_messages(known, world),
     ]
+    alike = not any(one.rule in UNLIKE for one in alone)
     return [
         *_missing_ranks(job, ranks, world, limit),
         *_by_rule_and_rank(alone, limit),
+        *(_miscounted(known, world) if alike else ()),
         *_lone(checked, groups, limit),
         *_ignored_groups(job, checked),
     ]
@@ -106,6 +110,14 @@ def _ignored_groups(job: JobFiles, checked: Sequence[Checked]) -> list[Found]:
     text = f"the path {source} has the word {NO_FILE!r}, by which ASTRA-sim knows that there are no groups"
     warns = all(one.file.profile is Profile.FULL for one in checked)
     return [Found(Rule.IGNORED_GROUPS, warns, 1, [Violation(Rule.IGNORED_GROUPS, None, None, text, source)])]
+
+
+def _miscounted(known: Ranks, world: int) -> Iterator[Found]:
+    """X2, as ASTRA-sim counts."""
+    warns = all(one.file.profile is Profile.FULL for one in known.values())
+    runs = {rank: (one.file.path, one.collectives) for rank, one in known.items()}
+    for one in miscounted(runs, world):
+        yield Found(Rule.MISCOUNTED, warns, 1, [one])
 
 
 def _lone(checked: Sequence[Checked], groups: Groups, limit: int | None) -> Iterator[Found]:

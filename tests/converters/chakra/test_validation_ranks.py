@@ -347,6 +347,41 @@ class TestGroups:
         assert (strict.valid, full.valid) == (False, True)
         assert strict.violations[0].message == f"node 2 is {kind.name} of 4,096 bytes of one rank in group 2"
 
+    @pytest.mark.parametrize(
+        ("kind", "number", "miscounted"),
+        [
+            (CollectiveType.ALL_TO_ALL, None, True),
+            (CollectiveType.ALL_TO_ALL, "0", True),
+            (CollectiveType.ALL_TO_ALL, "2", False),
+            (CollectiveType.BROADCAST, None, False),
+        ],
+    )
+    def test_a_collective_of_all_after_one_of_some(
+        self, tmp_path: Path, kind: CollectiveType, number: str | None, miscounted: bool
+    ) -> None:
+        """The count of all collectives is the number of one among all; under a number of its own it is not."""
+        files = [EtFile(rank) for rank in range(3)]
+        for trace in files[1:]:
+            trace.collective(kind, group="1")
+        for trace in files:
+            trace.collective(CollectiveType.ALL_REDUCE, group=number, after=trace.nodes[-1:])
+        saved(files, tmp_path, {"1": [1, 2], "2": [0, 1, 2]})
+        strict, full = validate(tmp_path), validate(tmp_path, profile="full")
+        expected = [("miscounted", 1, 2), ("miscounted", 2, 2)] if miscounted else []
+        assert found(strict) == found(full) == expected
+        assert (strict.valid, full.valid) == (not miscounted, True)
+
+    def test_collectives_of_all_between_as_many_of_groups(self, tmp_path: Path) -> None:
+        """Of 4,098 bytes are made five parts, of 4,096 four; so groups that differ in size count differently."""
+        for size, miscounted in ((4096, []), (4098, ["miscounted", "miscounted"])):
+            files = [EtFile(rank) for rank in range(4)]
+            for trace in files:
+                trace.collective(
+                    CollectiveType.ALL_REDUCE, 4096 if trace.rank < 2 else size, str(1 + trace.rank // 2)
+                )
+                trace.collective(CollectiveType.ALL_REDUCE, after=trace.nodes)
+            assert [rule for rule, _, _ in found(validate(saved(files, tmp_path)))] == miscounted
+
     @pytest.mark.parametrize("told", [True, False])
     def test_a_collective_of_a_job_of_one_rank(self, tmp_path: Path, told: bool) -> None:
         """Where no file says how many ranks there are, the others may be elsewhere."""
