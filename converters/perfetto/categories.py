@@ -20,7 +20,8 @@ def driver_calls(graph: EventGraph) -> Bools:
 def categories_of(graph: EventGraph, driver: Bools, rows: Int64s) -> Int64s:
     """A code for the category of each row; `driver` is what `driver_calls` says."""
     kind = graph.events.kind[rows]
-    return kind + (driver[graph.events.name[rows]] & (kind == EventKind.RUNTIME)) * np.int64(DRIVER)
+    codes: Int64s = kind + (driver[graph.events.name[rows]] & (kind == EventKind.RUNTIME)) * np.int64(DRIVER)
+    return codes
 
 
 def category(code: int) -> str:

@@ -24,8 +24,10 @@ from tracelink.targets import GzipStream
 class Pen(Protocol):
     """How a job is written in one format."""
 
-    separator: bytes
-    """What stands between blocks."""
+    @property
+    def separator(self) -> bytes:
+        """What stands between blocks."""
+        ...
 
     def opening(self) -> bytes:
         """Everything before the first block."""

@@ -65,16 +65,12 @@ def _events(sheet: Sheet, number: int, low: int, high: int) -> Iterator[bytes]:
     tails = _tails(sheet, sequence, rows)
     tids = np.array(picture.seats.tid, np.int64)
     place = np.searchsorted(rows, packets.row[opens])
-    columns = np.zeros((3, len(opens)), np.int64)
-    columns[:, opens] = (
-        _categories(picture.graph, sequence, rows)[place],
-        _names(picture.graph, sequence, rows)[place],
-        place,
-    )
-    columns[2, ~opens] = -1
-    yield from sequence.packets(
-        Events(packets.time, packets.type, tids[picture.seat[packets.row]], *columns[:2], tails, columns[2])
-    )
+    category, name, tail = np.full((3, len(opens)), -1)
+    category[opens] = _categories(picture.graph, sequence, rows)[place]
+    name[opens] = _names(picture.graph, sequence, rows)[place]
+    tail[opens] = place
+    track = tids[picture.seat[packets.row]]
+    yield from sequence.packets(Events(packets.time, packets.type, track, category, name, tails, tail))
 
 
 def _names(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:

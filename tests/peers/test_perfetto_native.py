@@ -13,6 +13,7 @@ import pytest
 from builders.perfetto_native import Native, read
 from peers.merged_case import CASES, Merged, Profile, merge
 from peers.perfetto_process import Loaded, PerfettoEngine
+from tracelink.converters.perfetto.schema import TIE_NAMES
 
 pytestmark = pytest.mark.peer
 
@@ -92,12 +93,15 @@ def test_the_viewer_knows_the_wall_clock(loaded: Loaded) -> None:
 
 
 def test_slices_are_nested_as_they_were_written(loaded: Loaded, native: Native) -> None:
+    """Instants at which arrows between ranks end are left out: of several at one time the engine makes a pile."""
     rows = loaded.query(
         "select s.name, s.ts, ifnull(parent.name, '') as parent from slice s"
         " left join slice parent on parent.id = s.parent_id"
+        f" where s.category not in ({', '.join(map(repr, TIE_NAMES.values()))})"
     )
     seen = Counter((row["name"], row["ts"], row["parent"]) for row in rows)
-    assert seen == Counter((one.name, one.start, one.parent) for one in native.slices if one.value is None)
+    slices = [one for one in native.slices if one.value is None and one.category not in TIE_NAMES.values()]
+    assert seen == Counter((one.name, one.start, one.parent) for one in slices)
 
 
 def test_every_arrow_connects_its_slices(loaded: Loaded, native: Native) -> None:
