@@ -1,0 +1,53 @@
+"""`tracelink merge -o job.pftrace`: the options of the writer, and the files."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Job, Run
+
+from builders.kineto import cpu_op, trace, write
+from builders.perfetto_native import read
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [((), {}), (("--args", "link"), {"args": "link"}), (("--compress",), {"compress": "yes"})],
+)
+def test_options_of_perfetto_are_handed_on(
+    tracelink: Run, job: Job, arguments: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    assert tracelink("merge", "traces/", "-o", "job.pftrace", *arguments).exit_code == 0
+    assert job.asked["options"] == options
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "compressed"),
+    [
+        ("job.pftrace", (), False),
+        ("job.perfetto-trace", (), False),
+        ("job.pftrace", ("--compress",), True),
+        ("job.pftrace.gz", (), True),
+        ("job.pftrace.gz", ("--compress",), True),
+    ],
+)
+def test_the_name_says_the_format_and_whether_it_is_gzip(
+    tracelink: Run, tmp_path: Path, name: str, arguments: tuple[str, ...], compressed: bool
+) -> None:
+    for rank in (0, 1):
+        write(tmp_path / "in" / f"k_{rank}.json", trace(cpu_op("aten::add", 2), rank=rank))
+    result = tracelink("merge", str(tmp_path / "in"), "-o", str(tmp_path / name), *arguments)
+    assert result.exit_code == 0, result.stderr
+    data = (tmp_path / name).read_bytes()
+    native = read(gzip.decompress(data) if compressed else data)
+    assert [one.name for one in native.slices] == ["aten::add", "aten::add"]
+
+
+def test_json_has_no_choice_of_arguments(tracelink: Run, tmp_path: Path) -> None:
+    write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
+    result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", str(tmp_path / "x.json"), "--args", "link")
+    assert result.exit_code == 2
+    assert "perfetto-json has no option 'args'" in result.stderr
