@@ -27,6 +27,10 @@ LINK, COLLECTIVE, RECORDER, ORIGINAL = "link", "collective", "recorder", "origin
 """The arguments that all others stand in: what links say, of collectives, what a recorder said, any other source."""
 
 
+GAP = 1 << 14
+"""So many payloads that nobody asks for are passed over and not read: a piece of a long trace needs few of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """All that the packets of a rank are made of."""
@@ -114,7 +118,9 @@ def _own_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64s) ->
         mine = rows[slice(*np.searchsorted(rows, [begin, graph.bounds[source + 1]]).tolist())]
         payloads = graph.payloads[source] if source < len(graph.payloads) else None
         recorded = len(mine) and graph.events.kind[mine[0]] == EventKind.RECORD
-        texts = [text for _, run in payload_runs(payloads, graph.events.payload[mine]) for text in run]
+        numbers = graph.events.payload[mine]
+        parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > GAP) + 1)
+        texts = [text for part in parts for _, run in payload_runs(payloads, part) for text in run]
         made += sequence.arguments.of_payloads(RECORDER if recorded else ORIGINAL, texts)
     return made
 

@@ -255,6 +255,20 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
     assert len({packet.trusted_packet_sequence_id for packet in pieces.packets}) > 2
 
 
+def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments are right wherever they stand in their source."""
+    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.PIECE_ROWS", 2)
+    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.GAP", 1)
+    built = GraphBuilder()
+    thread = built.track()
+    for number in range(12):
+        built.add(thread, str(number), 10 * (number * 5 % 12), 5, args={"number": number})
+    native = write(built.build())
+    assert {one.name: one.args["original"]["number"] for one in native.slices} == {
+        str(number): number for number in range(12)
+    }
+
+
 def test_names_that_nobody_can_write_are_mended() -> None:
     built = GraphBuilder()
     built.add(built.track(), "a\ud800b\0c", 0, 10)
