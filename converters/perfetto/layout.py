@@ -179,11 +179,10 @@ def _process(pid: int, key: ProcessKey, host: str, program: str) -> Process:
     label = LABELS.get(place) or (
         f"GPU {original}".rstrip() if place == Place.GPU else original or "counters"
     )
-    if place == Place.CPU:
-        name = " · ".join(part for part in (f"rank {rank}", host, program) if part)
-        name += f" ({original})" if original else ""
-    else:
-        name = f"rank {rank} {label}"
+    own = program if place == Place.CPU else label
+    name = " · ".join(part for part in (f"rank {rank}", host, own) if part)
+    if place == Place.CPU and original:
+        name += f" ({original})"
     return Process(pid, name, label, original)
 
 

@@ -197,5 +197,5 @@ def test_a_timeline_of_it_names_a_device_of_which_no_number_is_known(tmp_path: P
     events = json.loads((tmp_path / "timeline.json").read_bytes())["traceEvents"]
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {
         "rank 0 (0)",
-        "rank 0 GPU",
+        "rank 0 · GPU",
     }

@@ -33,7 +33,7 @@ WHOLE = """{
 {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "ts": 0, "args": {"name": "rank 0 · node-1 (100)", "original pid": "100"}},
 {"ph": "M", "name": "process_labels", "pid": 1, "tid": 1, "ts": 0, "args": {"labels": "CPU"}},
 {"ph": "M", "name": "process_sort_index", "pid": 1, "tid": 1, "ts": 0, "args": {"sort_index": 1}},
-{"ph": "M", "name": "process_name", "pid": 2, "tid": 2, "ts": 0, "args": {"name": "rank 0 GPU 0", "original pid": "0"}},
+{"ph": "M", "name": "process_name", "pid": 2, "tid": 2, "ts": 0, "args": {"name": "rank 0 · node-1 · GPU 0", "original pid": "0"}},
 {"ph": "M", "name": "process_labels", "pid": 2, "tid": 2, "ts": 0, "args": {"labels": "GPU 0"}},
 {"ph": "M", "name": "process_sort_index", "pid": 2, "tid": 2, "ts": 0, "args": {"sort_index": 2}},
 {"ph": "M", "name": "thread_name", "pid": 1, "tid": 3, "ts": 0, "args": {"name": "rank 0 thread 101 (python3)", "original tid": "101"}},
@@ -68,7 +68,7 @@ def test_ranks_have_processes_of_their_own_in_order() -> None:
     assert list(written.processes().values()) == [
         name
         for rank in range(11)
-        for name in (f"rank {rank} (100)", f"rank {rank} GPU 0", f"rank {rank} collectives")
+        for name in (f"rank {rank} (100)", f"rank {rank} · GPU 0", f"rank {rank} · collectives")
     ]
     numbers = [*written.processes(), *written.threads()]
     assert sorted(numbers) == [rank * STRIDE + number for rank in range(11) for number in range(1, 7)]
