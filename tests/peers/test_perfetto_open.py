@@ -135,7 +135,7 @@ def test_what_merge_opens_also_shows_what_the_slowest_rank_did(
         if name not in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     }
     with subprocess.Popen(
-        [sys.executable, "-c", code, *command[1:]], stdout=subprocess.PIPE, text=True, env=offline
+        [sys.executable, "-P", "-c", code, *command[1:]], stdout=subprocess.PIPE, text=True, env=offline
     ) as process:
         document_of(process)
         seen = shown(ui, document_of(process)["url"])
