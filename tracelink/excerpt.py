@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracelink.events import Edges, EventKind, Events, Int64s, Key, Relation
 from tracelink.graph import EventGraph
+from tracelink.trace import Payload
 
 NONE = -1
 
@@ -34,6 +36,19 @@ class Excerpt:
     def rows(self, *kinds: EventKind) -> Int64s:
         """The rows of these kinds."""
         return np.flatnonzero(self.events.of_kind(*kinds))
+
+
+def texts_of(graph: EventGraph, rows: Int64s) -> Iterator[tuple[int, Payload]]:
+    """What the sources recorded of these rows, in the order of the sources; each stretch of a source is read once."""
+    events = graph.events
+    for source in np.unique(events.source[rows]).tolist():
+        mine = rows[events.source[rows] == source]
+        mine = mine[np.argsort(events.payload[mine], kind="stable")]
+        numbers = events.payload[mine]
+        for first, texts in graph.payloads[source].batches(int(numbers[0]), int(numbers[-1]) + 1):
+            begin, end = np.searchsorted(numbers, [first, first + len(texts)]).tolist()
+            for row, number in zip(mine[begin:end].tolist(), numbers[begin:end].tolist(), strict=True):
+                yield row, texts[number - first]
 
 
 def execution_traces(graph: EventGraph) -> list[int]:

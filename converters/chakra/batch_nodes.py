@@ -11,10 +11,21 @@ from tracelink.converters.chakra.batch_attributes import Part, Spans, usual_attr
 from tracelink.converters.chakra.fields import DELIMITED, VARINT, Read, split
 from tracelink.converters.chakra.judged import JudgedAttributes, JudgedNodes
 from tracelink.converters.chakra.octets import Octets
+from tracelink.converters.chakra.schema import (
+    ATTRIBUTE,
+    CONTROL,
+    DATA,
+    DURATION,
+    ID,
+    INPUTS,
+    NAME,
+    OUTPUTS,
+    START,
+    TYPE,
+)
 from tracelink.converters.chakra.table import Links, signed
 from tracelink.events import Bools, Int64s
 
-ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, OUTPUTS, ATTRIBUTE = range(1, 11)
 NUMBERS, LISTS, TENSORS = (ID, TYPE, START, DURATION), (CONTROL, DATA), (INPUTS, OUTPUTS)
 WIRES = np.full(ATTRIBUTE + 1, VARINT)
 WIRES[[NAME, *LISTS, *TENSORS, ATTRIBUTE]] = DELIMITED

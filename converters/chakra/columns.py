@@ -10,18 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.chakra.batch_attributes import Part
-from tracelink.converters.chakra.batch_nodes import (
-    CONTROL,
-    DATA,
-    DURATION,
-    ID,
-    LISTS,
-    NUMBERS,
-    START,
-    TYPE,
-    Lists,
-    Nodes,
-)
+from tracelink.converters.chakra.batch_nodes import LISTS, NUMBERS, Lists, Nodes
+from tracelink.converters.chakra.schema import CONTROL, DATA, DURATION, ID, START, TYPE
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen
 from tracelink.events import Int64s
 from tracelink.strings import StringTable

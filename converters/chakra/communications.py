@@ -18,8 +18,6 @@ from tracelink.events import Columns, EventKind, Events, Int32s, Int64s
 from tracelink.job import Job, event_of
 from tracelink.operations import Operation
 
-NO_TYPE = UNKNOWN
-
 
 @dataclass(frozen=True, slots=True)
 class Communicating(Columns):
@@ -126,7 +124,7 @@ def usable(told: Communicating) -> tuple[Communicating, Mapping[str, int]]:
     """What can be written as communication, and how much cannot, by what is not known of it."""
     messages = told.collective == UNKNOWN
     lacking = {
-        "operation": ~messages & (told.collective_type == NO_TYPE),
+        "operation": ~messages & (told.collective_type == UNKNOWN),
         "size": told.size == UNKNOWN,
         "peer": messages & ((told.source == UNKNOWN) | (told.target == UNKNOWN)),
     }
@@ -146,7 +144,7 @@ def _collectives(job: Job, turn: Int64s) -> Communicating:
         for code, text in enumerate(job.strings)
         if text in TYPE_OF_OPERATION
     }
-    kind = np.array([types.get(code, NO_TYPE) for code in range(len(job.strings))] + [NO_TYPE], np.int64)
+    kind = np.array([types.get(code, UNKNOWN) for code in range(len(job.strings))] + [UNKNOWN], np.int64)
     return Communicating.of(
         len(parts),
         rank=parts.rank,

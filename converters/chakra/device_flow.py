@@ -7,6 +7,7 @@ import numpy as np
 from tracelink.converters.chakra.device import Device
 from tracelink.converters.chakra.host import Host
 from tracelink.converters.chakra.program import Pairs
+from tracelink.enclosing import greatest_inside
 from tracelink.events import Events, Int64s
 from tracelink.excerpt import NONE
 
@@ -24,7 +25,7 @@ def device_flow(events: Events, host: Host, device: Device, writers: Int64s, rea
     rank = np.argsort(np.argsort(events.start[device.row], kind="stable"), kind="stable")
     np.minimum.at(first, device.parent[order], rank[order])
     np.maximum.at(last, device.parent[order], rank[order])
-    first, last = _with_inner(host.parent, first, last)
+    first, last = -greatest_inside(host.parent, -first), greatest_inside(host.parent, last)
     before, after = last[writers], first[readers]
     known = (before != NONE) & (after != NOBODY)
     by_start = np.argsort(events.start[device.row], kind="stable")
@@ -41,20 +42,3 @@ def one_after_the_other(events: Events, device: Device) -> Pairs:
     before, after = order[:-1][same], order[1:][same]
     confirmed = events.end[device.row[before]] <= events.start[device.row[after]]
     return Pairs(before[confirmed], after[confirmed])
-
-
-def _with_inner(parent: Int64s, first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
-    """The first and last of each node and of all that it encloses; each step looks twice as far."""
-    nowhere = len(parent)
-    above = np.append(np.where(parent == NONE, nowhere, parent), nowhere)
-    first, last = np.append(first, NOBODY), np.append(last, NONE)
-    for _ in range(nowhere.bit_length()):
-        if (above == nowhere).all():
-            break
-        least, most = first.copy(), last.copy()
-        np.minimum.at(least, above, first)
-        np.maximum.at(most, above, last)
-        first, last = least, most
-        first[nowhere], last[nowhere] = NOBODY, NONE
-        above = above[above]
-    return first[:nowhere], last[:nowhere]

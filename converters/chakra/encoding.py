@@ -10,7 +10,7 @@ import numpy as np
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
 from tracelink.converters.chakra.framing import framed
-from tracelink.converters.chakra.schema import VERSION, Kind
+from tracelink.converters.chakra.schema import CONTROL, DATA, DURATION, ID, NAME, START, TYPE, VERSION, Kind
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.converters.chakra.values import FIELD_OF_KIND
 from tracelink.converters.chakra.wire import (
@@ -24,7 +24,6 @@ from tracelink.converters.chakra.wire import (
 from tracelink.events import Int64s
 from tracelink.wire import SHORT, SHORT_LENGTHS, delimited, varint
 
-ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, OUTPUTS = range(1, 10)
 FEW = 4096
 """An attribute of at most so many different values is spelt once for all nodes that share one."""
 TOGETHER = 8192

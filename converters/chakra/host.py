@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.converters.chakra.durations import exclusive
-from tracelink.enclosing import callers, innermost, outside
+from tracelink.enclosing import callers, depths, innermost, outside
 from tracelink.events import Bools, EventKind, Int64s, Key, Relation
 from tracelink.excerpt import NONE, Excerpt
 
@@ -59,7 +59,7 @@ def host_of(part: Excerpt) -> Host:
     node[listed] = listed
     host = _enclosed(part, rows, node[rows])
     start = _started(part, host)
-    return replace(host, start=start, lane=_lanes(part, host), depth=_depths(host.parent))
+    return replace(host, start=start, lane=_lanes(part, host), depth=depths(host.parent))
 
 
 def nodes_of_host(part: Excerpt) -> Bools:
@@ -154,19 +154,6 @@ def _lanes(part: Excerpt, host: Host) -> Int64s:
             mine = without[logical[host.node[without]] == thread]
             lane[mine] = np.bincount(ran).argmax()
     return lane
-
-
-def _depths(parent: Int64s) -> Int64s:
-    """How many enclose each; every step doubles how far it looks, so that a circle ends too."""
-    nowhere = len(parent)
-    above = np.append(np.where(parent == NONE, nowhere, parent), nowhere)
-    depth = np.append((parent != NONE).astype(np.int64), 0)
-    for _ in range(nowhere.bit_length()):
-        depth = depth + depth[above]
-        above = above[above]
-        if (above == nowhere).all():
-            break
-    return depth[:nowhere]
 
 
 def _at(values: Int64s, rows: Int64s) -> Int64s:

@@ -26,7 +26,7 @@ ISSUE, RESUMPTION, TENSOR = "issue", "resumption", "tensor"
 def orders_of(part: Excerpt, told: Communicating, *, by_time: bool) -> Mapping[str, Order]:
     """What had to wait for what; the order of streams only where order in time counts."""
     orders = {
-        **_waits(part),
+        **waits_for_devices(part),
         HAND_OVER: hand_overs(part),
         ISSUE: _issues(part, told),
         RESUMPTION: _resumptions(part, told),
@@ -34,7 +34,7 @@ def orders_of(part: Excerpt, told: Communicating, *, by_time: bool) -> Mapping[s
     return {STREAM: stream_order(part), **orders} if by_time else orders
 
 
-def _waits(part: Excerpt) -> Mapping[str, Order]:
+def waits_for_devices(part: Excerpt) -> Mapping[str, Order]:
     """Waits for devices; what was written as linked nodes has none of the calls that tell of them, but the waits."""
     if not len(part.rows(EventKind.RUNTIME)):
         return {}

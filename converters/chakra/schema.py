@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum, StrEnum
 
 from tracelink.operations import Operation
 
 VERSION = "1.0.0"
 """What the metadata say of the format."""
+
+
+ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, OUTPUTS, ATTRIBUTE = range(1, 11)
+"""Numbers of the fields of a node."""
+VALUES, SHAPES, TYPES = range(1, 4)
+"""Of its inputs and outputs."""
+ATTRIBUTE_NAME = 1
+"""Of an attribute; its value has the number of its kind."""
+
+SIGNATURE = re.compile(
+    rb'"op_schema"\s*,\s*(?:"type"\s*:\s*"string"\s*,\s*"value"|"string_val")\s*:\s*("[^"\\]*")'
+)
+FORWARD_PARENT = re.compile(
+    rb'"fw_parent"\s*,\s*(?:"type"\s*:\s*"uint64"\s*,\s*"value"|"int64_val")\s*:\s*(\d{1,18})\b'
+)
+"""As execution traces and the JSON form of Chakra traces spell attributes."""
+ATTRIBUTES_MARKS = (b'"attrs"', b'"attr"')
 
 
 class NodeType(IntEnum):

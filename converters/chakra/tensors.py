@@ -3,77 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import msgspec
 import numpy as np
 
-from tracelink.converters.chakra.encoding import INPUTS, OUTPUTS
 from tracelink.converters.chakra.host import TIMED
 from tracelink.converters.chakra.plan import Plan
-from tracelink.converters.chakra.schema import KINDS, Name
+from tracelink.converters.chakra.schema import (
+    ATTRIBUTES_MARKS,
+    FORWARD_PARENT,
+    INPUTS,
+    KINDS,
+    OUTPUTS,
+    SHAPES,
+    SIGNATURE,
+    TYPES,
+    VALUES,
+    Name,
+)
 from tracelink.converters.chakra.wire import attribute
-from tracelink.converters.kineto.schema import INPUT_DIMS, INPUT_TYPES, INPUT_VALUES
-from tracelink.events import EventKind, Int64s
-from tracelink.excerpt import NONE, Excerpt
+from tracelink.converters.execution_trace.schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
+from tracelink.converters.kineto.schema import INPUT_DIMS_MARK, InputsText
+from tracelink.events import EventKind
+from tracelink.excerpt import NONE, Excerpt, texts_of
 from tracelink.wire import delimited
 
-VALUES, SHAPES, TYPES = 1, 2, 3
-NOTHING = msgspec.Raw(b"[]")
-SIGNATURE = re.compile(
-    rb'"op_schema"\s*,\s*(?:"type"\s*:\s*"string"\s*,\s*"value"|"string_val")\s*:\s*("[^"\\]*")'
-)
-FORWARD_PARENT = re.compile(
-    rb'"fw_parent"\s*,\s*(?:"type"\s*:\s*"uint64"\s*,\s*"value"|"int64_val")\s*:\s*(\d{1,18})\b'
-)
-"""As execution traces and the JSON form of Chakra traces spell attributes."""
-
-
-class Tensors(msgspec.Struct, frozen=True):
-    """The inputs or the outputs of a node since 1.0.2."""
-
-    values: msgspec.Raw = NOTHING
-    shapes: msgspec.Raw = NOTHING
-    types: msgspec.Raw = NOTHING
-
-
-class NodeText(msgspec.Struct):
-    """What of a node is passed on as it is."""
-
-    inputs: Tensors = Tensors()
-    outputs: Tensors = Tensors()
-
-
-class FlatText(msgspec.Struct):
-    """The same in the layout of 1.0.1."""
-
-    inputs: msgspec.Raw = NOTHING
-    input_shapes: msgspec.Raw = NOTHING
-    input_types: msgspec.Raw = NOTHING
-    outputs: msgspec.Raw = NOTHING
-    output_shapes: msgspec.Raw = NOTHING
-    output_types: msgspec.Raw = NOTHING
-
-
-class OperatorText(msgspec.Struct):
-    """What a profile says of an operator's inputs."""
-
-    values: msgspec.Raw = msgspec.field(name=INPUT_VALUES, default=NOTHING)
-    shapes: msgspec.Raw = msgspec.field(name=INPUT_DIMS, default=NOTHING)
-    types: msgspec.Raw = msgspec.field(name=INPUT_TYPES, default=NOTHING)
-
-
-OPERATOR = msgspec.json.Decoder(OperatorText)
-TEXT = msgspec.json.Decoder(NodeText)
-FLAT = msgspec.json.Decoder(FlatText)
-ATTRIBUTES, OTHER_ATTRIBUTES = b'"attrs"', b'"attr"'
+TEXT = msgspec.json.Decoder(TensorsText)
+FLAT = msgspec.json.Decoder(FlatTensorsText)
+OPERATOR = msgspec.json.Decoder(InputsText)
 FOREIGN = re.compile(rb"true|false|null|NaN|Infinity|[\\\n\x80-\xff]")
 """What JSON spells in another way than Python, or over several lines."""
 QUOTE = b'"'
 """A text is what another Chakra trace has spelt already."""
-INPUTS_MARK = b'"inputs"'
-SHAPES_RECORDED = b'"%s"' % INPUT_DIMS.encode()
 
 
 def fields_by_row(part: Excerpt, observe: Callable[[int, bytes], None]) -> dict[int, bytes]:
@@ -83,11 +46,12 @@ def fields_by_row(part: Excerpt, observe: Callable[[int, bytes], None]) -> dict[
     """
     nodes, operators = part.rows(EventKind.NODE), part.rows(*TIMED)
     fields: dict[int, bytes] = {}
-    for row, text in texts_of(part, nodes):
-        observe(row, text)
-        fields[row] = fields_of(text)
+    for row, text in texts_of(part.graph, nodes):
+        whole = bytes(text)
+        observe(row, whole)
+        fields[row] = fields_of(whole)
     if len(nodes) < len(operators) // 2:
-        fields |= {row: fields_of_operator(text) for row, text in texts_of(part, operators)}
+        fields |= {row: fields_of_operator(bytes(text)) for row, text in texts_of(part.graph, operators)}
     return fields
 
 
@@ -100,25 +64,12 @@ def fields_of_nodes(plan: Plan, by_row: Mapping[int, bytes]) -> list[bytes]:
     return [by_row.get(row, b"") for row in row.tolist()]
 
 
-def texts_of(part: Excerpt, rows: Int64s) -> Iterator[tuple[int, bytes]]:
-    """The texts of nodes as their sources have them, in the order of the sources."""
-    events, graph = part.events, part.graph
-    for source in np.unique(events.source[rows]).tolist():
-        mine = rows[events.source[rows] == source]
-        mine = mine[np.argsort(events.payload[mine], kind="stable")]
-        numbers = events.payload[mine]
-        for first, texts in graph.payloads[source].batches(int(numbers[0]), int(numbers[-1]) + 1):
-            begin, end = np.searchsorted(numbers, [first, first + len(texts)]).tolist()
-            for row, number in zip(mine[begin:end].tolist(), numbers[begin:end].tolist(), strict=True):
-                yield row, bytes(texts[number - first])
-
-
 def fields_of_operator(text: bytes) -> bytes:
     """What a profile recorded of an operator's inputs, or what a linked node passes on."""
-    if SHAPES_RECORDED in text:
+    if INPUT_DIMS_MARK in text:
         said = OPERATOR.decode(text)
         return delimited(INPUTS, _lists(Tensors(said.values, said.shapes, said.types)))
-    return fields_of(text) if INPUTS_MARK in text else b""
+    return fields_of(text) if INPUTS_KEY in text else b""
 
 
 def fields_of(text: bytes) -> bytes:
@@ -144,7 +95,7 @@ def _tensors(text: bytes) -> tuple[Tensors, Tensors]:
 
 
 def _said(text: bytes) -> bytes:
-    begin = max(text.rfind(ATTRIBUTES), text.rfind(OTHER_ATTRIBUTES), 0)
+    begin = max(0, *map(text.rfind, ATTRIBUTES_MARKS))
     parent, signature = FORWARD_PARENT.search(text, begin), SIGNATURE.search(text, begin)
     return (_forward_parent(parent[1]) if parent else b"") + (_signature(signature[1]) if signature else b"")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tracelink.converters.chakra.schema import Kind
+from tracelink.converters.chakra.schema import ATTRIBUTE, ATTRIBUTE_NAME, Kind
 from tracelink.events import Int64s
 from tracelink.wire import (
     DELIMITED,
@@ -24,8 +24,6 @@ from tracelink.wire import (
     varint,
     varints,
 )
-
-ATTRIBUTE, ATTRIBUTE_NAME = 10, 1
 
 
 def number_fields(number: int, values: Int64s) -> list[bytes]:

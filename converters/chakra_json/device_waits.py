@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.analysis.ordering.host_waits import host_waits
-from tracelink.analysis.ordering.launched import launched_work
-from tracelink.analysis.ordering.synchronizations import Synchronizations
+from tracelink.converters.chakra.orders import HOST_WAIT, waits_for_devices
 from tracelink.converters.chakra_json.device_work import DeviceWork
 from tracelink.converters.chakra_json.turns import reached
-from tracelink.events import Edges, EventKind, Int64s, Relation
+from tracelink.events import Edges, Int64s, Relation
 from tracelink.excerpt import NONE, Excerpt
 
 RELATIONS = (Relation.DEPENDS_ON, Relation.WAITS_FOR)
@@ -49,7 +47,7 @@ def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWor
 def _waits(part: Excerpt) -> tuple[Int64s, Int64s]:
     """What waited for which work: as edges say, and as the calls of the runtime tell where they were recorded."""
     edges = Edges.concatenate([part.where(relation) for relation in RELATIONS])
-    if not len(part.rows(EventKind.RUNTIME)):
+    order = waits_for_devices(part).get(HOST_WAIT)
+    if order is None:
         return edges.source, edges.target
-    order = host_waits(part, launched_work(part), Synchronizations.empty())
     return np.concatenate([edges.source, order.after]), np.concatenate([edges.target, order.before])

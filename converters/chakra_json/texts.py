@@ -127,7 +127,7 @@ class NodeTexts:
 def node_texts(plan: Plan, spool: Spool) -> NodeTexts:
     """The texts of a plan, with the groups that its profile names."""
     part = plan.part
-    return NodeTexts(plan, spool, profiled_groups(part.graph, part.events, plan.work.rows))
+    return NodeTexts(plan, spool, profiled_groups(part.graph, plan.work.rows))
 
 
 def microseconds(nanoseconds: int) -> bytes:

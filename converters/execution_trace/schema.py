@@ -177,6 +177,35 @@ class ValuesText(msgspec.Struct, gc=False):
     values: list[msgspec.Raw] = []
 
 
+NOTHING_LISTED = msgspec.Raw(b"[]")
+
+
+class Tensors(msgspec.Struct, frozen=True):
+    """The inputs or the outputs of a node since 1.0.2, as they stand."""
+
+    values: msgspec.Raw = NOTHING_LISTED
+    shapes: msgspec.Raw = NOTHING_LISTED
+    types: msgspec.Raw = NOTHING_LISTED
+
+
+class TensorsText(msgspec.Struct):
+    """A node of which inputs and outputs are wanted."""
+
+    inputs: Tensors = Tensors()
+    outputs: Tensors = Tensors()
+
+
+class FlatTensorsText(msgspec.Struct):
+    """The same in the layout of 1.0.1."""
+
+    inputs: msgspec.Raw = NOTHING_LISTED
+    input_shapes: msgspec.Raw = NOTHING_LISTED
+    input_types: msgspec.Raw = NOTHING_LISTED
+    outputs: msgspec.Raw = NOTHING_LISTED
+    output_shapes: msgspec.Raw = NOTHING_LISTED
+    output_types: msgspec.Raw = NOTHING_LISTED
+
+
 class Group(msgspec.Struct):
     """One process group in the text that `process_group:init` has as its input."""
 

@@ -133,6 +133,16 @@ PEER = "Rank"
 UNKNOWN_MEMBERS = "[]"
 
 INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete Inputs"
+INPUT_DIMS_MARK = b'"%s"' % INPUT_DIMS.encode()
+
+
+class InputsText(msgspec.Struct):
+    """Arguments of which only the inputs are wanted, as they stand."""
+
+    values: msgspec.Raw = msgspec.field(name=INPUT_VALUES, default=msgspec.Raw(b"[]"))
+    shapes: msgspec.Raw = msgspec.field(name=INPUT_DIMS, default=msgspec.Raw(b"[]"))
+    types: msgspec.Raw = msgspec.field(name=INPUT_TYPES, default=msgspec.Raw(b"[]"))
+
 
 COMPLETE, BEGIN, END = "X", "B", "E"
 INSTANTS = frozenset("iIR")

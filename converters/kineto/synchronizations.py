@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import numpy as np
 
@@ -15,7 +13,8 @@ from tracelink.converters.kineto.schema import (
     STREAM_WAITED_FOR,
     Synchronization,
 )
-from tracelink.events import EventKind, Int64s
+from tracelink.events import EventKind
+from tracelink.excerpt import texts_of
 from tracelink.graph import EventGraph
 
 ARGUMENTS = msgspec.json.Decoder(Synchronization)
@@ -36,26 +35,13 @@ def recorded_synchronizations(graph: EventGraph) -> Synchronizations:
     rows = rows[meaning[events.name[rows]] >= 0] if len(rows) else rows
     if not len(rows):
         return Synchronizations.empty()
-    said = dict(_said(graph, rows))
+    said = {row: _decoded(text) for row, text in texts_of(graph, rows)}
     columns = [
         (one.device, one.stream, one.wait_on_stream, one.wait_on_cuda_event_record_corr_id)
         for one in (said.get(row, NOTHING_SAID) for row in rows.tolist())
     ]
     device, stream, event_stream, event_record = np.array(columns, np.int64).T
     return Synchronizations(rows, meaning[events.name[rows]], device, stream, event_stream, event_record)
-
-
-def _said(graph: EventGraph, rows: Int64s) -> Iterator[tuple[int, Synchronization]]:
-    """What each record says, unless it cannot be understood."""
-    events = graph.events
-    for source in np.unique(events.source[rows]).tolist():
-        chosen = rows[events.source[rows] == source]
-        chosen = chosen[np.argsort(events.payload[chosen], kind="stable")]
-        numbers = events.payload[chosen]
-        for first, texts in graph.payloads[source].batches(int(numbers[0]), int(numbers[-1]) + 1):
-            begin, end = np.searchsorted(numbers, [first, first + len(texts)]).tolist()
-            for row, number in zip(chosen[begin:end].tolist(), numbers[begin:end].tolist(), strict=True):
-                yield row, _decoded(texts[number - first])
 
 
 def _decoded(text: bytes | memoryview) -> Synchronization:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.converters.perfetto.schema import MAX_DEPTH
+from tracelink.enclosing import depths
 from tracelink.events import Bools, Int64s
 from tracelink.linking.nesting import LOWEST, NONE, nest, previous_at_least, sort_outer_first
 
@@ -59,7 +60,7 @@ def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
         places = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
         lane[places], inside = _separated(slices.take(places), crosses[places])
         parent[places] = np.where(inside == NONE, NONE, places[inside])
-    depth = _depths(parent)
+    depth = depths(parent)
     if depth.max(initial=0) >= MAX_DEPTH:
         _split_deep(slices.track, depth, lane)
     by_row = np.empty_like(lane)
@@ -178,16 +179,6 @@ def _fits(lanes: list[list[int]], number: int, start: int, end: int) -> bool:
     while open_ends and open_ends[-1] <= start:
         open_ends.pop()
     return not open_ends or open_ends[-1] >= end
-
-
-def _depths(parent: Int64s) -> Int64s:
-    """How many others each slice is in."""
-    hop = np.append(parent, NONE)
-    depth: Int64s = (hop != NONE).astype(np.int64)
-    while (inside := np.flatnonzero(hop != NONE)).size:
-        depth[inside] += depth[hop[inside]]
-        hop[inside] = hop[hop[inside]]
-    return depth[: len(parent)]
 
 
 def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:

@@ -172,6 +172,29 @@ def takes_format(function: Function) -> Function:
     )(function)
 
 
+WRITING = (
+    click.option("--compress", is_flag=True, help="perfetto: gzip, as a name that ends in .gz asks for."),
+    click.option(
+        "--args",
+        "arguments",
+        type=click.Choice(["all", "link", "none"]),
+        help="perfetto: all arguments of events (the default), what tracelink found out, or none.",
+    ),
+    click.option("--gaps", is_flag=True, help="chakra: pauses between operators become idle nodes."),
+    click.option(
+        "--deps",
+        type=click.Choice(["both", "time", "data"]),
+        help="chakra: nodes wait for what ran before, for what made their tensors, or both (the default).",
+    ),
+    click.option(
+        "--profile",
+        type=click.Choice(["full", "astra-sim"]),
+        help="chakra: everything (the default), or device work and communication as ASTRA-sim runs them.",
+    ),
+)
+"""The options of writers that can write in several ways, the last that help lists first."""
+
+
 def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of those writers that can write in several ways; the function gets them as `options`."""
 
@@ -195,26 +218,7 @@ def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
         function(*args, options=options, **kwargs)
 
     taking: Callable[..., None] = update_wrapper(gathering, function)
-    for option in (
-        click.option("--compress", is_flag=True, help="perfetto: gzip, as a name that ends in .gz asks for."),
-        click.option(
-            "--args",
-            "arguments",
-            type=click.Choice(["all", "link", "none"]),
-            help="perfetto: all arguments of events (the default), what tracelink found out, or none.",
-        ),
-        click.option("--gaps", is_flag=True, help="chakra: pauses between operators become idle nodes."),
-        click.option(
-            "--deps",
-            type=click.Choice(["both", "time", "data"]),
-            help="chakra: nodes wait for what ran before, for what made their tensors, or both (the default).",
-        ),
-        click.option(
-            "--profile",
-            type=click.Choice(["full", "astra-sim"]),
-            help="chakra: everything (the default), or device work and communication as ASTRA-sim runs them.",
-        ),
-    ):
+    for option in WRITING:
         taking = option(taking)
     return taking
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from builders.graph import GraphBuilder
 from builders.ordering import named
 from tracelink.analysis.ordering.order import Order
-from tracelink.analysis.ordering.tensors import StorageUses, last_inside, tensor_order
+from tracelink.analysis.ordering.tensors import StorageUses, tensor_order
+from tracelink.enclosing import greatest_inside
 from tracelink.events import EventKind, Key, Relation, TrackKind
 from tracelink.excerpt import Excerpt
 
@@ -121,7 +122,7 @@ TREES = st.lists(st.integers(-1, 9), max_size=10)
 
 
 @given(TREES)
-def test_last_inside(drawn: list[int]) -> None:
+def test_greatest_inside(drawn: list[int]) -> None:
     parents = [parent if parent < place else -1 for place, parent in enumerate(drawn)]
 
     def encloses(outer: int, inner: int) -> bool:
@@ -130,7 +131,7 @@ def test_last_inside(drawn: list[int]) -> None:
         return inner == outer
 
     expected = [max(n for n in range(len(parents)) if encloses(place, n)) for place in range(len(parents))]
-    assert last_inside(np.array(parents, np.int64)).tolist() == expected
+    assert greatest_inside(np.array(parents, np.int64), np.arange(len(parents))).tolist() == expected
 
 
 USED = st.lists(st.integers(1, 3), max_size=2)
@@ -147,7 +148,7 @@ def test_every_read_follows_the_last_complete_writer(
         parents.append(stack[-1])
         reads, writes = used[number]
         stack.append(nodes.add(str(number), stack[-1], reads=tuple(reads), writes=tuple(writes)))
-    last = last_inside(np.array(parents, np.int64)).tolist()
+    last = greatest_inside(np.array(parents, np.int64), np.arange(len(parents))).tolist()
     expected = set()
     for reader in range(len(drawn)):
         for storage in used[reader][0]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.analysis.ordering.order import Order, can_follow
+from tracelink.enclosing import greatest_inside
 from tracelink.events import Bools, Columns, EventKind, Int64s, Key, Relation
 from tracelink.excerpt import NONE, Excerpt
 from tracelink.linking.joins import lookup
@@ -68,25 +69,7 @@ class _Span:
         parent = lookup(ids, part.key(Key.NODE_PARENT, NONE)[rows])
         place = np.full(len(part.events), NONE, np.int64)
         place[rows] = np.arange(len(rows))
-        return cls(rows, last_inside(parent), place)
-
-
-def last_inside(parent: Int64s) -> Int64s:
-    """For each place the last one among itself and all that stand below it; `parent` is a place or NONE.
-
-    Every step doubles how far down each one has looked, so that depth costs little and a circle ends.
-    """
-    nowhere = len(parent)
-    last = np.arange(nowhere + 1)
-    above = np.append(np.where(parent == NONE, nowhere, parent), nowhere)
-    for _ in range(nowhere.bit_length()):
-        if (above == nowhere).all():
-            break
-        seen = last.copy()
-        np.maximum.at(seen, above, last)
-        last = seen
-        above = above[above]
-    return last[:nowhere]
+        return cls(rows, greatest_inside(parent, np.arange(len(parent))), place)
 
 
 def _last_writers(span: _Span, uses: StorageUses) -> tuple[Int64s, Int64s]:
