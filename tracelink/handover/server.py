@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import signal
 import socket
 import sys
 import termios
@@ -50,7 +51,12 @@ class Limits:
 
 def serve(door: socket.socket, offer: Offer, gate: Gate, limits: Limits, watcher: Watcher) -> bool:
     """Serves until the file is fetched; False where nobody asked for it in time."""
-    return asyncio.run(_Handover(offer, gate, limits, watcher).run(door))
+    # An interrupt within the making of the loop would leave half a loop, which complains when it goes.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return asyncio.run(_Handover(offer, gate, limits, watcher).run(door, before))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Handover:
@@ -62,8 +68,12 @@ class _Handover:
         self.sending = False
         self.talks: set[asyncio.Task[None]] = set()
 
-    async def run(self, door: socket.socket) -> bool:
-        """Serves; ends with the file fetched, with nobody asking, or with an error that ends everything."""
+    async def run(self, door: socket.socket, signals: set[int]) -> bool:
+        """Serves; ends with the file fetched, with nobody asking, or with an error that ends everything.
+
+        `signals` are those that do not interrupt it.
+        """
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         self.loop = asyncio.get_running_loop()
         self.loaded: asyncio.Future[None] = self.loop.create_future()
         self.asked_at = self.loop.time()
