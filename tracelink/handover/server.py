@@ -8,7 +8,9 @@ import signal
 import socket
 import sys
 import termios
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,12 +53,31 @@ class Limits:
 
 def serve(door: socket.socket, offer: Offer, gate: Gate, limits: Limits, watcher: Watcher) -> bool:
     """Serves until the file is fetched; False where nobody asked for it in time."""
-    # An interrupt within the making of the loop would leave half a loop, which complains when it goes.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _interrupts_kept() as let_through:
+        return asyncio.run(_Handover(offer, gate, limits, watcher).run(door, let_through))
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[Callable[[], None]]:
+    """Keeps interrupts until what it gives is called: within the making of a loop they would leave half a loop.
+
+    Blocking the signal is not enough, for threads of libraries take it too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    kept: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: kept.append(number))
+
+    def let_through() -> None:
+        signal.signal(signal.SIGINT, before)
+        if kept:
+            raise KeyboardInterrupt
+
     try:
-        return asyncio.run(_Handover(offer, gate, limits, watcher).run(door, before))
+        yield let_through
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
 
 
 class _Handover:
@@ -68,12 +89,9 @@ class _Handover:
         self.sending = False
         self.talks: set[asyncio.Task[None]] = set()
 
-    async def run(self, door: socket.socket, signals: set[int]) -> bool:
-        """Serves; ends with the file fetched, with nobody asking, or with an error that ends everything.
-
-        `signals` are those that do not interrupt it.
-        """
-        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    async def run(self, door: socket.socket, let_interrupts_through: Callable[[], None]) -> bool:
+        """Serves; ends with the file fetched, with nobody asking, or with an error that ends everything."""
+        let_interrupts_through()
         self.loop = asyncio.get_running_loop()
         self.loaded: asyncio.Future[None] = self.loop.create_future()
         self.asked_at = self.loop.time()
