@@ -40,22 +40,23 @@ def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
     mentioned = mentioned_rows(job)
     first_ns = job.first_ns or 0
 
-    def work(part: Part) -> tuple[Place[EventGraph], Int64s, Stock]:
+    def work(part: Part) -> tuple[Place[EventGraph], Int64s, Stock, int | None]:
         rows, whole = mentioned[part.rank], part.load()
         graph, kept = selecting.apply(selection, whole, first_ns, rows)
-        return keeper.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph)
+        return keeper.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph), graph.span[1]
 
     results = engine.map(work, job.parts, shared=keeper.shared)
-    new_rows = {part.rank: rows for part, (_, rows, _) in zip(job.parts, results, strict=True)}
-    stocks = [stock for _, _, stock in results]
+    new_rows = {part.rank: rows for part, (_, rows, *_) in zip(job.parts, results, strict=True)}
+    stocks = [stock for _, _, stock, _ in results]
     smaller = replace(
         job,
         parts=[
-            CutPart(part.rank, keeper, place) for part, (place, _, _) in zip(job.parts, results, strict=True)
+            CutPart(part.rank, keeper, place) for part, (place, *_) in zip(job.parts, results, strict=True)
         ],
         participations=moved(job.participations, mentioned, new_rows),
         messages=moved(job.messages, mentioned, new_rows),
         findings=[*job.findings, *outcome(selection, stocks, job.first_ns)],
+        last_ns=max((last for *_, last in results if last is not None), default=None),
         events=sum(stock.kept for stock in stocks),
     )
     return without_unseen(smaller, shown=selection.keeps(COLLECTIVES))

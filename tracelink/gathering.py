@@ -44,6 +44,7 @@ class GatheredRank:
     graph: Place[EventGraph] | None
     events: int
     first_ns: int | None
+    last_ns: int | None
     findings: Sequence[Finding] = ()
     reports: Sequence[LinkReport] = ()
 
@@ -127,13 +128,14 @@ class _Gathering:
         ordered = sorted(once, key=lambda trace: trace.source.start_ns or 0)
         linked = link_rank(combine(ordered))
         graph = graph_of_rank(linked)
-        times = [graph.events.start[graph.events.timed], graph.counters.time]
+        first_ns, last_ns = graph.span
         return GatheredRank(
             graph.sources,
             _calls_of(linked, graph),
             self.keeper.put(graph) if self.with_events else None,
             len(graph),
-            min((int(time.min()) for time in times if len(time)), default=None),
+            first_ns,
+            last_ns,
             [*linked.trace.findings, *linked.findings, *retold],
             linked.reports,
         )

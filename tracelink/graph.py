@@ -92,6 +92,14 @@ class EventGraph:
         """The name of one event."""
         return self.strings[int(self.events.name[row])]
 
+    @property
+    def span(self) -> tuple[int, int] | tuple[None, None]:
+        """The times of the first and the last event or sample; None where nothing has a time."""
+        timed, samples = self.events.timed, self.counters.time
+        begins = [int(times.min()) for times in (self.events.start[timed], samples) if len(times)]
+        ends = [int(times.max()) for times in (self.events.end[timed], samples) if len(times)]
+        return (min(begins), max(ends)) if begins else (None, None)
+
     def rank_of_events(self) -> npt.NDArray[np.int32]:
         """The rank of each event."""
         return np.array([track.rank for track in self.tracks], np.int32)[self.events.track]

@@ -79,13 +79,15 @@ class Job:
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
     first_ns: int | None = None
     """The earliest time of any event or sample; None where nothing has a time."""
+    last_ns: int | None = None
+    """The latest."""
     events: int = 0
 
     @classmethod
     def of(cls, graph: EventGraph) -> Job:
         """A graph in memory as a job; its parts are views."""
         rows = {rank.rank: rank_rows(graph, rank.rank) for rank in graph.ranks}
-        times = [graph.events.start[graph.events.timed], graph.counters.time]
+        first_ns, last_ns = graph.span
         return cls(
             [GraphPart(graph, rank.rank) for rank in graph.ranks],
             graph.ranks,
@@ -97,7 +99,8 @@ class Job:
             shifted_to_graph(graph.messages, rows, -1),
             graph.findings,
             graph.reports,
-            min((int(time.min()) for time in times if len(time)), default=None),
+            first_ns,
+            last_ns,
             len(graph),
         )
 

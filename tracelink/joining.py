@@ -46,11 +46,14 @@ def _job(gathered: Gathered, tables: JobTables) -> Job:
         for row, rank in zip(ranks, gathered.ranks, strict=True)
     ]
     findings = [*gathered.findings, *(finding for rank in gathered.ranks for finding in rank.findings)]
-    firsts = [
-        tables.clocks.clocks[rank.rank].corrected_time(rank.first_ns)
-        for rank in gathered.ranks
-        if rank.first_ns is not None
-    ]
+    clocks = [tables.clocks.clocks[rank.rank] for rank in gathered.ranks]
+    firsts, lasts = (
+        [clock.corrected_time(time) for clock, time in zip(clocks, times, strict=True) if time is not None]
+        for times in (
+            [rank.first_ns for rank in gathered.ranks],
+            [rank.last_ns for rank in gathered.ranks],
+        )
+    )
     return Job(
         parts=parts,
         ranks=ranks,
@@ -63,6 +66,7 @@ def _job(gathered: Gathered, tables: JobTables) -> Job:
         findings=in_order([*findings, *tables.findings, *_job_findings(ranks, gathered.ranks)]),
         reports={rank.rank: rank.reports for rank in gathered.ranks},
         first_ns=min(firsts, default=None),
+        last_ns=max(lasts, default=None),
         events=sum(rank.events for rank in gathered.ranks),
     )
 
