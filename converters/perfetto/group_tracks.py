@@ -19,6 +19,7 @@ from tracelink.converters.perfetto.parts import Block, spans
 from tracelink.converters.perfetto.schema import COLLECTIVE_CATEGORY
 from tracelink.converters.perfetto.slices import ARGUMENTS, CHUNK, DURATION, NEXT
 from tracelink.converters.perfetto.text import micros, quoted
+from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.job import Job
@@ -55,6 +56,8 @@ class GroupSeats:
     process: int
     tids: Sequence[int]
     names: Sequence[str]
+    titles: Sequence[str]
+    """Names of groups, without what tells the lanes of a group apart."""
     seat: Int64s
     """For each collective, the place of its thread in `tids`."""
     findings: list[Finding]
@@ -71,11 +74,13 @@ def group_seats(job: Job, numbering: Numbering) -> GroupSeats:
     lanes = int(drawn.lane.max(initial=0)) + 1
     seats, seat = np.unique(group * lanes + drawn.lane, return_inverse=True)
     tids = [numbering.seat(2 + number) for number in range(len(seats))]
-    names = _track_names(job, [divmod(code, lanes) for code in seats.tolist()])
-    return GroupSeats(drawn, numbering.seat(1), tids, names, seat, findings)
+    places = [divmod(code, lanes) for code in seats.tolist()]
+    titles = _titles(job, [group for group, _ in places])
+    names = [title + (f" ({lane + 1})" if lane else "") for title, (_, lane) in zip(titles, places, strict=True)]
+    return GroupSeats(drawn, numbering.seat(1), tids, names, titles, seat, findings)
 
 
-def group_tracks(job: Job, base: int, numbering: Numbering) -> Block[list[Finding]]:
+def group_tracks(job: Job, base: int, numbering: Numbering, wanted: Wanted) -> Block[list[Finding]]:
     """The text of all groups' tracks."""
     seats = group_seats(job, numbering)
     head = unclosed(_metadata(seats)) if seats.tids else b""
@@ -84,7 +89,7 @@ def group_tracks(job: Job, base: int, numbering: Numbering) -> Block[list[Findin
         % (NEXT, COLLECTIVE_CATEGORY.encode(), seats.process, tid)
         for tid in seats.tids
     ]
-    sheet = _Sheet(job, base, seats.drawn, seats.seat, openings, grouped_parts(job))
+    sheet = _Sheet(job, base, seats.drawn, seats.seat, openings, grouped_parts(job), wanted)
     pieces = [partial(_write, sheet, low, high) for low, high in spans(0, len(seats.seat), BLOCK_ROWS)]
     return Block(head, pieces, len(pieces) > 1, seats.findings)
 
@@ -136,14 +141,14 @@ def _apart(starts: list[int], ends: list[int]) -> list[int]:
     return chosen
 
 
-def _track_names(job: Job, seats: Sequence[tuple[int, int]]) -> list[str]:
-    """A name for each lane of each group; of groups with equal names and members, with the source's name too."""
+def _titles(job: Job, groups: Sequence[int]) -> list[str]:
+    """A name for each group; of groups with equal names and members, with the source's name too."""
     titles: dict[int, str] = {}
-    for number in dict.fromkeys(group for group, _ in seats):
+    for number in dict.fromkeys(groups):
         group = job.groups[number]
         title = f"group {group_label(group)}" + (f" [{_members(group.ranks)}]" if group.ranks else "")
         titles[number] = f"{title} #{group.name}" if title in titles.values() else title
-    return [titles[group] + (f" ({lane + 1})" if lane else "") for group, lane in seats]
+    return [titles[group] for group in groups]
 
 
 def _members(ranks: Sequence[int]) -> str:
@@ -174,6 +179,7 @@ class _Sheet:
     seat: Int64s
     openings: Sequence[bytes]
     parts: Grouped
+    wanted: Wanted
 
 
 def _write(sheet: _Sheet, low: int, high: int) -> Iterator[bytes]:
@@ -189,7 +195,7 @@ def _write(sheet: _Sheet, low: int, high: int) -> Iterator[bytes]:
         pieces[3::7] = micros(drawn.start[some] - sheet.base)
         pieces[4::7] = [DURATION] * len(drawn.row[some])
         pieces[5::7] = micros(drawn.end[some] - drawn.start[some])
-        pieces[6::7] = [
-            ARGUMENTS + facts for facts in facts_of(job, sheet.parts, drawn.row[some], drawn.open_ended[some])
-        ]
+        if sheet.wanted != Wanted.NONE:
+            facts = facts_of(job, sheet.parts, drawn.row[some], drawn.open_ended[some])
+            pieces[6::7] = [ARGUMENTS + text for text in facts]
         yield b"".join(pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.perfetto.numbering import Numbering
+from tracelink.converters.perfetto.roles import Role, roles_of
 from tracelink.events import Int64s, Track, TrackKind
 from tracelink.graph import EventGraph
 
@@ -36,13 +38,24 @@ PLACES = {
     TrackKind.COUNTER: Place.COUNTERS,
 }
 
-LABELS = {Place.CPU: "CPU", Place.COLLECTIVES: "collectives", Place.NODES: "execution trace"}
+LABELS = {Place.CPU: "CPU", Place.COLLECTIVES: "process groups", Place.NODES: "execution trace"}
+
+
+LABELLED = re.compile(r"^(thread -?\d+) \((.*)\)$")
+"""How profilers call threads."""
+
+DEVICE_COUNTER = re.compile(r"GPU (\d+) ")
+"""How a counter of a device is called that its source gives to no process."""
+
+OVERHEAD = "-1"
+"""The process of what a profiler needed itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process of the output: one rank's CPU side, one of its GPUs, its communicators."""
 
+    place: Place
     pid: int
     name: str
     label: str
@@ -54,6 +67,7 @@ class Thread:
     """A thread of the output, before its lanes have numbers of their own."""
 
     process: Process
+    kind: TrackKind
     name: str
     original: str
 
@@ -62,6 +76,8 @@ class Thread:
 class Layout:
     """Processes, threads, and the thread of each track (-1: has none)."""
 
+    title: str
+    """The rank and its host."""
     processes: Sequence[Process]
     threads: Sequence[Thread]
     thread_of_track: npt.NDArray[np.int64]
@@ -86,24 +102,26 @@ def lay_out(
     used = [(row, graph.tracks[row]) for row in tracks]
     sampled = [(row, graph.tracks[row]) for row in counters]
     homes = _homes([track for _, track in used], [track for _, track in sampled])
-    hosts = {rank.rank: rank.host for rank in graph.ranks}
+    title = _title(graph, numbering)
     keys = sorted({homes[_identity(track)] for _, track in used + sampled}, key=_process_order)
     programs = {homes[_identity(track)]: track.process_label for _, track in used if track.process_label}
     processes = {
-        key: _process(numbering.seat(number), key, hosts.get(key[0], ""), programs.get(key, ""))
+        key: _process(numbering.seat(number), key, title, programs.get(key, ""))
         for number, key in enumerate(keys, 1)
     }
     places = {key: number for number, key in enumerate(keys)}
-    identities: dict[tuple[object, ...], Track] = {}
-    for _, track in used:
-        identities.setdefault(_identity(track), track)
-    ordered = sorted(identities, key=lambda key: (places[homes[key]], _thread_order(identities[key])))
-    threads = _threads([(processes[homes[key]], identities[key]) for key in ordered])
+    shown: dict[tuple[object, ...], _Shown] = {}
+    roles = roles_of(graph, [row for row, _ in used])
+    for row, track in used:
+        shown.setdefault(_identity(track), _Shown(track, roles.get(row, Role.NONE)))
+    ordered = sorted(shown, key=lambda key: (places[homes[key]], shown[key].order))
+    threads = _threads([(processes[homes[key]], shown[key]) for key in ordered], numbering)
     number = {key: index for index, key in enumerate(ordered)}
     thread_of_track = np.full(len(graph.tracks), -1, np.int64)
     for row, track in used:
         thread_of_track[row] = number[_identity(track)]
     return Layout(
+        title,
         list(processes.values()),
         threads,
         thread_of_track,
@@ -160,7 +178,7 @@ def _homes(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[objec
             cpus.setdefault(track.rank, []).append(track.process)
     devices = {(track.rank, track.process) for track in used if track.kind == TrackKind.STREAM}
     for track in (*used, *counters):
-        place, process = PLACES[track.kind], track.process
+        place, process = PLACES[track.kind], track.process or _named_device(track)
         own = cpus.get(track.rank, [])
         if place in (Place.COLLECTIVES, Place.NODES):
             process = ""
@@ -170,44 +188,89 @@ def _homes(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[objec
             place = Place.CPU
         elif place == Place.COUNTERS and (track.rank, process) in devices:
             place = Place.GPU
+        elif place == Place.COUNTERS:
+            process = track.process
         homes[_identity(track)] = track.rank, place, process
     return homes
 
 
-def _process(pid: int, key: ProcessKey, host: str, program: str) -> Process:
-    rank, place, original = key
+def _named_device(track: Track) -> str:
+    """The device that the name of a counter begins with."""
+    named = DEVICE_COUNTER.match(track.label)
+    return named[1] if named and track.kind == TrackKind.COUNTER else ""
+
+
+def _title(graph: EventGraph, numbering: Numbering) -> str:
+    rank = graph.ranks[0]
+    return " · ".join(part for part in (f"rank {numbering.rank(rank.rank)}", rank.host) if part)
+
+
+def _process(pid: int, key: ProcessKey, title: str, program: str) -> Process:
+    _, place, original = key
     label = LABELS.get(place) or (
         f"GPU {original}".rstrip() if place == Place.GPU else original or "counters"
     )
     own = program if place == Place.CPU else label
-    name = " · ".join(part for part in (f"rank {rank}", host, own) if part)
+    name = f"{title} · {own}" if own else title
     if place == Place.CPU and original:
         name += f" ({original})"
-    return Process(pid, name, label, original)
+    return Process(place, pid, name, label, original)
 
 
-def _threads(tracks: Sequence[tuple[Process, Track]]) -> list[Thread]:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A track that is drawn."""
+
+    track: Track
+    role: Role
+
+    @property
+    def main(self) -> bool:
+        """Whether it is the thread that its process began with."""
+        track = self.track
+        return track.kind == TrackKind.THREAD and track.process == track.identity
+
+    @property
+    def order(self) -> tuple[bool, Role, bool, int, Order]:
+        """What belongs to no thread stands last, streams without work after others, a main thread first."""
+        track = self.track
+        return (
+            track.kind == TrackKind.PROCESS,
+            self.role,
+            not self.main,
+            track.sort,
+            _natural(track.identity),
+        )
+
+
+def _threads(tracks: Sequence[tuple[Process, _Shown]], numbering: Numbering) -> list[Thread]:
     """Threads with names that are unique within their process."""
     threads: list[Thread] = []
     used: set[tuple[int, str]] = set()
-    for process, track in tracks:
-        name = f"rank {track.rank} {_thread_name(track)}"
+    for process, shown in tracks:
+        track = shown.track
+        name = f"rank {numbering.rank(track.rank)} {_thread_name(shown)}"
         if (process.pid, name) in used:
             name += f" #{track.process} {track.identity}"
         used.add((process.pid, name))
-        threads.append(Thread(process, name, track.identity))
+        threads.append(Thread(process, track.kind, name, track.identity))
     return threads
 
 
-def _thread_name(track: Track) -> str:
-    label = track.label.strip()
+def _thread_name(shown: _Shown) -> str:
+    track, label = shown.track, shown.track.label.strip()
     match track.kind:
         case TrackKind.STREAM:
-            return label or f"stream {track.identity}"
+            name = label or f"stream {track.identity}"
+            return f"{name} · {shown.role.label}" if shown.role.label else name
+        case TrackKind.THREAD if shown.main:
+            return f"main thread {track.identity}"
         case TrackKind.THREAD:
-            return label or f"thread {track.identity}"
+            return LABELLED.sub(r"\1 \2", label) or f"thread {track.identity}"
         case TrackKind.COMMUNICATOR:
             return f"group {label or track.identity}"
+        case TrackKind.PROCESS if track.process == OVERHEAD:
+            return "profiler overhead"
         case TrackKind.PROCESS if not label or label.isdecimal():
             lane = f"{track.process} {track.identity}".strip()
             return f"profiler {lane}".strip()
@@ -217,10 +280,6 @@ def _thread_name(track: Track) -> str:
 
 def _process_order(key: ProcessKey) -> tuple[int, int, Order]:
     return key[0], int(key[1]), _natural(key[2])
-
-
-def _thread_order(track: Track) -> tuple[bool, int, Order]:
-    return track.kind == TrackKind.PROCESS, track.sort, _natural(track.identity)
 
 
 def _natural(text: str) -> Order:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracelink.job import Job
+
 STRIDE = 10_000
 """Numbers of each block: more than a rank has threads, and few enough that all stay below 2^31."""
 
@@ -20,6 +22,12 @@ class Numbering:
 
     block: int = 0
     blocks: int = 1
+    digits: int = 1
+    """Of the highest rank."""
+
+    def rank(self, rank: int) -> str:
+        """A rank as names have it: viewers sort names as texts."""
+        return f"{rank:0{self.digits}}"
 
     def seat(self, number: int) -> int:
         """The process or thread that is `number` (1 and up) of its block; what does not fit stands behind all."""
@@ -36,3 +44,8 @@ class Numbering:
     def first_binding(self) -> int:
         """Arrows that slices carry have the numbers from here on."""
         return BINDINGS + self.block * ARROWS
+
+
+def rank_digits(job: Job) -> int:
+    """How many digits the highest rank of a job has."""
+    return len(str(max((part.rank for part in job.parts), default=0)))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Protocol
 
 from tracelink.converters.perfetto.merging import merged_findings
-from tracelink.converters.perfetto.numbering import Numbering
+from tracelink.converters.perfetto.numbering import Numbering, rank_digits
 from tracelink.converters.perfetto.parts import Block, Joint, Piece, Stream
 from tracelink.converters.perfetto.picture import Picture, picture_of
 from tracelink.converters.perfetto.ties import Ends, Meetings, ends_of, meetings_of
 from tracelink.engine import Engine
+from tracelink.events import EventKind
 from tracelink.findings import Finding
 from tracelink.job import Job
 from tracelink.plugins import Output, Target
@@ -57,15 +58,16 @@ class Sheets:
     job: Job
     base: int | None
     meetings: Meetings
+    left_out: Collection[EventKind]
 
     @classmethod
-    def of(cls, job: Job, base: int | None) -> Sheets:
-        """A job with times relative to `base`."""
-        return cls(job, base, meetings_of(job))
+    def of(cls, job: Job, base: int | None, left_out: Collection[EventKind]) -> Sheets:
+        """A job with times relative to `base`, without these kinds of events."""
+        return cls(job, base, meetings_of(job), left_out)
 
     def numbering(self, place: int) -> Numbering:
         """The numbers of one rank."""
-        return Numbering(place, len(self.job.parts) + 1)
+        return Numbering(place, len(self.job.parts) + 1, rank_digits(self.job))
 
     @property
     def common(self) -> Numbering:
@@ -126,7 +128,8 @@ def _stream(plain: BinaryIO, compressed: bool) -> Iterator[Stream]:
 
 
 def _draw(sheets: Sheets, pen: Pen, place: int) -> Block[_Drawn]:
-    picture = picture_of(sheets.job.parts[place].load(), sheets.base, sheets.numbering(place))
+    graph, numbering = sheets.job.parts[place].load(), sheets.numbering(place)
+    picture = picture_of(graph, sheets.base, numbering, sheets.left_out)
     block = pen.rank(place, picture)
     ends = ends_of(picture, sheets.meetings.of_part(place))
     drawn = _Drawn(picture.events, [*picture.findings, *block.result], ends)

@@ -12,16 +12,16 @@ from tracelink.converters.perfetto.group_facts import facts_of, grouped_parts, n
 from tracelink.converters.perfetto.group_tracks import PROCESS, GroupSeats, group_seats
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.parts import Block, Piece
-from tracelink.converters.perfetto.schema import COLLECTIVE_CATEGORY, TIE_MARKS, TIE_NAMES
+from tracelink.converters.perfetto.schema import COLLECTIVE, COLLECTIVE_CATEGORY, LINK, TIE_MARKS, TIE_NAMES
 from tracelink.converters.perfetto.ties import Ends, Meetings, possible_ties
+from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.converters.perfetto.whole import Sheets
 from tracelink.converters.perfetto_native.arrows import ARRIVES, fields, joined_by_row
 from tracelink.converters.perfetto_native.order import ordered
-from tracelink.converters.perfetto_native.rank_packets import COLLECTIVE, LINK
 from tracelink.converters.perfetto_native.schema import Table, Type
 from tracelink.converters.perfetto_native.sequence import PER_BLOCK, Events, PacketSequence
-from tracelink.converters.perfetto_native.tracks import declared, process_track, thread_track
-from tracelink.converters.perfetto_native.wanted import Wanted
+from tracelink.converters.perfetto_native.tracks import declared
+from tracelink.converters.perfetto_native.tree import Branch
 from tracelink.events import Int64s
 from tracelink.findings import Finding
 from tracelink.job import Job
@@ -53,9 +53,9 @@ def group_packets(job: Job, base: int, numbering: Numbering, wanted: Wanted) -> 
     seats = group_seats(job, numbering)
     if not seats.tids:
         return Block(b"", [], False, seats.findings)
-    threads = zip(seats.tids, seats.names, strict=True)
-    tracks = (thread_track(seats.process, tid, name) for tid, name in threads)
-    head = declared([process_track(seats.process, PROCESS, rank=0), *tracks], base)
+    lanes = zip(seats.tids, seats.titles, strict=True)
+    tracks = [Branch(tid, title, seats.process) for tid, title in lanes]
+    head = declared([Branch(seats.process, PROCESS), *tracks], base)
     return Block(
         head, [partial(_collectives, job, base, seats, numbering.block, wanted)], False, seats.findings
     )

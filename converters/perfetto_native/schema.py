@@ -76,29 +76,10 @@ class Track(IntEnum):
 
     NUMBER = 1
     NAME = 2
-    PROCESS = 3
-    THREAD = 4
     PARENT = 5
     COUNTER = 8
     CHILD_ORDERING = 11
     RANK = 12
-    PROCESS_ORDERING = 19
-    THREAD_ORDERING = 20
-
-
-class Process(IntEnum):
-    """Fields of a process."""
-
-    NUMBER = 1
-    NAME = 6
-
-
-class Thread(IntEnum):
-    """Fields of a thread."""
-
-    PROCESS = 1
-    NUMBER = 2
-    NAME = 5
 
 
 class Clock(IntEnum):
@@ -120,6 +101,3 @@ CLEARED = 1
 
 BY_RANK = 3
 """Children of a track in the order of their ranks."""
-
-ROOT_BY_RANK = 1
-"""Processes, or threads, in the order of their ranks."""

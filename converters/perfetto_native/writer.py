@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from tracelink.converters.perfetto.drawing import base_of
 from tracelink.converters.perfetto.flows import arrows_of
-from tracelink.converters.perfetto.membership import memberships
+from tracelink.converters.perfetto.links import said_of
 from tracelink.converters.perfetto.parts import Block, Piece
 from tracelink.converters.perfetto.picture import Picture
 from tracelink.converters.perfetto.ties import Ends
+from tracelink.converters.perfetto.wanted import OPTIONS, Choices, Wanted
 from tracelink.converters.perfetto.whole import Sheets, Sort, write_whole
 from tracelink.converters.perfetto_native.arrows import LEAVES, arrow_fields, fields, joined_by_row
 from tracelink.converters.perfetto_native.common import Leaving, group_packets, tie_pieces
 from tracelink.converters.perfetto_native.order import Packets, packets_of
 from tracelink.converters.perfetto_native.rank_packets import Sheet, pieces_of
 from tracelink.converters.perfetto_native.schema import Type
-from tracelink.converters.perfetto_native.tracks import counter_numbers, declared, root_track, tracks_of
-from tracelink.converters.perfetto_native.wanted import Wanted
+from tracelink.converters.perfetto_native.tracks import counter_numbers, declared
+from tracelink.converters.perfetto_native.tree import tree_of
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
@@ -35,25 +36,23 @@ FILE_NAME = "trace.pftrace"
 class PerfettoWriter:
     """One trace of all ranks, exact to the nanosecond."""
 
-    args: Wanted = Wanted.ALL
-    compressed: bool = False
+    choices: Choices = field(default_factory=Choices)
 
     name = "perfetto"
     summary = "One trace of all ranks in Perfetto's own format: exact times, small files"
     suffixes = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
     files = Files.ONE
-    options: ClassVar[Mapping[str, Sequence[str]]] = {"args": tuple(Wanted), "compress": ("no", "yes")}
+    options: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
     def configured(self, **options: str) -> PerfettoWriter:
-        """A writer of other arguments, or of gzip."""
-        compressed = options["compress"] == "yes" if "compress" in options else self.compressed
-        return PerfettoWriter(Wanted(options.get("args", self.args)), compressed)
+        """A writer of fewer arguments or events, or of gzip."""
+        return PerfettoWriter(self.choices.changed(options))
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""
-        sheets = Sheets.of(job, base_of(job))
-        pen = _NativePen(sheets, self.args, Leaving.of(sheets.meetings, sheets.common))
-        return write_whole(sheets, pen, Sort(self.name, FILE_NAME, self.compressed), target, engine)
+        sheets = Sheets.of(job, base_of(job), self.choices.left_out)
+        pen = _NativePen(sheets, self.choices.args, Leaving.of(sheets.meetings, sheets.common))
+        return write_whole(sheets, pen, Sort(self.name, FILE_NAME, self.choices.compressed), target, engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +63,21 @@ class _NativePen:
     separator: bytes = b""
 
     def opening(self) -> bytes:
-        return declared([root_track()], self.sheets.base or 0)
+        return b""
 
     def closing(self, started: bool) -> bytes:
         return b""
 
     def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
-        counters = counter_numbers(picture.layout, picture.seats, self.sheets.numbering(place))
-        tracks = tracks_of(picture.graph, picture.layout, picture.seats, counters)
-        head = declared(tracks, picture.drawing.base)
-        if not head:
-            return Block(head, (), False, ())
+        layout, seats, numbering = picture.layout, picture.seats, self.sheets.numbering(place)
+        if not layout.processes:
+            return Block(b"", (), False, ())
+        counters = counter_numbers(layout, seats, numbering)
+        head = declared(tree_of(picture.graph, layout, seats, counters, numbering), picture.drawing.base)
         packets, findings = packets_of(picture), list[Finding]()
         arrows = self._arrows(place, picture, packets, findings)
-        members = (
-            {} if self.wanted == Wanted.NONE else memberships(self.sheets.job, picture.graph.ranks[0].rank)
-        )
-        sheet = Sheet(picture, packets, arrows, members, counters, self.wanted, place)
+        said = said_of(picture.graph, picture.drawing, self.sheets.job, self.wanted)
+        sheet = Sheet(picture, packets, arrows, said, counters, self.wanted, place)
         return Block(head, pieces_of(sheet), picture.large, findings)
 
     def groups(self) -> Block[list[Finding]]:

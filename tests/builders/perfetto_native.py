@@ -69,10 +69,17 @@ class Native:
         (found,) = (one for one in self.slices if one.name == name)
         return found
 
-    def names(self, kind: str) -> list[str]:
-        ordered = sorted(self.tracks.values(), key=lambda track: track.sibling_order_rank)
-        named = [getattr(track, kind) for track in ordered if track.HasField(kind)]
-        return [getattr(one, f"{kind}_name") for one in named]
+    def outline(self) -> list[str]:
+        """The names of all tracks as a person sees them: each below its parent, indented."""
+        below: dict[int, list[Any]] = {}
+        for track in self.tracks.values():
+            below.setdefault(track.parent_uuid, []).append(track)
+
+        def lines(parent: int, indent: str) -> list[str]:
+            tracks = sorted(below.get(parent, ()), key=lambda track: (track.sibling_order_rank, track.name))
+            return [line for t in tracks for line in (indent + t.name, *lines(t.uuid, indent + "  "))]
+
+        return lines(0, "")
 
     def arrows(self) -> list[tuple[str, str]]:
         source = {number: one.name for one in self.slices for number in one.leaves}

@@ -83,7 +83,7 @@ class TestWhatIsShownFirst:
         assert slowest_rank(job.build()) is None
         assert pinned(startup_commands(job.build())) == ["^group "]
 
-    @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "thread 691"), ("gpu_pair", "stream ")])
+    @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "main thread 691"), ("gpu_pair", "stream ")])
     def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:
         job = tables(str(samples.path(sample)))
         mine, groups = pinned(startup_commands(job))
@@ -100,8 +100,8 @@ class TestWhatIsShownFirst:
         mine, _ = pinned(startup_commands(job.build()))
         names = [
             "rank 1 stream 7",
-            "rank 1 stream 7 12",
-            "rank 1 stream 7 (2)",
+            "rank 01 stream 7 · compute",
+            "rank 1 stream 7 · compute (2)",
             "rank 1 group 0",
             "rank 11 stream 7",
         ]
@@ -111,7 +111,7 @@ class TestWhatIsShownFirst:
         job = JobBuilder()
         job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)})
         mine, _ = pinned(startup_commands(job.build()))
-        assert re.search(mine, "rank 1 main thread")
+        assert re.search(mine, "rank 1 main thread 4200")
         assert not re.search(mine, "rank 1 stream 7")
 
 

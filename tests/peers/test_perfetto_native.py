@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +18,16 @@ from tracelink.converters.perfetto.schema import TIE_NAMES
 
 pytestmark = pytest.mark.peer
 
-COMMON = "collectives"
-"""The process of what ranks do together."""
-ON_THREADS = (
-    "slice s join thread_track t on t.id = s.track_id join thread using (utid) join process p using (upid)"
-)
+TRACKS = """
+    with recursive outline(id, root, path) as (
+        select id, name, name from track where parent_id is null and name is not null
+        union all
+        select t.id, o.root, o.path || '/' || t.name from track t join outline o on t.parent_id = o.id
+    )
+"""
+"""Every track with the root that it is below, and the names on the way to it."""
+LANE = re.compile(r" \(\d+\)$")
+"""What tells lanes of a thread apart in JSON; native lanes are siblings of one name."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +65,19 @@ def test_the_engine_has_no_complaint(loaded: Loaded) -> None:
 
 def test_every_slice_is_the_one_of_the_json_to_the_nanosecond(loaded: Loaded, both: Both) -> None:
     base = int(both.json.document["baseTimeNanoseconds"])
-    rows = loaded.query(f"select thread.tid as tid, s.name, s.category, s.ts, s.dur from {ON_THREADS}")
-    seen = Counter((row["tid"], row["name"], row["category"], row["ts"] - base, row["dur"]) for row in rows)
+    rows = loaded.query(
+        "select t.name as track, s.name, s.category, s.ts, s.dur from slice s join track t on t.id = s.track_id"
+    )
+    seen = Counter((row["track"], row["name"], row["category"], row["ts"] - base, row["dur"]) for row in rows)
     assert seen.total() == loaded.value("select count(*) from slice")
+    threads = {
+        event["tid"]: LANE.sub("", event["args"]["name"])
+        for event in both.json.events
+        if event["ph"] == "M" and event["name"] == "thread_name"
+    }
     assert seen == Counter(
         (
-            event["tid"],
+            threads[event["tid"]],
             event["name"],
             event["cat"],
             round(event["ts"] * 1000),
@@ -76,12 +89,14 @@ def test_every_slice_is_the_one_of_the_json_to_the_nanosecond(loaded: Loaded, bo
 
 
 def test_times_are_those_of_the_sources(loaded: Loaded, both: Both) -> None:
-    rows = loaded.query(f"select p.name as process, s.name, s.ts, s.dur from {ON_THREADS}")
+    rows = loaded.query(
+        f"{TRACKS} select o.root, s.name, s.ts, s.dur from slice s join outline o on o.id = s.track_id"
+    )
     for profile in map(Profile.of, both.json.case.profile_files()):
         seen = [
             (row["name"], row["ts"], row["dur"])
             for row in rows
-            if row["process"].startswith(f"rank {profile.rank} ")
+            if re.match(rf"rank 0*{profile.rank}\b", row["root"])
         ]
         shift = profile.shift(seen)
         assert not profile.slices - Counter((name, start - shift, dur) for name, start, dur in seen)
@@ -117,21 +132,22 @@ def test_every_arrow_connects_its_slices(loaded: Loaded, native: Native) -> None
     )
 
 
-def test_names_and_their_order_are_those_of_the_json(loaded: Loaded, both: Both) -> None:
-    """Processes are numbered in the order in which they are shown."""
-    names = {
-        (event["name"], event["tid"]): event["args"]["name"]
-        for event in both.json.events
-        if event["ph"] == "M" and event["name"] in ("process_name", "thread_name")
-    }
-    processes = [name for (kind, _), name in names.items() if kind == "process_name"]
-    assert [
-        row["name"] for row in loaded.query("select name from process where pid != 0 order by upid")
-    ] == processes
-    threads = loaded.query("select tid, name from thread where name is not null and not is_main_thread")
-    assert {row["tid"]: row["name"] for row in threads} == {
-        tid: name for (kind, tid), name in names.items() if kind == "thread_name"
-    }
+def test_tracks_stand_below_each_other_in_the_order_of_the_outline(loaded: Loaded, native: Native) -> None:
+    """Roots are sorted by name: of those that have no parent viewers take no other order."""
+    rows = loaded.query(
+        f"{TRACKS} select path, extract_arg(source_arg_set_id, 'sibling_order_rank') as place"
+        " from outline join track using (id)"
+    )
+
+    def path(number: int) -> str:
+        track = native.tracks[number]
+        return f"{path(track.parent_uuid)}/{track.name}" if track.parent_uuid else track.name
+
+    assert Counter((row["path"], row["place"]) for row in rows) == Counter(
+        (path(number), track.sibling_order_rank) for number, track in native.tracks.items()
+    )
+    roots = [line for line in native.outline() if not line.startswith(" ")]
+    assert roots == sorted(roots)
 
 
 def test_samples_are_those_of_the_json(loaded: Loaded, both: Both) -> None:

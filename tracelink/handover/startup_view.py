@@ -41,12 +41,8 @@ def slowest_rank(job: Job) -> int | None:
 
 
 def _work_of(job: Job, rank: int) -> str:
-    """The names of the GPU streams of a rank; where it has none that is known, of its main threads."""
+    """The names of the GPU streams of a rank; where it has none that is known, of its main thread."""
     parts = job.participations
-    if (parts.kernel[parts.rank == rank] != UNKNOWN).any():
-        return rf"^rank {rank} stream \d+{NO_LANE}"
-    programs = sorted(
-        {source.pid for source in job.sources if source.rank == rank and source.pid is not None}
-    )
-    threads = "".join(rf"|thread {program}\b" for program in programs)
-    return rf"^rank {rank} (?:main thread{threads}){NO_LANE}"
+    on_device = (parts.kernel[parts.rank == rank] != UNKNOWN).any()
+    work = r"stream \d+" if on_device else "main thread"
+    return rf"^rank 0*{rank} {work}\b{NO_LANE}"

@@ -36,9 +36,9 @@ WHOLE = """{
 {"ph": "M", "name": "process_name", "pid": 2, "tid": 2, "ts": 0, "args": {"name": "rank 0 · node-1 · GPU 0", "original pid": "0"}},
 {"ph": "M", "name": "process_labels", "pid": 2, "tid": 2, "ts": 0, "args": {"labels": "GPU 0"}},
 {"ph": "M", "name": "process_sort_index", "pid": 2, "tid": 2, "ts": 0, "args": {"sort_index": 2}},
-{"ph": "M", "name": "thread_name", "pid": 1, "tid": 3, "ts": 0, "args": {"name": "rank 0 thread 101 (python3)", "original tid": "101"}},
+{"ph": "M", "name": "thread_name", "pid": 1, "tid": 3, "ts": 0, "args": {"name": "rank 0 thread 101 python3", "original tid": "101"}},
 {"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": 3, "ts": 0, "args": {"sort_index": 3}},
-{"ph": "M", "name": "thread_name", "pid": 2, "tid": 4, "ts": 0, "args": {"name": "rank 0 stream 7", "original tid": "7"}},
+{"ph": "M", "name": "thread_name", "pid": 2, "tid": 4, "ts": 0, "args": {"name": "rank 0 stream 7 · compute", "original tid": "7"}},
 {"ph": "M", "name": "thread_sort_index", "pid": 2, "tid": 4, "ts": 0, "args": {"sort_index": 4}},
 {"ph":"X","cat":"cuda_runtime","pid":1,"tid":3,"name":"cudaLaunchKernel","ts":1.0,"dur":2.5,"args":{"cbid": 211}},
 {"ph":"X","cat":"kernel","pid":2,"tid":4,"name":"gemm","ts":2000000.001,"dur":0.9}
@@ -68,7 +68,7 @@ def test_ranks_have_processes_of_their_own_in_order() -> None:
     assert list(written.processes().values()) == [
         name
         for rank in range(11)
-        for name in (f"rank {rank} (100)", f"rank {rank} · GPU 0", f"rank {rank} · collectives")
+        for name in (f"rank {rank:02} (100)", f"rank {rank:02} · GPU 0", f"rank {rank:02} · process groups")
     ]
     numbers = [*written.processes(), *written.threads()]
     assert sorted(numbers) == [rank * STRIDE + number for rank in range(11) for number in range(1, 7)]
@@ -118,7 +118,8 @@ def test_slices_that_overlap_get_a_thread_named_after_the_first() -> None:
     built.add(stream, "two", 10, 10, EventKind.KERNEL)
     written = write(built.build())
     threads = written.threads()
-    assert [threads[event["tid"]] for event in written.slices()] == ["rank 0 stream 7", "rank 0 stream 7 (2)"]
+    names = [threads[event["tid"]] for event in written.slices()]
+    assert names == ["rank 0 stream 7 · compute", "rank 0 stream 7 · compute (2)"]
     assert written.reasons() == {"overlap": 1}
 
 
@@ -161,7 +162,10 @@ def test_a_recorder_entry_without_an_end_lasts_as_long_as_the_operator_that_is_t
     built.edge(entry, Relation.SAME, operator)
     written = write(built.build())
     assert nanoseconds(written.slice("scheduled")["dur"]) == 50
-    assert written.slice("scheduled")["args"] == {"state": "scheduled", "duration known": False}
+    assert written.slice("scheduled")["args"] == {
+        "recorder": {"state": "scheduled"},
+        "link": {"duration known": False},
+    }
     assert [event["cat"] for event in written.events("s", "f")] == ["same", "same"]
     assert written.reasons() == {"unfinished": 1}
 
@@ -202,7 +206,9 @@ def test_an_operator_names_the_execution_trace_node_that_is_the_same() -> None:
     )
     built.edge(node, Relation.SAME, operator)
     written = write(built.build())
-    assert [event["args"] for event in written.slices()] == [{"External id": 5, "execution trace node": 42}]
+    assert [event["args"] for event in written.slices()] == [
+        {"External id": 5, "link": {"execution trace node": 42}}
+    ]
     assert written.reasons() == {"untimed": 1}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders import perfetto
 from builders.graph import START, GraphBuilder
 from builders.perfetto_native import Slice, write
-from tracelink.converters.perfetto_native.wanted import Wanted
+from tracelink.converters.perfetto.wanted import Choices, Wanted
 from tracelink.converters.perfetto_native.writer import PerfettoWriter
 from tracelink.events import UNFINISHED, EventKind, Key, Relation, TrackKind
 from tracelink.job import Job
@@ -47,14 +47,13 @@ def test_a_slice_is_all_that_is_known_of_it() -> None:
     thread = built.track(label="thread 101 (python3)")
     built.add(thread, "cudaLaunchKernel", 1001, 2502, EventKind.RUNTIME, {"cbid": 211})
     native = write(built.build())
-    (track,) = (number for number, track in native.tracks.items() if track.HasField("thread"))
+    (track,) = (number for number, track in native.tracks.items() if track.parent_uuid)
     assert native.slices == [
         Slice(
             track, START + 1001, START + 3503, "cudaLaunchKernel", "cuda_runtime", {"original": {"cbid": 211}}
         )
     ]
-    assert native.names("process") == ["rank 0 · node-1 (100)"]
-    assert native.names("thread") == ["rank 0 thread 101 (python3)"]
+    assert native.outline() == ["rank 0 · node-1", "  rank 0 thread 101 python3"]
 
 
 def test_the_wall_clock_is_known_to_the_viewer() -> None:
@@ -206,12 +205,11 @@ def test_arrows_between_ranks_end_within_who_waited_or_received() -> None:
 
 def test_collectives_stand_on_a_track_of_their_group_and_before_all_ranks() -> None:
     native = write(together())
-    assert native.names("process")[0] == "collectives"
-    assert native.names("thread")[-1] == "group dp [0, 1]"
+    assert native.outline()[:2] == ["collectives", "  group dp [0, 1]"]
     facts = native.slice("all_reduce 1.0 MB").args["collective"]
     assert (facts["last rank"], facts["ranks"], facts["skew_us"]) == (1, "0-1", 0.04)
     assert native.slice("early").args["collective"] == {
-        "collective": "dp #0",
+        "group": "dp #0",
         "wait_us": 0.04,
         "waits_for_rank": 1,
     }
@@ -219,10 +217,10 @@ def test_collectives_stand_on_a_track_of_their_group_and_before_all_ranks() -> N
 
 @pytest.mark.parametrize(("wanted", "names"), [(Wanted.LINK, {"link", "collective"}), (Wanted.NONE, set())])
 def test_arguments_can_be_left_out(wanted: Wanted, names: set[str]) -> None:
-    native = write(together(), PerfettoWriter(wanted))
+    native = write(together(), PerfettoWriter(Choices(wanted)))
     assert {name for one in native.slices for name in one.args} == names
     assert len(native.arrows()) == 2
-    whole = write(job_of({"a": 1}).build(), PerfettoWriter(wanted))
+    whole = write(job_of({"a": 1}).build(), PerfettoWriter(Choices(wanted)))
     assert whole.slices[0].args == {}
 
 
@@ -240,7 +238,7 @@ def test_samples_stand_on_tracks_of_their_process() -> None:
         (number, 5, 1.5),
     ]
     assert native.tracks[number].name == "memory"
-    assert native.tracks[native.tracks[number].parent_uuid].HasField("process")
+    assert native.outline() == ["rank 0", "  rank 0 thread 101", "  memory"]
     assert [finding.reason for finding in native.findings] == ["counter_not_finite"]
 
 
@@ -280,4 +278,5 @@ def test_both_formats_draw_the_same() -> None:
     assert sorted((one.name, one.category) for one in native.slices) == sorted(
         (event["name"], event["cat"]) for event in document.slices()
     )
-    assert native.names("process")[1:] == list(document.processes().values())[:-1]
+    shown = set(map(str.strip, native.outline()))
+    assert shown - {"rank 0", "rank 1"} == {*document.processes().values(), *document.threads().values()}

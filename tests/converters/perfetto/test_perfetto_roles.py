@@ -1,0 +1,57 @@
+"""What each stream is for."""
+
+from __future__ import annotations
+
+from builders.graph import GraphBuilder
+from tracelink.converters.perfetto.roles import Role, roles_of
+from tracelink.events import EventKind, TrackKind
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+WORKS = {
+    "gemm": ("gemm", EventKind.KERNEL),
+    "nccl": (NCCL, EventKind.KERNEL),
+    "copy": ("Memcpy HtoD", EventKind.MEMCPY),
+    "set": ("Memset", EventKind.MEMSET),
+    "sync": ("Context Sync", EventKind.SYNCHRONIZATION),
+}
+
+
+def roles(streams: dict[str, list[tuple[str, int]]], device: str = "0") -> dict[str, Role]:
+    built = GraphBuilder()
+    tracks = {}
+    for stream, works in streams.items():
+        tracks[stream] = built.track(TrackKind.STREAM, 0, device, stream)
+        for number, (work, duration) in enumerate(works):
+            name, kind = WORKS[work]
+            built.add(tracks[stream], name, 1000 * number, duration, kind)
+    found = roles_of(built.build(), list(tracks.values()))
+    return {stream: found[track] for stream, track in tracks.items()}
+
+
+def test_a_stream_is_for_what_it_spends_most_time_on() -> None:
+    assert roles(
+        {
+            "7": [("gemm", 90), ("copy", 5)],
+            "20": [("nccl", 50), ("gemm", 3)],
+            "22": [("copy", 9), ("set", 9), ("gemm", 10)],
+            "-1": [("sync", 99)],
+        }
+    ) == {"7": Role.COMPUTE, "20": Role.COMMUNICATION, "22": Role.COPY, "-1": Role.NONE}
+
+
+def test_what_computes_most_computes_however_long_its_collectives_wait() -> None:
+    assert roles({"7": [("gemm", 10), ("nccl", 900)], "20": [("nccl", 900), ("gemm", 9)]}) == {
+        "7": Role.COMPUTE,
+        "20": Role.COMMUNICATION,
+    }
+
+
+def test_a_device_that_only_copies_has_no_stream_that_computes() -> None:
+    assert roles({"7": [("copy", 0)]}) == {"7": Role.COPY}
+
+
+def test_tracks_that_are_no_streams_have_no_role() -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    built.add(thread, "step", 0, 10)
+    assert roles_of(built.build(), [thread]) == {}
