@@ -63,4 +63,5 @@ def _time_by_work(graph: EventGraph) -> Float64s:
     work = np.where(copies, Role.COPY, np.where(communicates, Role.COMMUNICATION, Role.COMPUTE))
     code = events.track[rows].astype(np.int64) * len(WORKS) + work
     lasted = np.maximum(events.duration[rows], 0) + 1
-    return np.bincount(code, lasted, len(graph.tracks) * len(WORKS)).reshape(-1, len(WORKS))
+    spent = np.bincount(code, lasted, len(graph.tracks) * len(WORKS)).astype(np.float64)
+    return spent.reshape(-1, len(WORKS))
