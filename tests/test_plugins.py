@@ -158,6 +158,9 @@ def test_a_format_that_is_not_installed(find: object, what: str) -> None:
     assert caught.value.advice.startswith("Installed: ")
 
 
+CONFIGURABLE = ("chakra", "perfetto", "perfetto-json")
+
+
 class TestOptions:
     """Ways in which a writer can write, by the words that it has for them."""
 
@@ -166,19 +169,21 @@ class TestOptions:
             writer = plugins.writer(name)
             assert plugins.configured(writer, {}) is writer
 
-    def test_the_usual_word_changes_nothing(self) -> None:
-        writer = plugins.writer("chakra")
+    @pytest.mark.parametrize("name", CONFIGURABLE)
+    def test_the_usual_word_changes_nothing(self, name: str) -> None:
+        writer = plugins.writer(name)
         assert isinstance(writer, plugins.Configurable)
         assert (
             plugins.configured(writer, {name: words[0] for name, words in writer.options.items()}) == writer
         )
 
-    def test_every_word_is_taken(self) -> None:
-        writer = plugins.writer("chakra")
+    @pytest.mark.parametrize("name", CONFIGURABLE)
+    def test_every_word_is_taken(self, name: str) -> None:
+        writer = plugins.writer(name)
         assert isinstance(writer, plugins.Configurable)
-        for name, words in writer.options.items():
+        for option, words in writer.options.items():
             for word in words[1:]:
-                assert plugins.configured(writer, {name: word}) != writer
+                assert plugins.configured(writer, {option: word}) != writer
 
     @pytest.mark.parametrize(
         ("name", "options", "says", "advice"),
@@ -191,7 +196,7 @@ class TestOptions:
                 "astra-sim has no threads",
                 "Leave out --gaps",
             ),
-            ("perfetto-json", {"profile": "full"}, "perfetto-json has no option 'profile'", "Leave it out"),
+            ("chakra-json", {"profile": "full"}, "chakra-json has no option 'profile'", "Leave it out"),
         ],
     )
     def test_what_a_writer_does_not_have(

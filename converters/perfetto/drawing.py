@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +39,11 @@ def base_of(job: Job) -> int | None:
     return None if job.first_ns is None else job.first_ns // SECOND * SECOND
 
 
-def draw(graph: EventGraph, base: int | None) -> Drawing:
-    """Times for everything of one rank that can be drawn, relative to `base`."""
+def draw(graph: EventGraph, base: int | None, left_out: Collection[EventKind] = ()) -> Drawing:
+    """Times for everything of one rank that can be drawn and is not of a kind `left_out`, relative to `base`."""
     events = graph.events
-    shown = events.timed
+    unwanted = events.timed & events.of_kind(*left_out)
+    shown = events.timed & ~unwanted
     if base is None and events.of_kind(EventKind.NODE).any():
         return _in_logical_order(graph)
     base = base or 0
@@ -50,12 +51,12 @@ def draw(graph: EventGraph, base: int | None) -> Drawing:
     instant = events.of_kind(EventKind.INSTANT, EventKind.MEMORY) & (events.duration <= 0) & shown
     open_ended = np.flatnonzero(shown & (events.duration == UNFINISHED) & ~instant)
     duration = np.maximum(events.duration, 0)
-    findings = []
+    findings = _left_out_findings(unwanted)
     if len(open_ended):
         duration[open_ended] = _until_end_of_same(graph, open_ended, _until_last_sign(graph, open_ended))
         findings.append(_open_ended_finding(graph, open_ended))
     nodes = _partners(graph, shown)
-    findings += _untimed_findings(graph, shown, nodes)
+    findings += _untimed_findings(graph, nodes)
     return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings))
 
 
@@ -99,9 +100,16 @@ def _open_ended_finding(graph: EventGraph, rows: Int64s) -> Finding:
     )
 
 
-def _untimed_findings(graph: EventGraph, shown: Bools, nodes: Mapping[int, int]) -> list[Finding]:
+def _left_out_findings(unwanted: Bools) -> list[Finding]:
+    """How many events nobody wants to see."""
+    count = int(np.count_nonzero(unwanted))
+    message = "calls of Python functions are left out, as was asked for"
+    return [Finding(Severity.INFO, "left_out", message, count)] if count else []
+
+
+def _untimed_findings(graph: EventGraph, nodes: Mapping[int, int]) -> list[Finding]:
     """How many events have neither a time nor a partner with one."""
-    hidden = ~shown
+    hidden = ~graph.events.timed
     hidden[list(nodes.values())] = False
     rows = np.flatnonzero(hidden)
     if not len(rows):

@@ -1,11 +1,31 @@
-"""What the arguments of single events say of links that have no arrow."""
+"""What tracelink found out of single events, as more arguments of theirs: of links without an arrow, of collectives."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tracelink.converters.perfetto.drawing import Drawing
-from tracelink.converters.perfetto.schema import DURATION_ARGUMENT, NODE_ARGUMENT
+from tracelink.converters.perfetto.membership import memberships
+from tracelink.converters.perfetto.schema import COLLECTIVE, DURATION_ARGUMENT, LINK, NODE_ARGUMENT
+from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.events import Key
 from tracelink.graph import EventGraph
+from tracelink.job import Job
+
+SaidOf = Mapping[str, Mapping[int, bytes]]
+"""For each argument that others stand in, the rows that have it: its members as those of a JSON object."""
+
+
+def said_of(graph: EventGraph, drawing: Drawing, job: Job, wanted: Wanted) -> SaidOf:
+    """What is said of the events of one rank that are drawn."""
+    if wanted == Wanted.NONE:
+        return {}
+    shown = drawing.shown.tolist()
+    parts = memberships(job, graph.ranks[0].rank)
+    return {
+        LINK: said_of_links(graph, drawing),
+        COLLECTIVE: {row: members for row, members in parts.items() if shown[row]},
+    }
 
 
 def said_of_links(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:

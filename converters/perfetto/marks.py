@@ -9,7 +9,7 @@ import numpy as np
 from tracelink.converters.perfetto.drawing import Drawing
 from tracelink.converters.perfetto.flows import Flows
 from tracelink.converters.perfetto.layout import Process, Seats
-from tracelink.converters.perfetto.schema import COUNTER_KEY, FLOW_NAMES, INNER_END
+from tracelink.converters.perfetto.schema import COUNTER_KEY, FLOW_NAMES, INNER_END, LINK
 from tracelink.converters.perfetto.slices import NEXT
 from tracelink.converters.perfetto.text import Texts, micros, numbers, quoted
 from tracelink.events import Bools, Int64s, Relation
@@ -17,7 +17,7 @@ from tracelink.graph import EventGraph
 
 CHUNK = 8192
 TIME = b',"ts":'
-AFTER_ARGUMENT = b'},"ts":'
+AFTER_ARGUMENT = b'}},"ts":'
 RELATIONS = 8
 """More than there are relations, so that seat * RELATIONS + relation is a code."""
 
@@ -59,25 +59,29 @@ def marks(openings: Texts, codes: Int64s, number: Int64s, times: Int64s) -> Iter
 
 
 def marks_at_instants(
-    instants: Texts, argument: Int64s, openings: Texts, codes: Int64s, number: Int64s, times: Int64s
+    instants: Texts, argument: Int64s | None, openings: Texts, codes: Int64s, number: Int64s, times: Int64s
 ) -> Iterator[bytes]:
-    """Ends of arrows, each behind an instant of its own: `instants[code]` is its text up to its argument."""
+    """Ends of arrows, each behind an instant of its own: `instants[code]` is its text up to its argument, if any."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
         pieces = [TIME] * (8 * len(codes[some]))
         pieces[0::8] = instants[codes[some]].tolist()
-        pieces[1::8] = numbers(argument[some])
-        pieces[2::8] = [AFTER_ARGUMENT] * len(codes[some])
+        if argument is None:
+            pieces[1::8] = [b""] * len(codes[some])
+        else:
+            pieces[1::8] = numbers(argument[some])
+            pieces[2::8] = [AFTER_ARGUMENT] * len(codes[some])
         pieces[3::8] = pieces[7::8] = micros(times[some])
         pieces[4::8] = openings[codes[some]].tolist()
         pieces[5::8] = numbers(number[some])
         yield b"".join(pieces)
 
 
-def instant_opening(category: str, name: str, argument: str, pid: int, tid: int) -> bytes:
-    """The text of an instant up to its only argument's value."""
-    form = '%s{"ph":"i","s":"t","cat":"%s","name":"%s","pid":%d,"tid":%d,"args":{"%s":'
-    return (form % (NEXT.decode(), category, name, pid, tid, argument)).encode()
+def instant_opening(category: str, name: str, argument: str | None, pid: int, tid: int) -> bytes:
+    """The text of an instant up to its only argument's value, if it has one."""
+    form = '%s{"ph":"i","s":"t","cat":"%s","name":"%s","pid":%d,"tid":%d'
+    said = "" if argument is None else f',"args":{{"{LINK}":{{"{argument}":'
+    return (form % (NEXT.decode(), category, name, pid, tid) + said).encode()
 
 
 def mark_opening(phase: bytes, name: str, pid: int, tid: int) -> bytes:

@@ -10,7 +10,7 @@ from tracelink.collectives import Collectives
 from tracelink.communications import UNKNOWN
 from tracelink.converters.perfetto.schema import (
     AWAITED_ARGUMENT,
-    COLLECTIVE_ARGUMENT,
+    GROUP_ARGUMENT,
     LAST_ARGUMENT,
     WAIT_ARGUMENT,
 )
@@ -35,7 +35,7 @@ def numbers_in_group(collectives: Collectives, rows: Int64s) -> Int64s:
 
 
 def memberships(job: Job, rank: int) -> Mapping[int, bytes]:
-    """For the rows of a rank that stand for its part in a collective: members to add to their arguments."""
+    """For the rows of a rank that stand for its part in a collective: members of a JSON object."""
     mine = np.flatnonzero(job.participations.rank == rank)
     which = job.participations.collective[mine]
     last = np.where(job.collectives.skew[which] == UNKNOWN, UNKNOWN, job.collectives.last_rank[which])
@@ -53,7 +53,7 @@ def memberships(job: Job, rank: int) -> Mapping[int, bytes]:
         known = np.flatnonzero(rows != UNKNOWN)
         for place, row in zip(known.tolist(), rows[known].tolist(), strict=True):
             places.setdefault(row, []).append(place)
-    key = b'"%s":' % COLLECTIVE_ARGUMENT.encode()
+    key = b'"%s":' % GROUP_ARGUMENT.encode()
     return {
         row: key + quoted(", ".join([names[place] for place in of])) + rest[of[-1]]
         for row, of in places.items()

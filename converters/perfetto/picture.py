@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -13,12 +13,14 @@ from tracelink.converters.perfetto.drawing import Drawing, draw
 from tracelink.converters.perfetto.flows import Flows
 from tracelink.converters.perfetto.lanes import Lanes, assign_lanes, halves
 from tracelink.converters.perfetto.layout import Layout, Seats, lay_out, seats
+from tracelink.converters.perfetto.links import SaidOf
 from tracelink.converters.perfetto.marks import drawn_samples, write_counters, write_flows
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.openings import Openings, openings_of
 from tracelink.converters.perfetto.parts import Piece, spans
 from tracelink.converters.perfetto.slices import sheet, write_rows
-from tracelink.events import Int64s
+from tracelink.converters.perfetto.wanted import Wanted
+from tracelink.events import EventKind, Int64s
 from tracelink.findings import Finding, Severity
 from tracelink.graph import EventGraph
 
@@ -63,9 +65,11 @@ class Picture:
         return found
 
 
-def picture_of(graph: EventGraph, base: int | None, numbering: Numbering) -> Picture:
-    """The picture of a graph of one rank."""
-    drawing = draw(graph, base)
+def picture_of(
+    graph: EventGraph, base: int | None, numbering: Numbering, left_out: Collection[EventKind] = ()
+) -> Picture:
+    """The picture of a graph of one rank without the kinds of events that are left out."""
+    drawing = draw(graph, base, left_out)
     rows = np.flatnonzero(drawing.shown)
     tracks = np.unique(graph.events.track[rows]).tolist()
     samples = np.unique(graph.counters.track[drawn_samples(graph)]).tolist()
@@ -83,10 +87,10 @@ def picture_of(graph: EventGraph, base: int | None, numbering: Numbering) -> Pic
     return Picture(graph, drawing, layout, lanes, places, seat, openings)
 
 
-def pieces_of(picture: Picture, flows: Flows, members: Mapping[int, bytes]) -> Sequence[Piece]:
-    """Slices and instants by source and rows, then arrows, then counters; `members` are more arguments of some."""
+def pieces_of(picture: Picture, flows: Flows, said: SaidOf, wanted: Wanted) -> Sequence[Piece]:
+    """Slices and instants by source and rows, then arrows, then counters; `said` are more arguments of some."""
     graph, drawing = picture.graph, picture.drawing
-    texts = sheet(graph, drawing, picture.seats, picture.seat, flows.bindings, members)
+    texts = sheet(graph, drawing, picture.seats, picture.seat, flows.bindings, said, wanted)
     pieces: list[Piece] = [
         partial(write_rows, texts, source, low, high)
         for source, (begin, end) in enumerate(pairwise(graph.bounds))

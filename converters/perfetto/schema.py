@@ -60,7 +60,13 @@ INNER_END = b'"f","bp":"e"'
 COLLECTIVE_CATEGORY = "collective"
 """Category of the slices on tracks of groups."""
 
-COLLECTIVE_ARGUMENT = "collective"
+LINK, COLLECTIVE, RECORDER, ORIGINAL = "link", "collective", "recorder", "original"
+"""The arguments that all others stand in: what links say, of collectives, what a recorder said, any other source.
+
+In JSON those of `original` stand by themselves, where other tools look for them.
+"""
+
+GROUP_ARGUMENT = "group"
 """Argument of a rank's event: the group and number of the collective that it is a part of."""
 
 WAIT_ARGUMENT = "wait_us"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,12 @@ from tracelink.converters.perfetto.categories import categories_of, category, dr
 from tracelink.converters.perfetto.drawing import Drawing
 from tracelink.converters.perfetto.flows import Binding
 from tracelink.converters.perfetto.layout import Seats
-from tracelink.converters.perfetto.links import add_member, said_of_links
+from tracelink.converters.perfetto.links import SaidOf, add_member
 from tracelink.converters.perfetto.payload_runs import payload_runs
+from tracelink.converters.perfetto.schema import RECORDER
 from tracelink.converters.perfetto.text import Texts, loadable, micros, quoted
-from tracelink.events import Bools, Int64s
+from tracelink.converters.perfetto.wanted import Wanted
+from tracelink.events import Bools, EventKind, Int64s
 from tracelink.graph import EventGraph
 from tracelink.trace import Payload
 
@@ -33,6 +35,7 @@ INSTANTS = 16
 PIECES = 7
 DURATION = b',"dur":'
 ARGUMENTS = b',"args":'
+RECORDED = b'{"%s":%%s}' % RECORDER.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Sheet:
     bindings: dict[int, Binding]
     extras: dict[int, bytes]
     """For few rows: members to add to the arguments."""
+    wanted: Wanted
     special: Int64s
     """The rows that have bindings or extras."""
 
@@ -60,26 +64,30 @@ def sheet(
     seats: Seats,
     seat: Int64s,
     bindings: dict[int, Binding],
-    members: Mapping[int, bytes],
+    said: SaidOf,
+    wanted: Wanted,
 ) -> Sheet:
-    """Prepares the texts that events share; `members` are more arguments of some rows."""
+    """Prepares the texts that events share; `said` are more arguments of some rows."""
     rows = np.flatnonzero(drawing.shown)
-    extras = said_of_links(graph, drawing)
-    for row in (row for row in members if drawing.shown[row]):
-        add_member(extras, row, members[row])
+    extras: dict[int, bytes] = {}
+    for name, members in said.items():
+        head = b'"%s":{' % name.encode()
+        for row, text in members.items():
+            add_member(extras, row, b"%s%s}" % (head, text))
     driver = driver_calls(graph)
     rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras)]
     special = np.unique(np.concatenate(rare))
     openings = _openings(_codes(graph, drawing, seat, driver, rows), seats)
-    return Sheet(graph, drawing, openings, _names(graph, rows), driver, seat, bindings, extras, special)
+    names = _names(graph, rows)
+    return Sheet(graph, drawing, openings, names, driver, seat, bindings, extras, wanted, special)
 
 
 def write_rows(sheet: Sheet, source: int, low: int, high: int) -> Iterator[bytes]:
     """The text of one source's rows in [low, high)."""
     rows = low + np.flatnonzero(sheet.drawing.shown[low:high])
     numbers = sheet.graph.events.payload[rows]
-    payloads = sheet.graph.payloads[source] if source < len(sheet.graph.payloads) else None
-    for begin, texts in payload_runs(payloads, numbers):
+    own = source < len(sheet.graph.payloads) and sheet.wanted == Wanted.ALL
+    for begin, texts in payload_runs(sheet.graph.payloads[source] if own else None, numbers):
         for at in range(0, len(texts), CHUNK):
             some = texts[at : at + CHUNK]
             yield _chunk(sheet, rows[begin + at : begin + at + len(some)], some)
@@ -87,6 +95,7 @@ def write_rows(sheet: Sheet, source: int, low: int, high: int) -> Iterator[bytes
 
 def _chunk(sheet: Sheet, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
     pieces: list[Payload] = [ARGUMENTS] * (PIECES * len(rows))
+    payloads = _grouped(sheet.graph.events.kind[rows] == EventKind.RECORD, payloads)
     codes = _codes(sheet.graph, sheet.drawing, sheet.seat, sheet.driver, rows)
     pieces[0::PIECES] = sheet.opening[codes].tolist()
     pieces[1::PIECES] = sheet.names[sheet.graph.events.name[rows]].tolist()
@@ -94,25 +103,34 @@ def _chunk(sheet: Sheet, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
     pieces[3::PIECES] = [DURATION] * len(rows)
     pieces[4::PIECES] = micros(sheet.drawing.duration[rows])
     pieces[6::PIECES] = payloads
+    if not all(payloads):
+        pieces[5::PIECES] = [ARGUMENTS if text else b"" for text in payloads]
     for at in (PIECES * np.flatnonzero(sheet.drawing.instant[rows])).tolist():
         pieces[at + 3] = pieces[at + 4] = b""
     first, last = np.searchsorted(sheet.special, [rows[0], rows[-1] + 1]).tolist()
     for index in np.searchsorted(rows, sheet.special[first:last]).tolist():
         _specialise(sheet, int(rows[index]), pieces, index * PIECES)
-    if not all(payloads):
-        for index, payload in enumerate(payloads):
-            at = index * PIECES
-            if not payload and not pieces[at + 6]:
-                pieces[at + 5] = bytes(pieces[at + 5]).removesuffix(ARGUMENTS)
     return loadable(b"".join(pieces))
+
+
+def _grouped(recorded: Bools, payloads: Sequence[Payload]) -> Sequence[Payload]:
+    """Arguments as they are, but in one of their own where a recorder said them."""
+    if not recorded.any():
+        return payloads
+    return [
+        RECORDED % text if text and mine else text
+        for text, mine in zip(payloads, recorded.tolist(), strict=True)
+    ]
 
 
 def _specialise(sheet: Sheet, row: int, pieces: list[Payload], at: int) -> None:
     if binding := sheet.bindings.get(row):
         leaves = b',"flow_out":true' if binding.leaves else b""
         arrives = b',"flow_in":true' if binding.arrives else b""
-        pieces[at + 5] = b',"bind_id":%d%s%s%s' % (binding.number, leaves, arrives, ARGUMENTS)
+        pieces[at + 5] = b',"bind_id":%d%s%s%s' % (binding.number, leaves, arrives, pieces[at + 5])
     if extra := sheet.extras.get(row):
+        if not pieces[at + 6]:
+            pieces[at + 5] = b"%s%s" % (pieces[at + 5], ARGUMENTS)
         pieces[at + 6] = with_members(pieces[at + 6], extra)
 
 

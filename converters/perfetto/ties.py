@@ -24,6 +24,7 @@ from tracelink.converters.perfetto.parts import Piece, spans
 from tracelink.converters.perfetto.picture import PIECE_ROWS, Picture
 from tracelink.converters.perfetto.schema import INNER_END, TIE_MARKS, TIE_NAMES
 from tracelink.converters.perfetto.text import Texts, table
+from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.events import Bools, Columns, Int64s, Relation
 from tracelink.findings import Finding, Severity
 from tracelink.job import Job
@@ -106,7 +107,7 @@ def ends_of(picture: Picture, rows: Int64s) -> Ends:
 
 
 def tie_pieces(
-    job: Job, meetings: Meetings, ends: Ends, numbering: Numbering
+    job: Job, meetings: Meetings, ends: Ends, numbering: Numbering, wanted: Wanted
 ) -> tuple[list[Piece], list[Finding]]:
     """The text of all arrows between ranks: first where they begin, then where they end."""
     possible, findings = possible_ties(job, ends, meetings, ends.alone[meetings.cause])
@@ -114,7 +115,7 @@ def tie_pieces(
     _, first, number = np.unique(cause * RELATIONS + relation, return_index=True, return_inverse=True)
     effect, cause_rank = meetings.effect[possible], job.ties.cause_rank[possible].astype(np.int64)
     arrows = _Arrows(cause, effect, relation, number + numbering.first_arrow, cause_rank)
-    return [*_beginnings(ends, arrows, first), *_endings(ends, arrows)], findings
+    return [*_beginnings(ends, arrows, first), *_endings(ends, arrows, wanted)], findings
 
 
 def _beginnings(ends: Ends, arrows: _Arrows, first: Int64s) -> list[Piece]:
@@ -128,17 +129,20 @@ def _beginnings(ends: Ends, arrows: _Arrows, first: Int64s) -> list[Piece]:
     ]
 
 
-def _endings(ends: Ends, arrows: _Arrows) -> list[Piece]:
+def _endings(ends: Ends, arrows: _Arrows, wanted: Wanted) -> list[Piece]:
+    said = wanted != Wanted.NONE
     codes, seats = _codes(ends, arrows.effect, arrows.relation)
     openings = _table(mark_opening(INNER_END, TIE_NAMES[relation], *seat) for relation, *seat in seats)
     instants = _table(
-        instant_opening(TIE_NAMES[relation], *TIE_MARKS[relation], *seat) for relation, *seat in seats
+        instant_opening(TIE_NAMES[relation], name, argument if said else None, *seat)
+        for relation, *seat in seats
+        for name, argument in [TIE_MARKS[relation]]
     )
     return [
         partial(
             marks_at_instants,
             instants,
-            arrows.cause_rank[low:high],
+            arrows.cause_rank[low:high] if said else None,
             openings,
             codes[low:high],
             arrows.number[low:high],

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tracelink.converters.perfetto import header
 from tracelink.converters.perfetto.drawing import base_of
 from tracelink.converters.perfetto.flows import flows_of
 from tracelink.converters.perfetto.group_tracks import group_tracks
 from tracelink.converters.perfetto.layout import metadata
-from tracelink.converters.perfetto.membership import memberships
+from tracelink.converters.perfetto.links import said_of
 from tracelink.converters.perfetto.parts import Block, Piece
 from tracelink.converters.perfetto.picture import Picture, pieces_of
 from tracelink.converters.perfetto.slices import NEXT
 from tracelink.converters.perfetto.ties import Ends, tie_pieces
+from tracelink.converters.perfetto.wanted import OPTIONS, Choices, Wanted
 from tracelink.converters.perfetto.whole import Sheets, Sort, write_whole
 from tracelink.engine import Engine
 from tracelink.findings import Finding
@@ -25,23 +27,33 @@ FILE_NAME = "trace.json"
 """The name in a directory."""
 
 
+@dataclass(frozen=True, slots=True)
 class PerfettoJsonWriter:
     """One trace of all ranks, in the JSON that Perfetto's UI and other readers of Kineto traces load."""
+
+    choices: Choices = field(default_factory=Choices)
 
     name = "perfetto-json"
     summary = "One trace of all ranks for Perfetto's UI, as Chrome JSON"
     suffixes = (".json", ".json.gz")
     files = Files.ONE
+    options: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
+
+    def configured(self, **options: str) -> PerfettoJsonWriter:
+        """A writer of fewer arguments or events, or of gzip."""
+        return PerfettoJsonWriter(self.choices.changed(options))
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""
-        sheets = Sheets.of(job, base_of(job))
-        return write_whole(sheets, _JsonPen(sheets), Sort(self.name, FILE_NAME), target, engine)
+        sheets = Sheets.of(job, base_of(job), self.choices.left_out)
+        pen = _JsonPen(sheets, self.choices.args)
+        return write_whole(sheets, pen, Sort(self.name, FILE_NAME, self.choices.compressed), target, engine)
 
 
 @dataclass(frozen=True, slots=True)
 class _JsonPen:
     sheets: Sheets
+    wanted: Wanted
     separator: bytes = NEXT
 
     def opening(self) -> bytes:
@@ -54,11 +66,13 @@ class _JsonPen:
         job, numbering = self.sheets.job, self.sheets.numbering(place)
         flows = flows_of(picture.graph, picture.drawing, picture.openings, numbering)
         head = header.unclosed(metadata(picture.layout, picture.seats))
-        pieces = pieces_of(picture, flows, memberships(job, job.parts[place].rank)) if head else ()
-        return Block(head, pieces, picture.large, flows.findings)
+        if not head:
+            return Block(head, (), picture.large, flows.findings)
+        said = said_of(picture.graph, picture.drawing, job, self.wanted)
+        return Block(head, pieces_of(picture, flows, said, self.wanted), picture.large, flows.findings)
 
     def groups(self) -> Block[list[Finding]]:
-        return group_tracks(self.sheets.job, self.sheets.base or 0, self.sheets.common)
+        return group_tracks(self.sheets.job, self.sheets.base or 0, self.sheets.common, self.wanted)
 
     def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
-        return tie_pieces(self.sheets.job, self.sheets.meetings, ends, self.sheets.common)
+        return tie_pieces(self.sheets.job, self.sheets.meetings, ends, self.sheets.common, self.wanted)

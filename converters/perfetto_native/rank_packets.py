@@ -9,23 +9,21 @@ from functools import partial
 import numpy as np
 
 from tracelink.converters.perfetto.categories import categories_of, category, driver_calls
-from tracelink.converters.perfetto.links import said_of_links
+from tracelink.converters.perfetto.links import SaidOf
 from tracelink.converters.perfetto.marks import drawn_samples
 from tracelink.converters.perfetto.parts import Piece, spans
 from tracelink.converters.perfetto.payload_runs import payload_runs
 from tracelink.converters.perfetto.picture import MOST_PIECES, PIECE_ROWS, Picture
+from tracelink.converters.perfetto.schema import ORIGINAL, RECORDER
+from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.converters.perfetto_native.order import Packets
 from tracelink.converters.perfetto_native.rows import Rows
 from tracelink.converters.perfetto_native.schema import Event, Table, Type
 from tracelink.converters.perfetto_native.sequence import PER_BLOCK, Events, PacketSequence
-from tracelink.converters.perfetto_native.wanted import Wanted
-from tracelink.events import EventKind, Int64s
+from tracelink.events import Bools, EventKind, Int64s
 from tracelink.graph import EventGraph
+from tracelink.trace import Payload
 from tracelink.wire import FIXED64, key
-
-LINK, COLLECTIVE, RECORDER, ORIGINAL = "link", "collective", "recorder", "original"
-"""The arguments that all others stand in: what links say, of collectives, what a recorder said, any other source."""
-
 
 GAP = 1 << 14
 """So many payloads that nobody asks for are passed over and not read: a piece of a long trace needs few of them."""
@@ -39,8 +37,7 @@ class Sheet:
     packets: Packets
     arrows: Mapping[int, bytes]
     """Fields of arrows, for the rows that have any."""
-    members: Mapping[int, bytes]
-    """What some rows say of collectives, as members of a JSON object."""
+    said: SaidOf
     counters: Mapping[int, int]
     """The numbers of counters' tracks."""
     wanted: Wanted
@@ -89,18 +86,17 @@ def _categories(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> In
 
 
 def _tails(sheet: Sheet, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
-    """For each row its arrows, what links and collectives say of it, and its own arguments."""
+    """For each row its arrows, its own arguments, and what is said of it."""
     tails = (
         _own_arguments(sheet.picture.graph, sequence, rows)
         if sheet.wanted == Wanted.ALL
         else [b""] * len(rows)
     )
-    said_of = {COLLECTIVE: sheet.members, LINK: said_of_links(sheet.picture.graph, sheet.picture.drawing)}
-    for name, said in said_of.items() if sheet.wanted != Wanted.NONE else ():
+    for name, said in sheet.said.items():
         some = _inside(said, rows)
         texts = sequence.arguments.of_payloads(name, [b"{%s}" % said[row] for row in rows[some].tolist()])
         for index, text in zip(some.tolist(), texts, strict=True):
-            tails[index] = text + tails[index]
+            tails[index] += text
     some = _inside(sheet.arrows, rows)
     for index, row in zip(some.tolist(), rows[some].tolist(), strict=True):
         tails[index] = sheet.arrows[row] + tails[index]
@@ -117,11 +113,21 @@ def _own_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64s) ->
     for source, begin in enumerate(graph.bounds[:-1]):
         mine = rows[slice(*np.searchsorted(rows, [begin, graph.bounds[source + 1]]).tolist())]
         payloads = graph.payloads[source] if source < len(graph.payloads) else None
-        recorded = len(mine) and graph.events.kind[mine[0]] == EventKind.RECORD
         numbers = graph.events.payload[mine]
         parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > GAP) + 1)
         texts = [text for part in parts for _, run in payload_runs(payloads, part) for text in run]
-        made += sequence.arguments.of_payloads(RECORDER if recorded else ORIGINAL, texts)
+        made += _grouped(sequence, graph.events.kind[mine] == EventKind.RECORD, texts)
+    return made
+
+
+def _grouped(sequence: PacketSequence, recorded: Bools, texts: Sequence[Payload]) -> list[bytes]:
+    """An argument for each text: one for what a recorder said, one for what any other source did."""
+    made = [b""] * len(texts)
+    for name, mine in ((ORIGINAL, ~recorded), (RECORDER, recorded)):
+        places = np.flatnonzero(mine).tolist()
+        arguments = sequence.arguments.of_payloads(name, [texts[place] for place in places])
+        for place, text in zip(places, arguments, strict=True):
+            made[place] = text
     return made
 
 

@@ -46,10 +46,10 @@ class Written:
         return {finding.reason: finding.count for finding in self.findings}
 
 
-def write(written: EventGraph | Job) -> Written:
+def write(written: EventGraph | Job, writer: PerfettoJsonWriter | None = None) -> Written:
     stream = io.BytesIO()
     job = written if isinstance(written, Job) else Job.of(written)
-    (output,) = PerfettoJsonWriter().write(job, StreamTarget(stream), Engine(1))
+    (output,) = (writer or PerfettoJsonWriter()).write(job, StreamTarget(stream), Engine(1))
     text = stream.getvalue()
     assert output.bytes == len(text)
     return Written(text, json.loads(text, parse_float=Decimal), output.findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,19 @@ from builders.perfetto_native import read
 
 @pytest.mark.parametrize(
     ("arguments", "options"),
-    [((), {}), (("--args", "link"), {"args": "link"}), (("--compress",), {"compress": "yes"})],
+    [
+        ((), {}),
+        (("--args", "link"), {"args": "link"}),
+        (("--python",), {"python": "yes"}),
+        (("--no-python",), {"python": "no"}),
+        (("--compress",), {"compress": "yes"}),
+    ],
 )
+@pytest.mark.parametrize("output", ["job.pftrace", "job.json"])
 def test_options_of_perfetto_are_handed_on(
-    tracelink: Run, job: Job, arguments: tuple[str, ...], options: dict[str, Any]
+    tracelink: Run, job: Job, arguments: tuple[str, ...], options: dict[str, Any], output: str
 ) -> None:
-    assert tracelink("merge", "traces/", "-o", "job.pftrace", *arguments).exit_code == 0
+    assert tracelink("merge", "traces/", "-o", output, *arguments).exit_code == 0
     assert job.asked["options"] == options
 
 
@@ -46,8 +54,8 @@ def test_the_name_says_the_format_and_whether_it_is_gzip(
     assert [one.name for one in native.slices] == ["aten::add", "aten::add"]
 
 
-def test_json_has_no_choice_of_arguments(tracelink: Run, tmp_path: Path) -> None:
+def test_json_is_gzip_where_that_is_asked_for(tracelink: Run, tmp_path: Path) -> None:
     write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
-    result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", str(tmp_path / "x.json"), "--args", "link")
-    assert result.exit_code == 2
-    assert "perfetto-json has no option 'args'" in result.stderr
+    output = tmp_path / "x.json"
+    assert tracelink("merge", str(tmp_path / "k_0.json"), "-o", str(output), "--compress").exit_code == 0
+    assert json.loads(gzip.decompress(output.read_bytes()))["traceEvents"][-1]["name"] == "aten::add"

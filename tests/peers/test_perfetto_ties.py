@@ -58,7 +58,7 @@ def trace(engine: PerfettoEngine, tmp_path_factory: pytest.TempPathFactory) -> I
 def arrows(trace: Loaded, name: str, argument: str) -> Counter[tuple[str, str, int]]:
     """Of the arrows that end at an instant of this name: cause, the slice around the instant, and its argument."""
     rows = trace.query(
-        f"select o.name as cause, p.name as effect, extract_arg(i.arg_set_id, 'args.{argument}') as rank"
+        f"select o.name as cause, p.name as effect, extract_arg(i.arg_set_id, 'args.link.{argument}') as rank"
         " from flow join slice o on o.id = slice_out join slice i on i.id = slice_in"
         f" join slice p on p.id = i.parent_id where i.name = '{name}' and i.ts = p.ts + p.dur - 1"
     )

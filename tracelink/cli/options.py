@@ -173,12 +173,21 @@ def takes_format(function: Function) -> Function:
 
 
 WRITING = (
-    click.option("--compress", is_flag=True, help="perfetto: gzip, as a name that ends in .gz asks for."),
+    click.option(
+        "--compress",
+        is_flag=True,
+        help="perfetto, perfetto-json: gzip, as a name that ends in .gz asks for.",
+    ),
+    click.option(
+        "--python/--no-python",
+        default=None,
+        help="perfetto, perfetto-json: with calls of Python functions (the default), or without.",
+    ),
     click.option(
         "--args",
         "arguments",
         type=click.Choice(["all", "link", "none"]),
-        help="perfetto: all arguments of events (the default), what tracelink found out, or none.",
+        help="perfetto, perfetto-json: all arguments of events (the default), what tracelink found out, or none.",
     ),
     click.option("--gaps", is_flag=True, help="chakra: pauses between operators become idle nodes."),
     click.option(
@@ -204,6 +213,7 @@ def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
         deps: str | None,
         gaps: bool,
         arguments: str | None,
+        python: bool | None,
         compress: bool,
         **kwargs: Any,
     ) -> None:
@@ -212,6 +222,7 @@ def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
             "deps": deps,
             "gaps": "yes" if gaps else None,
             "args": arguments,
+            "python": None if python is None else "yes" if python else "no",
             "compress": "yes" if compress else None,
         }
         options = {name: value for name, value in given.items() if value is not None}

@@ -35,7 +35,7 @@ def arrows(written: Written) -> list[tuple[str, int, int, str, int, int]]:
             end[key] for key in ("pid", "tid", "ts", "cat")
         ]
         begin = begins[end["id"], end["cat"], end["name"]]
-        name = f"{instant['name']} {text(instant['args'])}"
+        name = f"{instant['name']} {text(instant['args']['link'])}"
         found.append((end["cat"], begin["tid"], at(begin), name, end["tid"], at(end)))
     return found
 
@@ -136,10 +136,10 @@ def test_events_say_what_they_are_a_part_of() -> None:
     built.together(tp, first, last, sequence=7)
     built.together(world, alone, skew=-1)
     written = write(built.build())
-    assert [written.slice(f"of {rank}").get("args") for rank in range(3)] == [
-        {"collective": "tp #7", "wait_us": Decimal("0.3"), "waits_for_rank": 1},
-        {"collective": "tp #7", "wait_us": 0, "last": True},
-        {"collective": "0 #1", "wait_us": 0},
+    assert [written.slice(f"of {rank}")["args"]["collective"] for rank in range(3)] == [
+        {"group": "tp #7", "wait_us": Decimal("0.3"), "waits_for_rank": 1},
+        {"group": "tp #7", "wait_us": 0, "last": True},
+        {"group": "0 #1", "wait_us": 0},
     ]
 
 
@@ -148,4 +148,4 @@ def test_a_kernel_of_several_collectives_names_them_all() -> None:
     group = built.group(0, 1, description="tp")
     built.together(group, *rows)
     built.together(group, *rows)
-    assert write(built.build()).slice("of 1")["args"]["collective"] == "tp #0, tp #1"
+    assert write(built.build()).slice("of 1")["args"]["collective"]["group"] == "tp #0, tp #1"
