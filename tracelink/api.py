@@ -12,13 +12,15 @@ from tracelink.clock import ClockMode, Clocks
 from tracelink.clock_file import read_clocks
 from tracelink.converting import Converted, rewritten
 from tracelink.engine import Engine
+from tracelink.errors import UsageError
 from tracelink.findings import Finding
 from tracelink.graph import EventGraph
 from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.job import Job
 from tracelink.joining import read_job
-from tracelink.plugins import Files, Output, Target, Writer
+from tracelink.plugins import Copying, Files, Output, Target, Writer
 from tracelink.selection import Selection
+from tracelink.sources import Discovery
 from tracelink.surveying import Survey, survey_sources
 from tracelink.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
 from tracelink.view import View
@@ -108,7 +110,8 @@ def write(
     watch: Watch | None = None,
 ) -> list[Output]:
     """Writes a graph: in the format `to`, else in the one that the output's name means. `-` is standard output."""
-    return _written(Job.of(graph), os.fspath(output), to, engine_for(jobs, watch), options)
+    path = os.fspath(output)
+    return _written(Job.of(graph), path, _writer(path, to, options), engine_for(jobs, watch))
 
 
 def merge(
@@ -131,13 +134,18 @@ def merge(
     `output` is by default `merged` with the suffix of the format. `options` are those of the writer, such as
     {"profile": "astra-sim"} of chakra.
     """
-    if to:
-        plugins.configured(plugins.writer(to), options or {})
+    path = None if output is None else os.fspath(output)
+    writer = _writer(path, to, options)
+    copying = isinstance(writer, Copying)
+    if copying and selection and selection.cuts:
+        raise UsageError(
+            f"{writer.name} copies files as they are: --window, --steps and --only cannot cut inside them",
+            advice="Leave them out, choose --ranks, or write another format: --to",
+        )
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
     engine = engine_for(jobs, watch)
-    job = read_job(discovery, engine, clock=_clock(clock), selection=selection)
-    path = None if output is None else os.fspath(output)
-    return Merged(job, _written(job, path, to, engine, options))
+    job = read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=not copying)
+    return Merged(job, _written(job, path, _of_files(writer, discovery), engine))
 
 
 def convert(
@@ -158,17 +166,21 @@ def convert(
     engine = engine_for(jobs, watch)
     if converted := rewritten(discovery, os.fspath(output), to, engine, view):
         return converted
-    if to:
-        plugins.writer(to)
+    writer = _writer(os.fspath(output), to, options)
     job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
-    return Merged(job, _written(job, os.fspath(output), to, engine, options))
+    return Merged(job, _written(job, os.fspath(output), _of_files(writer, discovery), engine))
 
 
-def _written(
-    job: Job, path: str | None, to: str | None, engine: Engine, options: Mapping[str, str] | None = None
-) -> list[Output]:
+def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
     found = plugins.writer(to) if to else _writer_for(path or "")
-    writer = plugins.configured(found, options or {})
+    return plugins.configured(found, options or {})
+
+
+def _of_files(writer: Writer, discovery: Discovery) -> Writer:
+    return writer.of_files(discovery.sources) if isinstance(writer, Copying) else writer
+
+
+def _written(job: Job, path: str | None, writer: Writer, engine: Engine) -> list[Output]:
     return writer.write(job, _target(writer, path, len(job.ranks)), engine)
 
 

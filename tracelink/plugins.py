@@ -126,6 +126,15 @@ class Configurable(Protocol):
         ...
 
 
+@runtime_checkable
+class Copying(Writer, Protocol):
+    """A writer that copies files of ranks as they are: it can leave out files, and nothing inside of one."""
+
+    def of_files(self, sources: Sequence[Source]) -> Writer:
+        """A writer of jobs that were read from these sources."""
+        ...
+
+
 class Conversion(Protocol):
     """Rewrites one file of one format as another with everything that is in it: no graph lies between them."""
 

@@ -62,6 +62,8 @@ class SourceInfo:
     bytes: int = 0
     start_ns: int | None = None
     end_ns: int | None = None
+    zero_ns: int = 0
+    """What the file calls time 0."""
     header: Mapping[str, Any] = field(default_factory=dict)
     """What the file says of itself as a whole: device properties, distributed info, schema."""
 

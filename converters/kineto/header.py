@@ -43,6 +43,7 @@ def source_info(
         bytes=source.bytes,
         start_ns=int(start.min()) if len(start) else None,
         end_ns=int(end.max()) if len(end) else None,
+        zero_ns=base_time(header) or 0,
         header={key: header[key] for key in KEPT_HEADER if key in header},
     )
 

@@ -10,7 +10,15 @@ from tracelink import api
 from tracelink.cli.choosing import takes_clock, takes_selection
 from tracelink.cli.failures import UNREADABLE
 from tracelink.cli.handing_over import check_openable, open_merged
-from tracelink.cli.options import Inputs, command, takes_format, takes_inputs, takes_jobs, takes_writing
+from tracelink.cli.options import (
+    Inputs,
+    command,
+    takes_bundle,
+    takes_format,
+    takes_inputs,
+    takes_jobs,
+    takes_writing,
+)
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
 from tracelink.cli.voice import Voice
@@ -22,6 +30,7 @@ from tracelink.selection import Selection
     "tracelink merge traces/",
     "tracelink merge traces/ -o merged.json.gz",
     "tracelink merge traces/ --open",
+    "tracelink merge traces/ --bundle -o job.tar",
     "tracelink merge --et et_0.json --kineto k_0.json --fr dumps/",
     "tracelink merge traces/ --to chakra -o et/job",
     "tracelink merge traces/ --to chakra --profile astra-sim",
@@ -38,6 +47,7 @@ from tracelink.selection import Selection
     help="Where to write; - is standard output. Default: merged, with the suffix of the format.",
 )
 @takes_format
+@takes_bundle
 @takes_writing
 @takes_selection
 @takes_clock

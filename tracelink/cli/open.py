@@ -44,15 +44,15 @@ def open(voice: Voice, file: str, no_browser: bool, origin: str, port: int, time
     """Show a trace in Perfetto's UI.
 
     FILE is what `tracelink merge` writes, or another trace that the UI shows: .json, .json.gz, .pftrace,
-    .perfetto-trace. It is served to the UI in your browser on this machine alone, once, and the command ends when it
-    is loaded. The file does not leave the machine.
+    .perfetto-trace, or a .tar with a manifest. It is served to the UI in your browser on this machine alone, once,
+    and the command ends when it is loaded. The file does not leave the machine.
     """
     from tracelink.cli.handing_over import Ways, hand_over
     from tracelink.handover.offer import Offer
     from tracelink.handover.port import reserved
-    from tracelink.handover.startup_view import startup_commands
+    from tracelink.handover.startup_view import StartupView
 
     ways = Ways(origin_of(origin), Limits(unasked=timeout), with_browser=not no_browser)
     with Offer.of(file) as offer, reserved(port) as door:
-        code = hand_over(voice, offer, door, startup_commands(), ways)
+        code = hand_over(voice, offer, door, StartupView().query(0), ways)
     click.get_current_context().exit(code)

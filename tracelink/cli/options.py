@@ -234,5 +234,24 @@ def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
     return taking
 
 
+BUNDLE = "perfetto-bundle"
+
+
+def takes_bundle(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the short way to a bundle: the function gets it as the format `to`."""
+
+    def choosing(*args: Any, bundle: bool, to: str | None, **kwargs: Any) -> None:
+        if bundle and to not in (None, BUNDLE):
+            raise click.UsageError(f"--bundle writes {BUNDLE}, and --to says {to}: leave out one of them.")
+        function(*args, to=BUNDLE if bundle else to, **kwargs)
+
+    return click.option(
+        "--bundle",
+        is_flag=True,
+        help="Write the profiles as they are in one TAR, with the clocks of all ranks, for those who merge in "
+        f"Perfetto itself (v58 and later). Short for --to {BUNDLE}.",
+    )(update_wrapper(choosing, function))
+
+
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in plugins.writers() if name.startswith(incomplete)]

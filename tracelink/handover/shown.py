@@ -55,7 +55,7 @@ def kind_of(head: bytes, path: str) -> Kind:
     raise UnreadableError(
         "this is no trace that Perfetto's UI shows",
         source=path,
-        advice="It shows .json, .json.gz, .pftrace and .perfetto-trace, such as `tracelink merge` writes.",
+        advice="It shows .json, .json.gz, .pftrace, .perfetto-trace, and the .tar of `tracelink merge --bundle`.",
     )
 
 
