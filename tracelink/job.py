@@ -44,6 +44,9 @@ class Part(Protocol):
         ...
 
 
+SECOND = 10**9
+
+
 @dataclass(frozen=True, slots=True)
 class Ties(Columns):
     """Edges between ranks: one event of one rank made one of another possible. Rows are within the rank's part."""
@@ -103,6 +106,11 @@ class Job:
             last_ns,
             len(graph),
         )
+
+    @property
+    def base_ns(self) -> int | None:
+        """The whole second before the first event, from which outputs count; None where nothing has a time."""
+        return None if self.first_ns is None else self.first_ns // SECOND * SECOND
 
     @cached_property
     def ties(self) -> Ties:

@@ -274,7 +274,7 @@ class TestMergeOpen:
         wrote = next(number for number, line in enumerate(lines) if line.startswith("wrote m.json.gz"))
         assert lines[wrote + 1].startswith("serving m.json.gz (")
         commands = json.loads(asked_of(served.pages[0])["startupCommands"])
-        assert [command["args"][0].split()[0] for command in commands] == ["^rank", "^group"]
+        assert [command["args"][0].split()[0] for command in commands] == ["^rank", "^rank", "^group"]
 
     def test_json_is_that_of_merge_and_then_that_of_open(self, tracelink: Run, served: Served) -> None:
         text = tracelink("merge", self.FOLDER, "-o", "m.json", "--open", "--json").stdout

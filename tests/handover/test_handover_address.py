@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from builders.graph import START
 from builders.job import JobBuilder
 from builders.perfetto import write
 from tracelink import samples, tables
 from tracelink.errors import UsageError
 from tracelink.handover import browser
 from tracelink.handover.address import UI, origin_of, page_for, path_for
-from tracelink.handover.startup_view import PIN, slowest_rank, startup_commands
+from tracelink.handover.startup_view import EXPAND, PIN, StartupView, slowest_rank, startup_view
 
 
-def pinned(commands: str) -> list[str]:
-    listed = json.loads(commands)
-    assert {command["id"] for command in listed} == {PIN}
-    return [command["args"][0] for command in listed]
+def first_view(job: JobBuilder) -> StartupView:
+    return startup_view(job.build())
 
 
 class TestThePage:
     def test_names_the_file_where_the_ui_may_fetch_it_and_what_to_show(self) -> None:
-        path, commands = path_for("merged.json.gz"), startup_commands()
-        page = page_for(UI, path, commands)
+        path, view = (
+            path_for("merged.json.gz"),
+            StartupView(["^group "], ["^rank 3"], (1010, 1050)).query(1000),
+        )
+        page = page_for(UI, path, view)
         assert page.startswith(
             f"https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001{path}&referrer=tracelink&"
         )
@@ -34,8 +37,14 @@ class TestThePage:
         assert said == {
             "url": [f"http://127.0.0.1:9001{path}"],
             "referrer": ["tracelink"],
-            "startupCommands": [commands],
+            "startupCommands": [view["startupCommands"]],
+            "visStart": ["10"],
+            "visEnd": ["50"],
         }
+        assert json.loads(view["startupCommands"]) == [
+            {"id": EXPAND, "args": ["^rank 3"]},
+            {"id": PIN, "args": ["^group "]},
+        ]
 
     def test_is_another_each_time_and_too_long_to_guess(self) -> None:
         paths = {path_for("t.json") for _ in range(100)}
@@ -65,7 +74,7 @@ class TestThePage:
 
 class TestWhatIsShownFirst:
     def test_of_a_file_that_nothing_is_known_of_are_tracks_of_groups(self) -> None:
-        assert pinned(startup_commands()) == ["^group "]
+        assert StartupView() == StartupView(pinned=("^group ",), expanded=(), window=None)
 
     def test_of_a_job_is_also_the_rank_that_the_others_waited_for_longest(self) -> None:
         job = JobBuilder()
@@ -74,19 +83,23 @@ class TestWhatIsShownFirst:
             job.collective(group, {0: (5, 9), 1: (0, 9)})
         job.collective(group, {0: (0, 99), 1: (50, 99)})
         assert slowest_rank(job.build()) == 1
-        assert len(pinned(startup_commands(job.build()))) == 2
+        view = first_view(job)
+        assert len(view.pinned) == 2
+        (shown,) = view.expanded
+        names = ["rank 1", "rank 01 · node-1", "rank 1 · GPU 3", "rank 11", "rank 1 stream 7", "rank 10 · a"]
+        assert [name for name in names if re.search(shown, name)] == names[:3]
 
     def test_is_nobody_where_nobody_waited(self) -> None:
         job = JobBuilder()
         job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (0, 9)})
         assert slowest_rank(JobBuilder().build()) is None
         assert slowest_rank(job.build()) is None
-        assert pinned(startup_commands(job.build())) == ["^group "]
+        assert first_view(job) == StartupView()
 
-    @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "main thread 691"), ("gpu_pair", "stream ")])
+    @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "group "), ("gpu_pair", "stream ")])
     def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:
         job = tables(str(samples.path(sample)))
-        mine, groups = pinned(startup_commands(job))
+        mine, groups = startup_view(job).pinned
         names = threads_of(sample)
         assert all(name.startswith("group ") for name in names if re.search(groups, name))
         assert any(re.search(groups, name) for name in names)
@@ -97,7 +110,7 @@ class TestWhatIsShownFirst:
     def test_are_no_lanes_of_what_overlaps_and_no_rank_that_begins_alike(self) -> None:
         job = JobBuilder()
         job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)}, kernels={0: 1, 1: 1})
-        mine, _ = pinned(startup_commands(job.build()))
+        mine, _ = first_view(job).pinned
         names = [
             "rank 1 stream 7",
             "rank 01 stream 7 · compute",
@@ -107,12 +120,36 @@ class TestWhatIsShownFirst:
         ]
         assert [name for name in names if re.search(mine, name)] == names[:2]
 
-    def test_are_main_threads_where_nothing_is_known_of_gpus(self) -> None:
+    def test_is_the_main_thread_where_nothing_is_known_of_gpus_and_recorders(self) -> None:
         job = JobBuilder()
         job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)})
-        mine, _ = pinned(startup_commands(job.build()))
+        mine, _ = first_view(job).pinned
         assert re.search(mine, "rank 1 main thread 4200")
         assert not re.search(mine, "rank 1 stream 7")
+
+
+class TestTheTimesThatAreShown:
+    def recorded(self, *spans: tuple[int, int]) -> JobBuilder:
+        """Collectives of two ranks that a recorder saw; of the last one a profiler saw the kernels."""
+        job = JobBuilder()
+        group = job.group("0", [0, 1])
+        for span in spans:
+            seen = {0: 1, 1: 1} if span == spans[-1] else None
+            job.collective(group, {0: span, 1: span}, kernels=seen)
+        return job
+
+    def test_are_those_that_were_profiled_where_recorders_look_much_further_back(self) -> None:
+        job = replace(self.recorded((0, 100), (9000, 10_000)).build(), first_ns=START, last_ns=START + 10_000)
+        assert startup_view(job).window == (START + 8980, START + 10_000)
+
+    def test_are_all_where_most_was_profiled(self) -> None:
+        job = replace(self.recorded((0, 100), (200, 1000)).build(), first_ns=START, last_ns=START + 1000)
+        assert startup_view(job).window is None
+
+    def test_are_all_where_nothing_was_profiled(self) -> None:
+        job = JobBuilder()
+        job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)})
+        assert first_view(job).window is None
 
 
 class TestTheBrowser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ from tracelink.handover.gate import Gate
 from tracelink.handover.offer import Offer
 from tracelink.handover.port import listen
 from tracelink.handover.server import Limits, Step, serve
-from tracelink.handover.startup_view import startup_commands
+from tracelink.handover.shown import Kind
+from tracelink.handover.startup_view import startup_view
 from tracelink.handover.weight import too_heavy
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 SHOWN = "perfetto"
 """How the names of formats begin that the UI shows."""
+
+BEST_SHOWN = "perfetto"
+"""The format of which it shows most."""
 
 BY_HAND = "Or choose it there by hand: Open trace file."
 UNASKED = (
@@ -44,12 +49,12 @@ class Ways:
     with_browser: bool = True
 
 
-def hand_over(voice: Voice, offer: Offer, door: socket.socket, commands: str, ways: Ways) -> int:
+def hand_over(voice: Voice, offer: Offer, door: socket.socket, view: Mapping[str, str], ways: Ways) -> int:
     """Serves the file until the UI has it; returns the exit code."""
     listen(door)
     port = door.getsockname()[1]
     gate = Gate(path_for(offer.name), ways.origin)
-    page = page_for(ways.origin, gate.path, commands)
+    page = page_for(ways.origin, gate.path, view)
     _announce(voice, offer, ways, page, port)
     if ways.with_browser and port == PORT and browser.is_here():
         voice.say(f"opening {page}")
@@ -77,7 +82,8 @@ def open_merged(voice: Voice, merged: Merged, door: socket.socket) -> int:
     """Hands over what a merge wrote, with a look at those who made others wait; returns the exit code."""
     (output,) = merged.outputs
     with Offer.of(output.path) as offer:
-        return hand_over(voice, offer, door, startup_commands(merged.job), Ways())
+        zero = 0 if offer.kind is Kind.NATIVE else merged.job.base_ns or 0
+        return hand_over(voice, offer, door, startup_view(merged.job).query(zero), Ways())
 
 
 def _announce(voice: Voice, offer: Offer, ways: Ways, page: str, port: int) -> None:

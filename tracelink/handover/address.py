@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from tracelink.errors import UsageError
@@ -39,9 +40,7 @@ def path_for(name: str) -> str:
     return f"/{secrets.token_urlsafe(UNGUESSABLE)}/{name}"
 
 
-def page_for(origin: str, path: str, startup_commands: str) -> str:
-    """The address that makes the UI of `origin` fetch `path` from this machine."""
-    return (
-        f"{origin}/#!/?url=http://{HOST}{path}&referrer={REFERRER}"
-        f"&startupCommands={quote(startup_commands, safe='')}"
-    )
+def page_for(origin: str, path: str, view: Mapping[str, str]) -> str:
+    """The address that makes the UI of `origin` fetch `path` from this machine, and show it so."""
+    shown = "".join(f"&{name}={quote(value, safe='')}" for name, value in view.items())
+    return f"{origin}/#!/?url=http://{HOST}{path}&referrer={REFERRER}{shown}"

@@ -1,16 +1,20 @@
-"""What the UI shows first: commands that it takes from the address and runs once a trace is loaded."""
+"""What the UI shows first: commands and times that it takes from the address once a trace is loaded."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tracelink.communications import UNKNOWN
+from tracelink.events import NO_TIME
 from tracelink.job import Job
 
 PIN = "dev.perfetto.PinTracksByRegex"
-"""One of the commands that the UI allows in an address."""
+EXPAND = "dev.perfetto.ExpandTracksByRegex"
+"""Commands that the UI allows in an address."""
 
 GROUP_TRACKS = "^group "
 """Tracks of process groups over all ranks; the names of those of one rank begin with the rank."""
@@ -18,16 +22,42 @@ GROUP_TRACKS = "^group "
 NO_LANE = r"(?!.*\(\d+\))"
 """Not the further lanes of a track, which hold what overlaps."""
 
+MARGIN = 0.02
+"""What is shown on both sides of the work, as a part of it."""
 
-def startup_commands(job: Job | None = None) -> str:
-    """Pins what the slowest rank of a job does, and the tracks of process groups, as JSON.
+WORTH = 0.5
+"""Of all the time at most, or there is no use in showing only a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartupView:
+    """Patterns of the names of tracks, and the first and last nanosecond of what is shown."""
+
+    pinned: Sequence[str] = (GROUP_TRACKS,)
+    expanded: Sequence[str] = ()
+    window: tuple[int, int] | None = None
+
+    def query(self, zero_ns: int) -> Mapping[str, str]:
+        """The view as parts of an address, for a trace whose times count from `zero_ns`."""
+        commands = [(EXPAND, pattern) for pattern in self.expanded]
+        commands += [(PIN, pattern) for pattern in self.pinned]
+        listed = [{"id": command, "args": [pattern]} for command, pattern in commands]
+        parts = {"startupCommands": json.dumps(listed, separators=(",", ":"))}
+        if self.window:
+            first, last = self.window
+            parts |= {"visStart": str(first - zero_ns), "visEnd": str(last - zero_ns)}
+        return parts
+
+
+def startup_view(job: Job) -> StartupView:
+    """Pins what the slowest rank of a job does, and the tracks of process groups, from when work was profiled.
 
     The groups come last: the UI gives what is pinned little room, and scrolls to its end.
     """
-    patterns = [GROUP_TRACKS]
-    if job and (rank := slowest_rank(job)) is not None:
-        patterns.insert(0, _work_of(job, rank))
-    return json.dumps([{"id": PIN, "args": [pattern]} for pattern in patterns], separators=(",", ":"))
+    rank = slowest_rank(job)
+    if rank is None:
+        return StartupView(window=_profiled(job))
+    return StartupView((_work_of(job, rank), GROUP_TRACKS), (rf"^rank 0*{rank}(?: ·|$)",), _profiled(job))
 
 
 def slowest_rank(job: Job) -> int | None:
@@ -41,8 +71,25 @@ def slowest_rank(job: Job) -> int | None:
 
 
 def _work_of(job: Job, rank: int) -> str:
-    """The names of the GPU streams of a rank; where it has none that is known, of its main thread."""
+    """The names of the GPU streams of a rank, else of what its recorder saw, else of its main thread."""
     parts = job.participations
-    on_device = (parts.kernel[parts.rank == rank] != UNKNOWN).any()
-    work = r"stream \d+" if on_device else "main thread"
-    return rf"^rank 0*{rank} {work}\b{NO_LANE}"
+    mine = parts.rank == rank
+    if (parts.kernel[mine] != UNKNOWN).any():
+        work = r"stream \d+\b"
+    else:
+        work = "group " if (parts.record[mine] != UNKNOWN).any() else r"main thread\b"
+    return rf"^rank 0*{rank} {work}{NO_LANE}"
+
+
+def _profiled(job: Job) -> tuple[int, int] | None:
+    """When profilers saw collectives, where that is a small part of the job: recorders look further back."""
+    parts = job.participations
+    seen = (parts.kernel != UNKNOWN) | (parts.annotation != UNKNOWN) | (parts.operator != UNKNOWN)
+    seen &= (parts.start != NO_TIME) & (parts.end != NO_TIME)
+    if not seen.any() or job.first_ns is None or job.last_ns is None:
+        return None
+    first, last = int(parts.start[seen].min()), int(parts.end[seen].max())
+    margin = int(MARGIN * (last - first))
+    if last - first > WORTH * (job.last_ns - job.first_ns):
+        return None
+    return max(first - margin, job.first_ns), min(last + margin, job.last_ns)
