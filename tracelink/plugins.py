@@ -73,6 +73,16 @@ class Output:
     """What could not be written as it is."""
 
 
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How large an output will be, about."""
+
+    bytes: int
+    """As it is stored."""
+    unpacked: int
+    """Once it is decompressed."""
+
+
 class Target(Protocol):
     """Where a writer puts its files. A file appears whole or not at all."""
 
@@ -123,6 +133,15 @@ class Configurable(Protocol):
 
     def configured(self, **options: str) -> Writer:
         """A writer that writes as these options say."""
+        ...
+
+
+@runtime_checkable
+class Forecasting(Writer, Protocol):
+    """A writer that can tell how much it will write."""
+
+    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+        """How large the output will be, in a small part of the time that writing takes."""
         ...
 
 
