@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from peers.merged_case import CASES, merge
+from builders.perfetto_native import read
+from peers.merged_case import CASES, Case, Merged, merge
 from peers.peers_cache import cache
 
 pytestmark = pytest.mark.peer
 
 SCREENSHOT = Path(__file__).parent / "perfetto_ui" / "screenshot.mjs"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+OF_THE_UI = ("System", "  Clock Snapshots")
+"""What it shows of every native trace."""
 EMPTY_PICTURE = 20_000
 """A picture of no trace has fewer bytes."""
 
@@ -31,11 +37,19 @@ def browser() -> str:
     return found
 
 
-@pytest.mark.parametrize("name", ["cpu_job", "gpu_pair"])
-def test_the_ui_shows_every_rank_without_an_error(name: str, browser: str, tmp_path: Path) -> None:
-    case = next(case for case in CASES if case.name == name)
-    merged = merge(case, tmp_path / "merged.json")
-    picture = tmp_path / "picture.png"
+@dataclass(frozen=True)
+class Shown:
+    """What the UI says of a trace once it shows it."""
+
+    importErrors: int  # noqa: N815  the UI's own word
+    outline: list[str]
+    """The names of all tracks in their order, each indented below its parent."""
+    title: str
+    picture: Path
+
+
+def show(merged: Merged, browser: str) -> Shown:
+    picture = merged.path.with_suffix(".png")
     run = subprocess.run(
         ["node", str(SCREENSHOT), str(cache() / "ui-v52"), str(merged.path), str(picture), browser],
         env=os.environ | {"NODE_PATH": str(cache() / "node_modules")},
@@ -45,7 +59,42 @@ def test_the_ui_shows_every_rank_without_an_error(name: str, browser: str, tmp_p
         timeout=300,
     )
     assert run.returncode == 0, run.stderr
-    seen = json.loads(run.stdout)
-    assert seen["importErrors"] == 0
-    assert all(any(f"rank {rank}" in group for group in seen["groups"]) for rank in (0, 1))
-    assert picture.stat().st_size > EMPTY_PICTURE
+    return Shown(**json.loads(run.stdout), picture=picture)
+
+
+@pytest.fixture(params=["cpu_job", "gpu_pair", "hung_job", "matched8", "nccl_data"])
+def case(request: pytest.FixtureRequest) -> Case:
+    """The samples that are shipped, which include a pair with GPUs and a hung job, and recorded jobs."""
+    found = next(case for case in CASES if case.name == request.param)
+    if found.missing:
+        pytest.skip(f"there is no {found.inputs}")
+    return found
+
+
+def test_the_ui_shows_the_tree_of_a_native_trace_as_it_was_written(
+    case: Case, browser: str, tmp_path: Path
+) -> None:
+    """In the order of ranks and under their names; lanes of a thread as one track."""
+    merged = merge(case, tmp_path / "merged.pftrace")
+    shown = show(merged, browser)
+    written = read(merged.path.read_bytes()).outline()
+    assert shown.importErrors == 0
+    assert shown.outline == [*OF_THE_UI, *(name for name, _ in itertools.groupby(written))]
+    assert shown.picture.stat().st_size > EMPTY_PICTURE
+
+
+def test_the_ui_shows_every_process_and_thread_of_a_json_trace(
+    case: Case, browser: str, tmp_path: Path
+) -> None:
+    """This version sorts processes itself, and adds their numbers to their names."""
+    merged = merge(case, tmp_path / "merged.json")
+    shown = show(merged, browser)
+    assert shown.importErrors == 0
+    names = [re.sub(r" \d+$", "", line.strip()) for line in shown.outline]
+    said = {
+        event["args"]["name"]
+        for event in merged.events
+        if event["ph"] == "M" and event["name"] in ("process_name", "thread_name")
+    }
+    assert said <= {*names, *map(str.strip, shown.outline)}
+    assert shown.picture.stat().st_size > EMPTY_PICTURE

@@ -18,8 +18,12 @@ await withPage(browser, async (page) => {
     return {
       title: shown.traceInfo.traceTitle,
       importErrors: Number(shown.traceInfo.importErrors),
-      groups: (workspace.tracks ?? workspace).children.map((group) => group.name ?? group.title),
+      outline: outline((workspace.tracks ?? workspace).children, ''),
     };
+    // The names of all tracks in the order in which they are shown, each indented below its parent.
+    function outline(tracks, indent) {
+      return tracks.flatMap((track) => [indent + (track.name ?? track.title), ...outline(track.children, indent + '  ')]);
+    }
   });
   await page.screenshot({ path: picture });
   process.stdout.write(JSON.stringify(seen) + '\n');
