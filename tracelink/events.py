@@ -266,6 +266,10 @@ class Edges(Columns):
         return Edges(self.source + offset, self.target + offset, self.relation)
 
 
+BYTES, COUNT = "bytes", "count"
+"""Units of counters that viewers know."""
+
+
 class TrackKind(StrEnum):
     """What a track stands for."""
 
@@ -290,6 +294,8 @@ class Track:
     rank: int = 0
     sort: int = 0
     process_label: str = ""
+    unit: str = ""
+    """What the values of a counter are in: `BYTES`, `COUNT` or anything else, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

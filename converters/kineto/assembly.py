@@ -158,7 +158,7 @@ def _with_process_names(tracks: Sequence[Track], names: Names) -> list[Track]:
 
 
 def _named(track: Track, process_name: str) -> Track:
-    return Track(track.kind, track.process, track.identity, track.label, track.rank, track.sort, process_name)
+    return replace(track, process_label=process_name)
 
 
 def _findings(

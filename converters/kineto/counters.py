@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tracelink.converters.kineto.columns import Columns
 from tracelink.converters.kineto.tracks import Names
-from tracelink.events import Counters, Int64s, Track, TrackKind
+from tracelink.events import BYTES, Counters, Int64s, Track, TrackKind
 
 DEVICE_TYPES = {0: "CPU", 1: "GPU", 20: "GPU"}
 """c10 device types that have more than one spelling in practice: CPU, CUDA, HIP."""
@@ -20,12 +20,14 @@ Series = tuple[str, str, Int64s, npt.NDArray[np.float64]]
 
 def counters_of(columns: Columns, names: Names, base: int, first_track: int) -> tuple[Counters, list[Track]]:
     """All samples, and the tracks that they belong to, numbered from `first_track`."""
-    tracks: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str, str], int] = {}
     parts = []
-    for process, counter, times, values in (*_sampled(columns, names), *_memory(columns)):
-        track = tracks.setdefault((process, counter), first_track + len(tracks))
-        parts.append(Counters(np.full(len(times), track, np.int32), times + base, values))
-    return Counters.concatenate(parts), [Track(TrackKind.COUNTER, *key, key[1]) for key in tracks]
+    for unit, series in (("", _sampled(columns, names)), (BYTES, _memory(columns))):
+        for process, counter, times, values in series:
+            track = numbers.setdefault((process, counter, unit), first_track + len(numbers))
+            parts.append(Counters(np.full(len(times), track, np.int32), times + base, values))
+    tracks = [Track(TrackKind.COUNTER, *key, key[1], unit=unit) for *key, unit in numbers]
+    return Counters.concatenate(parts), tracks
 
 
 def _sampled(columns: Columns, names: Names) -> Iterator[Series]:

@@ -16,6 +16,7 @@ SECOND = 10**9
 MICROSECOND = 1000
 SHOWS_PROGRESS = frozenset({"started", "completed"})
 DONE = "completed"
+NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Drawing:
     nodes: Mapping[int, int]
     """Row of a timed event to that of the execution-trace node that is the same."""
     findings: tuple[Finding, ...] = ()
+    hung: frozenset[int] = frozenset()
+    """Rows of `open_ended` that hang."""
 
 
 def base_of(job: Job) -> int | None:
@@ -39,7 +42,13 @@ def base_of(job: Job) -> int | None:
     return None if job.first_ns is None else job.first_ns // SECOND * SECOND
 
 
-def draw(graph: EventGraph, base: int | None, left_out: Collection[EventKind] = ()) -> Drawing:
+def draw(
+    graph: EventGraph,
+    base: int | None,
+    left_out: Collection[EventKind] = (),
+    hung: Int64s = NO_ROWS,
+    hung_until: int = 0,
+) -> Drawing:
     """Times for everything of one rank that can be drawn and is not of a kind `left_out`, relative to `base`."""
     events = graph.events
     unwanted = events.timed & events.of_kind(*left_out)
@@ -54,10 +63,12 @@ def draw(graph: EventGraph, base: int | None, left_out: Collection[EventKind] = 
     findings = _left_out_findings(unwanted)
     if len(open_ended):
         duration[open_ended] = _until_end_of_same(graph, open_ended, _until_last_sign(graph, open_ended))
-        findings.append(_open_ended_finding(graph, open_ended))
+        duration[hung] = hung_until - events.start[hung]
+        findings += _open_ended_findings(graph, open_ended, hung)
     nodes = _partners(graph, shown)
     findings += _untimed_findings(graph, nodes)
-    return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings))
+    caught = frozenset(hung[shown[hung]].tolist())
+    return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings), caught)
 
 
 def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
@@ -89,15 +100,18 @@ def _until_end_of_same(graph: EventGraph, rows: Int64s, otherwise: Int64s) -> In
     return np.where(last[rows] > events.start[rows], last[rows] - events.start[rows], otherwise)
 
 
-def _open_ended_finding(graph: EventGraph, rows: Int64s) -> Finding:
-    return Finding(
-        Severity.INFO,
-        "unfinished",
-        "events whose end was not recorded are drawn to the end of the event that is the same, else to the last "
-        "event of their rank, or without length where their source never says that anything ends",
-        count=len(rows),
-        example=graph.name(int(rows[0])),
-    )
+def _open_ended_findings(graph: EventGraph, rows: Int64s, hung: Int64s) -> list[Finding]:
+    others = np.setdiff1d(rows, hung)
+    messages = {
+        "hung": "entries of recorders that hang are drawn to the end of the trace; their names begin with HUNG",
+        "unfinished": "events whose end was not recorded are drawn to the end of the event that is the same, else to "
+        "the last event of their rank, or without length where their source never says that anything ends",
+    }
+    return [
+        Finding(Severity.INFO, reason, messages[reason], len(some), example=graph.name(int(some[0])))
+        for reason, some in (("hung", hung), ("unfinished", others))
+        if len(some)
+    ]
 
 
 def _left_out_findings(unwanted: Bools) -> list[Finding]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracelink.communications import UNKNOWN
+from tracelink.converters.perfetto.hung import Hangs
 from tracelink.converters.perfetto.membership import numbers_in_group
 from tracelink.converters.perfetto.schema import DURATION_ARGUMENT, WAIT_ARGUMENT
 from tracelink.converters.perfetto.text import Texts, micros, numbers, quoted, table
@@ -46,15 +47,19 @@ def grouped_parts(job: Job) -> Grouped:
     return Grouped(order, begins, table((b'"rank %d":' % rank for rank in range(ranks)), ranks))
 
 
-def names_of(job: Job, rows: Int64s) -> tuple[list[str], Int64s]:
-    """Operation and size: the distinct names, and which one each collective has."""
+def names_of(job: Job, rows: Int64s, hangs: Hangs) -> tuple[list[str], Int64s]:
+    """Operation and size, and who is missing where it hangs: the distinct names, and which one each collective has."""
     kinds = np.stack([job.collectives.operation[rows].astype(np.int64), job.collectives.bytes[rows]])
     distinct, which = np.unique(kinds, axis=1, return_inverse=True)
     names = []
     for operation, size in distinct.T.tolist():
         text = job.strings[operation] if operation != UNKNOWN else "collective"
         names.append(text if size == UNKNOWN else f"{text} {readable_bytes(size)}")
-    return names, which.ravel()
+    which = which.ravel()
+    for place in np.flatnonzero(hangs.hung.collectives[rows]).tolist():
+        names.append(hangs.named(names[which[place]], int(rows[place])))
+        which[place] = len(names) - 1
+    return names, which
 
 
 def readable_bytes(size: int) -> str:

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from tracelink.converters.perfetto.arrivals import Arrivals, arrivals_of
+from tracelink.converters.perfetto.derived.groups import GroupCounters, group_counters
 from tracelink.converters.perfetto.group_facts import Grouped, facts_of, grouped_parts, names_of
 from tracelink.converters.perfetto.header import unclosed
+from tracelink.converters.perfetto.hung import Hangs
 from tracelink.converters.perfetto.layout import named
-from tracelink.converters.perfetto.marks import TIME
+from tracelink.converters.perfetto.marks import TIME, sample_opening, samples
 from tracelink.converters.perfetto.membership import group_label
 from tracelink.converters.perfetto.numbering import Numbering
-from tracelink.converters.perfetto.parts import Block, spans
-from tracelink.converters.perfetto.schema import COLLECTIVE_CATEGORY
+from tracelink.converters.perfetto.parts import Block, Piece, spans
+from tracelink.converters.perfetto.schema import ARRIVAL_CATEGORY, COLLECTIVE_CATEGORY, HUNG_COLOUR
 from tracelink.converters.perfetto.slices import ARGUMENTS, CHUNK, DURATION, NEXT
-from tracelink.converters.perfetto.text import micros, quoted
+from tracelink.converters.perfetto.text import micros, quoted, table
 from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.events import NO_TIME, Bools, Int64s
 from tracelink.findings import Finding, Severity
@@ -45,6 +48,7 @@ class Spans:
     end: Int64s
     open_ended: Bools
     """Whether it is not known when the last rank left."""
+    hung: Bools
     lane: Int64s
 
 
@@ -60,41 +64,65 @@ class GroupSeats:
     """Names of groups, without what tells the lanes of a group apart."""
     seat: Int64s
     """For each collective, the place of its thread in `tids`."""
+    arrivals: Arrivals
     findings: list[Finding]
 
 
-def group_seats(job: Job, numbering: Numbering) -> GroupSeats:
-    """A thread for each lane of each group."""
-    drawn = spans_of(job)
-    findings = []
+def group_seats(job: Job, hangs: Hangs, numbering: Numbering) -> GroupSeats:
+    """A thread for each lane of each group; groups in which something hangs come first."""
+    drawn = spans_of(job, hangs)
+    findings = _hung_findings(job, hangs)
     if missing := len(job.collectives) - len(drawn.row):
         message = "collectives of which no source tells a time have no slice on their group's track"
         findings.append(Finding(Severity.INFO, "collective_without_time", message, missing))
     group = job.collectives.group[drawn.row].astype(np.int64)
     lanes = int(drawn.lane.max(initial=0)) + 1
-    seats, seat = np.unique(group * lanes + drawn.lane, return_inverse=True)
+    clear = np.ones(len(job.groups), np.int64)
+    clear[group[drawn.hung]] = 0
+    order = np.argsort(clear, kind="stable")
+    turn = np.argsort(order)
+    seats, seat = np.unique(turn[group] * lanes + drawn.lane, return_inverse=True)
     tids = [numbering.seat(2 + number) for number in range(len(seats))]
     places = [divmod(code, lanes) for code in seats.tolist()]
-    titles = _titles(job, [group for group, _ in places])
-    names = [title + (f" ({lane + 1})" if lane else "") for title, (_, lane) in zip(titles, places, strict=True)]
-    return GroupSeats(drawn, numbering.seat(1), tids, names, titles, seat, findings)
-
-
-def group_tracks(job: Job, base: int, numbering: Numbering, wanted: Wanted) -> Block[list[Finding]]:
-    """The text of all groups' tracks."""
-    seats = group_seats(job, numbering)
-    head = unclosed(_metadata(seats)) if seats.tids else b""
-    openings = [
-        b'%s{"ph":"X","cat":"%s","pid":%d,"tid":%d,"name":'
-        % (NEXT, COLLECTIVE_CATEGORY.encode(), seats.process, tid)
-        for tid in seats.tids
+    titles = _titles(job, order[[turn for turn, _ in places]].tolist())
+    names = [
+        title + (f" ({lane + 1})" if lane else "") for title, (_, lane) in zip(titles, places, strict=True)
     ]
-    sheet = _Sheet(job, base, seats.drawn, seats.seat, openings, grouped_parts(job), wanted)
-    pieces = [partial(_write, sheet, low, high) for low, high in spans(0, len(seats.seat), BLOCK_ROWS)]
-    return Block(head, pieces, len(pieces) > 1, seats.findings)
+    awaited = np.isin(drawn.row, [row for row, ranks in hangs.missing.items() if ranks])
+    arrivals = arrivals_of(job, drawn.row, drawn.start, drawn.end, awaited)
+    return GroupSeats(drawn, numbering.seat(1), tids, names, titles, seat, arrivals, findings)
 
 
-def spans_of(job: Job) -> Spans:
+def group_tracks(
+    job: Job, hangs: Hangs, base: int, numbering: Numbering, wanted: Wanted
+) -> Block[list[Finding]]:
+    """The text of all groups' tracks."""
+    seats = group_seats(job, hangs, numbering)
+    head = unclosed(_metadata(seats)) if seats.tids else b""
+    sheet = _Sheet(
+        job, hangs, base, seats, _openings(b'"X"', COLLECTIVE_CATEGORY, seats), grouped_parts(job), wanted
+    )
+    pieces: list[Piece] = [
+        partial(_write, sheet, low, high) for low, high in spans(0, len(seats.seat), BLOCK_ROWS)
+    ]
+    large = len(pieces) > 1
+    if seats.tids:
+        pieces.append(partial(_write_counters, group_counters(job, seats, numbering), seats.process, base))
+    return Block(head, pieces, large, seats.findings)
+
+
+def _write_counters(counters: GroupCounters, process: int, base: int) -> Iterator[bytes]:
+    openings = [sample_opening(name, process) for name in counters.names]
+    yield from samples(table(openings, len(openings)), counters.counter, counters.time - base, counters.value)
+
+
+def _openings(phase: bytes, category: str, seats: GroupSeats) -> list[bytes]:
+    """For each thread the text of an event up to its name."""
+    form = b'%s{"ph":%s,"cat":"%s","pid":%d,"tid":%d,"name":'
+    return [form % (NEXT, phase, category.encode(), seats.process, tid) for tid in seats.tids]
+
+
+def spans_of(job: Job, hangs: Hangs) -> Spans:
     """When each collective took place, as far as anything tells: where nobody entered, when ranks asked for it."""
     whole, parts = job.collectives, job.participations
     earliest, latest = np.full(len(whole), np.iinfo(np.int64).max), np.full(len(whole), NO_TIME)
@@ -107,12 +135,24 @@ def spans_of(job: Job) -> Spans:
     entered = whole.start != NO_TIME
     start = np.where(entered, whole.start, np.where(latest == NO_TIME, NO_TIME, earliest))
     np.maximum.at(latest, parts.collective, np.maximum(parts.start, parts.end))
-    open_ended = entered & (whole.end == NO_TIME)
-    end = np.where(whole.end == NO_TIME, latest, whole.end)
+    hung = hangs.hung.collectives
+    open_ended = (entered & (whole.end == NO_TIME)) | hung
+    end = np.where(hung, hangs.end, np.where(whole.end == NO_TIME, latest, whole.end))
     row = np.flatnonzero(start != NO_TIME)
     row = row[np.lexsort((start[row], whole.group[row]))]
-    start, end = start[row], np.maximum(end, start)[row]
-    return Spans(row, start, end, open_ended[row], _lanes(whole.group[row].astype(np.int64), start, end))
+    start, end, hung = start[row], np.maximum(end, start)[row], hung[row]
+    lane = _lanes_below(whole.group[row].astype(np.int64), start, end, hung)
+    return Spans(row, start, end, open_ended[row], hung, lane)
+
+
+def _lanes_below(group: Int64s, start: Int64s, end: Int64s, hung: Bools) -> Int64s:
+    """Lanes without any overlap; those of collectives that hang come first in their group."""
+    lane = np.zeros(len(group), np.int64)
+    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    for some in (np.flatnonzero(hung), np.flatnonzero(~hung)):
+        lane[some] = _lanes(group[some], start[some], end[some]) + first[group[some]]
+        np.maximum.at(first, group[some], lane[some] + 1)
+    return lane
 
 
 def _lanes(group: Int64s, start: Int64s, end: Int64s) -> Int64s:
@@ -174,21 +214,21 @@ class _Sheet:
     """All that the text of collectives is made of."""
 
     job: Job
+    hangs: Hangs
     base: int
-    drawn: Spans
-    seat: Int64s
+    seats: GroupSeats
     openings: Sequence[bytes]
     parts: Grouped
     wanted: Wanted
 
 
 def _write(sheet: _Sheet, low: int, high: int) -> Iterator[bytes]:
-    drawn, job = sheet.drawn, sheet.job
+    drawn, job = sheet.seats.drawn, sheet.job
     for at in range(low, high, CHUNK):
         some = slice(at, min(at + CHUNK, high))
         pieces = [b""] * (7 * len(drawn.row[some]))
-        pieces[0::7] = [sheet.openings[seat] for seat in sheet.seat[some].tolist()]
-        names, which = names_of(job, drawn.row[some])
+        pieces[0::7] = [sheet.openings[seat] for seat in sheet.seats.seat[some].tolist()]
+        names, which = names_of(job, drawn.row[some], sheet.hangs)
         texts = [quoted(name) for name in names]
         pieces[1::7] = [texts[number] for number in which.tolist()]
         pieces[2::7] = [TIME] * len(drawn.row[some])
@@ -198,4 +238,34 @@ def _write(sheet: _Sheet, low: int, high: int) -> Iterator[bytes]:
         if sheet.wanted != Wanted.NONE:
             facts = facts_of(job, sheet.parts, drawn.row[some], drawn.open_ended[some])
             pieces[6::7] = [ARGUMENTS + text for text in facts]
-        yield b"".join(pieces)
+        for place in np.flatnonzero(drawn.hung[some]).tolist():
+            pieces[7 * place + 6] = HUNG_COLOUR + pieces[7 * place + 6]
+        yield b"".join([*pieces, *_arrivals(sheet, sheet.seats.arrivals.within(some.start, some.stop))])
+
+
+def _arrivals(sheet: _Sheet, arrivals: Arrivals) -> list[bytes]:
+    """The text of instants."""
+    if not len(arrivals):
+        return []
+    openings = _openings(b'"i","s":"t"', ARRIVAL_CATEGORY, sheet.seats)
+    names, which = arrivals.names()
+    texts = [quoted(name) for name in names]
+    pieces = [TIME] * (5 * len(arrivals))
+    pieces[0::5] = [openings[seat] for seat in sheet.seats.seat[arrivals.place].tolist()]
+    pieces[1::5] = [texts[number] for number in which.tolist()]
+    pieces[3::5] = micros(arrivals.time - sheet.base)
+    pieces[4::5] = (
+        [b""] * len(arrivals)
+        if sheet.wanted == Wanted.NONE
+        else [ARGUMENTS + text for text in arrivals.facts()]
+    )
+    return pieces
+
+
+def _hung_findings(job: Job, hangs: Hangs) -> list[Finding]:
+    rows = np.flatnonzero(hangs.hung.collectives)
+    if not len(rows):
+        return []
+    names, which = names_of(job, rows, hangs)
+    message = "collectives hang: they are drawn to the end of the trace; `tracelink diagnose` says why"
+    return [Finding(Severity.WARNING, "hung_collectives", message, len(rows), example=names[which[0]])]

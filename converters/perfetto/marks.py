@@ -11,8 +11,8 @@ from tracelink.converters.perfetto.flows import Flows
 from tracelink.converters.perfetto.layout import Process, Seats
 from tracelink.converters.perfetto.schema import COUNTER_KEY, FLOW_NAMES, INNER_END, LINK
 from tracelink.converters.perfetto.slices import NEXT
-from tracelink.converters.perfetto.text import Texts, micros, numbers, quoted
-from tracelink.events import Bools, Int64s, Relation
+from tracelink.converters.perfetto.text import Float64s, Texts, micros, numbers, quoted
+from tracelink.events import Bools, Int32s, Int64s, Relation
 from tracelink.graph import EventGraph
 
 CHUNK = 8192
@@ -104,19 +104,28 @@ def write_counters(graph: EventGraph, processes: Mapping[int, Process], base: in
     openings = np.empty(len(graph.tracks), object)
     for row, process in processes.items():
         track = graph.tracks[row]
-        name = quoted(track.label or track.identity)
-        openings[row] = b'%s{"ph":"C","name":%s,"pid":%d,"tid":%d' % (NEXT, name, process.pid, process.pid)
+        openings[row] = sample_opening(track.label or track.identity, process.pid)
+    drawn, counters = drawn_samples(graph), graph.counters
+    yield from samples(openings, counters.track[drawn], counters.time[drawn] - base, counters.value[drawn])
+
+
+def samples(openings: Texts, counter: Int64s | Int32s, times: Int64s, values: Float64s) -> Iterator[bytes]:
+    """Samples: `openings[counter]` is the text of one up to its time."""
     value_key = b',"args":{"%s":' % COUNTER_KEY.encode()
-    rows = np.flatnonzero(drawn_samples(graph))
-    for at in range(0, len(rows), CHUNK):
-        some = rows[at : at + CHUNK]
-        pieces = [TIME] * (6 * len(some))
-        pieces[0::6] = openings[graph.counters.track[some]].tolist()
-        pieces[2::6] = micros(graph.counters.time[some] - base)
-        pieces[3::6] = [value_key] * len(some)
-        pieces[4::6] = numbers(graph.counters.value[some])
-        pieces[5::6] = [b"}"] * len(some)
+    for at in range(0, len(counter), CHUNK):
+        some = slice(at, at + CHUNK)
+        pieces = [TIME] * (6 * len(counter[some]))
+        pieces[0::6] = openings[counter[some]].tolist()
+        pieces[2::6] = micros(times[some])
+        pieces[3::6] = [value_key] * len(counter[some])
+        pieces[4::6] = numbers(values[some])
+        pieces[5::6] = [b"}"] * len(counter[some])
         yield b"".join(pieces)
+
+
+def sample_opening(name: str, pid: int) -> bytes:
+    """The text of a counter's sample up to its time."""
+    return b'%s{"ph":"C","name":%s,"pid":%d,"tid":%d' % (NEXT, quoted(name), pid, pid)
 
 
 def drawn_samples(graph: EventGraph) -> Bools:

@@ -9,8 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from tracelink.converters.perfetto.derived.outstanding import with_outstanding
 from tracelink.converters.perfetto.drawing import Drawing, draw
 from tracelink.converters.perfetto.flows import Flows
+from tracelink.converters.perfetto.hung import NOT_CAUGHT, Caught, hung_rows, with_hung_names
 from tracelink.converters.perfetto.lanes import Lanes, assign_lanes, halves
 from tracelink.converters.perfetto.layout import Layout, Seats, lay_out, seats
 from tracelink.converters.perfetto.links import SaidOf
@@ -66,10 +68,17 @@ class Picture:
 
 
 def picture_of(
-    graph: EventGraph, base: int | None, numbering: Numbering, left_out: Collection[EventKind] = ()
+    graph: EventGraph,
+    base: int | None,
+    numbering: Numbering,
+    left_out: Collection[EventKind] = (),
+    caught: Caught = NOT_CAUGHT,
 ) -> Picture:
     """The picture of a graph of one rank without the kinds of events that are left out."""
-    drawing = draw(graph, base, left_out)
+    graph = with_outstanding(graph, numbering)
+    hung = hung_rows(graph, caught)
+    graph = with_hung_names(graph, hung)
+    drawing = draw(graph, base, left_out, hung, caught.end)
     rows = np.flatnonzero(drawing.shown)
     tracks = np.unique(graph.events.track[rows]).tolist()
     samples = np.unique(graph.counters.track[drawn_samples(graph)]).tolist()

@@ -60,6 +60,15 @@ INNER_END = b'"f","bp":"e"'
 COLLECTIVE_CATEGORY = "collective"
 """Category of the slices on tracks of groups."""
 
+ARRIVAL_CATEGORY = "arrival"
+"""Category of the instants on tracks of groups: who entered last."""
+
+HUNG_PREFIX = "HUNG "
+"""How the names of slices begin that hang."""
+
+HUNG_COLOUR = b',"cname":"terrible"'
+"""The colour of slices that hang, where the viewer takes one: `chrome://tracing` does."""
+
 LINK, COLLECTIVE, RECORDER, ORIGINAL = "link", "collective", "recorder", "original"
 """The arguments that all others stand in: what links say, of collectives, what a recorder said, any other source.
 

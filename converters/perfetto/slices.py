@@ -13,7 +13,7 @@ from tracelink.converters.perfetto.flows import Binding
 from tracelink.converters.perfetto.layout import Seats
 from tracelink.converters.perfetto.links import SaidOf, add_member
 from tracelink.converters.perfetto.payload_runs import payload_runs
-from tracelink.converters.perfetto.schema import RECORDER
+from tracelink.converters.perfetto.schema import HUNG_COLOUR, RECORDER
 from tracelink.converters.perfetto.text import Texts, loadable, micros, quoted
 from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.events import Bools, EventKind, Int64s
@@ -55,7 +55,7 @@ class Sheet:
     """For few rows: members to add to the arguments."""
     wanted: Wanted
     special: Int64s
-    """The rows that have bindings or extras."""
+    """The rows that have bindings or extras, or hang."""
 
 
 def sheet(
@@ -75,7 +75,7 @@ def sheet(
         for row, text in members.items():
             add_member(extras, row, b"%s%s}" % (head, text))
     driver = driver_calls(graph)
-    rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras)]
+    rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras, drawing.hung)]
     special = np.unique(np.concatenate(rare))
     openings = _openings(_codes(graph, drawing, seat, driver, rows), seats)
     names = _names(graph, rows)
@@ -132,6 +132,8 @@ def _specialise(sheet: Sheet, row: int, pieces: list[Payload], at: int) -> None:
         if not pieces[at + 6]:
             pieces[at + 5] = b"%s%s" % (pieces[at + 5], ARGUMENTS)
         pieces[at + 6] = with_members(pieces[at + 6], extra)
+    if row in sheet.drawing.hung:
+        pieces[at + 5] = b"%s%s" % (HUNG_COLOUR, pieces[at + 5])
 
 
 def with_members(payload: Payload, members: bytes) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Protocol
 
+from tracelink.converters.perfetto.hung import Hangs
 from tracelink.converters.perfetto.merging import merged_findings
 from tracelink.converters.perfetto.numbering import Numbering, rank_digits
 from tracelink.converters.perfetto.parts import Block, Joint, Piece, Stream
@@ -59,11 +60,12 @@ class Sheets:
     base: int | None
     meetings: Meetings
     left_out: Collection[EventKind]
+    hangs: Hangs
 
     @classmethod
     def of(cls, job: Job, base: int | None, left_out: Collection[EventKind]) -> Sheets:
         """A job with times relative to `base`, without these kinds of events."""
-        return cls(job, base, meetings_of(job), left_out)
+        return cls(job, base, meetings_of(job), left_out, Hangs.of(job))
 
     def numbering(self, place: int) -> Numbering:
         """The numbers of one rank."""
@@ -129,7 +131,8 @@ def _stream(plain: BinaryIO, compressed: bool) -> Iterator[Stream]:
 
 def _draw(sheets: Sheets, pen: Pen, place: int) -> Block[_Drawn]:
     graph, numbering = sheets.job.parts[place].load(), sheets.numbering(place)
-    picture = picture_of(graph, sheets.base, numbering, sheets.left_out)
+    caught = sheets.hangs.of_rank(sheets.job, sheets.job.parts[place].rank)
+    picture = picture_of(graph, sheets.base, numbering, sheets.left_out, caught)
     block = pen.rank(place, picture)
     ends = ends_of(picture, sheets.meetings.of_part(place))
     drawn = _Drawn(picture.events, [*picture.findings, *block.result], ends)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tracelink.converters.perfetto import header
 from tracelink.converters.perfetto.drawing import base_of
 from tracelink.converters.perfetto.flows import flows_of
+from tracelink.converters.perfetto.forecast import Typical, forecast_of
 from tracelink.converters.perfetto.group_tracks import group_tracks
 from tracelink.converters.perfetto.layout import metadata
 from tracelink.converters.perfetto.links import said_of
@@ -21,10 +22,14 @@ from tracelink.converters.perfetto.whole import Sheets, Sort, write_whole
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
-from tracelink.plugins import Files, Output, Target
+from tracelink.plugins import Files, Forecast, Output, Target
 
 FILE_NAME = "trace.json"
 """The name in a directory."""
+
+TYPICAL = Typical(arrow=195, tie=250, said=75, collective=330, participation=14, sample=100)
+BARE = Typical(arrow=195, tie=250, said=0, collective=130, participation=0, sample=100)
+"""Without arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,13 @@ class PerfettoJsonWriter:
     def configured(self, **options: str) -> PerfettoJsonWriter:
         """A writer of fewer arguments or events, or of gzip."""
         return PerfettoJsonWriter(self.choices.changed(options))
+
+    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+        """How large the trace will be."""
+        typical = BARE if self.choices.args == Wanted.NONE else TYPICAL
+        compressed = compressed or self.choices.compressed
+        plain = PerfettoJsonWriter(replace(self.choices, compressed=False))
+        return forecast_of(job, engine, plain.write, typical, compressed=compressed)
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""
@@ -72,7 +84,8 @@ class _JsonPen:
         return Block(head, pieces_of(picture, flows, said, self.wanted), picture.large, flows.findings)
 
     def groups(self) -> Block[list[Finding]]:
-        return group_tracks(self.sheets.job, self.sheets.base or 0, self.sheets.common, self.wanted)
+        sheets = self.sheets
+        return group_tracks(sheets.job, sheets.hangs, sheets.base or 0, sheets.common, self.wanted)
 
     def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
         return tie_pieces(self.sheets.job, self.sheets.meetings, ends, self.sheets.common, self.wanted)

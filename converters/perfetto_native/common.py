@@ -8,23 +8,31 @@ from functools import partial
 
 import numpy as np
 
+from tracelink.converters.perfetto.derived.groups import GroupCounters, group_counters
 from tracelink.converters.perfetto.group_facts import facts_of, grouped_parts, names_of
 from tracelink.converters.perfetto.group_tracks import PROCESS, GroupSeats, group_seats
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.parts import Block, Piece
-from tracelink.converters.perfetto.schema import COLLECTIVE, COLLECTIVE_CATEGORY, LINK, TIE_MARKS, TIE_NAMES
+from tracelink.converters.perfetto.schema import (
+    ARRIVAL_CATEGORY,
+    COLLECTIVE,
+    COLLECTIVE_CATEGORY,
+    LINK,
+    TIE_MARKS,
+    TIE_NAMES,
+)
 from tracelink.converters.perfetto.ties import Ends, Meetings, possible_ties
 from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.converters.perfetto.whole import Sheets
 from tracelink.converters.perfetto_native.arrows import ARRIVES, fields, joined_by_row
 from tracelink.converters.perfetto_native.order import ordered
+from tracelink.converters.perfetto_native.rank_packets import sample_packets
 from tracelink.converters.perfetto_native.schema import Table, Type
-from tracelink.converters.perfetto_native.sequence import PER_BLOCK, Events, PacketSequence
+from tracelink.converters.perfetto_native.sequence import HUNG_COLOUR, PER_BLOCK, Events, PacketSequence
 from tracelink.converters.perfetto_native.tracks import declared
 from tracelink.converters.perfetto_native.tree import Branch
 from tracelink.events import Int64s
 from tracelink.findings import Finding
-from tracelink.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +56,72 @@ class Leaving:
         return meetings.row[self.cause[low:high]], self.number[low:high]
 
 
-def group_packets(job: Job, base: int, numbering: Numbering, wanted: Wanted) -> Block[list[Finding]]:
+def group_packets(sheets: Sheets, wanted: Wanted) -> Block[list[Finding]]:
     """The tracks of groups; they stand before those of all ranks."""
-    seats = group_seats(job, numbering)
+    seats = group_seats(sheets.job, sheets.hangs, sheets.common)
     if not seats.tids:
         return Block(b"", [], False, seats.findings)
     lanes = zip(seats.tids, seats.titles, strict=True)
+    counters = group_counters(sheets.job, seats, sheets.common)
+    sampled = zip(counters.numbers, counters.names, counters.units, strict=True)
     tracks = [Branch(tid, title, seats.process) for tid, title in lanes]
-    head = declared([Branch(seats.process, PROCESS), *tracks], base)
-    return Block(
-        head, [partial(_collectives, job, base, seats, numbering.block, wanted)], False, seats.findings
-    )
+    tracks += [Branch(number, name, seats.process, unit) for number, name, unit in sampled]
+    head = declared([Branch(seats.process, PROCESS), *tracks], sheets.base or 0)
+    pieces = [partial(_collectives, sheets, seats, wanted), partial(_counters, sheets, counters)]
+    return Block(head, pieces, False, seats.findings)
 
 
-def _collectives(job: Job, base: int, seats: GroupSeats, block: int, wanted: Wanted) -> Iterator[bytes]:
-    sequence = PacketSequence(block * PER_BLOCK + 1, base)
-    drawn = seats.drawn
+def _collectives(sheets: Sheets, seats: GroupSeats, wanted: Wanted) -> Iterator[bytes]:
+    """Collectives, and behind them, by number, the last arrivals."""
+    base = sheets.base or 0
+    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 1, base)
+    drawn, arrivals = seats.drawn, seats.arrivals
     opening = np.lexsort((drawn.start, seats.seat))
-    duration = drawn.end - drawn.start
-    both = np.concatenate([opening[::-1], opening])
-    packets = ordered(both, np.repeat([Type.END, Type.BEGIN], len(opening)), drawn.start - base, duration)
-    names, which = names_of(job, drawn.row)
-    name = sequence.texts.numbers(Table.NAMES, names)[which]
-    category = sequence.texts.number(Table.CATEGORIES, COLLECTIVE_CATEGORY)
-    tails: list[bytes] = []
-    if wanted != Wanted.NONE:
-        facts = facts_of(job, grouped_parts(job), drawn.row, drawn.open_ended)
-        tails = sequence.arguments.of_payloads(COLLECTIVE, facts)
-    tids = np.array(seats.tids, np.int64)[seats.seat]
-    tail = np.where((packets.type == Type.BEGIN) & bool(tails), packets.row, -1)
+    instants = len(opening) + np.arange(len(arrivals))
+    start = np.concatenate([drawn.start, arrivals.time]) - base
+    duration = np.concatenate([drawn.end - drawn.start, np.zeros(len(arrivals), np.int64)])
+    packets = ordered(
+        np.concatenate([opening[::-1], opening, instants]),
+        np.repeat([Type.END, Type.BEGIN, Type.INSTANT], [len(opening), len(opening), len(arrivals)]),
+        start,
+        duration,
+    )
+    kind = np.repeat([0, 1], [len(opening), len(arrivals)])
+    categories = [COLLECTIVE_CATEGORY, ARRIVAL_CATEGORY]
+    tids = np.array(seats.tids, np.int64)[np.concatenate([seats.seat, seats.seat[arrivals.place]])]
     yield from sequence.packets(
         Events(
             packets.time,
             packets.type,
             tids[packets.row],
-            np.full(len(tail), category),
-            name[packets.row],
-            tails,
-            tail,
+            sequence.texts.numbers(Table.CATEGORIES, categories)[kind][packets.row],
+            _names(sheets, seats, sequence)[packets.row],
+            _tails(sheets, seats, sequence, wanted),
+            np.where(packets.type == Type.END, -1, packets.row),
         )
     )
+
+
+def _names(sheets: Sheets, seats: GroupSeats, sequence: PacketSequence) -> Int64s:
+    kinds = (names_of(sheets.job, seats.drawn.row, sheets.hangs), seats.arrivals.names())
+    return np.concatenate([sequence.texts.numbers(Table.NAMES, names)[which] for names, which in kinds])
+
+
+def _tails(sheets: Sheets, seats: GroupSeats, sequence: PacketSequence, wanted: Wanted) -> list[bytes]:
+    drawn = seats.drawn
+    tails = [b""] * (len(drawn.row) + len(seats.arrivals))
+    if wanted != Wanted.NONE:
+        facts = facts_of(sheets.job, grouped_parts(sheets.job), drawn.row, drawn.open_ended)
+        tails = sequence.arguments.of_payloads(COLLECTIVE, [*facts, *seats.arrivals.facts()])
+    for place in np.flatnonzero(drawn.hung).tolist():
+        tails[place] = HUNG_COLOUR + tails[place]
+    return tails
+
+
+def _counters(sheets: Sheets, counters: GroupCounters) -> Iterator[bytes]:
+    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 3, sheets.base or 0)
+    track = np.array(counters.numbers, np.int64)[counters.counter]
+    yield from sample_packets(sequence, track, counters.time, counters.value)
 
 
 def tie_pieces(sheets: Sheets, ends: Ends, wanted: Wanted) -> tuple[list[Piece], list[Finding]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,11 +15,12 @@ from tracelink.converters.perfetto.parts import Piece, spans
 from tracelink.converters.perfetto.payload_runs import payload_runs
 from tracelink.converters.perfetto.picture import MOST_PIECES, PIECE_ROWS, Picture
 from tracelink.converters.perfetto.schema import ORIGINAL, RECORDER
+from tracelink.converters.perfetto.text import Float64s
 from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.converters.perfetto_native.order import Packets
 from tracelink.converters.perfetto_native.rows import Rows
 from tracelink.converters.perfetto_native.schema import Event, Table, Type
-from tracelink.converters.perfetto_native.sequence import PER_BLOCK, Events, PacketSequence
+from tracelink.converters.perfetto_native.sequence import HUNG_COLOUR, PER_BLOCK, Events, PacketSequence
 from tracelink.events import Bools, EventKind, Int64s
 from tracelink.graph import EventGraph
 from tracelink.trace import Payload
@@ -97,13 +98,15 @@ def _tails(sheet: Sheet, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
         texts = sequence.arguments.of_payloads(name, [b"{%s}" % said[row] for row in rows[some].tolist()])
         for index, text in zip(some.tolist(), texts, strict=True):
             tails[index] += text
+    for index in _inside(sheet.picture.drawing.hung, rows).tolist():
+        tails[index] = HUNG_COLOUR + tails[index]
     some = _inside(sheet.arrows, rows)
     for index, row in zip(some.tolist(), rows[some].tolist(), strict=True):
         tails[index] = sheet.arrows[row] + tails[index]
     return tails
 
 
-def _inside(said: Mapping[int, bytes], rows: Int64s) -> Int64s:
+def _inside(said: Collection[int], rows: Int64s) -> Int64s:
     """The places of those rows of which something is said."""
     return np.flatnonzero(np.isin(rows, np.fromiter(said, np.int64, len(said))))
 
@@ -134,20 +137,30 @@ def _grouped(sequence: PacketSequence, recorded: Bools, texts: Sequence[Payload]
 def _samples(sheet: Sheet, number: int) -> Iterator[bytes]:
     graph, counters = sheet.picture.graph, sheet.counters
     rows = np.flatnonzero(drawn_samples(graph))
-    rows = rows[np.argsort(graph.counters.time[rows], kind="stable")]
     tracks = np.zeros(len(graph.tracks), np.int64)
     tracks[list(counters)] = list(counters.values())
-    values = Rows()
-    values.words(key(Event.DOUBLE_VALUE, FIXED64), graph.counters.value[rows])
-    none = np.zeros(len(rows), np.int64)
-    yield from _sequence(sheet, number).packets(
+    drawn = graph.counters
+    yield from sample_packets(
+        _sequence(sheet, number), tracks[drawn.track[rows]], drawn.time[rows], drawn.value[rows]
+    )
+
+
+def sample_packets(
+    sequence: PacketSequence, track: Int64s, times: Int64s, values: Float64s
+) -> Iterator[bytes]:
+    """Samples of counters, whose tracks have these numbers."""
+    turn = np.argsort(times, kind="stable")
+    tails = Rows()
+    tails.words(key(Event.DOUBLE_VALUE, FIXED64), values[turn])
+    none = np.zeros(len(turn), np.int64)
+    yield from sequence.packets(
         Events(
-            graph.counters.time[rows] - sheet.picture.drawing.base,
+            times[turn] - sequence.base,
             none + Type.COUNTER,
-            tracks[graph.counters.track[rows]],
+            track[turn],
             none,
             none,
-            values.each(),
-            np.arange(len(rows)),
+            tails.each(),
+            np.arange(len(turn)),
         )
     )

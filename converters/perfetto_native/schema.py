@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from tracelink.events import BYTES, COUNT
+
 PACKET = 1
 """The only field of a trace."""
 
@@ -33,6 +35,8 @@ class Event(IntEnum):
     DOUBLE_VALUE = 44
     FLOW = 47
     LAST_OF_FLOW = 48
+    COLOUR = 52
+    """Events with the same number here have the same colour, whatever their names are."""
 
 
 class Type(IntEnum):
@@ -82,6 +86,17 @@ class Track(IntEnum):
     RANK = 12
 
 
+class Counter(IntEnum):
+    """Fields of what a track has that is a counter."""
+
+    UNIT = 3
+    UNIT_NAME = 6
+
+
+UNITS = {COUNT: 2, BYTES: 3}
+"""Numbers of those units that have one."""
+
+
 class Clock(IntEnum):
     """Fields of a clock's reading."""
 
@@ -95,6 +110,9 @@ READING = 1
 
 REAL_TIME, BOOT_TIME, OWN_CLOCK = 1, 6, 64
 """Clocks: since the Unix epoch; the one that traces are in; the first that a sequence has for itself."""
+
+RED = 262
+"""The number of which viewers make a red, be it by its hash or by their common palette."""
 
 CLEARED = 1
 """Flag of the first packet of a sequence: whatever came before does not count."""

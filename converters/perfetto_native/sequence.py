@@ -17,6 +17,7 @@ from tracelink.converters.perfetto_native.schema import (
     PACKET,
     READING,
     REAL_TIME,
+    RED,
     Clock,
     Event,
     Packet,
@@ -120,3 +121,7 @@ class PacketSequence:
 def number_field(number: int, value: int) -> bytes:
     """A field that is a whole number."""
     return key(number, VARINT) + varint(value)
+
+
+HUNG_COLOUR = number_field(Event.COLOUR, RED)
+"""The field of an event that hangs."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tracelink.converters.perfetto.layout import Layout, Seats
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.text import whole_text
-from tracelink.converters.perfetto_native.schema import BY_RANK, PACKET, Packet, Track
+from tracelink.converters.perfetto_native.schema import BY_RANK, PACKET, UNITS, Counter, Packet, Track
 from tracelink.converters.perfetto_native.sequence import number_field
 from tracelink.converters.perfetto_native.tree import Branch
 from tracelink.wire import delimited
@@ -32,7 +32,13 @@ def _track(branch: Branch, place: int) -> bytes:
         number_field(Track.NUMBER, branch.number)
         + (number_field(Track.PARENT, branch.parent) if branch.parent else b"")
         + delimited(Track.NAME, whole_text(branch.name).encode())
-        + (delimited(Track.COUNTER, b"") if branch.counter else b"")
+        + (b"" if branch.unit is None else delimited(Track.COUNTER, _in_unit(branch.unit)))
         + number_field(Track.CHILD_ORDERING, BY_RANK)
         + number_field(Track.RANK, place)
     )
+
+
+def _in_unit(unit: str) -> bytes:
+    if unit in UNITS:
+        return number_field(Counter.UNIT, UNITS[unit])
+    return delimited(Counter.UNIT_NAME, whole_text(unit).encode()) if unit else b""

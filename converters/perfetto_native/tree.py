@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tracelink.converters.perfetto.layout import Layout, Place, Process, Seats
 from tracelink.converters.perfetto.numbering import Numbering
-from tracelink.events import TrackKind
+from tracelink.events import Track, TrackKind
 from tracelink.graph import EventGraph
 
 THREADS = tuple(kind for kind in TrackKind if kind != TrackKind.PROCESS)
@@ -27,7 +27,8 @@ class Branch:
     number: int
     name: str
     parent: int = 0
-    counter: bool = False
+    unit: str | None = None
+    """Of a counter: what its values are in, or "" where that is not known."""
 
 
 @dataclass(slots=True)
@@ -41,9 +42,9 @@ class Tree:
         yield self.root
         yield from self.below
 
-    def add(self, number: int, name: str, parent: int, *, counter: bool = False) -> None:
+    def add(self, number: int, name: str, parent: int, unit: str | None = None) -> None:
         """Puts a track behind all others of its parent."""
-        self.below.append(Branch(number, name, parent, counter))
+        self.below.append(Branch(number, name, parent, unit))
 
     def add_threads(self, seats: Seats, process: Process, parent: int, *kinds: TrackKind) -> None:
         """The threads of a process; all lanes of one have its name, so that viewers draw them as one."""
@@ -51,13 +52,14 @@ class Tree:
             if thread.process == process and thread.kind in kinds:
                 self.add(tid, thread.name, parent)
 
-    def add_counters(self, names: Mapping[int, str], parent: int) -> None:
+    def add_counters(self, tracks: Mapping[int, Track], parent: int) -> None:
         """Counters by number, each with a name of its own: viewers cannot draw two as one."""
         used: set[str] = set()
-        for number, name in names.items():
+        for number, track in tracks.items():
+            name = track.label or track.identity
             own = f"{name} #{number}" if name in used else name
             used.add(own)
-            self.add(number, own, parent, counter=True)
+            self.add(number, own, parent, track.unit)
 
 
 def tree_of(
@@ -93,12 +95,13 @@ def _add_profiler(tree: Tree, seats: Seats, trunk: Process, branch: Branch) -> N
 
 def _sampled(
     graph: EventGraph, layout: Layout, counters: Mapping[int, int], *processes: Process
-) -> Mapping[int, str]:
+) -> Mapping[int, Track]:
     """The counters of processes by number."""
-    tracks = {
-        row: graph.tracks[row] for row, owner in layout.process_of_counter.items() if owner in processes
+    return {
+        counters[row]: graph.tracks[row]
+        for row, owner in layout.process_of_counter.items()
+        if owner in processes
     }
-    return {counters[row]: track.label or track.identity for row, track in tracks.items()}
 
 
 def _trunk(layout: Layout) -> Process | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from tracelink.converters.perfetto.drawing import base_of
 from tracelink.converters.perfetto.flows import arrows_of
+from tracelink.converters.perfetto.forecast import Typical, forecast_of
 from tracelink.converters.perfetto.links import said_of
 from tracelink.converters.perfetto.parts import Block, Piece
 from tracelink.converters.perfetto.picture import Picture
@@ -26,10 +27,14 @@ from tracelink.converters.perfetto_native.tree import tree_of
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
-from tracelink.plugins import Files, Output, Target
+from tracelink.plugins import Files, Forecast, Output, Target
 
 FILE_NAME = "trace.pftrace"
 """The name in a directory."""
+
+TYPICAL = Typical(arrow=20, tie=45, said=30, collective=110, participation=6, sample=24)
+BARE = Typical(arrow=20, tie=45, said=0, collective=45, participation=0, sample=24)
+"""Without arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,13 @@ class PerfettoWriter:
     def configured(self, **options: str) -> PerfettoWriter:
         """A writer of fewer arguments or events, or of gzip."""
         return PerfettoWriter(self.choices.changed(options))
+
+    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+        """How large the trace will be."""
+        typical = BARE if self.choices.args == Wanted.NONE else TYPICAL
+        compressed = compressed or self.choices.compressed
+        plain = PerfettoWriter(replace(self.choices, compressed=False))
+        return forecast_of(job, engine, plain.write, typical, compressed=compressed)
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""
@@ -81,7 +93,7 @@ class _NativePen:
         return Block(head, pieces_of(sheet), picture.large, findings)
 
     def groups(self) -> Block[list[Finding]]:
-        return group_packets(self.sheets.job, self.sheets.base or 0, self.sheets.common, self.wanted)
+        return group_packets(self.sheets, self.wanted)
 
     def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
         return tie_pieces(self.sheets, ends, self.wanted)

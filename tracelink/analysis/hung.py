@@ -84,7 +84,9 @@ def _roots(job: Job, told: _Told) -> Bools:
     stuck = _any(job, _first_pending(job, told))
     last = np.full(len(job.groups), UNKNOWN)
     np.maximum.at(last, whole.group, whole.order)
-    at_the_end = missing & (whole.order == last[whole.group]) & _is_one_of(job, whole.operation, SYNCHRONIZING)
+    at_the_end = (
+        missing & (whole.order == last[whole.group]) & _is_one_of(job, whole.operation, SYNCHRONIZING)
+    )
     silent = _any(job, told.waiting & ~told.pending)
     roots: Bools = ~told.ended & ((stuck & reason) | (silent & at_the_end))
     return roots

@@ -9,7 +9,7 @@ import click
 from tracelink import api
 from tracelink.cli.choosing import takes_clock, takes_selection
 from tracelink.cli.failures import UNREADABLE
-from tracelink.cli.handing_over import check_openable, open_merged
+from tracelink.cli.handing_over import BEST_SHOWN, check_openable, open_merged
 from tracelink.cli.options import (
     Inputs,
     command,
@@ -56,7 +56,7 @@ from tracelink.selection import Selection
     "--open",
     "opening",
     is_flag=True,
-    help="Show what was written in Perfetto's UI, as `tracelink open` does.",
+    help="Show what was written in Perfetto's UI, as `tracelink open` does. Default of --to then: perfetto.",
 )
 def merge(
     voice: Voice,
@@ -79,6 +79,7 @@ def merge(
         raise click.UsageError("--json and --output - both want standard output: give another --output.")
     if opening:
         check_openable(output, to)
+        to = to or (None if output else BEST_SHOWN)
     with port.reserved() if opening else nullcontext() as door:
         with watching(voice, inputs.named) as watch:
             merged = api.merge(
