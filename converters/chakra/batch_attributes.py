@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.chakra.fields import DELIMITED, VARINT, Read, read_fields
-from tracelink.converters.chakra.octets import WORD, Octets, Words, leading
 from tracelink.converters.chakra.schema import Kind
 from tracelink.converters.chakra.table import chosen
 from tracelink.events import Bools, Int64s
+from tracelink.fields import DELIMITED, VARINT, Read, read_fields
+from tracelink.octets import WORD, Octets, Words, leading
 
 LONGEST_NAME = 2 * WORD
 """A name of so many bytes is known by its first word and its last."""

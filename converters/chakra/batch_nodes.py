@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.converters.chakra.batch_attributes import Part, Spans, usual_attributes
-from tracelink.converters.chakra.fields import DELIMITED, VARINT, Read, split
 from tracelink.converters.chakra.judged import JudgedAttributes, JudgedNodes
-from tracelink.converters.chakra.octets import Octets
 from tracelink.converters.chakra.schema import (
     ATTRIBUTE,
     CONTROL,
@@ -25,6 +23,8 @@ from tracelink.converters.chakra.schema import (
 )
 from tracelink.converters.chakra.table import Links, signed
 from tracelink.events import Bools, Int64s
+from tracelink.fields import DELIMITED, VARINT, Read, split
+from tracelink.octets import Octets
 
 NUMBERS, LISTS, TENSORS = (ID, TYPE, START, DURATION), (CONTROL, DATA), (INPUTS, OUTPUTS)
 WIRES = np.full(ATTRIBUTE + 1, VARINT)

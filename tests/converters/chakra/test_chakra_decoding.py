@@ -19,11 +19,11 @@ from tracelink.converters.chakra import framing
 from tracelink.converters.chakra.batch_attributes import MIXED
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.decoding import Decoded, decode
-from tracelink.converters.chakra.fields import FEW, MANY
 from tracelink.converters.chakra.framing import framed
 from tracelink.converters.chakra.schema import Kind
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.values import kind_and_value
+from tracelink.fields import FEW, MANY
 from tracelink.wire import varint
 
 TOGETHER = FEW + 4

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelink.converters.chakra.octets import Octets, Words, joined, terminated
 from tracelink.events import Bools, Int64s
+from tracelink.octets import Octets, Words, joined, terminated
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 FIXED = {FIXED64: 8, FIXED32: 4}
