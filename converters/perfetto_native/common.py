@@ -25,6 +25,7 @@ from tracelink.converters.perfetto.ties import Ends, Meetings, possible_ties
 from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.converters.perfetto.whole import Sheets
 from tracelink.converters.perfetto_native.arrows import ARRIVES, fields, joined_by_row
+from tracelink.converters.perfetto_native.facts import group_packet
 from tracelink.converters.perfetto_native.order import ordered
 from tracelink.converters.perfetto_native.rank_packets import sample_packets
 from tracelink.converters.perfetto_native.schema import Table, Type
@@ -66,7 +67,8 @@ def group_packets(sheets: Sheets, wanted: Wanted) -> Block[list[Finding]]:
     sampled = zip(counters.numbers, counters.names, counters.units, strict=True)
     tracks = [Branch(tid, title, seats.process) for tid, title in lanes]
     tracks += [Branch(number, name, seats.process, unit) for number, name, unit in sampled]
-    head = declared([Branch(seats.process, PROCESS), *tracks], sheets.base or 0)
+    head = group_packet(seats, counters)
+    head += declared([Branch(seats.process, PROCESS), *tracks], sheets.base or 0)
     pieces = [partial(_collectives, sheets, seats, wanted), partial(_counters, sheets, counters)]
     return Block(head, pieces, False, seats.findings)
 

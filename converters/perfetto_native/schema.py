@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from tracelink.events import BYTES, COUNT
 
@@ -22,6 +22,22 @@ class Packet(IntEnum):
     CLOCK = 58
     DEFAULTS = 59
     TRACK = 60
+    TRACELINK = 1999
+    """JSON text for readers of tracelink's own; a number that Perfetto has no field for."""
+
+
+class Fact(StrEnum):
+    """Members of the JSON text that stands before the tracks of a rank, or of groups."""
+
+    PROCESSES = "processes"
+    """Number, name, label, and number in the source where there is one."""
+    THREADS = "threads"
+    """Process, number, name, and number in the source where there is one; tracks of events have these numbers."""
+    COUNTERS = "counters"
+    """Number of the track, process, name."""
+    FIRST_ARROW = "first arrow"
+    ARROWS = "arrows"
+    """By their numbers: name, how many, and how many of those, the last, lead from the event that is met second."""
 
 
 class Event(IntEnum):

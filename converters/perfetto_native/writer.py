@@ -19,6 +19,7 @@ from tracelink.converters.perfetto.wanted import OPTIONS, Choices, Wanted
 from tracelink.converters.perfetto.whole import Sheets, Sort, write_whole
 from tracelink.converters.perfetto_native.arrows import LEAVES, arrow_fields, fields, joined_by_row
 from tracelink.converters.perfetto_native.common import Leaving, group_packets, tie_pieces
+from tracelink.converters.perfetto_native.facts import ArrowFact, arrow_facts, header_packet, rank_packet
 from tracelink.converters.perfetto_native.order import Packets, packets_of
 from tracelink.converters.perfetto_native.rank_packets import Sheet, pieces_of
 from tracelink.converters.perfetto_native.schema import Type
@@ -75,7 +76,7 @@ class _NativePen:
     separator: bytes = b""
 
     def opening(self) -> bytes:
-        return b""
+        return header_packet(self.sheets.job, self.sheets.base or 0)
 
     def closing(self, started: bool) -> bytes:
         return b""
@@ -85,9 +86,11 @@ class _NativePen:
         if not layout.processes:
             return Block(b"", (), False, ())
         counters = counter_numbers(layout, seats, numbering)
-        head = declared(tree_of(picture.graph, layout, seats, counters, numbering), picture.drawing.base)
         packets, findings = packets_of(picture), list[Finding]()
-        arrows = self._arrows(place, picture, packets, findings)
+        arrows, meaning = self._arrows(place, picture, packets, findings)
+        sampled = {number: picture.graph.tracks[row] for row, number in counters.items()}
+        head = rank_packet(layout, seats, sampled, meaning, numbering.first_arrow)
+        head += declared(tree_of(picture.graph, layout, seats, counters, numbering), picture.drawing.base)
         said = said_of(picture.graph, picture.drawing, self.sheets.job, self.wanted)
         sheet = Sheet(picture, packets, arrows, said, counters, self.wanted, place)
         return Block(head, pieces_of(sheet), picture.large, findings)
@@ -100,14 +103,17 @@ class _NativePen:
 
     def _arrows(
         self, place: int, picture: Picture, packets: Packets, findings: list[Finding]
-    ) -> Mapping[int, bytes]:
+    ) -> tuple[Mapping[int, bytes], Sequence[ArrowFact]]:
         arrows = arrows_of(picture.graph, picture.drawing, findings)
         met = np.zeros(len(picture.graph), np.int64)
         begins = np.flatnonzero(packets.type != Type.END)
         met[packets.row[begins]] = begins
+        turned = met[arrows.source] > met[arrows.target]
+        meaning = arrow_facts(arrows, turned)
+        arrows = arrows.where(np.lexsort((turned, arrows.relation)))
         first = self.sheets.numbering(place).first_arrow
         rows, within = arrow_fields(arrows.source, arrows.target, met, first)
         causes, numbers = self.leaving.of_part(self.sheets.meetings, place)
         return joined_by_row(
             np.concatenate([rows, causes]), np.concatenate([within, fields(LEAVES, numbers)])
-        )
+        ), meaning

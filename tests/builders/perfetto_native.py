@@ -64,6 +64,8 @@ class Native:
     packets: list[Any] = field(default_factory=list)
     tracks: dict[int, Any] = field(default_factory=dict)
     slices: list[Slice] = field(default_factory=list)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    """What stands there for readers of tracelink's own."""
 
     def slice(self, name: str) -> Slice:
         (found,) = (one for one in self.slices if one.name == name)
@@ -100,7 +102,9 @@ def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
     sequences: dict[int, Sequence] = {}
     events: list[tuple[int, Any, Sequence]] = []
     for packet in native.packets:
-        if packet.HasField("track_descriptor"):
+        if packet.HasField("tracelink"):
+            native.facts.append(json.loads(packet.tracelink))
+        elif packet.HasField("track_descriptor"):
             native.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
         elif packet.sequence_flags == 1:
             sequences[packet.trusted_packet_sequence_id] = _cleared(packet)
