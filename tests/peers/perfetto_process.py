@@ -18,7 +18,7 @@ class EngineError(Exception):
 
 
 class Loaded:
-    """A trace in the engine."""
+    """A trace in the engine; `took` is what it cost to load it."""
 
     def __init__(self, node: str, engine: Path, trace: Path) -> None:
         self._process = subprocess.Popen(
@@ -29,7 +29,7 @@ class Loaded:
             encoding="utf-8",
         )
         try:
-            self._answer()
+            self.took: dict[str, float] = self._answer()["took"]
         except EngineError:
             self.close()
             raise

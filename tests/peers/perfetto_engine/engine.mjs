@@ -44,12 +44,27 @@ function workerContext(folder) {
   return vm.createContext(context);
 }
 
+// Keeps the memories of all modules that a context instantiates.
+function memoriesOf(context) {
+  const assembly = vm.runInContext('WebAssembly', context);
+  const memories = [];
+  assembly.Instance = new Proxy(assembly.Instance, {
+    construct(Instance, parts) {
+      const instance = new Instance(...parts);
+      memories.push(...Object.values(instance.exports).filter((part) => part instanceof assembly.Memory));
+      return instance;
+    },
+  });
+  return memories;
+}
+
 export class Engine {
   static async start(folder) {
     const bundle = BUNDLES.map((name) => path.join(folder, name)).find((file) => fs.existsSync(file));
     if (!bundle) throw new Error(`there is no engine in ${folder}`);
     const engine = new Engine();
     const context = workerContext(folder);
+    engine.memories = memoriesOf(context);
     vm.runInContext(fs.readFileSync(bundle, 'utf8'), context, { filename: bundle });
     // The bundle checks for the array class of its own context.
     const Bytes = vm.runInContext('Uint8Array', context);
@@ -74,6 +89,11 @@ export class Engine {
       fs.closeSync(trace);
     }
     this.request(REQUEST.finalize);
+  }
+
+  // What the engine itself has allocated at its most: a memory never shrinks.
+  get heapBytes() {
+    return this.memories.reduce((size, memory) => size + memory.buffer.byteLength, 0);
   }
 
   query(sql) {

@@ -1,8 +1,10 @@
 // Loads a trace into Perfetto's trace processor and answers SQL.
 //   node query.mjs ENGINE_FOLDER TRACE
-// Prints {"ready":true} or {"error":...}; then, for each JSON text (a query) on a line of standard input, one line:
-// {"columns":[...],"rows":[[...]]} or {"error":...}. Integers are printed in full.
+// Prints {"took":{"cpu_s":...,"wall_s":...,"peak_mb":...,"heap_mb":...}}, what loading it took, or {"error":...}; then,
+// for each JSON text (a query) on a line of standard input, one line: {"columns":[...],"rows":[[...]]} or {"error":...}.
+// Integers are printed in full.
 import readline from 'node:readline';
+import { costOf } from './cost.mjs';
 import { Engine } from './engine.mjs';
 
 function json(value) {
@@ -24,7 +26,10 @@ function answered(question) {
 const print = (value) => process.stdout.write(json(value) + '\n');
 const [folder, trace] = process.argv.slice(2);
 const engine = await Engine.start(folder);
-const loaded = answered(() => (engine.load(trace), { ready: true }));
+const loaded = answered(() => {
+  const cost = costOf(() => engine.load(trace));
+  return { took: { ...cost, heap_mb: engine.heapBytes / 1e6 } };
+});
 print(loaded);
 if (!loaded.error)
   for await (const line of readline.createInterface({ input: process.stdin })) print(answered(() => engine.query(JSON.parse(line))));
