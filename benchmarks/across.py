@@ -81,8 +81,12 @@ def merged_once(files: Sequence[inputs.Input]) -> Row:
 
 def memory_bar(row: Row, files: Sequence[inputs.Input]) -> Bar:
     """The memory of all processes by the largest few of the inputs."""
-    largest = sum(sorted(file.megabytes for file in files)[-LARGEST:])
-    return Bar(f"memory, {len(files)} ranks / largest 4", row.median(memory) / largest, MEMORY_OF_LARGEST)
+    return Bar(f"memory, {len(files)} ranks / largest 4", share_of_largest(row, files), MEMORY_OF_LARGEST)
+
+
+def share_of_largest(row: Row, files: Sequence[inputs.Input]) -> float:
+    """How often the largest few of the inputs would fit into the memory of all processes."""
+    return row.median(memory) / sum(sorted(file.megabytes for file in files)[-LARGEST:])
 
 
 def many_dumps(options: Options) -> Result:

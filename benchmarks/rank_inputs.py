@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import inputs
+import orjson
 from inputs import Input, Step, Template
 
 from tracelink.samples import generate
@@ -114,6 +115,20 @@ def long_profiles(ranks: int, size: int) -> list[Input]:
     folder, copies = inputs.cached(f"ranks-{ranks}-{size}", (original, *GENERATORS), fill)
     paths = [folder / f"kineto_{rank}.json" for rank in range(ranks)]
     return [Input(path, original.name, copies) for path in paths]
+
+
+def concatenated(files: Sequence[Input]) -> Input:
+    """The profiles in one, as people join them by hand: parsed, the lists of events together, ids as they are."""
+
+    def write(folder: Path) -> int:
+        first, *others = (orjson.loads(file.path.read_bytes()) for file in files)
+        for other in others:
+            first["traceEvents"] += other["traceEvents"]
+        (folder / "kineto.json").write_bytes(orjson.dumps(first))
+        return files[0].copies
+
+    folder, copies = inputs.cached(f"{files[0].path.parent.name}-concatenated", GENERATORS, write)
+    return Input(folder / "kineto.json", files[0].made_of, copies)
 
 
 def dumps(fleet: Fleet) -> tuple[Path, int]:

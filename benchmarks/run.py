@@ -19,11 +19,12 @@ from typing import Any
 import across
 import chakra_traces
 import diagnosing
+import perfetto_traces
 import suites
 from measure import JobFailed
 from results import Bar, Options, Result, Row, cpu, memory, wall
 
-SUITES = suites.SUITES | across.SUITES | diagnosing.SUITES | chakra_traces.SUITES
+SUITES = suites.SUITES | across.SUITES | diagnosing.SUITES | chakra_traces.SUITES | perfetto_traces.SUITES
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
 
@@ -113,7 +114,7 @@ def cells(row: Row) -> str:
         (clock, 9, 3),
         (peak, 9, 1),
         (size and peak / size, 9, 2),
-        (size / seconds, 7, 0),
+        (seconds and size / seconds, 7, 0),
     )
     return "".join(
         f"{number:{width}.{decimals}f}" if number else f"{'-':>{width}}"
