@@ -36,6 +36,14 @@ class Written:
         (found,) = (event for event in self.slices() if event["name"] == name)
         return found
 
+    def samples(self) -> list[tuple[str, int, float]]:
+        """The name of the counter, ns since the Unix epoch, and the value."""
+        base = self.document["baseTimeNanoseconds"]
+        return [
+            (event["name"], base + nanoseconds(event["ts"]), float(event["args"]["value"]))
+            for event in self.events("C")
+        ]
+
     def processes(self) -> dict[int, str]:
         return {e["pid"]: e["args"]["name"] for e in self.events("M") if e["name"] == "process_name"}
 

@@ -21,7 +21,7 @@ TABLES = ("event_categories", "event_names", "debug_annotation_names", "debug_an
 
 @dataclass
 class Slice:
-    """A slice, an instant or a sample; times are ns since the Unix epoch."""
+    """A slice or an instant; times are ns since the Unix epoch."""
 
     track: int
     start: int
@@ -31,8 +31,9 @@ class Slice:
     args: dict[str, Any] = field(default_factory=dict)
     leaves: list[int] = field(default_factory=list)
     arrives: list[int] = field(default_factory=list)
-    value: float | None = None
     parent: str = ""
+    colour: int = 0
+    """Slices with the same number have the same colour; 0: the viewer takes one for the name."""
 
 
 @dataclass
@@ -64,6 +65,8 @@ class Native:
     packets: list[Any] = field(default_factory=list)
     tracks: dict[int, Any] = field(default_factory=dict)
     slices: list[Slice] = field(default_factory=list)
+    samples: list[tuple[str, int, float]] = field(default_factory=list)
+    """The name of the counter's track, ns since the Unix epoch, and the value."""
     facts: list[dict[str, Any]] = field(default_factory=list)
     """What stands there for readers of tracelink's own."""
 
@@ -118,6 +121,9 @@ def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
         if event.type == END:
             stack.pop().end = time
             continue
+        if event.type == COUNTER:
+            native.samples.append((native.tracks[event.track_uuid].name, time, event.double_counter_value))
+            continue
         one = _begun(sequence, event, time)
         one.parent = stack[-1].name if stack else ""
         native.slices.append(one)
@@ -141,9 +147,6 @@ def _cleared(packet: Any) -> Sequence:
 
 def _begun(sequence: Sequence, event: Any, time: int) -> Slice:
     one = Slice(event.track_uuid, time)
-    if event.type == COUNTER:
-        one.value = event.double_counter_value
-        return one
     one.name = sequence.texts["event_names"][event.name_iid]
     (category,) = event.category_iids
     one.category = sequence.texts["event_categories"][category]
@@ -152,6 +155,7 @@ def _begun(sequence: Sequence, event: Any, time: int) -> Slice:
         for argument in event.debug_annotations
     }
     one.leaves, one.arrives = list(event.flow_ids), list(event.terminating_flow_ids)
+    one.colour = event.correlation_id
     if event.type == INSTANT:
         one.end = one.start
     return one

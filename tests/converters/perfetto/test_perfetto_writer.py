@@ -41,7 +41,9 @@ WHOLE = """{
 {"ph": "M", "name": "thread_name", "pid": 2, "tid": 4, "ts": 0, "args": {"name": "rank 0 stream 7 · compute", "original tid": "7"}},
 {"ph": "M", "name": "thread_sort_index", "pid": 2, "tid": 4, "ts": 0, "args": {"sort_index": 4}},
 {"ph":"X","cat":"cuda_runtime","pid":1,"tid":3,"name":"cudaLaunchKernel","ts":1.0,"dur":2.5,"args":{"cbid": 211}},
-{"ph":"X","cat":"kernel","pid":2,"tid":4,"name":"gemm","ts":2000000.001,"dur":0.9}
+{"ph":"X","cat":"kernel","pid":2,"tid":4,"name":"gemm","ts":2000000.001,"dur":0.9},
+{"ph":"C","name":"rank 0 outstanding kernels, stream 7","pid":2,"tid":2,"ts":2000000.001,"args":{"value":1.0}},
+{"ph":"C","name":"rank 0 outstanding kernels, stream 7","pid":2,"tid":2,"ts":2000000.901,"args":{"value":0.0}}
 ]
 }
 """  # noqa: E501

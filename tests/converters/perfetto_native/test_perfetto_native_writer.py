@@ -232,11 +232,7 @@ def test_samples_stand_on_tracks_of_their_process() -> None:
         built.sample(counter, time, value)
     native = write(built.build())
     (number,) = (number for number, track in native.tracks.items() if track.HasField("counter"))
-    samples = [one for one in native.slices if one.value is not None]
-    assert [(one.track, one.start - START, one.value) for one in samples] == [
-        (number, 3, 2.0),
-        (number, 5, 1.5),
-    ]
+    assert native.samples == [("memory", START + 3, 2.0), ("memory", START + 5, 1.5)]
     assert native.tracks[number].name == "memory"
     assert native.outline() == ["rank 0", "  rank 0 thread 101", "  memory"]
     assert [finding.reason for finding in native.findings] == ["counter_not_finite"]
@@ -278,5 +274,10 @@ def test_both_formats_draw_the_same() -> None:
     assert sorted((one.name, one.category) for one in native.slices) == sorted(
         (event["name"], event["cat"]) for event in document.slices()
     )
-    shown = set(map(str.strip, native.outline()))
-    assert shown - {"rank 0", "rank 1"} == {*document.processes().values(), *document.threads().values()}
+    assert sorted(native.samples) == sorted(document.samples())
+    assert set(map(str.strip, native.outline())) == {
+        *("rank 0", "rank 1"),
+        *document.processes().values(),
+        *document.threads().values(),
+        *(counter for counter, *_ in document.samples()),
+    }
