@@ -6,14 +6,20 @@ import json
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Any
 
+import numpy as np
+
 from tracelink.elements import ArrayDocument, ArrayFormat, Part
+from tracelink.events import Int64s
 from tracelink.sources import Source
 from tracelink.trace import Payload
+
+FAR = 1 << 11
+"""So many payloads that nobody asks for are passed over and not decoded."""
 
 LARGEST = sys.float_info.max
 """Numbers beyond this are given back as texts: few readers of JSON can hold them."""
@@ -44,6 +50,35 @@ class RereadPayloads:
                 yield number + skipped, texts[skipped : end - number]
             number += len(texts)
             if number >= end:
+                return
+
+    def near(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Runs of consecutive payloads with these among them, in order; as little else as possible is decoded."""
+        if not len(numbers):
+            return
+        with self.source.open() as stream:
+            plain = stream.plain
+        if not plain:
+            yield from self._in_one_pass(numbers)
+            return
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > FAR) + 1):
+            yield from self.batches(int(run[0]), int(run[-1]) + 1)
+
+    def _in_one_pass(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Whole pieces: to begin in the middle of what is compressed would be to begin anew each time."""
+        before = [0, *accumulate(self.counts)]
+        wanted = set((np.searchsorted(before[1:-1], numbers, side="right")).tolist())
+        turn = count()
+
+        def decode(text: memoryview) -> list[Payload]:
+            return self.format.decode(text) if next(turn) in wanted else []
+
+        document = ArrayDocument(self.source, replace(self.format, decode=decode))
+        numbered = dict(zip(self.offsets, before, strict=False))
+        for place, texts in document.pieces(lambda _: None):
+            if texts and place in numbered:
+                yield numbered[place], texts
+            if place >= self.offsets[max(wanted)]:
                 return
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,15 @@ class Payloads(Protocol):
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
         """Runs of consecutive payloads in [first, last): the number of the first, and the JSON text of each."""
+        ...
+
+
+@runtime_checkable
+class SparsePayloads(Payloads, Protocol):
+    """Payloads of which a few cost less than all between them."""
+
+    def near(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Runs of consecutive payloads in which these, which are in order, are found."""
         ...
 
 

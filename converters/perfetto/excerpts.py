@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from tracelink.converters.perfetto.payload_runs import payload_runs
-from tracelink.events import Counters, Edges, Int64s, Key, KeyColumn
+from tracelink.events import Counters, Edges, Int64s, Key, KeyColumn, Track, TrackKind
 from tracelink.graph import EventGraph
 from tracelink.job import Job
-from tracelink.trace import TEXT_KEYS, ListedPayloads, Payload
-
-GAP = 1 << 11
-"""So many payloads that nobody asks for are passed over and not read."""
+from tracelink.trace import TEXT_KEYS, ListedPayloads, Payload, Payloads, SparsePayloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +26,12 @@ class Excerpt:
         return self.graph
 
 
-def job_of(job: Job, graph: EventGraph) -> Job:
-    """The job as if this were all of it, with times as they are."""
+def job_of(job: Job, graph: EventGraph, before: int) -> Job:
+    """The job as if this were all of it, behind so many ranks without events."""
     rank = graph.ranks[0]
+    nothing = fewer(graph, np.empty(0, np.int64)) if before else graph
     return Job(
-        [Excerpt(rank.rank, graph)],
+        [Excerpt(rank.rank, nothing)] * before + [Excerpt(rank.rank, graph)],
         [rank],
         (),
         first_ns=job.first_ns,
@@ -42,9 +40,11 @@ def job_of(job: Job, graph: EventGraph) -> Job:
     )
 
 
-def with_payloads_at_hand(graph: EventGraph, rows: Int64s) -> EventGraph:
-    """Only these rows, in order: without links, and with their arguments in memory."""
-    chosen = _taken(graph, rows)
+def excerpt_of(graph: EventGraph, rows: Int64s, *, arguments: bool) -> EventGraph:
+    """Only these rows, in order: without links, and with their arguments in memory, if any."""
+    chosen = fewer(graph, rows)
+    if not arguments:
+        return replace(chosen, payloads=[])
     payloads = [
         ListedPayloads(_texts(graph, source, chosen.events.payload[low:high]))
         for source, (low, high) in enumerate(pairwise(chosen.bounds))
@@ -55,11 +55,6 @@ def with_payloads_at_hand(graph: EventGraph, rows: Int64s) -> EventGraph:
 
 
 def fewer(graph: EventGraph, rows: Int64s) -> EventGraph:
-    """Only some rows of an excerpt."""
-    return _taken(graph, rows)
-
-
-def _taken(graph: EventGraph, rows: Int64s) -> EventGraph:
     """Only these rows, and the texts that they use."""
     keys = {key: _picked(column, rows) for key, column in graph.keys.items()}
     names = graph.events.name[rows].astype(np.int64)
@@ -69,12 +64,18 @@ def _taken(graph: EventGraph, rows: Int64s) -> EventGraph:
     return replace(
         graph,
         strings=[graph.strings[code] for code in used.tolist()],
+        tracks=[_underived(track) for track in graph.tracks],
         events=events,
         edges=Edges.empty(),
         bounds=np.searchsorted(rows, graph.bounds).tolist(),
         keys={key: _recoded(key, column, used) for key, column in keys.items()},
         counters=Counters.empty(),
     )
+
+
+def _underived(track: Track) -> Track:
+    """A stream as a thread: nothing is derived from what it has been given to do."""
+    return replace(track, kind=TrackKind.THREAD) if track.kind == TrackKind.STREAM else track
 
 
 def _picked(column: KeyColumn, rows: Int64s) -> KeyColumn:
@@ -91,12 +92,15 @@ def _recoded(key: Key, column: KeyColumn, used: Int64s) -> KeyColumn:
 
 
 def _texts(graph: EventGraph, source: int, numbers: Int64s) -> list[Payload]:
-    """What these events recorded of themselves; what stands far apart is read apart."""
-    payloads = graph.payloads[source] if source < len(graph.payloads) else None
-    cuts = np.flatnonzero(np.abs(np.diff(numbers)) > GAP) + 1
-    return [
-        bytes(text)
-        for run in np.split(numbers, cuts)
-        for _, texts in payload_runs(payloads, run)
-        for text in texts
-    ]
+    """What these events recorded of themselves."""
+    wanted, texts = np.unique(numbers[numbers >= 0]), dict[int, Payload]()
+    for first, run in _runs(graph.payloads[source], wanted) if source < len(graph.payloads) else ():
+        low, high = np.searchsorted(wanted, [first, first + len(run)]).tolist()
+        texts |= {number: bytes(run[number - first]) for number in wanted[low:high].tolist()}
+    return [texts.get(number, b"") for number in numbers.tolist()]
+
+
+def _runs(payloads: Payloads, wanted: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+    if isinstance(payloads, SparsePayloads):
+        return payloads.near(wanted)
+    return payloads.batches(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else iter(())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,23 +12,27 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from tracelink.communications import UNKNOWN
-from tracelink.converters.perfetto.excerpts import fewer, job_of, with_payloads_at_hand
+from tracelink.converters.perfetto.derived.levels import FEW, SHARE
+from tracelink.converters.perfetto.excerpts import excerpt_of, fewer, job_of
 from tracelink.converters.perfetto.schema import FLOW_NAMES
 from tracelink.engine import Engine
-from tracelink.events import Int64s, Relation
+from tracelink.events import GPU_WORK, Int64s, Relation
 from tracelink.graph import EventGraph
-from tracelink.job import PARTICIPATION_ROWS, Job, Part
+from tracelink.job import PARTICIPATION_ROWS, Job
 from tracelink.plugins import Forecast, Output, Target
 from tracelink.targets import GzipStream
 
 MOST_RANKS = 2
 """Ranks of a job are alike: so many are looked into."""
 
-PLACES, RUN = 2, 192
+PLACES, RUN = 4, 128
 """At so many places of a rank, so many events of each kind are looked at."""
 
 MANY = 32
 """A kind that has one in so many of the events is looked at by itself."""
+
+BEFORE = 2
+"""Of the ranks before one, so many tell how long the numbers of its threads are."""
 
 Write = Callable[[Job, Target, Engine], list[Output]]
 
@@ -37,16 +41,33 @@ Write = Callable[[Job, Target, Engine], list[Output]]
 class Typical:
     """Bytes of what is counted and not looked at, as measured on many jobs."""
 
+    track: int
+    """What a track is called."""
     arrow: int
     tie: int
     """An arrow between ranks."""
     said: int
-    """What is said of an event's part in a collective, or of the node that is the same."""
+    """What is said of an event's part in a collective."""
+    node: int
+    """What is said of the node that is the same."""
     collective: int
     participation: int
     """What the track of a group says of a rank."""
+    arrival: int
+    """Who came last."""
     sample: int
     """A sample of a counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a job is written."""
+
+    write: Write
+    """Without compression."""
+    typical: Typical
+    arguments: bool
+    """Whether it takes what events recorded of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +79,14 @@ class _Look:
     compressed: int
 
 
-def forecast_of(job: Job, engine: Engine, write: Write, typical: Typical, *, compressed: bool) -> Forecast:
-    """The size of what `write` makes of a job, which `compressed` says to be gzip."""
+def forecast_of(job: Job, engine: Engine, way: Way, *, compressed: bool) -> Forecast:
+    """The size of a job that is written so, and then made gzip if it is `compressed`."""
     weights = _weights(job)
-    chosen = _spread(job.parts)
-    looks = engine.map(partial(_look, job, write, typical), chosen)
-    seen = sum(weights[part.rank] for part in chosen)
+    chosen = _spread(len(job.parts))
+    looks = engine.map(partial(_look, job, way), chosen)
+    seen = sum(weights[job.parts[place].rank] for place in chosen)
     share = sum(weights[part.rank] for part in job.parts) / seen if seen else 0.0
-    size = round(sum(look.bytes for look in looks) * share) + _common(job, typical)
+    size = round(sum(look.bytes for look in looks) * share) + _common(job, way.typical)
     written = sum(look.written for look in looks)
     if not compressed or not written:
         return Forecast(size, size)
@@ -81,38 +102,44 @@ def _weights(job: Job) -> dict[int, int]:
     return weights
 
 
-def _spread(parts: Sequence[Part]) -> list[Part]:
-    count = min(MOST_RANKS, len(parts))
-    return [parts[len(parts) * (2 * number + 1) // (2 * count)] for number in range(count)]
+def _spread(parts: int) -> list[int]:
+    count = min(MOST_RANKS, parts)
+    return [parts * (2 * number + 1) // (2 * count) for number in range(count)]
 
 
 def _common(job: Job, typical: Typical) -> int:
     """What ranks have together, and what is said of their parts in it."""
-    parts = job.participations
+    parts, whole = job.participations, job.collectives
     rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in PARTICIPATION_ROWS)
     size = rows * typical.said
     if len(job.parts) > 1:
         size += len(job.ties) * typical.tie
-        size += len(job.collectives) * typical.collective + len(parts) * typical.participation
+        size += len(whole) * typical.collective + len(parts) * typical.participation
+        size += int(np.count_nonzero(whole.skew > 0)) * typical.arrival
+        changes = 2 * (len(whole) + int(np.count_nonzero(np.isfinite(whole.bus_gb_s))))
+        size += _most_samples(changes, job.events) * typical.sample
     return size
 
 
-def _look(job: Job, write: Write, typical: Typical, part: Part) -> _Look:
-    graph = part.load()
+def _look(job: Job, way: Way, place: int) -> _Look:
+    graph = job.parts[place].load()
     sorts = _sorts(graph)
     chosen = [_spread_rows(rows) for rows in sorts]
     every = np.sort(np.concatenate([np.empty(0, np.int64), *chosen]))
-    excerpt = with_payloads_at_hand(graph, every)
-    size, texts = float(_links(graph, typical)), list[bytes]()
-    nothing = _written(job, write, fewer(excerpt, np.empty(0, np.int64)))
+    excerpt = excerpt_of(graph, every, arguments=way.arguments)
+
+    def written(rows: Int64s) -> bytes:
+        some = fewer(excerpt, np.searchsorted(every, rows))
+        return _written(job_of(job, some, min(place, BEFORE)), way.write)
+
+    nothing, texts = written(every[:0]), list[bytes]()
+    size = float(len(nothing) + _links(graph, way.typical))
     for rows, some in zip(sorts, chosen, strict=True):
-        places = np.searchsorted(every, some)
-        whole = _written(job, write, fewer(excerpt, places))
+        whole = written(some)
         if len(some) == len(rows):
             size += len(whole) - len(nothing)
         else:
-            half = _written(job, write, fewer(excerpt, places[::2]))
-            size += (len(whole) - len(half)) * len(rows) / (len(some) // 2)
+            size += (len(whole) - len(written(_begins(some)))) * len(rows) / (len(some) // 2)
         texts.append(whole)
     text = b"".join(texts)
     return _Look(size, len(text), _gzipped(text))
@@ -136,22 +163,35 @@ def _spread_rows(rows: Int64s) -> Int64s:
     return np.concatenate([rows[begin : begin + RUN] for begin in begins])
 
 
+def _begins(rows: Int64s) -> Int64s:
+    """The first half of each run."""
+    return rows.reshape(PLACES, RUN)[:, : RUN // 2].ravel()
+
+
 def _links(graph: EventGraph, typical: Typical) -> int:
-    """Arrows, what is said of nodes that are not drawn, and samples."""
+    """Tracks, arrows, what is said of nodes that are not drawn, and samples."""
     edges, timed = graph.edges, graph.events.timed
     both = timed[edges.source] & timed[edges.target]
     arrows = np.isin(edges.relation, list(FLOW_NAMES)) & both
     nodes = (edges.relation == Relation.SAME) & ~both
+    work = graph.events.of_kind(*GPU_WORK) & timed
+    samples = len(graph.counters) + _most_samples(2 * int(np.count_nonzero(work)), len(graph))
     return (
-        int(np.count_nonzero(arrows)) * typical.arrow
-        + int(np.count_nonzero(nodes)) * typical.said
-        + len(graph.counters) * typical.sample
+        len(np.unique(graph.events.track[timed])) * typical.track
+        + int(np.count_nonzero(arrows)) * typical.arrow
+        + int(np.count_nonzero(nodes)) * typical.node
+        + samples * typical.sample
     )
 
 
-def _written(job: Job, write: Write, graph: EventGraph) -> bytes:
+def _most_samples(changes: int, events: int) -> int:
+    """How many samples there are of counters that so many things change."""
+    return min(changes, max(FEW, events // SHARE))
+
+
+def _written(job: Job, write: Write) -> bytes:
     target = _Memory()
-    write(job_of(job, graph), target, Engine(1))
+    write(job, target, Engine(1))
     return target.stream.getvalue()
 
 

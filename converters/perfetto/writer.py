@@ -9,7 +9,7 @@ from typing import ClassVar
 from tracelink.converters.perfetto import header
 from tracelink.converters.perfetto.drawing import base_of
 from tracelink.converters.perfetto.flows import flows_of
-from tracelink.converters.perfetto.forecast import Typical, forecast_of
+from tracelink.converters.perfetto.forecast import Typical, Way, forecast_of
 from tracelink.converters.perfetto.group_tracks import group_tracks
 from tracelink.converters.perfetto.layout import metadata
 from tracelink.converters.perfetto.links import said_of
@@ -27,8 +27,28 @@ from tracelink.plugins import Files, Forecast, Output, Target
 FILE_NAME = "trace.json"
 """The name in a directory."""
 
-TYPICAL = Typical(arrow=195, tie=250, said=75, collective=330, participation=14, sample=100)
-BARE = Typical(arrow=195, tie=250, said=0, collective=130, participation=0, sample=100)
+TYPICAL = Typical(
+    track=250,
+    arrow=180,
+    tie=235,
+    said=75,
+    node=47,
+    collective=280,
+    participation=14,
+    arrival=132,
+    sample=108,
+)
+BARE = Typical(
+    track=250,
+    arrow=180,
+    tie=205,
+    said=0,
+    node=0,
+    collective=114,
+    participation=0,
+    arrival=97,
+    sample=108,
+)
 """Without arguments."""
 
 
@@ -53,7 +73,8 @@ class PerfettoJsonWriter:
         typical = BARE if self.choices.args == Wanted.NONE else TYPICAL
         compressed = compressed or self.choices.compressed
         plain = PerfettoJsonWriter(replace(self.choices, compressed=False))
-        return forecast_of(job, engine, plain.write, typical, compressed=compressed)
+        way = Way(plain.write, typical, self.choices.args == Wanted.ALL)
+        return forecast_of(job, engine, way, compressed=compressed)
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracelink.converters.perfetto.drawing import base_of
 from tracelink.converters.perfetto.flows import arrows_of
-from tracelink.converters.perfetto.forecast import Typical, forecast_of
+from tracelink.converters.perfetto.forecast import Typical, Way, forecast_of
 from tracelink.converters.perfetto.links import said_of
 from tracelink.converters.perfetto.parts import Block, Piece
 from tracelink.converters.perfetto.picture import Picture
@@ -33,8 +33,28 @@ from tracelink.plugins import Files, Forecast, Output, Target
 FILE_NAME = "trace.pftrace"
 """The name in a directory."""
 
-TYPICAL = Typical(arrow=20, tie=45, said=30, collective=110, participation=6, sample=24)
-BARE = Typical(arrow=20, tie=45, said=0, collective=45, participation=0, sample=24)
+TYPICAL = Typical(
+    track=40,
+    arrow=20,
+    tie=45,
+    said=30,
+    node=11,
+    collective=90,
+    participation=6,
+    arrival=40,
+    sample=24,
+)
+BARE = Typical(
+    track=40,
+    arrow=20,
+    tie=40,
+    said=0,
+    node=0,
+    collective=35,
+    participation=0,
+    arrival=22,
+    sample=24,
+)
 """Without arguments."""
 
 
@@ -59,7 +79,8 @@ class PerfettoWriter:
         typical = BARE if self.choices.args == Wanted.NONE else TYPICAL
         compressed = compressed or self.choices.compressed
         plain = PerfettoWriter(replace(self.choices, compressed=False))
-        return forecast_of(job, engine, plain.write, typical, compressed=compressed)
+        way = Way(plain.write, typical, self.choices.args == Wanted.ALL)
+        return forecast_of(job, engine, way, compressed=compressed)
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job, with as many ranks in memory as work at once."""

@@ -1,0 +1,151 @@
+"""How large a trace will be: told before it is written, from some of its events, and near to what comes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from builders.data import shared
+from builders.graph import GraphBuilder
+from tracelink import plugins, samples
+from tracelink.clock import ClockMode
+from tracelink.engine import Engine
+from tracelink.graph import EventGraph
+from tracelink.inputs import discover_inputs
+from tracelink.job import Job
+from tracelink.joining import read_job
+from tracelink.plugins import Forecast, Forecasting, Writer
+from tracelink.samples.generate import many_hosts
+from tracelink.targets import GzipStream, StreamTarget
+from tracelink.trace import Payload
+
+PLAIN, GZIP = 0.15, 0.3
+"""How far a forecast may be off."""
+
+SMALL, SMALL_GZIP = 0.3, 1.0
+"""The same of a few hundred events, of which most is not looked at."""
+
+REPETITIVE = 0.5
+"""The same of gzip where thousands of events are alike: some of them do not show how much that saves."""
+
+WAYS = [{}, {"args": "link"}, {"args": "none"}, {"python": "no"}]
+FORMATS = ["perfetto-json", "perfetto"]
+
+
+@cache
+def read(path: Path) -> Job:
+    return read_job(discover_inputs(path), Engine(1), clock=ClockMode.HOST, selection=None)
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("synthetic")
+    many_hosts.job(folder, ranks=8)
+    return folder
+
+
+def writer_of(name: str, options: dict[str, str]) -> Forecasting:
+    made = plugins.configured(plugins.writer(name), options)
+    assert isinstance(made, Forecasting)
+    return made
+
+
+def written(job: Job, writer: Writer) -> Forecast:
+    """What it comes to, in place of what is expected."""
+    plain, packed = io.BytesIO(), io.BytesIO()
+    writer.write(job, StreamTarget(plain), Engine(1))
+    with GzipStream(packed) as stream:
+        stream.write(plain.getvalue())
+    return Forecast(len(packed.getvalue()), len(plain.getvalue()))
+
+
+def check(job: Job, name: str, options: dict[str, str], plain: float = PLAIN, packed: float = GZIP) -> None:
+    writer = writer_of(name, options)
+    real, expected = written(job, writer), writer.forecast(job, Engine(1), compressed=True)
+    assert expected.unpacked == pytest.approx(real.unpacked, rel=plain)
+    assert expected.bytes == pytest.approx(real.bytes, rel=packed)
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize("name", FORMATS)
+class TestNearToWhatIsWritten:
+    @pytest.mark.parametrize("sample", ["cpu_job", "gpu_pair"])
+    def test_of_a_sample(self, sample: str, name: str, options: dict[str, str]) -> None:
+        check(read(samples.path(sample)), name, options)
+
+    def test_of_dumps_alone(self, name: str, options: dict[str, str]) -> None:
+        check(read(samples.path("hung_job")), name, options, SMALL, SMALL_GZIP)
+
+    def test_of_a_synthetic_job(self, synthetic: Path, name: str, options: dict[str, str]) -> None:
+        check(read(synthetic), name, options)
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "matched8",
+            "pairs/resnet_110_nccl",
+            "kineto/nccl_data.json.gz",
+            "kineto/mi300_resnet.json.gz",
+            "kineto/resnet50_2021.json.gz",
+            "kineto/h100_qwen.json.gz",
+        ],
+    )
+    def test_of_a_recorded_job(self, path: str, name: str, options: dict[str, str]) -> None:
+        check(read(shared(path)), name, options)
+
+    def test_of_graphs_that_are_launched_again_and_again(self, name: str, options: dict[str, str]) -> None:
+        check(read(shared("kineto/cuda_graphs.json.gz")), name, options, PLAIN, REPETITIVE)
+
+
+@dataclass(frozen=True)
+class Locked:
+    """Payloads that nobody may ask for."""
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        pytest.fail("arguments are read")
+
+
+def operators(count: int) -> EventGraph:
+    graph = GraphBuilder()
+    track = graph.track()
+    for number in range(count):
+        graph.add(track, "aten::add", number * 1000, 500, args={"External id": number})
+    return graph.build()
+
+
+def forecast(graph: EventGraph, name: str, *, compressed: bool = False, **options: str) -> Forecast:
+    return writer_of(name, options).forecast(Job.of(graph), Engine(1), compressed=compressed)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+class TestForecast:
+    def test_is_the_same_however_many_work(self, name: str) -> None:
+        job, writer = read(samples.path("cpu_job")), writer_of(name, {})
+        assert writer.forecast(job, Engine(1), compressed=True) == writer.forecast(
+            job, Engine(2), compressed=True
+        )
+
+    def test_grows_with_the_job(self, name: str) -> None:
+        few, many = forecast(operators(2_000), name), forecast(operators(20_000), name)
+        assert many.bytes == pytest.approx(10 * few.bytes, rel=PLAIN)
+
+    def test_of_what_is_not_compressed_is_one_size(self, name: str) -> None:
+        expected = forecast(operators(10), name)
+        assert expected.bytes == expected.unpacked
+
+    def test_knows_that_the_writer_compresses_under_any_name(self, name: str) -> None:
+        graph = operators(5_000)
+        assert forecast(graph, name, compress="yes") == forecast(graph, name, compressed=True)
+
+    def test_of_nothing_is_next_to_nothing(self, name: str) -> None:
+        assert forecast(operators(0), name).bytes < 1000
+
+    @pytest.mark.parametrize("wanted", ["link", "none"])
+    def test_reads_no_arguments_where_none_of_them_are_written(self, name: str, wanted: str) -> None:
+        graph = replace(operators(1_000), payloads=[Locked()])
+        assert 0 < forecast(graph, name, args=wanted).bytes < forecast(operators(1_000), name).bytes
