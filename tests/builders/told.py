@@ -17,12 +17,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from builders.journal import journal
-from builders.recorder import CREATED, collective, dump, process_group
+from builders.recorder import CREATED, collective, dump, pickled, process_group
+from tracelink import load
 from tracelink.analysis.diagnosing import diagnosis_of
 from tracelink.diagnosis import Diagnosis
+from tracelink.job import Job
 from tracelink.journal import Journal
 
 MS = 1_000_000
@@ -43,29 +46,39 @@ STATES: dict[str, dict[str, Any]] = {
 }
 
 
-def journal_told(
+def dumps_told(
     ranks: Mapping[int, str],
     *,
     descriptions: Mapping[str, str] | None = None,
     forgotten: Mapping[int, int] | None = None,
     **groups: Sequence[int],
-) -> Journal:
-    """The journal of ranks that recorded these words; `forgotten` entries came before a rank's first."""
+) -> dict[int, dict[str, Any]]:
+    """The dumps of ranks that recorded these words; `forgotten` entries came before a rank's first."""
     named = {name: (name, (descriptions or {}).get(name, "")) for name in groups}
     described = {
         name: group
         for name, members in groups.items()
         for group in process_group(name, list(members), named[name][1]).values()
     }
-    return journal(
-        {
-            rank: dump(
-                *_Told(rank, words, named, groups).entries((forgotten or {}).get(rank, 0)),
-                pg_config={name: described[name] for name in groups if rank in groups[name]},
-            )
-            for rank, words in ranks.items()
-        }
-    )
+    return {
+        rank: dump(
+            *_Told(rank, words, named, groups).entries((forgotten or {}).get(rank, 0)),
+            pg_config={name: described[name] for name in groups if rank in groups[name]},
+        )
+        for rank, words in ranks.items()
+    }
+
+
+def journal_told(ranks: Mapping[int, str], **how: Any) -> Journal:
+    """The journal of what these ranks recorded."""
+    return journal(dumps_told(ranks, **how))
+
+
+def job_told(folder: Path, ranks: Mapping[int, str], **how: Any) -> Job:
+    """The job of what these ranks recorded; their dumps are in the folder."""
+    for rank, content in dumps_told(ranks, **how).items():
+        (folder / f"comm_lib_trace_rank_{rank}").write_bytes(pickled(content))
+    return Job.of(load(folder))
 
 
 def diagnosed(ranks: Mapping[int, str], **how: Any) -> Diagnosis:

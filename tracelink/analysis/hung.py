@@ -41,7 +41,9 @@ def hung_of(job: Job) -> Hung:
     """What hangs for a reason of its own, and what hangs because of that."""
     told = _Told.of(job)
     parts = job.participations
-    caught = told.waiting & _roots(job, told)[parts.collective]
+    caught = told.waiting
+    if caught.any():
+        caught = caught & _roots(job, told)[parts.collective]
     ranks = int(parts.rank.max(initial=-1)) + 1
     while True:
         since = np.full(ranks, NEVER)
@@ -49,7 +51,7 @@ def hung_of(job: Job) -> Hung:
         np.minimum.at(since, parts.rank[timed], parts.enqueued[timed])
         behind = told.pending & (parts.enqueued >= since[parts.rank])
         hung = _any(job, caught | behind) & ~told.ended
-        more = caught | behind | (told.pending & hung[parts.collective])
+        more = caught | behind | (told.waiting & hung[parts.collective])
         if not (more & ~caught).any():
             return Hung(hung, caught, since)
         caught = more
@@ -77,19 +79,26 @@ class _Told:
 
 
 def _roots(job: Job, told: _Told) -> Bools:
-    """What hangs for a reason of its own: a rank is missing, or it lasts far too long."""
+    """What hangs for a reason of its own: ranks are missing or do different things, or it lasts far too long."""
     whole = job.collectives
     missing = _is_one_of(job, whole.verdict, {Verdict.MISSING}) & _truly_missing(job, told)
-    reason = missing | _mostly_there(job, told) | _too_long(job, told)
+    mismatch = _is_one_of(job, whole.verdict, {Verdict.MISMATCH})
+    reason = missing | mismatch | _mostly_there(job, told) | _too_long(job, told)
     stuck = _any(job, _first_pending(job, told))
     last = np.full(len(job.groups), UNKNOWN)
     np.maximum.at(last, whole.group, whole.order)
-    at_the_end = (
-        missing & (whole.order == last[whole.group]) & _is_one_of(job, whole.operation, SYNCHRONIZING)
-    )
-    silent = _any(job, told.waiting & ~told.pending)
-    roots: Bools = ~told.ended & ((stuck & reason) | (silent & at_the_end))
+    at_the_end = (whole.order == last[whole.group]) & _is_one_of(job, whole.operation, SYNCHRONIZING)
+    silent = _any(job, told.waiting & ~told.pending) & at_the_end
+    roots: Bools = ~told.ended & ((stuck & reason) | (silent & (missing | (mismatch & ~_left_behind(job)))))
     return roots
+
+
+def _left_behind(job: Job) -> Bools:
+    """Whether a rank has asked for anything else since: types that differ need not keep anybody."""
+    parts = job.participations
+    newest = np.full(int(parts.rank.max(initial=-1)) + 1, NO_TIME)
+    np.maximum.at(newest, parts.rank, parts.enqueued)
+    return _any(job, parts.enqueued < newest[parts.rank])
 
 
 def _first_pending(job: Job, told: _Told) -> Bools:
