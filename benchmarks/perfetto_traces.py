@@ -16,7 +16,7 @@ from commands import Command
 from inputs import Input
 from measure import Cost, Job
 from perfetto_engine import Loads, heap
-from results import Bar, Options, Result, Row, cpu, memory, output_folder, rows_of, warmed
+from results import Bar, Options, Result, Row, cpu, failures_of, memory, output_folder, rows_of, warmed
 
 RANKS = 8
 CPU_OF_PARSER, SIZE_OF_JSON = 2.5, 0.30
@@ -84,21 +84,20 @@ def written(files: Sequence[Input], folder: Path, options: Options) -> Result:
 
 def in_all_forms(files: Sequence[Input], folder: Path, result: Result) -> dict[str, Path]:
     """The job as each option has it, each written once, beside the inputs as they are and joined by hand."""
-    joined = rank_inputs.concatenated(files)
-    total = sum(file.megabytes for file in files)
-    traces = {name: folder / form[0] for name, form in FORMS.items()}
-    costs = {
-        name: commands.run(Command(name, merging(files, traces[name], form[1:])))
-        for name, form in FORMS.items()
-    }
+    traces, costs = dict[str, Path](), dict[str, Cost]()
+    for name, (file, *words) in FORMS.items():
+        with failures_of(f"size: {name}", result):
+            costs[name] = commands.run(Command("tracelink merge", merging(files, folder / file, words)))
+            traces[name] = folder / file
+    traces[CONCATENATED] = rank_inputs.concatenated(files).path
     sizes = {name: path.stat().st_size / 1e6 for name, path in traces.items()}
-    sizes |= {"inputs": total, CONCATENATED: joined.megabytes}
+    sizes["inputs"] = total = sum(file.megabytes for file in files)
     result.rows += [
-        Row(f"size: {name}", [costs.get(name, Cost(0.0))], total, in_words(size, sizes[JSON], total))
-        for name, size in sizes.items()
+        Row(f"size: {name}", [costs.get(name, Cost(0.0))], total, in_words(name, sizes)) for name in sizes
     ]
-    result.bars.append(Bar("size, native / JSON", sizes[NATIVE] / sizes[JSON], SIZE_OF_JSON))
-    return {**traces, CONCATENATED: joined.path}
+    if {NATIVE, JSON} <= sizes.keys():
+        result.bars.append(Bar("size, native / JSON", sizes[NATIVE] / sizes[JSON], SIZE_OF_JSON))
+    return traces
 
 
 def merging(files: Sequence[Input], output: Path, options: Sequence[str]) -> list[str]:
@@ -107,9 +106,10 @@ def merging(files: Sequence[Input], output: Path, options: Sequence[str]) -> lis
     return [sys.executable, "-m", "tracelink", "merge", *paths, "-q", "-o", str(output), *options]
 
 
-def in_words(size: float, of_json: float, total: float) -> str:
+def in_words(name: str, sizes: Mapping[str, float]) -> str:
     """A size beside those that it is compared with."""
-    return f"{size:.1f} MB, {size / of_json:.2f} x JSON, {size / total:.2f} x inputs"
+    ratios = [f"{sizes[name] / sizes[other]:.2f} x {other}" for other in (JSON, "inputs") if other in sizes]
+    return f"{sizes[name]:.1f} MB, {', '.join(ratios)}"
 
 
 def load_row(version: str, name: str, trace: Path, costs: Loads) -> Row:

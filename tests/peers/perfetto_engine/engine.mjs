@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import vm from 'node:vm';
-import { doubles, field, fields, joined, readVarint, signedVarints, text } from './protobuf.mjs';
+import { doubles, field, fields, headOf, joined, readVarint, signedVarints, text } from './protobuf.mjs';
 
 const BUNDLES = ['engine_bundle.js', 'engine_bundle.node.js'];
 const CHUNK = 32 << 20;
@@ -84,7 +84,7 @@ export class Engine {
     const trace = fs.openSync(file, 'r');
     try {
       for (let chunk = new Uint8Array(CHUNK), size; (size = fs.readSync(trace, chunk)); )
-        this.request(REQUEST.append, field(RPC.appendData, chunk.subarray(0, size)));
+        this.request(REQUEST.append, headOf(RPC.appendData, size), chunk.subarray(0, size));
     } finally {
       fs.closeSync(trace);
     }
@@ -104,11 +104,12 @@ export class Engine {
     return { columns, rows };
   }
 
-  // The engine answers before the call returns.
-  request(method, argument = new Uint8Array(0)) {
+  // The engine answers before the call returns. The argument is in parts, for a part of a trace is copied only once.
+  request(method, ...argument) {
     this.answer = { columns: [], cells: [], error: '' };
-    const message = joined(field(RPC.request, method), argument);
-    this.port.onmessage({ data: this.foreign(field(MESSAGE, message)) });
+    const parts = [field(RPC.request, method), ...argument];
+    const size = parts.reduce((sum, part) => sum + part.length, 0);
+    this.port.onmessage({ data: this.foreign(joined(headOf(MESSAGE, size), ...parts)) });
     if (this.answer.error) throw new Error(this.answer.error);
     return this.answer;
   }

@@ -27,7 +27,12 @@ function varint(number) {
 export function field(tag, value) {
   if (typeof value === 'number') return joined(varint(tag * 8 + VARINT), varint(value));
   const bytes = typeof value === 'string' ? encoder.encode(value) : value;
-  return joined(varint(tag * 8 + BYTES), varint(bytes.length), bytes);
+  return joined(headOf(tag, bytes.length), bytes);
+}
+
+// What stands before so many bytes of a field.
+export function headOf(tag, size) {
+  return joined(varint(tag * 8 + BYTES), varint(size));
 }
 
 // Reads an unsigned varint; `end` is undefined while its bytes are not all there.
