@@ -19,6 +19,7 @@ from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.job import Job
 from tracelink.joining import read_job
 from tracelink.plugins import Copying, Files, Output, Target, Writer
+from tracelink.prospect import Foresee, foreseen
 from tracelink.selection import Selection
 from tracelink.sources import Discovery
 from tracelink.surveying import Survey, survey_sources
@@ -36,11 +37,14 @@ class Merged:
 
     job: Job
     outputs: Sequence[Output]
+    foreseen: Sequence[Finding] = ()
+    """What was known before anything was written."""
 
     @property
     def findings(self) -> list[Finding]:
         """The findings of reading and linking, then those of writing."""
-        return [*self.job.findings, *(finding for output in self.outputs for finding in output.findings)]
+        written = [finding for output in self.outputs for finding in output.findings]
+        return [*self.job.findings, *self.foreseen, *written]
 
 
 def load(
@@ -111,7 +115,8 @@ def write(
 ) -> list[Output]:
     """Writes a graph: in the format `to`, else in the one that the output's name means. `-` is standard output."""
     path = os.fspath(output)
-    return _written(Job.of(graph), path, _writer(path, to, options), engine_for(jobs, watch))
+    job, writer = Job.of(graph), _writer(path, to, options)
+    return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
 
 
 def merge(
@@ -128,11 +133,12 @@ def merge(
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
+    foresee: Foresee | None = None,
 ) -> Merged:
     """Loads, links and writes in one go, with few ranks in memory at a time.
 
     `output` is by default `merged` with the suffix of the format. `options` are those of the writer, such as
-    {"profile": "astra-sim"} of chakra.
+    {"profile": "astra-sim"} of chakra. `foresee` is told how large a timeline will be, before it is written.
     """
     path = None if output is None else os.fspath(output)
     writer = _writer(path, to, options)
@@ -145,7 +151,7 @@ def merge(
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=not copying)
-    return Merged(job, _written(job, path, _of_files(writer, discovery), engine))
+    return _merged(job, path, _of_files(writer, discovery), options or {}, engine, foresee)
 
 
 def convert(
@@ -157,10 +163,11 @@ def convert(
     view: View | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
+    foresee: Foresee | None = None,
 ) -> Merged | Converted:
     """Writes one input in another format: as it is where a conversion between the two exists, else as a graph.
 
-    `view` says what a drawing shows.
+    `view` says what a drawing shows. `foresee` is told how large a timeline will be, before it is written.
     """
     discovery = discover_inputs(path)
     engine = engine_for(jobs, watch)
@@ -168,7 +175,7 @@ def convert(
         return converted
     writer = _writer(os.fspath(output), to, options)
     job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
-    return Merged(job, _written(job, os.fspath(output), _of_files(writer, discovery), engine))
+    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, foresee)
 
 
 def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
@@ -180,8 +187,17 @@ def _of_files(writer: Writer, discovery: Discovery) -> Writer:
     return writer.of_files(discovery.sources) if isinstance(writer, Copying) else writer
 
 
-def _written(job: Job, path: str | None, writer: Writer, engine: Engine) -> list[Output]:
-    return writer.write(job, _target(writer, path, len(job.ranks)), engine)
+def _merged(
+    job: Job,
+    path: str | None,
+    writer: Writer,
+    options: Mapping[str, str],
+    engine: Engine,
+    foresee: Foresee | None,
+) -> Merged:
+    target = _target(writer, path, len(job.ranks))
+    warned = foreseen(job, writer, target.path(), options, engine, foresee)
+    return Merged(job, writer.write(job, target, engine), warned)
 
 
 def _target(writer: Writer, path: str | None, ranks: int) -> Target:

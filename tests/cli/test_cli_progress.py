@@ -17,6 +17,9 @@ from tracelink.cli import progress
 from tracelink.cli.progress import total_bytes, watching
 from tracelink.cli.voice import Voice
 
+ERASED = "\r\x1b[1A\x1b[2K"
+"""What takes the line of a bar away."""
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
@@ -79,6 +82,20 @@ class TestShown:
         said = terminal.getvalue()[read:].rpartition("writing")[2]
         assert "1.0 MB" in said
         assert "%" not in said
+
+    def test_goes_for_what_is_said_between_reading_and_writing(
+        self, terminal: Terminal, profile: str
+    ) -> None:
+        with redirect_stderr(terminal), watching(Voice(), [profile]) as bar:
+            assert bar
+            bar(1_000_000)
+            bar.now_writing()
+            read = len(terminal.getvalue())
+            bar(2_000_000)
+        said = terminal.getvalue()
+        assert said[:read].endswith(ERASED)
+        assert "reading" not in said[read:]
+        assert "2.0 MB" in said[read:].rpartition("writing")[2]
 
     def test_no_thread_that_would_keep_the_engine_from_forking(
         self, terminal: Terminal, profile: str

@@ -6,6 +6,7 @@ import click
 
 from tracelink import api
 from tracelink.cli.conversion_page import report_conversion
+from tracelink.cli.foresight import foreseeing
 from tracelink.cli.options import command, takes_format, takes_jobs
 from tracelink.cli.progress import watching
 from tracelink.cli.summary import STDOUT, report_merge
@@ -42,7 +43,15 @@ def convert(
     if aside and voice.json:
         raise click.UsageError("--json and OUTPUT - both want standard output: give another OUTPUT.")
     with watching(voice, (source,)) as watch:
-        result = api.convert(source, output=output, to=to, view=view, jobs=jobs, watch=watch)
+        result = api.convert(
+            source,
+            output=output,
+            to=to,
+            view=view,
+            jobs=jobs,
+            watch=watch,
+            foresee=foreseeing(voice, watch, aside=aside),
+        )
     if isinstance(result, Converted):
         code = report_conversion(voice, result, aside=aside)
     else:

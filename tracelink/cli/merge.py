@@ -9,6 +9,7 @@ import click
 from tracelink import api
 from tracelink.cli.choosing import takes_clock, takes_selection
 from tracelink.cli.failures import UNREADABLE
+from tracelink.cli.foresight import foreseeing
 from tracelink.cli.handing_over import BEST_SHOWN, check_openable, open_merged
 from tracelink.cli.options import (
     Inputs,
@@ -91,6 +92,7 @@ def merge(
                 selection=selection,
                 jobs=jobs,
                 watch=watch,
+                foresee=foreseeing(voice, watch, aside=aside),
             )
         code = report_merge(voice, merged, aside=aside)
         if door and code != UNREADABLE:

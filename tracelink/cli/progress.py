@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,26 +25,30 @@ COMPRESSED = (b"\x1f\x8b", b"PK")
 
 
 @contextmanager
-def watching(voice: Voice, paths: Sequence[str]) -> Iterator[Callable[[int], None] | None]:
+def watching(voice: Voice, paths: Sequence[str]) -> Iterator[Bar | None]:
     """Something to tell the bytes that are done; nothing where nobody would see them."""
     if voice.quiet or not sys.stderr.isatty() or (voice.json and sys.stdout.isatty()):
         yield None
         return
-    bar = _Bar(paths)
+    bar = Bar(paths)
     try:
-        yield bar.show
+        yield bar
     finally:
         bar.end()
 
 
-class _Bar:
+class Bar:
+    """Shows how far the work is, of which it is told the bytes that are done."""
+
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._began = self._shown = time.monotonic()
         self._done = 0
+        self._reading = True
         self._progress: Progress | None = None
 
-    def show(self, done: int) -> None:
+    def __call__(self, done: int) -> None:
+        """Shows that so many bytes are done."""
         now = time.monotonic()
         if now - self._began < PATIENCE or now - self._shown < INTERVAL:
             return
@@ -79,14 +83,24 @@ class _Bar:
             redirect_stderr=False,
             get_time=time.monotonic,
         )
-        task = progress.add_task("reading", total=total_bytes(self._paths))
+        if self._reading:
+            task = progress.add_task("reading", total=total_bytes(self._paths))
+        else:
+            task = progress.add_task("writing", total=None)
         progress.tasks[task].start_time = self._began
         progress.start()
         return progress
 
+    def now_writing(self) -> None:
+        """Makes room for what is to be said between reading and writing."""
+        self.end()
+        self._reading = False
+
     def end(self) -> None:
+        """Goes, and leaves no trace."""
         if self._progress:
             self._progress.stop()
+            self._progress = None
 
 
 def total_bytes(paths: Sequence[str]) -> int | None:

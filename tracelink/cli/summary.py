@@ -57,7 +57,11 @@ def _summary(merged: Merged, *, verbose: bool, aside: bool) -> str:
         page.line(f"nothing to link: {', '.join(absent)}: the sources record none", "dim")
     _show_together(page, merged.job)
     _show_selection(page, merged.findings)
-    others = [finding for finding in merged.findings if not finding.reason.startswith(SAID)]
+    others = [
+        finding
+        for finding in merged.findings
+        if not finding.reason.startswith(SAID) and finding not in merged.foreseen
+    ]
     show_findings(page, others, verbose=verbose)
     show_outputs(page, merged.outputs)
     return page.text
@@ -140,8 +144,12 @@ def show_outputs(page: Page, outputs: Sequence[Output]) -> None:
         page.line(f"wrote {counted(len(outputs), 'file')} in {folder} {_extent(outputs)}", "bold")
         return
     for output in outputs:
-        name = "standard output" if output.path == STDOUT else output.path
-        page.line(f"wrote {name} {_extent([output])}", "bold")
+        page.line(f"wrote {named(output.path)} {_extent([output])}", "bold")
+
+
+def named(path: str) -> str:
+    """How an output is called."""
+    return "standard output" if path == STDOUT else path
 
 
 def _extent(outputs: Sequence[Output]) -> str:

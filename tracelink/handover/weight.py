@@ -5,15 +5,21 @@ from __future__ import annotations
 from tracelink.findings import Finding, Severity
 from tracelink.handover.offer import Offer
 from tracelink.handover.shown import Kind
+from tracelink.sizes import about
 
 GIGABYTE = 10**9
-HEAP_PER_BYTE = {Kind.JSON: 1.6, Kind.NATIVE: 3.0}
+HEAP_PER_BYTE = {Kind.JSON: 1.6, Kind.NATIVE: 3.2}
 """Bytes of memory that the UI's engine takes for a byte of a trace, as measured on traces of GPU jobs."""
+
+HEAP_PER_BARE_BYTE = {Kind.JSON: 1.6, Kind.NATIVE: 4.6}
+"""The same of traces without most arguments, of which slices are a larger part."""
 
 MOST = 16 * GIGABYTE
 """What WebAssembly with addresses of 64 bits gives the engine."""
 
 MOST_OF_32_BITS = 4 * GIGABYTE
+
+REASON = "larger_than_a_browser_takes"
 
 CUT = (
     "Fewer --ranks or --steps, a --window, or --only collectives,kernels with `tracelink merge` make it smaller; "
@@ -24,13 +30,30 @@ OUTSIDE = "Or load it outside of the browser: trace_processor_shell server http 
 
 def too_heavy(offer: Offer) -> list[Finding]:
     """What to know before the UI loads a trace that is larger than what some browsers take."""
-    heap = int(offer.unpacked * HEAP_PER_BYTE.get(offer.kind, 0))
-    if heap <= MOST_OF_32_BITS:
+    heap = heap_of(offer.kind, offer.unpacked)
+    if not limit_passed(heap):
         return []
-    need = f"Perfetto's UI needs about {heap / GIGABYTE:.0f} GB of memory for this file"
-    if heap > MOST:
-        limit = f"and can have {MOST // GIGABYTE} GB"
-    else:
-        limit = f"where browsers without 64-bit WebAssembly stop at {MOST_OF_32_BITS // GIGABYTE} GB"
-    message = f"{need}, {limit}. {CUT} {OUTSIDE}"
-    return [Finding(Severity.WARNING, "larger_than_a_browser_takes", message, source=offer.path)]
+    return [heavy(f"{need(heap)}. {CUT} {OUTSIDE}", offer.path)]
+
+
+def heap_of(kind: Kind, unpacked: int, *, bare: bool = False) -> int:
+    """The memory that the UI needs for a trace of so many bytes; `bare`: without most arguments."""
+    return int(unpacked * (HEAP_PER_BARE_BYTE if bare else HEAP_PER_BYTE).get(kind, 0))
+
+
+def limit_passed(heap: int) -> int:
+    """What browsers have that is less than what is needed, the most of it; 0 where all have enough."""
+    return max((limit for limit in (MOST, MOST_OF_32_BITS) if heap > limit), default=0)
+
+
+def need(heap: int) -> str:
+    """In words, what a trace needs that is too large for some browsers."""
+    needed = f"Perfetto's UI needs about {about(heap)} of memory for this file"
+    if limit_passed(heap) == MOST:
+        return f"{needed}, and can have {MOST // GIGABYTE} GB"
+    return f"{needed}, where browsers without 64-bit WebAssembly stop at {MOST_OF_32_BITS // GIGABYTE} GB"
+
+
+def heavy(message: str, path: str) -> Finding:
+    """The finding on a trace that is too large for some browsers."""
+    return Finding(Severity.WARNING, REASON, message, source=path)

@@ -1,0 +1,159 @@
+"""A timeline that is too large for browsers: said before it is written, with what they would take in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from builders.graph import GraphBuilder
+from tracelink import plugins
+from tracelink.engine import Engine
+from tracelink.events import EventKind
+from tracelink.findings import Severity
+from tracelink.handover import weight
+from tracelink.handover.fitting import Order, too_heavy_to_be
+from tracelink.job import Job
+from tracelink.plugins import Forecasting
+from tracelink.sizes import about
+
+JSON = "perfetto-json"
+NATIVE = "perfetto"
+RANKS = 4
+Limit = Callable[[int], None]
+
+
+@cache
+def job() -> Job:
+    """A rank calls as many Python functions as operators, and all of them have arguments."""
+    graph = GraphBuilder()
+    for rank in range(RANKS):
+        track = graph.track(rank=rank, process=str(rank))
+        for number in range(1000):
+            kind = (EventKind.OPERATOR, EventKind.PYTHON)[number % 2]
+            graph.add(track, "step", number * 1000, 500, kind, {"Python id": number, "note": "n" * 200})
+    return Job.of(graph.build())
+
+
+@cache
+def size(format_name: str, **options: str) -> int:
+    writer = plugins.configured(plugins.writer(format_name), options)
+    assert isinstance(writer, Forecasting)
+    return writer.forecast(job(), Engine(1), compressed=False).unpacked
+
+
+def heap(format_name: str, **options: str) -> int:
+    return Order(format_name, "", options).heap(size(format_name, **options))
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Sets what browsers without 64-bit WebAssembly have; others have ten times as much."""
+
+    def set_to(count: int) -> None:
+        monkeypatch.setattr(weight, "MOST_OF_32_BITS", count)
+        monkeypatch.setattr(weight, "MOST", 10 * count)
+
+    return set_to
+
+
+def message(order: Order) -> str:
+    """The only finding."""
+    (finding,) = too_heavy_to_be(job(), Engine(1), order, size(order.format, **order.options))
+    assert (finding.severity, finding.reason, finding.source) == (
+        Severity.WARNING,
+        "larger_than_a_browser_takes",
+        order.path,
+    )
+    return finding.message
+
+
+def offers(order: Order) -> list[str]:
+    """What is offered, without sizes."""
+    found = re.search(r"with `tracelink merge`: (.*?)\. Or load it", message(order))
+    return [re.sub(r" \(.*| with .*", "", offer) for offer in found[1].split("; ")] if found else []
+
+
+def just_enough_for(needed: int) -> int:
+    """A limit under which so much fits, with what is left free."""
+    return round(needed / 0.9) + 10
+
+
+class TestWhatFits:
+    def test_is_not_said_of_what_fits_itself(self, limit: Limit) -> None:
+        limit(heap(JSON))
+        assert too_heavy_to_be(job(), Engine(1), Order(JSON, "job.json"), size(JSON)) == []
+
+    def test_is_said_with_sizes(self, limit: Limit) -> None:
+        limit(heap(JSON) - 1000)
+        share = 0.9 * (heap(JSON) - 1000) / heap(JSON)
+        assert message(Order(JSON, "job.json")) == (
+            f"Perfetto's UI needs about {about(heap(JSON))} of memory for this file, where browsers without 64-bit "
+            "WebAssembly stop at 0 GB. What would fit, with `tracelink merge`: "
+            f"-o job.pftrace (about {about(size(NATIVE))}); --args link (about {about(size(JSON, args='link'))}); "
+            f"--no-python (about {about(size(JSON, python='no'))}); --ranks with 3 of the 4 ranks; "
+            f"--steps or --window with {int(100 * share) // 5 * 5} % of the time. "
+            "Or load it outside of the browser: trace_processor_shell server http FILE"
+        )
+
+    def test_is_not_what_is_too_large_as_well(self, limit: Limit) -> None:
+        limit(just_enough_for(heap(NATIVE)))
+        assert offers(Order(JSON, "job.json"))[0] == "-o job.pftrace"
+        assert "--no-python" not in offers(Order(JSON, "job.json"))
+
+    def test_is_not_what_is_chosen_already(self, limit: Limit) -> None:
+        chosen = {"args": "none", "python": "no"}
+        limit(heap(JSON, **chosen) - 1000)
+        assert not {"--args link", "--args none", "--no-python"} & {*offers(Order(JSON, "job.json", chosen))}
+
+    def test_may_be_no_arguments_at_all(self, limit: Limit) -> None:
+        chosen = {"args": "link", "python": "no"}
+        assert [way.words for way in Order(NATIVE, "job.pftrace", chosen).with_args("none")] == [
+            ("--args none",)
+        ]
+        assert [*Order(NATIVE, "job.pftrace", chosen).with_args("link")] == []
+
+    def test_may_take_several_things(self, limit: Limit) -> None:
+        limit(just_enough_for(heap(NATIVE, args="link", python="no")))
+        assert offers(Order(JSON, "job.json"))[0] == "-o job.pftrace --no-python --args link"
+
+    def test_of_a_native_trace_is_a_smaller_one(self, limit: Limit) -> None:
+        limit(heap(NATIVE) - 1000)
+        assert offers(Order(NATIVE, "job.pftrace")) == ["--no-python", "--ranks", "--steps or --window"]
+
+    def test_past_what_any_browser_has_is_measured_by_that(self, limit: Limit) -> None:
+        limit(heap(JSON) // 10 - 100)
+        assert ", and can have 0 GB. What would fit" in message(Order(JSON, "job.json"))
+        assert offers(Order(JSON, "job.json"))[0] == "-o job.pftrace"
+
+    def test_may_be_nothing(self, limit: Limit) -> None:
+        limit(10)
+        assert offers(Order(JSON, "job.json")) == []
+
+
+class TestTheNativeFormat:
+    @pytest.mark.parametrize(
+        ("path", "word"),
+        [
+            ("job.json", "-o job.pftrace"),
+            ("a/job.json.gz", "-o a/job.pftrace"),
+            ("-", "--to perfetto"),
+            ("a/", "--to perfetto"),
+            ("job.txt", "--to perfetto"),
+        ],
+    )
+    def test_is_called_as_the_file_would_be(self, path: str, word: str) -> None:
+        (way,) = Order(JSON, path).smallest()
+        assert (way.format, way.words) == (NATIVE, (word,))
+
+    def test_is_not_smaller_than_itself(self) -> None:
+        assert [*Order(NATIVE, "job.pftrace").smallest()] == []
+
+    def test_needs_more_for_each_byte_where_arguments_are_left_out(self) -> None:
+        bare = Order(NATIVE, "", {"args": "none"})
+        assert bare.heap(1000) > Order(NATIVE, "").heap(1000)
+
+    def test_other_formats_weigh_nothing(self) -> None:
+        assert Order("chakra", "et/").heap(10**12) == 0
