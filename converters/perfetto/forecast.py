@@ -22,8 +22,8 @@ from tracelink.job import PARTICIPATION_ROWS, Job
 from tracelink.plugins import Forecast, Output, Target
 from tracelink.targets import GzipStream
 
-MOST_RANKS = 2
-"""Ranks of a job are alike: so many are looked into."""
+LARGE = 1_000_000
+"""Ranks of a job are alike: one is looked into, but two of so many events, which may be too large to be shown."""
 
 PLACES, RUN = 4, 128
 """At so many places of a rank, so many events of each kind are looked at."""
@@ -82,7 +82,7 @@ class _Look:
 def forecast_of(job: Job, engine: Engine, way: Way, *, compressed: bool) -> Forecast:
     """The size of a job that is written so, and then made gzip if it is `compressed`."""
     weights = _weights(job)
-    chosen = _spread(len(job.parts))
+    chosen = _spread(len(job.parts), 1 + (job.events >= LARGE))
     looks = engine.map(partial(_look, job, way), chosen)
     seen = sum(weights[job.parts[place].rank] for place in chosen)
     share = sum(weights[part.rank] for part in job.parts) / seen if seen else 0.0
@@ -102,8 +102,8 @@ def _weights(job: Job) -> dict[int, int]:
     return weights
 
 
-def _spread(parts: int) -> list[int]:
-    count = min(MOST_RANKS, parts)
+def _spread(parts: int, most: int) -> list[int]:
+    count = min(most, parts)
     return [parts * (2 * number + 1) // (2 * count) for number in range(count)]
 
 

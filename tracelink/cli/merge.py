@@ -74,6 +74,9 @@ def merge(
 
     PATHS are files, directories, globs and archives; - is standard input. Formats and ranks are found by
     looking inside.
+
+    How large the timeline of a large job will be is said before it is written, and what to change where a
+    browser has no room for it.
     """
     aside = output == STDOUT
     if aside and voice.json:

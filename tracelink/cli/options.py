@@ -187,7 +187,7 @@ WRITING = (
         "--args",
         "arguments",
         type=click.Choice(["all", "link", "none"]),
-        help="perfetto, perfetto-json: all arguments of events (the default), what tracelink found out, or none.",
+        help="perfetto, perfetto-json: all arguments of events (the default), those that tracelink found out, or none.",
     ),
     click.option("--gaps", is_flag=True, help="chakra: pauses between operators become idle nodes."),
     click.option(
