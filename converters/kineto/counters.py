@@ -26,7 +26,9 @@ def counters_of(columns: Columns, names: Names, base: int, first_track: int) -> 
         for process, counter, times, values in series:
             track = numbers.setdefault((process, counter, unit), first_track + len(numbers))
             parts.append(Counters(np.full(len(times), track, np.int32), times + base, values))
-    tracks = [Track(TrackKind.COUNTER, *key, key[1], unit=unit) for *key, unit in numbers]
+    tracks = [
+        Track(TrackKind.COUNTER, process, counter, counter, unit=unit) for process, counter, unit in numbers
+    ]
     return Counters.concatenate(parts), tracks
 
 

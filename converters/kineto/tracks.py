@@ -94,7 +94,8 @@ def _track(pid: int, tid: int, on_device: int, names: Names) -> Track:
     sort = names.thread_sort.get((pid, tid), tid if tid > TEXT_LANE else 0)
     if on_device:
         stream = tid - SYNC_STREAM if tid >= SYNC_STREAM else tid
-        plain = f"stream {identity}" if tid < SYNC_STREAM else f"stream {stream} synchronisation"
+        number = identity.removeprefix("stream ")
+        plain = f"stream {number}" if tid < SYNC_STREAM else f"stream {stream} synchronisation"
         return Track(TrackKind.STREAM, process, identity, label.strip() or plain, sort=sort)
     if pid <= TEXT_LANE or (tid <= TEXT_LANE and not identity.isdigit()) or pid < 0:
         return Track(TrackKind.PROCESS, process, identity, label or identity, sort=sort)
