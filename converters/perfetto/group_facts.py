@@ -56,7 +56,7 @@ def names_of(job: Job, rows: Int64s, hangs: Hangs) -> tuple[list[str], Int64s]:
         text = job.strings[operation] if operation != UNKNOWN else "collective"
         names.append(text if size == UNKNOWN else f"{text} {readable_bytes(size)}")
     which = which.ravel()
-    for place in np.flatnonzero(hangs.hung.collectives[rows]).tolist():
+    for place in np.flatnonzero(hangs.collectives[rows]).tolist():
         names.append(hangs.named(names[which[place]], int(rows[place])))
         which[place] = len(names) - 1
     return names, which

@@ -135,7 +135,7 @@ def spans_of(job: Job, hangs: Hangs) -> Spans:
     entered = whole.start != NO_TIME
     start = np.where(entered, whole.start, np.where(latest == NO_TIME, NO_TIME, earliest))
     np.maximum.at(latest, parts.collective, np.maximum(parts.start, parts.end))
-    hung = hangs.hung.collectives
+    hung = hangs.collectives
     open_ended = (entered & (whole.end == NO_TIME)) | hung
     end = np.where(hung, hangs.end, np.where(whole.end == NO_TIME, latest, whole.end))
     row = np.flatnonzero(start != NO_TIME)
@@ -263,7 +263,7 @@ def _arrivals(sheet: _Sheet, arrivals: Arrivals) -> list[bytes]:
 
 
 def _hung_findings(job: Job, hangs: Hangs) -> list[Finding]:
-    rows = np.flatnonzero(hangs.hung.collectives)
+    rows = np.flatnonzero(hangs.collectives)
     if not len(rows):
         return []
     names, which = names_of(job, rows, hangs)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.analysis.hung import NEVER, OPEN, PROGRESS, Hung, hung_of
+from tracelink.analysis.hung import NEVER, OPEN, PROGRESS, hung_of
 from tracelink.analysis.stuck import LONG_FOR_A_FIRST_NS
-from tracelink.communications import UNKNOWN
 from tracelink.converters.perfetto.schema import HUNG_PREFIX
 from tracelink.events import NO_TIME, UNFINISHED, Bools, EventKind, Int64s, Key
 from tracelink.graph import EventGraph
@@ -21,44 +20,6 @@ LEAST_SHARE = 10
 
 MOST_MISSING = 24
 """Characters of a list of missing ranks in a name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hangs:
-    """What hangs of a job."""
-
-    hung: Hung
-    missing: Mapping[int, Numbers]
-    """For each collective that hangs, who of its group has not joined."""
-    end: int
-    """The end of the trace: to there all that hangs is drawn, on all ranks."""
-
-    @classmethod
-    def of(cls, job: Job) -> Hangs:
-        """What hangs of this job."""
-        hung, parts = hung_of(job), job.participations
-        missing = {}
-        for row in np.flatnonzero(hung.collectives).tolist():
-            low, high = np.searchsorted(parts.collective, [row, row + 1]).tolist()
-            ranks = set(job.groups[job.collectives.group[row]].ranks)
-            missing[row] = Numbers.of(ranks - set(parts.rank[low:high].tolist()))
-        newest = int(parts.enqueued[hung.parts].max(initial=NO_TIME))
-        first, last = job.first_ns or 0, job.last_ns or 0
-        return cls(hung, missing, max(last, newest + (last - first) // LEAST_SHARE))
-
-    def of_rank(self, job: Job, rank: int) -> Caught:
-        """What a rank is caught in."""
-        parts, since = job.participations, self.hung.since
-        mine = self.hung.parts & (parts.rank == rank) & (parts.record != UNKNOWN)
-        return Caught(parts.record[mine], int(since[rank]) if rank < len(since) else NEVER, self.end)
-
-    def named(self, name: str, collective: int) -> str:
-        """The name of a collective that hangs: it says who is missing."""
-        missing = self.missing[collective]
-        who = missing.called("rank")
-        if len(who) > MOST_MISSING:
-            who = f"{sum(1 for _ in missing)} ranks"
-        return f"{HUNG_PREFIX}{name}{f': {who} missing' if missing else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +35,54 @@ class Caught:
 
 
 NOT_CAUGHT = Caught(np.empty(0, np.int64), NEVER, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Hangs:
+    """What hangs of a job."""
+
+    collectives: Bools
+    missing: Mapping[int, Numbers]
+    """For each collective that hangs, who of its group has not joined."""
+    caught: Mapping[int, Caught]
+    """By rank, for those that wait in such a collective."""
+    end: int
+    """The end of the trace: to there all that hangs is drawn, on all ranks."""
+
+    @classmethod
+    def of(cls, job: Job) -> Hangs:
+        """What hangs of this job."""
+        hung, parts = hung_of(job), job.participations
+        newest = int(parts.enqueued[hung.parts].max(initial=NO_TIME))
+        first, last = job.first_ns or 0, job.last_ns or 0
+        end = max(last, newest + (last - first) // LEAST_SHARE)
+        rows = np.flatnonzero(hung.parts)
+        caught = {
+            rank: Caught(parts.record[rows[parts.rank[rows] == rank]], int(hung.since[rank]), end)
+            for rank in np.unique(parts.rank[rows]).tolist()
+        }
+        missing = {row: _missing(job, row) for row in np.flatnonzero(hung.collectives).tolist()}
+        return cls(hung.collectives, missing, caught, end)
+
+    def of_rank(self, rank: int) -> Caught:
+        """What a rank is caught in."""
+        return self.caught.get(rank, replace(NOT_CAUGHT, end=self.end))
+
+    def named(self, name: str, collective: int) -> str:
+        """The name of a collective that hangs: it says who is missing."""
+        missing = self.missing[collective]
+        who = missing.called("rank")
+        if len(who) > MOST_MISSING:
+            who = f"{sum(1 for _ in missing)} ranks"
+        return f"{HUNG_PREFIX}{name}{f': {who} missing' if missing else ''}"
+
+
+def _missing(job: Job, collective: int) -> Numbers:
+    """Who of the group has not joined; of whom there is no source is only named where nobody else is missing."""
+    parts = job.participations
+    low, high = np.searchsorted(parts.collective, [collective, collective + 1]).tolist()
+    absent = set(job.groups[job.collectives.group[collective]].ranks) - set(parts.rank[low:high].tolist())
+    return Numbers.of(absent & {rank.rank for rank in job.ranks} or absent)
 
 
 def hung_rows(graph: EventGraph, caught: Caught) -> Int64s:

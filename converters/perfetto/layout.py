@@ -261,7 +261,7 @@ def _thread_name(shown: _Shown) -> str:
     track, label = shown.track, shown.track.label.strip()
     match track.kind:
         case TrackKind.STREAM:
-            name = label or f"stream {track.identity}"
+            name = stream_name(track)
             return f"{name} · {shown.role.label}" if shown.role.label else name
         case TrackKind.THREAD if shown.main:
             return f"main thread {track.identity}"
@@ -276,6 +276,11 @@ def _thread_name(shown: _Shown) -> str:
             return f"profiler {lane}".strip()
         case _:
             return label or track.identity or track.process
+
+
+def stream_name(track: Track) -> str:
+    """A stream as its source calls it, or by its number."""
+    return track.label.strip() or f"stream {track.identity}"
 
 
 def _process_order(key: ProcessKey) -> tuple[int, int, Order]:

@@ -131,7 +131,7 @@ def _stream(plain: BinaryIO, compressed: bool) -> Iterator[Stream]:
 
 def _draw(sheets: Sheets, pen: Pen, place: int) -> Block[_Drawn]:
     graph, numbering = sheets.job.parts[place].load(), sheets.numbering(place)
-    caught = sheets.hangs.of_rank(sheets.job, sheets.job.parts[place].rank)
+    caught = sheets.hangs.of_rank(sheets.job.parts[place].rank)
     picture = picture_of(graph, sheets.base, numbering, sheets.left_out, caught)
     block = pen.rank(place, picture)
     ends = ends_of(picture, sheets.meetings.of_part(place))

@@ -38,7 +38,7 @@ class Rows:
     def words(self, field: bytes, values: npt.NDArray[np.float64]) -> None:
         """A number of 64 bits in all messages."""
         self.constant(field)
-        self._add(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1), None)
+        self._add(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.itemsize), None)
 
     def message(self, number: int, inner: Rows, more: Int64s | int = 0) -> None:
         """A message within each; `more` bytes of it are to follow."""

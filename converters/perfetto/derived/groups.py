@@ -79,7 +79,7 @@ def _in_flight(seats: GroupSeats) -> Levels:
 def _bus_bandwidth(job: Job, seats: GroupSeats) -> tuple[Levels, list[str]]:
     """The rate from the last entering to the last leaving, over which it was measured, and 0 between collectives."""
     rows = seats.drawn.row
-    rate = np.nan_to_num(job.collectives.bus_gb_s[rows] * KILOBYTES).round().astype(np.int64)
+    rate = np.nan_to_num(job.collectives.bus_gb_s[rows] * KILOBYTES, posinf=0).round().astype(np.int64)
     rated = np.flatnonzero(rate)
     _, first, counter = np.unique(job.collectives.group[rows[rated]], return_index=True, return_inverse=True)
     end, duration = job.collectives.end[rows[rated]], job.collectives.duration[rows[rated]]

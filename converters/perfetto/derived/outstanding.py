@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracelink.converters.perfetto.derived.levels import levels_of, thinned
+from tracelink.converters.perfetto.layout import stream_name
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.events import (
     COUNT,
@@ -37,7 +38,7 @@ def with_outstanding(graph: EventGraph, numbering: Numbering) -> EventGraph:
     levels = levels_of(
         np.concatenate([counter, counter[ended]]),
         np.concatenate([_launched(graph)[work], graph.events.end[work[ended]]]),
-        np.repeat([1, -1], [len(work), np.count_nonzero(ended)]),
+        np.repeat([1, -1], [len(work), int(np.count_nonzero(ended))]),
     )
     levels = thinned(levels, len(graph))
     first = len(graph.tracks)
@@ -70,8 +71,7 @@ def _counters(graph: EventGraph, work: Int64s, numbering: Numbering) -> tuple[Se
             continue
         stream = track.process, track.identity
         if stream not in counters:
-            name = track.label.strip() or f"stream {track.identity}"
-            label = f"rank {numbering.rank(track.rank)} {WHAT}, {name}"
+            label = f"rank {numbering.rank(track.rank)} {WHAT}, {stream_name(track)}"
             counters[stream] = Track(TrackKind.COUNTER, *stream, label, track.rank, unit=COUNT)
         numbers[row] = list(counters).index(stream)
     return list(counters.values()), numbers
