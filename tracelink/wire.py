@@ -71,3 +71,12 @@ def varint_widths(values: Int64s) -> Int64s:
             break
         widths += numbers >= np.uint64(1 << GROUP_BITS * group)
     return widths
+
+
+def varint_at(data: bytes, place: int) -> tuple[int, int]:
+    """The number at a place, and where its bytes end."""
+    number = shift = 0
+    while data[place] > 0x7F:
+        number |= (data[place] & 0x7F) << shift
+        place, shift = place + 1, shift + GROUP_BITS
+    return number | data[place] << shift, place + 1

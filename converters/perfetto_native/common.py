@@ -24,6 +24,7 @@ from tracelink.converters.perfetto.schema import (
 from tracelink.converters.perfetto.ties import Ends, Meetings, possible_ties
 from tracelink.converters.perfetto.wanted import Wanted
 from tracelink.converters.perfetto.whole import Sheets
+from tracelink.converters.perfetto_native.arguments import arguments
 from tracelink.converters.perfetto_native.arrows import ARRIVES, fields, joined_by_row
 from tracelink.converters.perfetto_native.facts import group_packet
 from tracelink.converters.perfetto_native.order import ordered
@@ -114,7 +115,7 @@ def _tails(sheets: Sheets, seats: GroupSeats, sequence: PacketSequence, wanted: 
     tails = [b""] * (len(drawn.row) + len(seats.arrivals))
     if wanted != Wanted.NONE:
         facts = facts_of(sheets.job, grouped_parts(sheets.job), drawn.row, drawn.open_ended)
-        tails = sequence.arguments.of_payloads(COLLECTIVE, [*facts, *seats.arrivals.facts()])
+        tails = arguments(sequence.texts, COLLECTIVE, [*facts, *seats.arrivals.facts()])
     for place in np.flatnonzero(drawn.hung).tolist():
         tails[place] = HUNG_COLOUR + tails[place]
     return tails
@@ -153,7 +154,7 @@ def _ties(sheets: Sheets, ends: Ends, effect: Int64s, ties: Int64s, wanted: Want
             causes = [
                 b'{"%s":%d}' % (argument.encode(), rank) for rank in job.ties.cause_rank[ties[mine]].tolist()
             ]
-            for place, said in zip(mine.tolist(), sequence.arguments.of_payloads(LINK, causes), strict=True):
+            for place, said in zip(mine.tolist(), arguments(sequence.texts, LINK, causes), strict=True):
                 tails[place] += said
     yield from sequence.packets(
         Events(

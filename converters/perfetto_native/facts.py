@@ -11,7 +11,7 @@ from tracelink.converters.perfetto import header
 from tracelink.converters.perfetto.derived.groups import GroupCounters
 from tracelink.converters.perfetto.flows import Arrows
 from tracelink.converters.perfetto.group_tracks import PROCESS, GroupSeats
-from tracelink.converters.perfetto.layout import Layout, Seats
+from tracelink.converters.perfetto.picture import Picture
 from tracelink.converters.perfetto.schema import FLOW_NAMES
 from tracelink.converters.perfetto.text import encoded
 from tracelink.converters.perfetto_native.schema import PACKET, Fact, Packet
@@ -29,23 +29,24 @@ def header_packet(job: Job, base: int) -> bytes:
 
 
 def rank_packet(
-    layout: Layout, seats: Seats, tracks: Mapping[int, Track], arrows: Sequence[ArrowFact], first_arrow: int
+    picture: Picture, counters: Mapping[int, int], arrows: Sequence[ArrowFact], first_arrow: int
 ) -> bytes:
     """The facts on one rank: its processes and threads as they are in JSON, and what its arrows mean.
 
-    `tracks` are its counters by number.
+    `counters` are the numbers of those of its tracks that are counters.
     """
-    owners = layout.process_of_counter.values()
+    graph, layout, seats = picture.graph, picture.layout, picture.seats
     threads = zip(seats.pid, seats.tid, seats.name, seats.thread, strict=True)
     return _facts(
         {
+            Fact.RANK: graph.ranks[0].rank,
             Fact.PROCESSES: [
                 [process.pid, process.name, process.label, process.original] for process in layout.processes
             ],
             Fact.THREADS: [[pid, tid, name, thread.original] for pid, tid, name, thread in threads],
             Fact.COUNTERS: [
-                [number, owner.pid, track.label or track.identity]
-                for (number, track), owner in zip(tracks.items(), owners, strict=True)
+                [number, layout.process_of_counter[row].pid, _counter_name(graph.tracks[row])]
+                for row, number in counters.items()
             ],
             Fact.FIRST_ARROW: first_arrow,
             Fact.ARROWS: arrows,
@@ -74,6 +75,10 @@ def arrow_facts(arrows: Arrows, turned: Bools) -> list[ArrowFact]:
         (FLOW_NAMES[Relation(relation)], count, int(np.count_nonzero(turned[arrows.relation == relation])))
         for relation, count in zip(relations.tolist(), counts.tolist(), strict=True)
     ]
+
+
+def _counter_name(track: Track) -> str:
+    return track.label or track.identity
 
 
 def _facts(facts: Mapping[Fact, Any]) -> bytes:

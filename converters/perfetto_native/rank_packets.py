@@ -13,10 +13,11 @@ from tracelink.converters.perfetto.links import SaidOf
 from tracelink.converters.perfetto.marks import drawn_samples
 from tracelink.converters.perfetto.parts import Piece, spans
 from tracelink.converters.perfetto.payload_runs import payload_runs
-from tracelink.converters.perfetto.picture import MOST_PIECES, PIECE_ROWS, Picture
+from tracelink.converters.perfetto.picture import MOST_PIECES, Picture
 from tracelink.converters.perfetto.schema import ORIGINAL, RECORDER
 from tracelink.converters.perfetto.text import Float64s
 from tracelink.converters.perfetto.wanted import Wanted
+from tracelink.converters.perfetto_native.arguments import arguments
 from tracelink.converters.perfetto_native.order import Packets
 from tracelink.converters.perfetto_native.rows import Rows
 from tracelink.converters.perfetto_native.schema import Event, Table, Type
@@ -25,6 +26,9 @@ from tracelink.events import Bools, EventKind, Int64s
 from tracelink.graph import EventGraph
 from tracelink.trace import Payload
 from tracelink.wire import FIXED64, key
+
+PIECE_PACKETS = 1 << 16
+"""Packets of a piece at least: what it says of all of its events is in memory at once."""
 
 GAP = 1 << 14
 """So many payloads that nobody asks for are passed over and not read: a piece of a long trace needs few of them."""
@@ -48,7 +52,7 @@ class Sheet:
 def pieces_of(sheet: Sheet) -> Sequence[Piece]:
     """All packets of a rank, in pieces that are sequences of their own."""
     count = len(sheet.packets.row)
-    parts = spans(0, count, max(2 * PIECE_ROWS, count // MOST_PIECES))
+    parts = spans(0, count, max(PIECE_PACKETS, count // MOST_PIECES))
     pieces: list[Piece] = [partial(_events, sheet, number, *span) for number, span in enumerate(parts)]
     if sheet.counters:
         pieces.append(partial(_samples, sheet, len(parts)))
@@ -95,7 +99,7 @@ def _tails(sheet: Sheet, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
     )
     for name, said in sheet.said.items():
         some = _inside(said, rows)
-        texts = sequence.arguments.of_payloads(name, [b"{%s}" % said[row] for row in rows[some].tolist()])
+        texts = arguments(sequence.texts, name, [b"{%s}" % said[row] for row in rows[some].tolist()])
         for index, text in zip(some.tolist(), texts, strict=True):
             tails[index] += text
     for index in _inside(sheet.picture.drawing.hung, rows).tolist():
@@ -125,11 +129,13 @@ def _own_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64s) ->
 
 def _grouped(sequence: PacketSequence, recorded: Bools, texts: Sequence[Payload]) -> list[bytes]:
     """An argument for each text: one for what a recorder said, one for what any other source did."""
+    if not recorded.any():
+        return arguments(sequence.texts, ORIGINAL, texts)
     made = [b""] * len(texts)
     for name, mine in ((ORIGINAL, ~recorded), (RECORDER, recorded)):
         places = np.flatnonzero(mine).tolist()
-        arguments = sequence.arguments.of_payloads(name, [texts[place] for place in places])
-        for place, text in zip(places, arguments, strict=True):
+        some = arguments(sequence.texts, name, [texts[place] for place in places])
+        for place, text in zip(places, some, strict=True):
             made[place] = text
     return made
 

@@ -19,9 +19,13 @@ class Packet(IntEnum):
     TRACK_EVENT = 11
     INTERNED = 12
     FLAGS = 13
+    BUNDLE = 50
+    """Packets, compressed."""
     CLOCK = 58
     DEFAULTS = 59
     TRACK = 60
+    SERVICE = 69
+    """What was done while the trace was recorded."""
     TRACELINK = 1999
     """JSON text for readers of tracelink's own; a number that Perfetto has no field for."""
 
@@ -29,6 +33,8 @@ class Packet(IntEnum):
 class Fact(StrEnum):
     """Members of the JSON text that stands before the tracks of a rank, or of groups."""
 
+    RANK = "rank"
+    """Of groups there is none."""
     PROCESSES = "processes"
     """Number, name, label, and number in the source where there is one."""
     THREADS = "threads"
@@ -48,11 +54,22 @@ class Event(IntEnum):
     TYPE = 9
     NAME = 10
     TRACK = 11
+    CATEGORY_TEXT = 22
+    NAME_TEXT = 23
+    WHOLE_VALUE = 30
     DOUBLE_VALUE = 44
     FLOW = 47
     LAST_OF_FLOW = 48
     COLOUR = 52
     """Events with the same number here have the same colour, whatever their names are."""
+
+
+class Defaults(IntEnum):
+    """Fields of what packets of a sequence do not say themselves."""
+
+    EVENT = 11
+    """In it fields of events."""
+    CLOCK = 58
 
 
 class Type(IntEnum):
@@ -85,8 +102,12 @@ class Argument(IntEnum):
 
     NAME = 1
     BOOLEAN = 2
+    UNSIGNED = 3
     INTEGER = 4
     DOUBLE = 5
+    TEXT = 6
+    JSON = 9
+    NAME_TEXT = 10
     MEMBER = 11
     TEXT_NUMBER = 17
 
@@ -129,6 +150,14 @@ REAL_TIME, BOOT_TIME, OWN_CLOCK = 1, 6, 64
 
 RED = 262
 """The number of which viewers make a red, be it by its hash or by their common palette."""
+
+
+class Service(IntEnum):
+    """Fields of what was done while a trace was recorded."""
+
+    FLUSHED = 3
+    READ = 4
+
 
 CLEARED = 1
 """Flag of the first packet of a sequence: whatever came before does not count."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelink.converters.perfetto_native.arguments import Arguments
+from tracelink.converters.perfetto_native.bundles import bundle
 from tracelink.converters.perfetto_native.interning import Texts
 from tracelink.converters.perfetto_native.rows import Rows
 from tracelink.converters.perfetto_native.schema import (
@@ -58,18 +58,18 @@ class PacketSequence:
     base: int
     """What time 0 is; 0 itself where nothing has a time."""
     texts: Texts = field(default_factory=Texts)
-    arguments: Arguments = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.arguments = Arguments(self.texts)
 
     def packets(self, events: Events) -> Iterator[bytes]:
-        """All packets; the first has the texts, so everything must be known by now."""
-        yield self._first()
+        """All packets in bundles; the first has the texts, so everything must be known by now."""
+        if not len(events.time):
+            return
+        # By itself: engines keep what holds texts for as long as they may be named.
+        yield bundle(self.base + int(events.time[0]), self._first())
         before = np.concatenate([[0], events.time[:-1]])
         steps = events.time - before
         for at in range(0, len(steps), CHUNK):
-            yield self._chunk(events, steps, slice(at, min(at + CHUNK, len(steps))))
+            some = slice(at, min(at + CHUNK, len(steps)))
+            yield bundle(self.base + int(events.time[at]), self._chunk(events, steps, some))
 
     def _first(self) -> bytes:
         """Sets the clock, and clears and fills the tables."""

@@ -18,8 +18,10 @@ from tracelink.converters.perfetto.ties import Ends
 from tracelink.converters.perfetto.wanted import OPTIONS, Choices, Wanted
 from tracelink.converters.perfetto.whole import Sheets, Sort, write_whole
 from tracelink.converters.perfetto_native.arrows import LEAVES, arrow_fields, fields, joined_by_row
+from tracelink.converters.perfetto_native.bundles import Packing
 from tracelink.converters.perfetto_native.common import Leaving, group_packets, tie_pieces
 from tracelink.converters.perfetto_native.facts import ArrowFact, arrow_facts, header_packet, rank_packet
+from tracelink.converters.perfetto_native.interleaving import Interleaved
 from tracelink.converters.perfetto_native.order import Packets, packets_of
 from tracelink.converters.perfetto_native.rank_packets import Sheet, pieces_of
 from tracelink.converters.perfetto_native.schema import Type
@@ -63,6 +65,7 @@ class PerfettoWriter:
     """One trace of all ranks, exact to the nanosecond."""
 
     choices: Choices = field(default_factory=Choices)
+    packing: Packing = Packing.BUNDLED
 
     name = "perfetto"
     summary = "One trace of all ranks in Perfetto's own format: exact times, small files"
@@ -71,8 +74,8 @@ class PerfettoWriter:
     options: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
     def configured(self, **options: str) -> PerfettoWriter:
-        """A writer of fewer arguments or events, or of gzip."""
-        return PerfettoWriter(self.choices.changed(options))
+        """A writer of fewer arguments, events or bytes."""
+        return replace(self, choices=self.choices.changed(options))
 
     def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
         """How large the trace will be."""
@@ -86,7 +89,8 @@ class PerfettoWriter:
         """Writes the whole job, with as many ranks in memory as work at once."""
         sheets = Sheets.of(job, base_of(job), self.choices.left_out)
         pen = _NativePen(sheets, self.choices.args, Leaving.of(sheets.meetings, sheets.common))
-        return write_whole(sheets, pen, Sort(self.name, FILE_NAME, self.choices.compressed), target, engine)
+        packing = Packing.DENSE if self.choices.compressed else self.packing
+        return write_whole(sheets, pen, Sort(self.name, FILE_NAME), Interleaved(target, packing), engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,7 @@ class _NativePen:
         counters = counter_numbers(layout, seats, numbering)
         packets, findings = packets_of(picture), list[Finding]()
         arrows, meaning = self._arrows(place, picture, packets, findings)
-        sampled = {number: picture.graph.tracks[row] for row, number in counters.items()}
-        head = rank_packet(layout, seats, sampled, meaning, numbering.first_arrow)
+        head = rank_packet(picture, counters, meaning, numbering.first_arrow)
         head += declared(tree_of(picture.graph, layout, seats, counters, numbering), picture.drawing.base)
         said = said_of(picture.graph, picture.drawing, self.sheets.job, self.wanted)
         sheet = Sheet(picture, packets, arrows, said, counters, self.wanted, place)

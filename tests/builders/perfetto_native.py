@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +18,7 @@ from tracelink.job import Job
 from tracelink.targets import StreamTarget
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
-TABLES = ("event_categories", "event_names", "debug_annotation_names", "debug_annotation_string_values")
+TABLES = ("event_categories", "event_names", "debug_annotation_names")
 
 
 @dataclass
@@ -43,17 +45,12 @@ class Sequence:
     clock: int = 0
     texts: dict[str, dict[int, str]] = field(default_factory=lambda: {table: {} for table in TABLES})
 
-    def value(self, argument: Any) -> Any:
-        if argument.dict_entries:
-            return {
-                self.texts["debug_annotation_names"][entry.name_iid]: self.value(entry)
-                for entry in argument.dict_entries
-            }
-        if argument.HasField("string_value_iid"):
-            text = self.texts["debug_annotation_string_values"][argument.string_value_iid]
-            return text if argument.string_value_iid % 2 else json.loads(text)
-        (kind,) = (field for field, _ in argument.ListFields() if field.name != "name_iid")
-        return getattr(argument, kind.name)
+
+def recorded(value: Any) -> Any:
+    """What was recorded, where viewers get a text of it: a blank at its end tells."""
+    if isinstance(value, dict):
+        return {name: recorded(member) for name, member in value.items()}
+    return json.loads(value) if isinstance(value, str) and value.endswith(("] ", "null ", "{} ")) else value
 
 
 @dataclass
@@ -67,6 +64,8 @@ class Native:
     slices: list[Slice] = field(default_factory=list)
     samples: list[tuple[str, int, float]] = field(default_factory=list)
     """The name of the counter's track, ns since the Unix epoch, and the value."""
+    marks: int = 0
+    """How often an engine may draw what it has read."""
     facts: list[dict[str, Any]] = field(default_factory=list)
     """What stands there for readers of tracelink's own."""
 
@@ -99,9 +98,18 @@ def write(written: EventGraph | Job, writer: PerfettoWriter | None = None) -> Na
     return read(stream.getvalue(), output.findings)
 
 
+def unpacked(data: bytes) -> Iterator[Any]:
+    """All packets, those of bundles too."""
+    for packet in Trace.FromString(data).packet:
+        if packet.HasField("compressed_packets"):
+            yield from Trace.FromString(zlib.decompress(packet.compressed_packets)).packet
+        else:
+            yield packet
+
+
 def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
     """Plays the packets as the engine does: in order of time, and ends close what opened last on their track."""
-    native = Native(data, findings, list(Trace.FromString(data).packet))
+    native = Native(data, findings, list(unpacked(data)))
     sequences: dict[int, Sequence] = {}
     events: list[tuple[int, Any, Sequence]] = []
     for packet in native.packets:
@@ -109,6 +117,8 @@ def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
             native.facts.append(json.loads(packet.tracelink))
         elif packet.HasField("track_descriptor"):
             native.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+        elif packet.HasField("service_event"):
+            native.marks += 1
         elif packet.sequence_flags == 1:
             sequences[packet.trusted_packet_sequence_id] = _cleared(packet)
         else:
@@ -151,7 +161,9 @@ def _begun(sequence: Sequence, event: Any, time: int) -> Slice:
     (category,) = event.category_iids
     one.category = sequence.texts["event_categories"][category]
     one.args = {
-        sequence.texts["debug_annotation_names"][argument.name_iid]: sequence.value(argument)
+        sequence.texts["debug_annotation_names"][argument.name_iid]: recorded(
+            json.loads(argument.legacy_json_value)
+        )
         for argument in event.debug_annotations
     }
     one.leaves, one.arrives = list(event.flow_ids), list(event.terminating_flow_ids)

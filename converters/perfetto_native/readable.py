@@ -1,0 +1,98 @@
+"""JSON objects as viewers show them well: lists, which they take apart, are texts, and so is what they leave out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from tracelink.converters.perfetto.text import encoded, loadable
+from tracelink.trace import Payload
+
+BETWEEN = b"\0"
+NUMBERED = b"\\u"
+"""How a character begins that is written as its number."""
+DEPTH = 6
+"""Lists that lie deeper within others stay lists, as do those of objects."""
+
+STRING = rb'"(?>[^"\\]|\\.)*+"'
+
+
+def _rest_of_list(depth: int) -> bytes:
+    """What stands behind the bracket of a list that has so many lists within each other."""
+    inner = rb"|\[" + _rest_of_list(depth - 1) if depth else b""
+    return rb'(?>[^][{}"]|%s%s)*+\]' % (STRING, inner)
+
+
+def _patterns() -> Iterator[tuple[bytes, re.Pattern[bytes]]]:
+    """What such a member has, which is found fast, and the whole of it.
+
+    No text has quotes and colons like these in it: a quote within a text is escaped.
+    """
+    for before in (b'": ', b'":'):
+        for value, rest in ((b"[", _rest_of_list(DEPTH)), (b"null", b""), (b"{}", b"")):
+            mark = before + value
+            yield mark, re.compile(re.escape(mark) + rb"(?<!\\" + re.escape(mark) + b")" + rest)
+
+
+SHOWN_AS_TEXT = tuple(_patterns())
+
+MARKED = re.compile(rb'": ?+"(?:\[(?>[^"\\]|\\.)*?\]|null|\{\}) "')
+"""The same as a text: a blank at its end tells it from what was one in its source."""
+
+
+def readable(payloads: Sequence[Payload]) -> list[bytes]:
+    """These objects for viewers; what is no object stays as it is."""
+    whole = BETWEEN.join(payloads)
+    texts = _apart(_shown(whole), payloads, _shown)
+    return (
+        texts if NUMBERED not in whole else [_unescaped(text) if NUMBERED in text else text for text in texts]
+    )
+
+
+def as_recorded(payloads: Sequence[Payload]) -> list[bytes]:
+    """What `readable` was given."""
+    return _apart(_recorded(BETWEEN.join(payloads)), payloads, _recorded)
+
+
+def _apart(changed: bytes, payloads: Sequence[Payload], change: Callable[[bytes], bytes]) -> list[bytes]:
+    """The texts, all of which were changed together; one by one where one of them holds what stands between them."""
+    texts = changed.split(BETWEEN) if payloads else []
+    return texts if len(texts) == len(payloads) else [change(bytes(text)) for text in payloads]
+
+
+def _recorded(text: bytes) -> bytes:
+    return MARKED.sub(_plain, text)
+
+
+def _shown(text: bytes) -> bytes:
+    known: dict[bytes, bytes] = {}
+
+    def quoted(match: re.Match[bytes]) -> bytes:
+        member = match[0]
+        made = known.get(member)
+        if made is None:
+            before, colon, value = member.partition(b": " if member[2:3] == b" " else b":")
+            escaped = value.replace(b"\\", rb"\\").replace(b'"', rb"\"")
+            made = known[member] = b'%s%s"%s "' % (before, colon, escaped)
+        return made
+
+    text = loadable(text)
+    for mark, pattern in SHOWN_AS_TEXT:
+        if mark in text:
+            text = pattern.sub(quoted, text)
+    return text
+
+
+def _plain(match: re.Match[bytes]) -> bytes:
+    before, quote, value = match[0][1:].partition(b'"')
+    return quote + before + re.sub(rb"\\(.)", rb"\1", value[:-2])
+
+
+def _unescaped(text: bytes) -> bytes:
+    """The text with characters instead of their numbers, which some engines would show."""
+    try:
+        return encoded(msgspec.json.decode(text))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return text
