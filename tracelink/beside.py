@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from tracelink.findings import Finding, Severity
 from tracelink.journal import Journal
-from tracelink.plugins import Recorder
+from tracelink.plugins import Recorder, Unpacking
 from tracelink.reading import Task
 from tracelink.sources import Source
 
 
 def profiles_among(tasks: Sequence[Task]) -> list[Task]:
-    """Those that are no dumps."""
-    return [task for task in tasks if not isinstance(task.reader, Recorder)]
+    """Those that are no dumps, nor timelines of several ranks."""
+    return [task for task in tasks if not isinstance(task.reader, Recorder | Unpacking)]
 
 
 def sources_of(ranks: Container[int], tasks: Sequence[Task], journal: Journal) -> dict[int, list[Source]]:

@@ -5,6 +5,7 @@ What is not as writers write it is told as odd, and nothing is said of it: proto
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from tracelink.events import Bools, Int64s
 from tracelink.octets import Octets, Words, joined, terminated
+from tracelink.wire import GROUP_BITS, MOST_BYTES
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 FIXED = {FIXED64: 8, FIXED32: 4}
@@ -26,6 +28,9 @@ FEW = 8
 """So few messages are faster judged one by one."""
 MANY = 256
 """Fields of a message after which it is none of the usual ones."""
+
+LARGEST_NUMBER = (1 << 29) - 1
+UNSIGNED = (1 << 64) - 1
 
 
 class Read(NamedTuple):
@@ -80,6 +85,57 @@ def split(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
         active, place, limit = active[going], read.end[going], limit[going]
     odd[active] = True
     return Fields(np.concatenate(owners), Read._make(map(np.concatenate, zip(*steps, strict=True))), odd)
+
+
+def split_all(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
+    """The same where nobody else judges: odd are only damaged messages, and what is said of those stands before it."""
+    fields = split(octets, begins, ends)
+    if not fields.odd.any():
+        return fields
+    owners, found = [], []
+    damaged = np.zeros(len(begins), bool)
+    for row in np.flatnonzero(fields.odd).tolist():
+        for field in walked(octets.data, int(begins[row]), int(ends[row])):
+            if field is None:
+                damaged[row] = True
+            else:
+                owners.append(row)
+                found.append(field)
+    usual = ~fields.odd[fields.owner]
+    columns = zip(*found, strict=True) if found else [()] * (len(Read._fields) - 1)
+    others = Read._make([*(np.array(column, np.int64) for column in columns), np.ones(len(found), bool)])
+    read = Read._make(map(np.concatenate, zip(fields.read.where(usual), others, strict=True)))
+    return Fields(np.concatenate([fields.owner[usual], np.array(owners, np.int64)]), read, damaged)
+
+
+def walked(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, int, int] | None]:
+    """Number, wire type, begin, end and value of each field of a message; None where it is damaged."""
+    while place < end:
+        tag, begin = _varint(data, place, end)
+        number, wire = tag >> 3, tag & 7
+        value, after = 0, 0
+        if wire == VARINT:
+            value, after = _varint(data, begin, end)
+        elif wire == DELIMITED:
+            value, begin = _varint(data, begin, end)
+            after = begin + value if begin and value >= 0 else 0
+        elif wire in FIXED:
+            after = begin + FIXED[wire]
+        if not (0 < number <= LARGEST_NUMBER and 0 < after <= end):
+            yield None
+            return
+        yield number, wire, begin, after, value
+        place = after
+
+
+def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
+    """The number of 64 bits at a place and where it ends: 0 where there is none."""
+    number = 0
+    for width, byte in enumerate(data[place : min(place + MOST_BYTES, end)]):
+        number |= (byte & 0x7F) << GROUP_BITS * width
+        if byte < 0x80:
+            return (number & UNSIGNED) - ((number >> 63 & 1) << 64), place + width + 1
+    return 0, 0
 
 
 def read_fields(octets: Octets, place: Int64s) -> Read:

@@ -20,9 +20,9 @@ from tracelink.keeping import Keeper, Place
 from tracelink.linking.report import LinkReport
 from tracelink.linking.within import LinkedRank, link_rank
 from tracelink.ranges import Numbers
-from tracelink.reading import Task, nothing_readable, read, tasks_of
+from tracelink.reading import Task, by_rank, nothing_readable, read, tasks_of
 from tracelink.retelling import told_once
-from tracelink.sources import Discovery
+from tracelink.sources import Discovery, Source
 from tracelink.trace import RankTrace, SourceInfo, combine
 
 BATCH_BYTES = 8 << 20
@@ -146,9 +146,9 @@ def gather(
 ) -> Gathered:
     """Reads and links every source of the wanted ranks (all, where none are named)."""
     findings = list(discovery.findings)
-    tasks = tasks_of(discovery, findings)
+    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
     groups = _groups([task for task in tasks if _may_be_wanted(task, wanted)])
-    keeper = Keeper(discovery.sources, in_memory=len(groups) < 2)
+    keeper = Keeper(_shared(discovery, tasks), in_memory=len(groups) < 2)
     gathering = _Gathering(engine, keeper, with_events)
     answers = gathering.read_groups(groups)
     findings += [finding for answer in answers for finding in answer.findings]
@@ -163,6 +163,12 @@ def gather(
         raise _no_such_rank(missing, known, tasks)
     check_duplicates([info for info in infos if info.rank in chosen])
     return Gathered(_completed(gathering, answers, infos, chosen), keeper, findings)
+
+
+def _shared(discovery: Discovery, tasks: Sequence[Task]) -> list[Source]:
+    """All sources, those too that files were unpacked into."""
+    sources = {id(source): source for source in (*discovery.sources, *(task.source for task in tasks))}
+    return list(sources.values())
 
 
 def _completed(

@@ -52,6 +52,15 @@ class Recorder(Reader, Protocol):
 
 
 @runtime_checkable
+class Unpacking(Reader, Protocol):
+    """A reader of files of several ranks; it reads what it makes of them rank by rank."""
+
+    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
+        """A source for each rank, and what did not fit. Nothing readable is an `UnreadableError`."""
+        ...
+
+
+@runtime_checkable
 class Retelling(Protocol):
     """Payloads of a recorder, which can be read again as entries."""
 

@@ -10,7 +10,7 @@ from tracelink import plugins
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
-from tracelink.plugins import Plugin, Reader
+from tracelink.plugins import Plugin, Reader, Unpacking
 from tracelink.sources import Discovery, Source
 from tracelink.trace import RankTrace
 
@@ -46,6 +46,31 @@ def tasks_of(discovery: Discovery, findings: list[Finding], first: str = "") -> 
     read = {task.source.path for task in tasks}
     findings += [other for other in others if other.source not in read]
     return tasks
+
+
+def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> list[Task]:
+    """The same tasks, but one for each rank of the files that hold several."""
+    found: list[Task] = []
+    for task in tasks:
+        if not isinstance(task.reader, Unpacking):
+            found.append(task)
+            continue
+        try:
+            sources, misfits = task.reader.unpacked(task.source, engine)
+        except UnreadableError as error:
+            error.source = error.source or task.source.path
+            findings.append(_not_unpacked(task.source, str(error)))
+            continue
+        findings += misfits
+        found += [Task(source, task.reader, _likely_rank(source, source.head())) for source in sources]
+    return found
+
+
+def _not_unpacked(source: Source, message: str) -> Finding:
+    """In a directory there may be files of others."""
+    if source.named:
+        return unreadable(source.path, message)
+    return Finding(Severity.INFO, "passed_over", f"passed over: {message}", source=source.path)
 
 
 def read(task: Task, engine: Engine) -> RankTrace | Finding:

@@ -226,6 +226,15 @@ def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
     return Source(name, partial(_window, spool, 0, size), size, None, format_name)
 
 
+def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
+    """A part of a source, which was written into a file without a name."""
+    size = spool.tell()
+    spool.flush()
+    return replace(
+        whole, path=path, opener=partial(_window, spool, 0, size), bytes=size, local=None, format=""
+    )
+
+
 def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Source]:
     opener = partial(_stored, path)
     source = Source(str(path), opener, path.stat().st_size, path, format_name)

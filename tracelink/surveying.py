@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tracelink.assignment import surveyed
 from tracelink.engine import Engine
 from tracelink.findings import Finding, in_order
-from tracelink.reading import Task, nothing_readable, read, tasks_of
+from tracelink.reading import Task, by_rank, nothing_readable, read, tasks_of
 from tracelink.sources import Discovery, Source
 from tracelink.trace import SourceInfo
 
@@ -30,7 +30,7 @@ class Survey:
 def survey_sources(discovery: Discovery, engine: Engine) -> Survey:
     """Reads every source for what it is; raises `UnreadableError` if none can be read."""
     findings = list(discovery.findings)
-    tasks = tasks_of(discovery, findings)
+    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
     outer, inner = engine.split(len(tasks))
 
     def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:

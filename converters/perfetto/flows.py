@@ -7,7 +7,7 @@ slices open at one instant that is the innermost, so for the others the slice it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,6 +64,18 @@ def flows_of(graph: EventGraph, drawing: Drawing, openings: Openings, numbering:
     """All arrows within one rank."""
     findings: list[Finding] = []
     arrows = arrows_of(graph, drawing, findings)
+    return bound(arrows, drawing, openings, numbering, graph.name, findings)
+
+
+def bound(
+    arrows: Arrows,
+    drawing: Drawing,
+    openings: Openings,
+    numbering: Numbering,
+    name_of: Callable[[int], str],
+    findings: list[Finding],
+) -> Flows:
+    """These arrows by the means by which each binds to its slices."""
     first, last = openings.first, openings.last
     own_events = last[arrows.source] & last[arrows.target]
     carried = arrows.where(~own_events)
@@ -74,7 +86,7 @@ def flows_of(graph: EventGraph, drawing: Drawing, openings: Openings, numbering:
     )
     lost = rest.where(~possible)
     if len(lost):
-        findings.append(_crowded(graph, lost))
+        findings.append(_crowded(lost, name_of))
     rest = rest.where(possible)
     plain = arrows.where(own_events)
     whole = Arrows(
@@ -83,7 +95,7 @@ def flows_of(graph: EventGraph, drawing: Drawing, openings: Openings, numbering:
         np.concatenate([plain.relation, rest.relation]),
     )
     ahead = np.arange(len(whole)) >= len(plain)
-    group = whole.relation * (len(graph) + 1) + whole.source
+    group = whole.relation * (len(drawing.start) + 1) + whole.source
     _, number = np.unique(group, return_inverse=True)
     return Flows(whole, number + numbering.first_arrow, ahead, bindings, len(arrows) - len(lost), findings)
 
@@ -187,8 +199,8 @@ def _turns(rows: Int64s, drawing: Drawing) -> Int64s:
     return np.asarray(turn.ravel(), np.int64)
 
 
-def _crowded(graph: EventGraph, lost: Arrows) -> Finding:
-    names: Sequence[str] = [graph.name(int(lost.source[0])), graph.name(int(lost.target[0]))]
+def _crowded(lost: Arrows, name_of: Callable[[int], str]) -> Finding:
+    names: Sequence[str] = [name_of(int(lost.source[0])), name_of(int(lost.target[0]))]
     return Finding(
         Severity.WARNING,
         "arrow_crowded",

@@ -31,6 +31,11 @@ def opening(job: Job, base: int) -> bytes:
         "baseTimeNanoseconds": base,
         OWN_HEADER: {"ranks": [_rank(job, rank, brief=lone is not None) for rank in job.ranks]},
     }
+    return unclosed_object(values)
+
+
+def unclosed_object(values: Mapping[str, Any]) -> bytes:
+    """The text of an object, a member on each line, left open for more of them."""
     lines = [b"%s: %s" % (encoded(key), encoded(value)) for key, value in values.items()]
     return b"{\n" + b",\n".join(lines)
 
