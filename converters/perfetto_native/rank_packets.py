@@ -120,10 +120,12 @@ def _own_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64s) ->
     for source, begin in enumerate(graph.bounds[:-1]):
         mine = rows[slice(*np.searchsorted(rows, [begin, graph.bounds[source + 1]]).tolist())]
         payloads = graph.payloads[source] if source < len(graph.payloads) else None
-        numbers = graph.events.payload[mine]
+        recorded, numbers = graph.events.kind[mine] == EventKind.RECORD, graph.events.payload[mine]
         parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > GAP) + 1)
-        texts = [text for part in parts for _, run in payload_runs(payloads, part) for text in run]
-        made += _grouped(sequence, graph.events.kind[mine] == EventKind.RECORD, texts)
+        done = 0
+        for run in (run for part in parts for _, run in payload_runs(payloads, part)):
+            made += _grouped(sequence, recorded[done : done + len(run)], run)
+            done += len(run)
     return made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -25,18 +25,16 @@ def _rest_of_list(depth: int) -> bytes:
     return rb'(?>[^][{}"]|%s%s)*+\]' % (STRING, inner)
 
 
-def _patterns() -> Iterator[tuple[bytes, re.Pattern[bytes]]]:
-    """What such a member has, which is found fast, and the whole of it.
-
-    No text has quotes and colons like these in it: a quote within a text is escaped.
-    """
-    for before in (b'": ', b'":'):
-        for value, rest in ((b"[", _rest_of_list(DEPTH)), (b"null", b""), (b"{}", b"")):
-            mark = before + value
-            yield mark, re.compile(re.escape(mark) + rb"(?<!\\" + re.escape(mark) + b")" + rest)
+def _pattern(mark: bytes, rest: bytes) -> re.Pattern[bytes]:
+    """A member that begins so. No text has a quote and a colon like these in it: a quote within a text is escaped."""
+    return re.compile(re.escape(mark) + rb"(?<!\\" + re.escape(mark) + b")" + rest)
 
 
-SHOWN_AS_TEXT = tuple(_patterns())
+SHOWN_AS_TEXT = {
+    value: {colon + value: _pattern(colon + value, rest) for colon in (b'": ', b'":')}
+    for value, rest in ((b"[", _rest_of_list(DEPTH)), (b"null", b""), (b"{}", b""))
+}
+"""Members with such values: first what is found fast."""
 
 MARKED = re.compile(rb'": ?+"(?:\[(?>[^"\\]|\\.)*?\]|null|\{\}) "')
 """The same as a text: a blank at its end tells it from what was one in its source."""
@@ -79,9 +77,10 @@ def _shown(text: bytes) -> bytes:
         return made
 
     text = loadable(text)
-    for mark, pattern in SHOWN_AS_TEXT:
-        if mark in text:
-            text = pattern.sub(quoted, text)
+    for value, patterns in SHOWN_AS_TEXT.items():
+        for mark, pattern in patterns.items() if value in text else ():
+            if mark in text:
+                text = pattern.sub(quoted, text)
     return text
 
 

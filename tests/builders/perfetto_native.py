@@ -50,6 +50,8 @@ def recorded(value: Any) -> Any:
     """What was recorded, where viewers get a text of it: a blank at its end tells."""
     if isinstance(value, dict):
         return {name: recorded(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [recorded(member) for member in value]
     return json.loads(value) if isinstance(value, str) and value.endswith(("] ", "null ", "{} ")) else value
 
 

@@ -37,7 +37,7 @@ def test_options_of_perfetto_are_handed_on(
     [
         ("job.pftrace", (), False),
         ("job.perfetto-trace", (), False),
-        ("job.pftrace", ("--compress",), True),
+        ("job.pftrace", ("--compress",), False),
         ("job.pftrace.gz", (), True),
         ("job.pftrace.gz", ("--compress",), True),
     ],

@@ -176,7 +176,7 @@ WRITING = (
     click.option(
         "--compress",
         is_flag=True,
-        help="perfetto, perfetto-json: gzip, as a name that ends in .gz asks for.",
+        help="perfetto-json: gzip, as a name that ends in .gz asks for. perfetto: a fifth smaller, for more time.",
     ),
     click.option(
         "--python/--no-python",

@@ -243,7 +243,7 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 ) -> None:
     graph = linked().build()
     whole = write(graph)
-    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.PIECE_ROWS", 1)
+    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.PIECE_PACKETS", 1)
     pieces = write(graph)
     assert pieces.slices == whole.slices
     assert len({packet.trusted_packet_sequence_id for packet in pieces.packets}) > 2
@@ -251,7 +251,7 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 
 def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are right wherever they stand in their source."""
-    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.PIECE_ROWS", 2)
+    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.PIECE_PACKETS", 2)
     monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.GAP", 1)
     built = GraphBuilder()
     thread = built.track()
