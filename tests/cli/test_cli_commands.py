@@ -42,8 +42,9 @@ class TestFormats:
         result = tracelink("formats")
         assert result.exit_code == 0
         for name in ("kineto", "execution-trace", "flight-recorder", "perfetto-json"):
-            (line,) = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
-            assert "torch-tracelink" in line
+            lines = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
+            assert lines
+            assert all("torch-tracelink" in line for line in lines)
 
     def test_what_is_both_read_and_written_stands_twice(self, tracelink: Run) -> None:
         lines = tracelink("formats").stdout.splitlines()

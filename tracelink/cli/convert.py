@@ -19,6 +19,7 @@ from tracelink.view import View
 @command(
     "tracelink convert k_0.json.gz k_0.json",
     "tracelink convert et_0.json.gz linked/ --to chakra-json",
+    "tracelink convert job.pftrace job.json",
     "tracelink convert job.0.et job.0.svg --depth 4 --window 2ms..5ms",
     "tracelink convert et/ job.dot --ranks 0-1 --limit 500",
     "zcat k_0.json.gz | tracelink convert - - | wc -c",

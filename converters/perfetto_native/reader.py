@@ -1,0 +1,66 @@
+"""The reader of native traces; what it needs to read is imported when it does, for every file is shown to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracelink.converters.perfetto_native.recognition import is_native, is_own
+from tracelink.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from tracelink.engine import Engine
+    from tracelink.findings import Finding
+    from tracelink.sources import Source
+    from tracelink.trace import RankTrace
+
+
+class PerfettoReader:
+    """Reads the native traces that tracelink wrote, as far as profilers recorded what is in them."""
+
+    name = "perfetto"
+    summary = "Perfetto's own format, as tracelink writes it: .pftrace, .pftrace.gz"
+
+    def recognises(self, head: bytes, name: str) -> bool:
+        """Packets of a trace, whoever wrote them."""
+        return is_native(head)
+
+    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
+        """A profile of each rank."""
+        from tracelink.converters.perfetto_native.reading.findings import findings_of, left_out
+        from tracelink.converters.perfetto_native.reading.profiles import Profiles
+        from tracelink.converters.perfetto_native.reading.trace import native_of
+
+        profiles = Profiles(source, native_of(source, engine))
+        sources = profiles.of_ranks()
+        if not sources:
+            raise UnreadableError(
+                "nothing in this trace is of a profiler",
+                source=source.path,
+                advice="Give tracelink the files that it was made of; `tracelink convert` writes it as JSON.",
+            )
+        findings = [*findings_of(source.path, profiles.native), *left_out(source.path, profiles.left_out())]
+        return sources, findings
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """The events of a rank, whose profile or whole file this is."""
+        from tracelink.converters.kineto import KinetoReader
+
+        if not is_own(source.head()):
+            return _called(KinetoReader().read(source, engine))
+        ranks, findings = self.unpacked(source, engine)
+        if len(ranks) != 1:
+            raise UnreadableError(
+                f"this is a trace of {len(ranks)} ranks, and one rank was asked for",
+                source=source.path,
+                advice="tracelink.load reads all of them.",
+            )
+        trace = self.read(ranks[0], engine)
+        trace.findings += findings
+        return trace
+
+
+def _called(trace: RankTrace) -> RankTrace:
+    """The same trace under the name of this format; beside the profile that it was made of it is passed over."""
+    sources = [replace(source, format=PerfettoReader.name) for source in trace.sources]
+    return replace(trace, sources=sources, retells=trace.retells | {"kineto"})

@@ -1,0 +1,1 @@
+"""Native traces that tracelink wrote, read back."""

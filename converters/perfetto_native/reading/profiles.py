@@ -1,0 +1,172 @@
+"""Each rank of a native trace as a profile of its own, as far as a profiler recorded it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from tracelink.converters.perfetto import header
+from tracelink.converters.perfetto.categories import category
+from tracelink.converters.perfetto.derived.outstanding import WHAT
+from tracelink.converters.perfetto.layout import OVERHEAD
+from tracelink.converters.perfetto.schema import OWN_HEADER, TIE_NAMES
+from tracelink.converters.perfetto.slices import NEXT
+from tracelink.converters.perfetto.text import encoded, micros, numbers
+from tracelink.converters.perfetto_native.reading.facts import CounterFact, Facts, ThreadFact
+from tracelink.converters.perfetto_native.reading.slices import Lane, Sheet, write_events
+from tracelink.converters.perfetto_native.reading.trace import Native
+from tracelink.events import Bools, EventKind, Int64s
+from tracelink.sources import Source, of_spool
+
+PROFILER = "kineto"
+"""What reads profiles."""
+
+DISTRIBUTED = "distributedInfo"
+RANK_BEFORE = re.compile(r"rank \d+ ")
+ROLE_BEHIND = re.compile(r" · (compute|communication|copy)$")
+THREAD = re.compile(r"(?:main )?(thread -?\d+)(?: (.*))?$")
+DERIVED = re.compile(rf"(CPU|GPU|device type \d+)( \d+)? (allocated|reserved)$|.*{WHAT}")
+"""Counters that follow from events."""
+NOT_PROFILED = {category(EventKind.NODE), category(EventKind.RECORD), *TIE_NAMES.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The profiles of a file."""
+
+    source: Source
+    native: Native
+
+    def of_ranks(self) -> list[Source]:
+        """A source for each rank of which there is a profile: JSON."""
+        ranks = np.unique(self._rank_of_event()[self._profiled()])
+        return [self._of_rank(facts) for facts in self.native.said.blocks if facts.rank in ranks]
+
+    def left_out(self) -> int:
+        """Events of ranks that profilers did not record."""
+        return int(np.count_nonzero(~self._profiled() & (self._rank_of_event() >= 0)))
+
+    def _of_rank(self, facts: Facts) -> Source:
+        spool = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the source
+        for text in self._document(facts):
+            spool.write(text)
+        return of_spool(f"{self.source.path}:rank-{facts.rank}", spool, self.source)
+
+    def _document(self, facts: Facts) -> Iterator[bytes]:
+        native = self.native
+        named = list(_names(facts))
+        yield header.unclosed_object(self._header(facts)) + header.EVENTS + header.unclosed(iter(named))
+        wanted = self._profiled() & (self._rank_of_event() == facts.rank)
+        sheet = Sheet(self.source, native, self._lanes(), lambda _: None, recorded=True)
+        yield from write_events(sheet, 0, len(native.stretches), wanted)
+        yield from self._samples(facts)
+        yield (header.LAST if named else b"") + header.END
+
+    def _header(self, facts: Facts) -> dict[str, Any]:
+        """What the rank's profile said of itself, and when time 0 is."""
+        whole = self.native.said.header or {}
+        said: dict[str, Any] = {name: value for name, value in whole.items() if name != OWN_HEADER}
+        world_size = None
+        for rank in _dicts(_dict(whole.get(OWN_HEADER)).get("ranks")):
+            if rank.get("rank") == facts.rank:
+                world_size = rank.get("world_size")
+                for source in _dicts(rank.get("sources")):
+                    said |= source if source.get("format") == PROFILER else {}
+        known = {} if world_size is None else {"world_size": world_size}
+        said[DISTRIBUTED] = {"rank": facts.rank} | known | _dict(said.get(DISTRIBUTED)) | {"rank": facts.rank}
+        return {DISTRIBUTED: said.pop(DISTRIBUTED)} | said | {"baseTimeNanoseconds": self.native.base}
+
+    def _profiled(self) -> Bools:
+        """Which events a profiler recorded."""
+        texts = self.native.texts
+        others = np.array([*(text in NOT_PROFILED for text in texts), False], np.bool_)
+        return ~others[self.native.events.category]
+
+    def _rank_of_event(self) -> Int64s:
+        """-1 for what ranks did together."""
+        blocks = self.native.said.blocks
+        ranks = [-1 if block.rank is None else block.rank for block in blocks for _ in block.threads]
+        return np.array(ranks, np.int64)[self.native.events.seat]
+
+    def _lanes(self) -> list[Lane]:
+        return [
+            Lane(encoded(pid), encoded(tid))
+            for block in self.native.said.blocks
+            for pid, tid in _places(block)
+        ]
+
+    def _samples(self, facts: Facts) -> Iterator[bytes]:
+        native, processes = self.native, _processes(facts)
+        first = native.said.counters.index(facts.counters[0]) if facts.counters else 0
+        for place, counter in enumerate(facts.counters, first):
+            if DERIVED.match(counter.name):
+                continue
+            some = np.flatnonzero(native.samples.counter == place)
+            opening, value = _sample_texts(counter, processes)
+            for time, number in zip(
+                micros(native.samples.time[some]), numbers(native.samples.value[some]), strict=True
+            ):
+                yield b"%s%s%s%s}" % (opening, time, value, number)
+
+
+def _sample_texts(counter: CounterFact, processes: Mapping[int, int | str]) -> tuple[bytes, bytes]:
+    """What stands before the time of a sample, and between that and its value."""
+    name, _, series = counter.name.rpartition(" ")
+    event = {"ph": "C", "name": name, "pid": processes.get(counter.pid, 0)}
+    opening = NEXT + encoded(event).removesuffix(b"}") + b',"ts":'
+    return opening, b',"args":{%s:' % encoded(series)
+
+
+def _names(facts: Facts) -> Iterator[dict[str, Any]]:
+    """The names of processes and threads in the profile."""
+    processes = _processes(facts)
+    for process in facts.processes:
+        yield _named("process_labels", processes[process.pid], 0, {"labels": process.label})
+    known: set[tuple[int | str, int | str]] = set()
+    for thread, (pid, tid) in zip(facts.threads, _places(facts), strict=True):
+        if (pid, tid) not in known:
+            known.add((pid, tid))
+            yield _named("thread_name", pid, tid, {"name": _own_name(thread)})
+
+
+def _named(name: str, pid: int | str, tid: int | str, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def _own_name(thread: ThreadFact) -> str:
+    """The name as profilers write it."""
+    name = ROLE_BEHIND.sub("", RANK_BEFORE.sub("", thread.name, count=1))
+    if not (found := THREAD.match(name)):
+        return name
+    return f"{found[1]} ({found[2]})" if found[2] else found[1]
+
+
+def _processes(facts: Facts) -> dict[int, int | str]:
+    """The number that each process has in the source."""
+    return {process.pid: _number(process.original) for process in facts.processes}
+
+
+def _places(facts: Facts) -> Iterator[tuple[int | str, int | str]]:
+    """The process and thread of each thread in the source."""
+    processes = _processes(facts)
+    for thread in facts.threads:
+        overhead = thread.name.endswith("profiler overhead")
+        yield int(OVERHEAD) if overhead else processes.get(thread.pid, 0), _number(thread.original)
+
+
+def _number(text: str | None) -> int | str:
+    text = text or ""
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
