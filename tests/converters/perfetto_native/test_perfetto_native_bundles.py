@@ -1,0 +1,95 @@
+"""Bundles of packets, and traces in the order of their times."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.native_bundles import STATE, before_marks, bundles, event, kinds
+from builders.perfetto_native import unpacked
+from tracelink.converters.perfetto_native.bundles import Packing, bundle, packed, time_of
+from tracelink.converters.perfetto_native.interleaving import BETWEEN_MARKS, Interleaved
+from tracelink.targets import FileTarget, StreamTarget
+from tracelink.wire import varint_at
+
+
+def body_of(packet: bytes) -> bytes:
+    _, begin = varint_at(packet, 1)
+    return packet[begin:]
+
+
+def interleaved(*packets: bytes, packing: Packing = Packing.BUNDLED) -> bytes:
+    stream = io.BytesIO()
+    with Interleaved(StreamTarget(stream), packing).file() as file:
+        for packet in packets:
+            file.write(packet)
+    return stream.getvalue()
+
+
+def test_a_bundle_says_when_its_first_packet_is() -> None:
+    made = bundle(10**18, event(1) + event(2))
+    assert time_of(body_of(made)) == 10**18
+    assert [packet.timestamp for packet in unpacked(made)] == [1, 2]
+
+
+def test_a_packet_with_a_time_is_no_bundle() -> None:
+    assert time_of(body_of(event(7))) is None
+    assert time_of(body_of(STATE)) is None
+
+
+def test_a_bundle_can_be_packed_in_other_ways() -> None:
+    packets = b"".join(event(number) for number in range(1000))
+    made = body_of(bundle(5, packets))
+    assert packed(made, Packing.PLAIN) == packets
+    dense = packed(made, Packing.DENSE)
+    assert list(unpacked(dense)) == list(unpacked(packets))
+    assert (len(dense) < len(made), time_of(body_of(dense))) == (True, 5)
+
+
+def test_bundles_of_two_ranks_stand_by_time_and_all_else_before_them() -> None:
+    written = interleaved(
+        STATE,
+        bundle(10, event(10)),
+        bundle(30, event(30)),
+        STATE,
+        bundle(20, event(20)),
+        bundle(30, event(31)),
+    )
+    assert kinds(written)[:2] == ["state", "state"]
+    assert bundles(written) == [[10], [20], [30], [31]]
+
+
+@given(st.lists(st.lists(st.integers(1, 1000), min_size=1, max_size=6).map(sorted), max_size=30))
+def test_nothing_is_earlier_than_what_an_engine_has_drawn(ranks: list[list[int]]) -> None:
+    """An engine draws, at a mark, up to the first event behind the mark before."""
+    written = interleaved(*(bundle(rank[0], b"".join(map(event, rank))) for rank in ranks))
+    assert sorted(time for each in bundles(written) for time in each) == sorted(
+        time for each in ranks for time in each
+    )
+    drawn = before_marks(written)
+    assert [behind >= reached for reached, behind in drawn] == [True] * len(drawn)
+
+
+def test_there_are_marks_all_along() -> None:
+    written = interleaved(*(bundle(number, event(number)) for number in range(1, 3 * BETWEEN_MARKS + 1)))
+    assert kinds(written) == 3 * (3 * ["mark"] + BETWEEN_MARKS * ["bundle"])
+
+
+@pytest.mark.parametrize("packing", [Packing.BUNDLED, Packing.DENSE])
+def test_a_file_that_is_gzip_holds_the_packets_themselves(packing: Packing, tmp_path: Path) -> None:
+    target = Interleaved(FileTarget(tmp_path / "job.pftrace.gz"), packing)
+    with target.file() as file:
+        file.write(bundle(1, event(1) + event(2)))
+    data = (tmp_path / "job.pftrace.gz").read_bytes()
+    assert kinds(gzip.decompress(data)) == ["mark", "mark", "mark", "event", "event"]
+    assert target.size() == len(data)
+    assert target.path() == str(tmp_path / "job.pftrace.gz")
+
+
+def test_an_empty_trace_is_an_empty_file() -> None:
+    assert interleaved() == b""
