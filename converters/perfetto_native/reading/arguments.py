@@ -244,13 +244,11 @@ def _without_wrapping(nodes: Nodes, wraps: Bools) -> Nodes:
 
 def _spread(value: Texts, places: Int64s) -> Int64s:
     """Leaves the members of these objects without what is around them; says of which there are any."""
-    filled = []
-    for place in places.tolist():
-        text = value[place].strip()
-        if text[:1] == b"{" and text[1:-1].strip():
-            value[place] = text[1:-1]
-            filled.append(place)
-    return np.array(filled, np.int64)
+    texts = [text.strip() for text in value[places].tolist()]
+    members = [text[1:-1].strip() if text[:1] == b"{" else b"" for text in texts]
+    some = places[[bool(text) for text in members]]
+    value[some] = table(filter(None, members), len(some))
+    return some
 
 
 def _quoted(texts: Sequence[bytes]) -> list[bytes]:

@@ -65,19 +65,23 @@ class Document:
         return (header.LAST if any(True for _ in self._names()) else b"") + header.END
 
     def pieces(self) -> list[Piece]:
-        """Slices and instants, then arrows within ranks, samples, and arrows between ranks."""
-        native, ties = self.native, self.bound.ties
-        at_ties = np.zeros(len(native.events), np.bool_)
-        at_ties[ties.arrows.target] = True
-        plain = ~at_ties
-        plain[ties.crowded] = False
-        seats, seat = self._seats(), native.events.seat.astype(np.int64)
+        """Slices and instants, then arrows within ranks, samples, and where arrows between ranks begin.
+
+        Instants at which such an arrow ends stand behind that where it begins and ends at once.
+        """
+        native, arrows = self.native, self.bound.ties.arrows
+        start, seat = native.events.start, native.events.seat.astype(np.int64)
+        late = np.zeros(len(native.events), np.bool_)
+        late[arrows.target[start[arrows.source] == start[arrows.target]]] = True
+        plain = ~late
+        plain[self.bound.ties.crowded] = False
+        seats, drawing = self._seats(), self.bound.drawing
         return [
             *self._slices(plain),
-            *(partial(write_flows, flows, self.bound.drawing, seats, seat) for flows in self.bound.flows),
+            *(partial(write_flows, flows, drawing, seats, seat) for flows in self.bound.flows),
             self._samples,
             self._tie_starts,
-            *self._slices(at_ties),
+            *self._slices(late),
         ]
 
     def _slices(self, wanted: Bools) -> list[Piece]:

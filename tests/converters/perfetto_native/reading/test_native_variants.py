@@ -182,16 +182,17 @@ def test_arrows_of_a_rank_the_last_of_which_are_turned() -> None:
     ]
 
 
-def test_an_arrow_between_ranks_ends_at_its_own_instant() -> None:
+@pytest.mark.parametrize(
+    ("later", "phases"), [(1000, ["i", "i", "f", "s"]), (0, ["i", "s", "i", "f"])], ids=["later", "at once"]
+)
+def test_an_arrow_between_ranks_ends_right_behind_its_own_instant(later: int, phases: list[str]) -> None:
+    """Where it ends as it begins, both stand behind its beginning: engines go by time, then by place."""
     told = Sequence().begins({CATEGORIES: {1: "waits"}, NAMES: {1: "waited"}}, track=THREAD)
-    told.add(1000, named(INSTANT, flow(47, 99))).add(1000, named(INSTANT, flow(48, 99), on(OTHER_THREAD)))
+    told.add(1000, named(INSTANT, flow(47, 99))).add(later, named(INSTANT, flow(48, 99), on(OTHER_THREAD)))
     events = as_json(head() + bytes(told)).events
-    assert [(one["ph"], one["tid"], one["ts"], one["name"]) for one in events] == [
-        ("i", THREAD, 1, "waited"),
-        ("s", THREAD, 1, "waits"),
-        ("i", OTHER_THREAD, 2, "waited"),
-        ("f", OTHER_THREAD, 2, "waits"),
-    ]
+    assert [one["ph"] for one in events] == phases
+    ends = {one["ph"]: (one["tid"], one["ts"], one["name"]) for one in events if one["ph"] in "sf"}
+    assert ends == {"s": (THREAD, 1, "waits"), "f": (OTHER_THREAD, (1000 + later) / 1000, "waits")}
 
 
 INTERNED = {
