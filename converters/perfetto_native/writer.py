@@ -36,26 +36,26 @@ FILE_NAME = "trace.pftrace"
 """The name in a directory."""
 
 TYPICAL = Typical(
-    track=40,
+    track=55,
     arrow=20,
-    tie=45,
-    said=30,
-    node=11,
-    collective=90,
-    participation=6,
-    arrival=40,
-    sample=24,
+    tie=60,
+    said=65,
+    node=36,
+    collective=150,
+    participation=8,
+    arrival=55,
+    sample=26,
 )
 BARE = Typical(
-    track=40,
+    track=55,
     arrow=20,
     tie=40,
     said=0,
     node=0,
-    collective=35,
+    collective=22,
     participation=0,
-    arrival=22,
-    sample=24,
+    arrival=24,
+    sample=26,
 )
 """Without arguments."""
 
@@ -80,8 +80,8 @@ class PerfettoWriter:
     def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
         """How large the trace will be."""
         typical = BARE if self.choices.args == Wanted.NONE else TYPICAL
-        compressed = compressed or self.choices.compressed
-        plain = PerfettoWriter(replace(self.choices, compressed=False))
+        compressed = compressed or self.choices.compressed or self.packing is not Packing.PLAIN
+        plain = PerfettoWriter(replace(self.choices, compressed=False), Packing.PLAIN)
         way = Way(plain.write, typical, self.choices.args == Wanted.ALL)
         return forecast_of(job, engine, way, compressed=compressed)
 
