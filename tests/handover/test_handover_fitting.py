@@ -16,7 +16,7 @@ from tracelink.findings import Severity
 from tracelink.handover import weight
 from tracelink.handover.fitting import Order, too_heavy_to_be
 from tracelink.job import Job
-from tracelink.plugins import Forecasting
+from tracelink.plugins import Forecast, Forecasting
 from tracelink.sizes import about
 
 JSON = "perfetto-json"
@@ -38,14 +38,19 @@ def job() -> Job:
 
 
 @cache
-def size(format_name: str, **options: str) -> int:
+def forecast(format_name: str, **options: str) -> Forecast:
     writer = plugins.configured(plugins.writer(format_name), options)
     assert isinstance(writer, Forecasting)
-    return writer.forecast(job(), Engine(1), compressed=False).unpacked
+    return writer.forecast(job(), Engine(1), compressed=False)
+
+
+def stored(format_name: str, **options: str) -> str:
+    """The size of the file, as it is said."""
+    return about(forecast(format_name, **options).bytes)
 
 
 def heap(format_name: str, **options: str) -> int:
-    return Order(format_name, "", options).heap(size(format_name, **options))
+    return Order(format_name, "", options).heap(forecast(format_name, **options).unpacked)
 
 
 @pytest.fixture
@@ -61,7 +66,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
 
 def message(order: Order) -> str:
     """The only finding."""
-    (finding,) = too_heavy_to_be(job(), Engine(1), order, size(order.format, **order.options))
+    (finding,) = too_heavy_to_be(job(), Engine(1), order, forecast(order.format, **order.options).unpacked)
     assert (finding.severity, finding.reason, finding.source) == (
         Severity.WARNING,
         "larger_than_a_browser_takes",
@@ -84,7 +89,7 @@ def just_enough_for(needed: int) -> int:
 class TestWhatFits:
     def test_is_not_said_of_what_fits_itself(self, limit: Limit) -> None:
         limit(heap(JSON))
-        assert too_heavy_to_be(job(), Engine(1), Order(JSON, "job.json"), size(JSON)) == []
+        assert too_heavy_to_be(job(), Engine(1), Order(JSON, "job.json"), forecast(JSON).unpacked) == []
 
     def test_is_said_with_sizes(self, limit: Limit) -> None:
         limit(heap(JSON) - 1000)
@@ -92,16 +97,16 @@ class TestWhatFits:
         assert message(Order(JSON, "job.json")) == (
             f"Perfetto's UI needs about {about(heap(JSON))} of memory for this file, where browsers without 64-bit "
             "WebAssembly stop at 0 GB. What would fit, with `tracelink merge`: "
-            f"-o job.pftrace (about {about(size(NATIVE))}); --args link (about {about(size(JSON, args='link'))}); "
-            f"--no-python (about {about(size(JSON, python='no'))}); --ranks with 3 of the 4 ranks; "
+            f"-o job.pftrace (about {stored(NATIVE)}); --args link (about {stored(JSON, args='link')}); "
+            f"--no-python (about {stored(JSON, python='no')}); --ranks with 3 of the 4 ranks; "
             f"--steps or --window with {int(100 * share) // 5 * 5} % of the time. "
             "Or load it outside of the browser: trace_processor_shell server http FILE"
         )
 
     def test_is_not_what_is_too_large_as_well(self, limit: Limit) -> None:
-        limit(just_enough_for(heap(NATIVE)))
-        assert offers(Order(JSON, "job.json"))[0] == "-o job.pftrace"
-        assert "--no-python" not in offers(Order(JSON, "job.json"))
+        assert heap(JSON, args="link") < min(heap(JSON, python="no"), heap(NATIVE))
+        limit(just_enough_for(heap(JSON, args="link")))
+        assert offers(Order(JSON, "job.json")) == ["--args link", "--ranks", "--steps or --window"]
 
     def test_is_not_what_is_chosen_already(self, limit: Limit) -> None:
         chosen = {"args": "none", "python": "no"}
@@ -121,7 +126,12 @@ class TestWhatFits:
 
     def test_of_a_native_trace_is_a_smaller_one(self, limit: Limit) -> None:
         limit(heap(NATIVE) - 1000)
-        assert offers(Order(NATIVE, "job.pftrace")) == ["--no-python", "--ranks", "--steps or --window"]
+        assert offers(Order(NATIVE, "job.pftrace")) == [
+            "--args link",
+            "--no-python",
+            "--ranks",
+            "--steps or --window",
+        ]
 
     def test_past_what_any_browser_has_is_measured_by_that(self, limit: Limit) -> None:
         limit(heap(JSON) // 10 - 100)

@@ -19,7 +19,14 @@ from tracelink import samples
 from tracelink.errors import TraceError, UnreadableError, UsageError
 from tracelink.handover.offer import SAMPLE, Offer
 from tracelink.handover.shown import Kind, is_native
-from tracelink.handover.weight import GIGABYTE, HEAP_PER_BYTE, MOST, MOST_OF_32_BITS, too_heavy
+from tracelink.handover.weight import (
+    GIGABYTE,
+    HEAP_PER_BUNDLED_BYTE,
+    HEAP_PER_BYTE,
+    MOST,
+    MOST_OF_32_BITS,
+    too_heavy,
+)
 
 PACKET = bytes([0x0A, 4, 8 << 3, 7, 10 << 3, 1])
 """A native packet: its time is 7, its sequence 1."""
@@ -175,6 +182,13 @@ class TestRoomInABrowser:
             "trace_processor_shell",
         ):
             assert way_out in finding.message
+
+    def test_of_a_native_trace_in_bundles_is_told_by_their_size(self, tmp_path: Path) -> None:
+        most = int(MOST_OF_32_BITS / HEAP_PER_BUNDLED_BYTE)
+        with offer(tmp_path, TRACE) as made:
+            for size, warnings in ((most, 0), (most + 1000, 1)):
+                bundled = replace(made, kind=Kind.NATIVE, size=size, unpacked=size)
+                assert len(too_heavy(bundled)) == warnings
 
     def test_is_in_none_from_16_gb_on(self, tmp_path: Path) -> None:
         with offer(tmp_path, TRACE) as made:

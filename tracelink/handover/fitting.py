@@ -11,7 +11,7 @@ from tracelink.findings import Finding
 from tracelink.handover.shown import Kind
 from tracelink.handover.weight import OUTSIDE, heap_of, heavy, limit_passed, need
 from tracelink.job import Job
-from tracelink.plugins import Forecasting
+from tracelink.plugins import Forecast, Forecasting
 from tracelink.sizes import about
 from tracelink.targets import STDOUT
 
@@ -98,9 +98,9 @@ def _lighter(job: Job, engine: Engine, order: Order, room: int) -> list[str]:
 
 def _first_fitting(job: Job, engine: Engine, ways: Iterable[Order], room: int) -> str:
     for way in ways:
-        unpacked = _unpacked(job, engine, way)
-        if way.heap(unpacked) <= room:
-            return f"{' '.join(way.words)} (about {about(unpacked)})"
+        forecast = _forecast(job, engine, way)
+        if way.heap(forecast.unpacked) <= room:
+            return f"{' '.join(way.words)} (about {about(forecast.bytes)})"
     return ""
 
 
@@ -120,11 +120,11 @@ def _several(order: Order) -> Sequence[Order]:
     return [way for way in ways if len(way.words) > 1]
 
 
-def _unpacked(job: Job, engine: Engine, order: Order) -> int:
+def _forecast(job: Job, engine: Engine, order: Order) -> Forecast:
     options = {name: value for name, value in order.options.items() if name != "compress"}
     writer = plugins.configured(plugins.writer(order.format), options)
     assert isinstance(writer, Forecasting)
-    return writer.forecast(job, engine, compressed=False).unpacked
+    return writer.forecast(job, engine, compressed=False)
 
 
 def _cuts(ranks: int, share: float) -> Iterator[str]:

@@ -8,11 +8,17 @@ from tracelink.handover.shown import Kind
 from tracelink.sizes import about
 
 GIGABYTE = 10**9
-HEAP_PER_BYTE = {Kind.JSON: 1.6, Kind.NATIVE: 3.2}
-"""Bytes of memory that the UI's engine takes for a byte of a trace, as measured on traces of GPU jobs."""
+HEAP_PER_BYTE = {Kind.JSON: 1.6, Kind.NATIVE: 1.2}
+"""Bytes of memory that the UI's engine takes for a byte of a trace, as measured on traces of GPU jobs.
 
-HEAP_PER_BARE_BYTE = {Kind.JSON: 1.6, Kind.NATIVE: 4.6}
+It keeps a JSON until it has read all of it; of a native trace that is in order of time it keeps slices and texts.
+"""
+
+HEAP_PER_BARE_BYTE = {Kind.JSON: 1.6, Kind.NATIVE: 3.6}
 """The same of traces without most arguments, of which slices are a larger part."""
+
+HEAP_PER_BUNDLED_BYTE = 9.0
+"""The same of a native trace as it is stored: 6.5 with all arguments, 11.7 without any."""
 
 MOST = 16 * GIGABYTE
 """What WebAssembly with addresses of 64 bits gives the engine."""
@@ -30,7 +36,8 @@ OUTSIDE = "Or load it outside of the browser: trace_processor_shell server http 
 
 def too_heavy(offer: Offer) -> list[Finding]:
     """What to know before the UI loads a trace that is larger than what some browsers take."""
-    heap = heap_of(offer.kind, offer.unpacked)
+    bundled = offer.kind is Kind.NATIVE and offer.size == offer.unpacked
+    heap = int(offer.size * HEAP_PER_BUNDLED_BYTE) if bundled else heap_of(offer.kind, offer.unpacked)
     if not limit_passed(heap):
         return []
     return [heavy(f"{need(heap)}. {CUT} {OUTSIDE}", offer.path)]
