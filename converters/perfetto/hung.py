@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.analysis.hung import NEVER, OPEN, PROGRESS, hung_of
+from tracelink.analysis.hung import NEVER, OPEN, PROGRESS, hung_of, missing_from
 from tracelink.analysis.stuck import LONG_FOR_A_FIRST_NS
 from tracelink.converters.perfetto.schema import HUNG_PREFIX
 from tracelink.events import NO_TIME, UNFINISHED, Bools, EventKind, Int64s, Key
@@ -61,7 +61,9 @@ class Hangs:
             rank: Caught(parts.record[rows[parts.rank[rows] == rank]], int(hung.since[rank]), end)
             for rank in np.unique(parts.rank[rows]).tolist()
         }
-        missing = {row: _missing(job, row) for row in np.flatnonzero(hung.collectives).tolist()}
+        missing = {
+            row: Numbers.of(missing_from(job, row)) for row in np.flatnonzero(hung.collectives).tolist()
+        }
         return cls(hung.collectives, missing, caught, end)
 
     def of_rank(self, rank: int) -> Caught:
@@ -75,14 +77,6 @@ class Hangs:
         if len(who) > MOST_MISSING:
             who = f"{sum(1 for _ in missing)} ranks"
         return f"{HUNG_PREFIX}{name}{f': {who} missing' if missing else ''}"
-
-
-def _missing(job: Job, collective: int) -> Numbers:
-    """Who of the group has not joined; of whom there is no source is only named where nobody else is missing."""
-    parts = job.participations
-    low, high = np.searchsorted(parts.collective, [collective, collective + 1]).tolist()
-    absent = set(job.groups[job.collectives.group[collective]].ranks) - set(parts.rank[low:high].tolist())
-    return Numbers.of(absent & {rank.rank for rank in job.ranks} or absent)
 
 
 def hung_rows(graph: EventGraph, caught: Caught) -> Int64s:

@@ -16,7 +16,7 @@ from tracelink import samples, tables
 from tracelink.errors import UsageError
 from tracelink.handover import browser
 from tracelink.handover.address import UI, origin_of, page_for, path_for
-from tracelink.handover.startup_view import EXPAND, PIN, StartupView, slowest_rank, startup_view
+from tracelink.handover.startup_view import EXPAND, PIN, StartupView, awaited_rank, slowest_rank, startup_view
 
 
 def first_view(job: JobBuilder) -> StartupView:
@@ -89,12 +89,18 @@ class TestWhatIsShownFirst:
         names = ["rank 1", "rank 01 · node-1", "rank 1 · GPU 3", "rank 11", "rank 1 stream 7", "rank 10 · a"]
         assert [name for name in names if re.search(shown, name)] == names[:3]
 
-    def test_is_nobody_where_nobody_waited(self) -> None:
+    def test_is_the_first_rank_where_nobody_waited(self) -> None:
         job = JobBuilder()
         job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (0, 9)})
-        assert slowest_rank(JobBuilder().build()) is None
         assert slowest_rank(job.build()) is None
-        assert first_view(job) == StartupView()
+        assert first_view(job) == StartupView(expanded=("^rank 0*0(?: ·|$)",))
+        assert first_view(JobBuilder()) == StartupView()
+
+    def test_of_a_job_that_hangs_is_who_is_missing_and_only_groups_are_pinned(self) -> None:
+        job = tables(str(samples.path("hung_job")))
+        assert awaited_rank(job) == 3
+        assert slowest_rank(job) not in (None, 3)
+        assert startup_view(job) == StartupView(("^group ",), ("^rank 0*3(?: ·|$)",))
 
     @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "group "), ("gpu_pair", "stream ")])
     def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:

@@ -57,6 +57,14 @@ def hung_of(job: Job) -> Hung:
         caught = more
 
 
+def missing_from(job: Job, collective: int) -> set[int]:
+    """Who of the group has not joined; of whom there is no source is only told where nobody else is missing."""
+    parts = job.participations
+    low, high = np.searchsorted(parts.collective, [collective, collective + 1]).tolist()
+    absent = set(job.groups[job.collectives.group[collective]].ranks) - set(parts.rank[low:high].tolist())
+    return absent & {rank.rank for rank in job.ranks} or absent
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
     """What recorders say became of each participation, and of each collective."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tracelink.analysis.hung import hung_of, missing_from
 from tracelink.communications import UNKNOWN
 from tracelink.events import NO_TIME
 from tracelink.job import Job
@@ -52,12 +54,29 @@ class StartupView:
 def startup_view(job: Job) -> StartupView:
     """Pins what the slowest rank of a job does, and the tracks of process groups, from when work was profiled.
 
-    The groups come last: the UI gives what is pinned little room, and scrolls to its end.
+    The groups come last: the UI gives what is pinned little room, and scrolls to its end. Where a job hangs, only they
+    are pinned, for those that hang are the first of them, and it is the rank that others wait for that is expanded.
     """
-    rank = slowest_rank(job)
-    if rank is None:
-        return StartupView(window=_profiled(job))
-    return StartupView((_work_of(job, rank), GROUP_TRACKS), (rf"^rank 0*{rank}(?: ·|$)",), _profiled(job))
+    awaited, slowest = awaited_rank(job), slowest_rank(job)
+    shown = awaited if awaited is not None else slowest
+    if shown is None:
+        shown = min((rank.rank for rank in job.ranks), default=None)
+    pinned = (
+        (GROUP_TRACKS,) if awaited is not None or slowest is None else (_work_of(job, slowest), GROUP_TRACKS)
+    )
+    expanded = () if shown is None else (rf"^rank 0*{shown}(?: ·|$)",)
+    return StartupView(pinned, expanded, _profiled(job))
+
+
+def awaited_rank(job: Job) -> int | None:
+    """The rank that is missing from most collectives that hang; None where none hangs, or none is missing."""
+    there = {rank.rank for rank in job.ranks}
+    missing = Counter(
+        rank
+        for collective in np.flatnonzero(hung_of(job).collectives).tolist()
+        for rank in sorted(missing_from(job, collective) & there)
+    )
+    return max(missing, key=lambda rank: (missing[rank], -rank), default=None)
 
 
 def slowest_rank(job: Job) -> int | None:
