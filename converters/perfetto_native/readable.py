@@ -36,8 +36,9 @@ SHOWN_AS_TEXT = {
 }
 """Members with such values: first what is found fast."""
 
-MARKED = re.compile(rb'": ?+"(?:\[(?>[^"\\]|\\.)*?\]|null|\{\}) "')
-"""The same as a text: a blank at its end tells it from what was one in its source."""
+BLANK_BEHIND = b'] "', b'null "', b'{} "'
+MARKED = re.compile(rb'": ?+"(?:\[(?>[^"\\]|\\.)*?\]|null|\{\}) ++"')
+"""The same as a text: a blank at its end tells it from what was one in its source, which has one more if it had any."""
 
 
 def readable(payloads: Sequence[Payload]) -> list[bytes]:
@@ -77,6 +78,8 @@ def _shown(text: bytes) -> bytes:
         return made
 
     text = loadable(text)
+    if any(behind in text for behind in BLANK_BEHIND):
+        text = MARKED.sub(lambda match: match[0][:-1] + b' "', text)
     for value, patterns in SHOWN_AS_TEXT.items():
         for mark, pattern in patterns.items() if value in text else ():
             if mark in text:
@@ -85,6 +88,8 @@ def _shown(text: bytes) -> bytes:
 
 
 def _plain(match: re.Match[bytes]) -> bytes:
+    if match[0].endswith(b'  "'):
+        return match[0][:-2] + b'"'
     before, quote, value = match[0][1:].partition(b'"')
     return quote + before + re.sub(rb"\\(.)", rb"\1", value[:-2])
 

@@ -31,12 +31,14 @@ JSON = st.recursive(
         (b'{"objects": [{"a": 1}]}', b'{"objects": [{"a": 1}]}'),
         (rb'{"said": "\": [1]"}', rb'{"said": "\": [1]"}'),
         (b'{"ranks": "[0, 1]"}', b'{"ranks": "[0, 1]"}'),
+        (b'{"ranks": "[0, 1] ", "none": "null  "}', b'{"ranks": "[0, 1]  ", "none": "null   "}'),
         (rb'{"name": "\u00e9"}', '{"name": "é"}'.encode()),
         (b"", b""),
     ],
 )
 def test_lists_are_texts_that_end_in_a_blank(recorded: bytes, shown: bytes) -> None:
     assert readable([recorded]) == [shown]
+    assert as_recorded([shown]) == [recorded.replace(rb"\u00e9", "é".encode())]
 
 
 @given(

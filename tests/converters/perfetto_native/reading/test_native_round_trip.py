@@ -119,6 +119,32 @@ def test_slices_and_instants_however_they_lie(
     assert slices(events) == slices(expected)
 
 
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False, allow_infinity=False),
+        TEXTS,
+        st.sampled_from(["[1, 2]", "[1, 2] ", "null", "null ", "{} ", '": [', '\\": null']),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(TEXTS, VALUES, max_size=4), max_size=5))
+def test_arguments_whatever_they_are(objects: list[dict[str, object]]) -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    for number, said in enumerate(objects):
+        built.add(thread, str(number), 10 * number, 5, args=said)
+    document = as_json(written(Job.of(built.build()))).document
+    seen = [one.get("args", {}) for one in document["traceEvents"] if one["ph"] == "X"]
+    assert seen == objects
+
+
 def test_what_json_has_no_means_for_is_said_in_the_same_words() -> None:
     """Some arrows at slices that open together."""
     built = GraphBuilder()
