@@ -19,7 +19,12 @@ from tracelink.converters.perfetto.marks import TIME, sample_opening, samples
 from tracelink.converters.perfetto.membership import group_label
 from tracelink.converters.perfetto.numbering import Numbering
 from tracelink.converters.perfetto.parts import Block, Piece, spans
-from tracelink.converters.perfetto.schema import ARRIVAL_CATEGORY, COLLECTIVE_CATEGORY, HUNG_COLOUR
+from tracelink.converters.perfetto.schema import (
+    ARRIVAL_CATEGORY,
+    COLLECTIVE_CATEGORY,
+    HUNG_COLOUR,
+    HUNG_SUFFIX,
+)
 from tracelink.converters.perfetto.slices import ARGUMENTS, CHUNK, DURATION, NEXT
 from tracelink.converters.perfetto.text import micros, quoted, table
 from tracelink.converters.perfetto.wanted import Wanted
@@ -41,7 +46,7 @@ FEW_MEMBERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Collectives that are drawn, by group and start, and the lane of each within its group."""
+    """Collectives that are drawn, by group and start, and the lane of each within its group and what hangs of it."""
 
     row: Int64s
     start: Int64s
@@ -69,25 +74,23 @@ class GroupSeats:
 
 
 def group_seats(job: Job, hangs: Hangs, numbering: Numbering) -> GroupSeats:
-    """A thread for each lane of each group; groups in which something hangs come first."""
+    """A thread for each lane of each group; what hangs has threads of its own, which come first."""
     drawn = spans_of(job, hangs)
     findings = _hung_findings(job, hangs)
     if missing := len(job.collectives) - len(drawn.row):
         message = "collectives of which no source tells a time have no slice on their group's track"
         findings.append(Finding(Severity.INFO, "collective_without_time", message, missing))
-    group = job.collectives.group[drawn.row].astype(np.int64)
     lanes = int(drawn.lane.max(initial=0)) + 1
-    clear = np.ones(len(job.groups), np.int64)
-    clear[group[drawn.hung]] = 0
-    order = np.argsort(clear, kind="stable")
-    turn = np.argsort(order)
-    seats, seat = np.unique(turn[group] * lanes + drawn.lane, return_inverse=True)
-    tids = [numbering.seat(2 + number) for number in range(len(seats))]
-    places = [divmod(code, lanes) for code in seats.tolist()]
-    titles = _titles(job, order[[turn for turn, _ in places]].tolist())
-    names = [
-        title + (f" ({lane + 1})" if lane else "") for title, (_, lane) in zip(titles, places, strict=True)
+    place = job.collectives.group[drawn.row].astype(np.int64) * lanes + drawn.lane
+    taken, seat = np.unique(~drawn.hung * np.int64(len(job.groups) * lanes) + place, return_inverse=True)
+    tids = [numbering.seat(2 + number) for number in range(len(taken))]
+    clear, taken = np.divmod(taken, len(job.groups) * lanes)
+    titles = _titles(job, (taken // lanes).tolist())
+    titles = [
+        title if fine else title + HUNG_SUFFIX for title, fine in zip(titles, clear.tolist(), strict=True)
     ]
+    numbers = (taken % lanes + 1).tolist()
+    names = [title + (f" ({lane})" if lane > 1 else "") for title, lane in zip(titles, numbers, strict=True)]
     awaited = np.isin(drawn.row, [row for row, ranks in hangs.missing.items() if ranks])
     arrivals = arrivals_of(job, drawn.row, drawn.start, drawn.end, awaited)
     return GroupSeats(drawn, numbering.seat(1), tids, names, titles, seat, arrivals, findings)
@@ -141,18 +144,10 @@ def spans_of(job: Job, hangs: Hangs) -> Spans:
     row = np.flatnonzero(start != NO_TIME)
     row = row[np.lexsort((start[row], whole.group[row]))]
     start, end, hung = start[row], np.maximum(end, start)[row], hung[row]
-    lane = _lanes_below(whole.group[row].astype(np.int64), start, end, hung)
-    return Spans(row, start, end, open_ended[row], hung, lane)
-
-
-def _lanes_below(group: Int64s, start: Int64s, end: Int64s, hung: Bools) -> Int64s:
-    """Lanes without any overlap; those of collectives that hang come first in their group."""
-    lane = np.zeros(len(group), np.int64)
-    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    lane, group = np.zeros(len(row), np.int64), whole.group[row].astype(np.int64)
     for some in (np.flatnonzero(hung), np.flatnonzero(~hung)):
-        lane[some] = _lanes(group[some], start[some], end[some]) + first[group[some]]
-        np.maximum.at(first, group[some], lane[some] + 1)
-    return lane
+        lane[some] = _lanes(group[some], start[some], end[some])
+    return Spans(row, start, end, open_ended[row], hung, lane)
 
 
 def _lanes(group: Int64s, start: Int64s, end: Int64s) -> Int64s:

@@ -66,6 +66,9 @@ ARRIVAL_CATEGORY = "arrival"
 HUNG_PREFIX = "HUNG "
 """How the names of slices begin that hang."""
 
+HUNG_SUFFIX = " · HUNG"
+"""How the names of tracks end on which everything hangs."""
+
 HUNG_COLOUR = b',"cname":"terrible"'
 """The colour of slices that hang, where the viewer takes one: `chrome://tracing` does."""
 

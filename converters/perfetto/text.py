@@ -28,6 +28,9 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 NUL_SIGN = "\N{SYMBOL FOR NULL}"
 """Stands for U+0000, at which the engine would cut a name off."""
 
+NUL_ESCAPE = r"\u0000"
+ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 
 
@@ -65,7 +68,10 @@ def whole_text(text: str) -> str:
 
 def encoded(value: Any) -> bytes:
     """Any JSON value, with a space after colons: HTA finds the rank by that."""
-    return _paired(json.dumps(value, ensure_ascii=False).replace("\\u0000", NUL_SIGN)).encode()
+    text = json.dumps(value, ensure_ascii=False)
+    if NUL_ESCAPE in text:
+        text = ESCAPED.sub(lambda escape: NUL_SIGN if escape[0] == NUL_ESCAPE else escape[0], text)
+    return _paired(text).encode()
 
 
 def _paired(text: str) -> str:

@@ -16,7 +16,15 @@ from tracelink import samples, tables
 from tracelink.errors import UsageError
 from tracelink.handover import browser
 from tracelink.handover.address import UI, origin_of, page_for, path_for
-from tracelink.handover.startup_view import EXPAND, PIN, StartupView, awaited_rank, slowest_rank, startup_view
+from tracelink.handover.startup_view import (
+    EXPAND,
+    PIN,
+    StartupView,
+    awaited_rank,
+    hung_collectives,
+    slowest_rank,
+    startup_view,
+)
 
 
 def first_view(job: JobBuilder) -> StartupView:
@@ -96,11 +104,14 @@ class TestWhatIsShownFirst:
         assert first_view(job) == StartupView(expanded=("^rank 0*0(?: ·|$)",))
         assert first_view(JobBuilder()) == StartupView()
 
-    def test_of_a_job_that_hangs_is_who_is_missing_and_only_groups_are_pinned(self) -> None:
+    def test_of_a_job_that_hangs_is_who_is_missing_and_what_hangs(self) -> None:
         job = tables(str(samples.path("hung_job")))
-        assert awaited_rank(job) == 3
+        assert awaited_rank(job, hung_collectives(job)) == 3
         assert slowest_rank(job) not in (None, 3)
-        assert startup_view(job) == StartupView(("^group ",), ("^rank 0*3(?: ·|$)",))
+        assert startup_view(job) == StartupView(("^group .* HUNG",), ("^rank 0*3(?: ·|$)",))
+        names = [name for name in threads_of("hung_job") if re.search("^group .* HUNG", name)]
+        assert "group mesh_dp [1, 3, 5, 7] · HUNG" in names
+        assert all(name.endswith("· HUNG") for name in names)
 
     @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "group "), ("gpu_pair", "stream ")])
     def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:

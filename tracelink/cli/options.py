@@ -176,7 +176,7 @@ WRITING = (
     click.option(
         "--compress",
         is_flag=True,
-        help="perfetto-json: gzip, as a name that ends in .gz asks for. perfetto: a fifth smaller, for more time.",
+        help="perfetto, perfetto-json: a smaller file: JSON becomes gzip, a native trace is deflated harder.",
     ),
     click.option(
         "--python/--no-python",

@@ -21,6 +21,9 @@ EXPAND = "dev.perfetto.ExpandTracksByRegex"
 GROUP_TRACKS = "^group "
 """Tracks of process groups over all ranks; the names of those of one rank begin with the rank."""
 
+HUNG_TRACKS = "^group .* HUNG"
+"""Those of them on which everything hangs."""
+
 NO_LANE = r"(?!.*\(\d+\))"
 """Not the further lanes of a track, which hold what overlaps."""
 
@@ -54,28 +57,30 @@ class StartupView:
 def startup_view(job: Job) -> StartupView:
     """Pins what the slowest rank of a job does, and the tracks of process groups, from when work was profiled.
 
-    The groups come last: the UI gives what is pinned little room, and scrolls to its end. Where a job hangs, only they
-    are pinned, for those that hang are the first of them, and it is the rank that others wait for that is expanded.
+    The groups come last: the UI gives what is pinned little room, and scrolls to its end. Where a job hangs, that is
+    pinned, and the rank that others wait for is expanded.
     """
-    awaited, slowest = awaited_rank(job), slowest_rank(job)
-    shown = awaited if awaited is not None else slowest
+    hung, slowest = hung_collectives(job), slowest_rank(job)
+    shown = awaited_rank(job, hung) if hung else slowest
     if shown is None:
         shown = min((rank.rank for rank in job.ranks), default=None)
-    pinned = (
-        (GROUP_TRACKS,) if awaited is not None or slowest is None else (_work_of(job, slowest), GROUP_TRACKS)
-    )
     expanded = () if shown is None else (rf"^rank 0*{shown}(?: ·|$)",)
+    if hung:
+        return StartupView((HUNG_TRACKS,), expanded)
+    pinned = (GROUP_TRACKS,) if slowest is None else (_work_of(job, slowest), GROUP_TRACKS)
     return StartupView(pinned, expanded, _profiled(job))
 
 
-def awaited_rank(job: Job) -> int | None:
-    """The rank that is missing from most collectives that hang; None where none hangs, or none is missing."""
+def hung_collectives(job: Job) -> Sequence[int]:
+    """The collectives that hang."""
+    rows: Sequence[int] = np.flatnonzero(hung_of(job).collectives).tolist()
+    return rows
+
+
+def awaited_rank(job: Job, hung: Sequence[int]) -> int | None:
+    """The rank of the job that is missing from most of these collectives; None where none of them is missing."""
     there = {rank.rank for rank in job.ranks}
-    missing = Counter(
-        rank
-        for collective in np.flatnonzero(hung_of(job).collectives).tolist()
-        for rank in sorted(missing_from(job, collective) & there)
-    )
+    missing = Counter(rank for collective in hung for rank in missing_from(job, collective) & there)
     return max(missing, key=lambda rank: (missing[rank], -rank), default=None)
 
 

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink.converters.perfetto.schema import EXACT_NS
-from tracelink.converters.perfetto.text import encoded, loadable, micros, quoted
+from tracelink.converters.perfetto.text import NUL_SIGN, encoded, loadable, micros, quoted
+
+NUL = NUL_SIGN.encode()
 
 
 @given(st.lists(st.integers(0, EXACT_NS - 1) | st.integers(EXACT_NS - 5, 2**62), max_size=50))
@@ -62,3 +64,9 @@ def test_arguments_are_copied_but_for_surrogates(recorded: bytes, written: str) 
 
 def test_a_header_has_a_space_after_colons() -> None:
     assert encoded({"rank": 0, "name": "é\ud83d\udd25"}) == '{"rank": 0, "name": "é🔥"}'.encode()
+
+
+def test_a_backslash_before_the_number_of_a_character_is_a_backslash() -> None:
+    assert encoded(
+        {"a": "\0", "b": r"\u0000", "c": "\\\0"}
+    ) == rb'{"a": "%s", "b": "\\u0000", "c": "\\%s"}' % (NUL, NUL)
