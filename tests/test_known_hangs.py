@@ -17,12 +17,12 @@ from tracelink.converters.perfetto_native.schema import RED
 from tracelink.graph import EventGraph
 
 Named = dict[tuple[str, int], str]
-"""For each collective that hangs, by its group and number, its name."""
+"""For each collective that hangs, by its track and number, its name."""
 
-WORLD = "group default_pg [0, 1, 2, 3, 4, 5, 6, 7]"
+WORLD = "group default_pg [0, 1, 2, 3, 4, 5, 6, 7] · HUNG"
 DEADLOCK: Named = {
     (WORLD, 5): "HUNG all_reduce 8 B: rank 6 missing",
-    ("group dp [0, 2, 4, 6]", 5): "HUNG all_reduce 16 B: ranks 0, 2, 4 missing",
+    ("group dp [0, 2, 4, 6] · HUNG", 5): "HUNG all_reduce 16 B: ranks 0, 2, 4 missing",
 }
 SKIPPED: Named = {(WORLD, 7): "HUNG all_reduce 512 B"}
 OTHER_OPERATION: Named = {(WORLD, 5): "HUNG all_reduce 4.1 kB"}
@@ -49,11 +49,11 @@ SAMPLES: Mapping[str, Named] = {
     "cpu_job": {},
     "gpu_pair": {},
     "hung_job": {
-        ("group mesh_dp [1, 3, 5, 7]", 21): "HUNG all_reduce 8 B: rank 3 missing",
-        ("group mesh_tp [0, 1]", 15): "HUNG all_reduce 8 B",
-        ("group mesh_tp [2, 3]", 15): "HUNG all_reduce 8 B: rank 3 missing",
-        ("group mesh_tp [4, 5]", 15): "HUNG all_reduce 8 B",
-        ("group mesh_tp [6, 7]", 15): "HUNG all_reduce 8 B",
+        ("group mesh_dp [1, 3, 5, 7] · HUNG", 21): "HUNG all_reduce 8 B: rank 3 missing",
+        ("group mesh_tp [0, 1] · HUNG", 15): "HUNG all_reduce 8 B",
+        ("group mesh_tp [2, 3] · HUNG", 15): "HUNG all_reduce 8 B: rank 3 missing",
+        ("group mesh_tp [4, 5] · HUNG", 15): "HUNG all_reduce 8 B",
+        ("group mesh_tp [6, 7] · HUNG", 15): "HUNG all_reduce 8 B",
         (WORLD, 8): "HUNG all_reduce 4 B: rank 3 missing",
     },
 }
@@ -117,9 +117,7 @@ def waiting(graph: EventGraph, hung: Named) -> int:
     rows = [
         row
         for row, (group, number) in enumerate(zip(whole.group.tolist(), whole.sequence.tolist(), strict=True))
-        if any(
-            track.endswith(str(list(graph.groups[group].ranks))) and number == which for track, which in hung
-        )
+        if any(str(list(graph.groups[group].ranks)) in track and number == which for track, which in hung)
     ]
     return int(np.isin(graph.participations.collective, rows).sum())
 

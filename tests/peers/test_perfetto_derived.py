@@ -130,8 +130,8 @@ def test_what_hangs_runs_to_the_end_of_the_trace(stuck: Loaded) -> None:
         f"select * from ({SLICES.format(base=first)}) where name glob 'HUNG *' order by track, start"
     )
     assert [(row["track"].removesuffix(" (2)"), row["name"], row["start"], row["dur"]) for row in rows] == [
-        ("group a [0, 1, 2]", "HUNG all_reduce 4.1 kB: rank 2 missing", 2 * MS, 1_300_000),
-        ("group a [0, 1, 2]", "HUNG all_reduce 4.1 kB: ranks 1-2 missing", 3 * MS, 300_000),
+        ("group a [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: rank 2 missing", 2 * MS, 1_300_000),
+        ("group a [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: ranks 1-2 missing", 3 * MS, 300_000),
         ("rank 0 group a", "HUNG nccl:all_reduce", 2 * MS, 1_300_000),
         ("rank 0 group a", "HUNG nccl:all_reduce", 3 * MS, 300_000),
         ("rank 1 group a", "HUNG nccl:all_reduce", 2 * MS, 1_300_000),
