@@ -98,7 +98,7 @@ class _Counted:
 
 
 def _archive(stream: BinaryIO) -> tarfile.TarFile:
-    return tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT, copybufsize=PIECE)
+    return tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT)
 
 
 def _add(archive: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
