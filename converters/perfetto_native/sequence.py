@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -110,12 +111,11 @@ class PacketSequence:
         whole = Rows()
         whole.message(PACKET, packet, more)
         text, bounds = whole.joined()
-        pieces = []
-        done = 0
-        for end, extra in zip(bounds[1:][tail >= 0].tolist(), tails, strict=True):
-            pieces += [text[done:end], extra]
-            done = end
-        return b"".join([*pieces, text[done:]])
+        cuts = [0, *bounds[1:][tail >= 0].tolist()]
+        pieces = [text[cuts[-1] :]] * (2 * len(tails) + 1)
+        pieces[0:-1:2] = [text[begin:end] for begin, end in pairwise(cuts)]
+        pieces[1::2] = tails
+        return b"".join(pieces)
 
 
 def number_field(number: int, value: int) -> bytes:
