@@ -54,9 +54,6 @@ class Event(IntEnum):
     TYPE = 9
     NAME = 10
     TRACK = 11
-    CATEGORY_TEXT = 22
-    NAME_TEXT = 23
-    WHOLE_VALUE = 30
     DOUBLE_VALUE = 44
     FLOW = 47
     LAST_OF_FLOW = 48
@@ -67,8 +64,6 @@ class Event(IntEnum):
 class Defaults(IntEnum):
     """Fields of what packets of a sequence do not say themselves."""
 
-    EVENT = 11
-    """In it fields of events."""
     CLOCK = 58
 
 
@@ -87,7 +82,6 @@ class Table(IntEnum):
     CATEGORIES = 1
     NAMES = 2
     ARGUMENT_NAMES = 3
-    ARGUMENT_TEXTS = 29
 
 
 class Entry(IntEnum):
@@ -101,15 +95,7 @@ class Argument(IntEnum):
     """Fields of an argument."""
 
     NAME = 1
-    BOOLEAN = 2
-    UNSIGNED = 3
-    INTEGER = 4
-    DOUBLE = 5
-    TEXT = 6
     JSON = 9
-    NAME_TEXT = 10
-    MEMBER = 11
-    TEXT_NUMBER = 17
 
 
 class Track(IntEnum):

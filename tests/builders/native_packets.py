@@ -1,4 +1,9 @@
-"""Native traces packet by packet, in every way in which packets can say the same."""
+"""Native traces packet by packet, as tracelink writes them.
+
+    head() + bytes(Sequence().begin(5000, "add").end(2000))
+
+is a trace with one slice.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import io
 import json
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +28,8 @@ from tracelink.wire import FIXED64, VARINT, delimited, key, varint
 
 BASE = 1_700_000_000_000_000_000
 BOOT, OWN = 6, 64
+BEGIN, END, INSTANT, COUNTED = 1, 2, 3, 4
+CATEGORIES, NAMES, ARGUMENT_NAMES = 1, 2, 3
 THREAD, OTHER_THREAD, COUNTER = 11, 12, 13
 HEADER = {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "tracelink": {"ranks": [{"rank": 0}]}}
 FACTS = {
@@ -42,14 +50,6 @@ def text(place: int, value: str) -> bytes:
     return delimited(place, value.encode())
 
 
-def double(place: int, value: float) -> bytes:
-    return key(place, FIXED64) + struct.pack("<d", value)
-
-
-def flow(place: int, value: int) -> bytes:
-    return key(place, FIXED64) + struct.pack("<Q", value)
-
-
 def packet(*fields: bytes) -> bytes:
     return delimited(1, b"".join(fields))
 
@@ -68,57 +68,88 @@ def bundle(*packets: bytes, compressed: bytes | None = None) -> bytes:
     return packet(number(8, BASE), delimited(50, inside))
 
 
-def argument(*value: bytes, name: str) -> bytes:
-    return b"".join((text(10, name), *value))
+def leaves(arrow: int) -> bytes:
+    return key(47, FIXED64) + struct.pack("<Q", arrow)
 
 
-def event(kind: int, *fields: bytes) -> bytes:
-    return delimited(11, number(9, kind) + b"".join(fields))
+def arrives(arrow: int) -> bytes:
+    return key(48, FIXED64) + struct.pack("<Q", arrow)
+
+
+COLOURED = number(52, 262)
+"""Of an event that hangs."""
 
 
 @dataclass
 class Sequence:
-    """Packets of one sequence, which says once what its clock and its texts are."""
+    """Packets of one sequence: the first says when it begins and has all texts, every other how long it is behind."""
 
     number: int = 1
-    packets: list[bytes] = field(default_factory=list)
+    base: int = BASE
+    texts: dict[int, dict[str, int]] = field(
+        default_factory=lambda: {CATEGORIES: {}, NAMES: {}, ARGUMENT_NAMES: {}}
+    )
+    behind: list[bytes] = field(default_factory=list)
 
-    def begins(
-        self,
-        texts: dict[int, dict[int, str]] | None = None,
-        *,
-        incremental: bool = True,
-        track: int | None = None,
+    def begin(
+        self, step: int, name: str, *more: bytes, category: str = "cpu_op", on: int = THREAD
     ) -> Sequence:
-        clocks = [
-            number(1, BOOT) + number(2, BASE),
-            number(1, OWN) + number(2, BASE) + number(3, incremental),
-        ]
-        tables = b"".join(
-            delimited(table, number(1, place) + text(2, said))
-            for table, entries in (texts or {}).items()
-            for place, said in entries.items()
+        return self.event(step, BEGIN, on, self._called(name, category), *more)
+
+    def end(self, step: int, *, on: int = THREAD) -> Sequence:
+        return self.event(step, END, on)
+
+    def instant(
+        self, step: int, name: str, *more: bytes, category: str = "cpu_op", on: int = THREAD
+    ) -> Sequence:
+        return self.event(step, INSTANT, on, self._called(name, category), *more)
+
+    def sample(self, step: int, value: float) -> Sequence:
+        return self.event(step, COUNTED, COUNTER, key(44, FIXED64) + struct.pack("<d", value))
+
+    def event(self, step: int, kind: int, on: int, *more: bytes) -> Sequence:
+        return self.add(step, delimited(11, b"".join((number(9, kind), number(11, on), *more))))
+
+    def add(self, step: int, *fields: bytes) -> Sequence:
+        self.behind.append(packet(number(8, step), number(10, self.number), *fields))
+        return self
+
+    def arguments(self, said: Mapping[str, str]) -> bytes:
+        """Fields of an event: for each name the text of an object."""
+        return b"".join(
+            delimited(4, number(1, self._number(ARGUMENT_NAMES, name)) + text(9, value))
+            for name, value in said.items()
         )
-        defaults = number(58, OWN) + (b"" if track is None else delimited(11, number(11, track)))
-        self._add(
-            number(8, BASE),
+
+    @property
+    def packets(self) -> list[bytes]:
+        clocks = (number(1, BOOT), number(1, OWN) + number(3, True))
+        first = packet(
+            number(8, self.base),
             number(58, BOOT),
+            number(10, self.number),
             number(13, 1),
-            delimited(6, b"".join(delimited(1, clock) for clock in clocks)),
-            delimited(12, tables),
-            delimited(59, defaults),
+            delimited(6, b"".join(delimited(1, clock + number(2, self.base)) for clock in clocks)),
+            delimited(59, number(58, OWN)),
+            delimited(12, self._tables()),
         )
-        return self
-
-    def add(self, time: int, told: bytes, *more: bytes) -> Sequence:
-        self._add(number(8, time), told, *more)
-        return self
-
-    def _add(self, *fields: bytes) -> None:
-        self.packets.append(packet(number(10, self.number), *fields))
+        return [first, *self.behind]
 
     def __bytes__(self) -> bytes:
         return b"".join(self.packets)
+
+    def _called(self, name: str, category: str) -> bytes:
+        return number(3, self._number(CATEGORIES, category)) + number(10, self._number(NAMES, name))
+
+    def _number(self, table: int, said: str) -> int:
+        return self.texts[table].setdefault(said, len(self.texts[table]) + 1)
+
+    def _tables(self) -> bytes:
+        return b"".join(
+            delimited(table, number(1, place) + text(2, said))
+            for table, entries in self.texts.items()
+            for said, place in entries.items()
+        )
 
 
 def source(data: bytes, name: str = "job.pftrace") -> Source:

@@ -12,21 +12,18 @@ from tracelink.converters.perfetto.flows import Binding
 from tracelink.converters.perfetto.schema import ARRIVAL_CATEGORY, COLLECTIVE_CATEGORY, HUNG_COLOUR
 from tracelink.converters.perfetto.slices import DURATION, NEXT
 from tracelink.converters.perfetto.text import Texts, micros, quoted, table
-from tracelink.converters.perfetto_native.reading.arguments import ArgumentTexts, Pieces
+from tracelink.converters.perfetto_native.reading.arguments import ArgumentTexts
 from tracelink.converters.perfetto_native.reading.framing import Batch, FramingError, batches
 from tracelink.converters.perfetto_native.reading.packets import event_fields
 from tracelink.converters.perfetto_native.reading.trace import Native, Stretch
 from tracelink.converters.perfetto_native.reading.unbundling import Unbundled
 from tracelink.events import Bools, Int32s, Int64s
-from tracelink.fields import split_all
+from tracelink.fields import Fields, split_all
 from tracelink.octets import Octets
 from tracelink.sources import Source
 
 CHUNK = 1 << 14
 """Events that are joined at once."""
-
-FIXED = 7
-"""Pieces of an event besides its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +54,17 @@ class Sheet:
 def write_events(sheet: Sheet, low: int, high: int, wanted: Bools) -> Iterator[bytes]:
     """The text of those events of some stretches that are wanted."""
     native = sheet.native
-    arguments = ArgumentTexts(native.sequences.tables, sheet.recorded)
+    arguments = ArgumentTexts(native.numbered, sheet.recorded)
     for first, batch in _again(sheet, native.stretches[low:high]):
         begin, end = np.searchsorted(native.events.packet, [first, first + len(batch.begins)]).tolist()
         some = begin + np.flatnonzero(wanted[begin:end])
+        if not len(some):
+            continue
+        octets, bounds = Octets(batch.data), np.array([batch.begins, batch.ends], np.int64)
         for at in range(0, len(some), CHUNK):
             rows = some[at : at + CHUNK]
-            yield _texts(sheet, arguments, batch, native.events.packet[rows] - first, rows)
+            packets = split_all(octets, *bounds[:, native.events.packet[rows] - first])
+            yield _texts(sheet, arguments, octets, packets, rows)
 
 
 def _again(sheet: Sheet, stretches: Sequence[Stretch]) -> Iterator[tuple[int, Batch]]:
@@ -77,44 +78,25 @@ def _again(sheet: Sheet, stretches: Sequence[Stretch]) -> Iterator[tuple[int, Ba
                 first += len(plain.begins)
 
 
-def _texts(sheet: Sheet, arguments: ArgumentTexts, batch: Batch, packets: Int64s, rows: Int64s) -> bytes:
-    """The text of events, which stand in these packets of a batch."""
-    octets, events = Octets(batch.data), sheet.native.events
-    begins, ends = np.array(batch.begins, np.int64)[packets], np.array(batch.ends, np.int64)[packets]
-    owner, inner = event_fields(octets, split_all(octets, begins, ends))
+def _texts(sheet: Sheet, arguments: ArgumentTexts, octets: Octets, packets: Fields, rows: Int64s) -> bytes:
+    """The text of events, which stand in these packets."""
+    events = sheet.native.events
+    owner, inner = event_fields(octets, packets)
     inner = replace(inner, owner=owner[inner.owner])
     category, name = events.category[rows], events.name[rows]
     bare = np.isin(category, _codes(sheet.native, COLLECTIVE_CATEGORY, ARRIVAL_CATEGORY))
-    epoch = sheet.native.sequences.epoch[events.packet[rows]]
-    said = arguments.of_events(octets, inner, epoch, bare)
     instant = events.instant[rows]
-    fixed = [
+    pieces = [
         _openings(sheet, rows),
         _distinct(name, lambda code: quoted(_text(sheet.native, code)) + b',"ts":'),
         table(micros(events.start[rows]), len(rows)),
         np.where(instant, b"", DURATION).astype(object),
-        table(micros(events.duration[rows]), len(rows)),
+        np.where(instant, b"", table(micros(events.duration[rows]), len(rows))),
         _extras(sheet, rows),
+        arguments.of_events(octets, inner, events.sequence[rows], bare),
+        _behind(sheet, rows),
     ]
-    fixed[4][instant] = b""
-    return _joined(fixed, said, sheet, rows)
-
-
-def _joined(fixed: Sequence[Texts], said: Pieces, sheet: Sheet, rows: Int64s) -> bytes:
-    """All pieces in order: those of each event, and its arguments before the last."""
-    counts = np.bincount(said.event, minlength=len(rows))
-    begins = FIXED * np.arange(len(rows)) + 2 * (np.cumsum(counts) - counts)
-    pieces = np.empty(FIXED * len(rows) + 2 * len(said.event), object)
-    for place, column in enumerate(fixed):
-        pieces[begins + place] = column
-    nth = np.arange(len(said.event)) - np.repeat(np.cumsum(counts) - counts, counts)
-    at = begins[said.event] + len(fixed) + 2 * nth
-    pieces[at], pieces[at + 1] = said.before, said.value
-    ends = begins + len(fixed) + 2 * counts
-    pieces[ends] = said.closing
-    for place in _places(sheet.behind, rows):
-        pieces[ends[place]] += sheet.behind[int(rows[place])]
-    return b"".join(pieces.tolist())
+    return b"".join(np.stack(pieces, axis=1).ravel().tolist())
 
 
 def _openings(sheet: Sheet, rows: Int64s) -> Texts:
@@ -143,6 +125,13 @@ def _extras(sheet: Sheet, rows: Int64s) -> Texts:
         arrives = b',"flow_in":true' if binding.arrives else b""
         extras[place] = b',"bind_id":%d%s%s%s' % (binding.number, leaves, arrives, extras[place])
     return extras
+
+
+def _behind(sheet: Sheet, rows: Int64s) -> Texts:
+    behind = np.full(len(rows), b"", object)
+    for place in _places(sheet.behind, rows):
+        behind[place] = sheet.behind[int(rows[place])]
+    return behind
 
 
 def _places(some: Mapping[int, object], rows: Int64s) -> list[int]:

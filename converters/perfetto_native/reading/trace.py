@@ -13,14 +13,12 @@ from tracelink.converters.perfetto_native.reading.framing import FramingError, b
 from tracelink.converters.perfetto_native.reading.packets import (
     NOTHING,
     FlowEnds,
-    Inline,
     Packets,
     Told,
     told_by,
 )
 from tracelink.converters.perfetto_native.reading.pairs import pairs_of
-from tracelink.converters.perfetto_native.reading.sequences import Sequences
-from tracelink.converters.perfetto_native.reading.states import State
+from tracelink.converters.perfetto_native.reading.sequences import Texts, named, times
 from tracelink.converters.perfetto_native.reading.unbundling import Unbundled
 from tracelink.converters.perfetto_native.recognition import is_own
 from tracelink.converters.perfetto_native.schema import RED, Table, Type
@@ -36,6 +34,7 @@ class Events:
     """Slices and instants in the order of the file; times are nanoseconds after the base."""
 
     packet: Int64s
+    sequence: Int32s
     start: Int64s
     duration: Int64s
     instant: Bools
@@ -93,7 +92,8 @@ class Native:
     arriving: FlowEnds
     """Ends of arrows by packet."""
     texts: Sequence[str]
-    sequences: Sequences
+    numbered: Texts
+    """Those that events name by number."""
     stretches: Sequence[Stretch]
     troubles: Troubles
 
@@ -110,9 +110,8 @@ class _File:
     parts: list[Packets] = field(default_factory=list)
     leaving: list[FlowEnds] = field(default_factory=list)
     arriving: list[FlowEnds] = field(default_factory=list)
-    states: dict[int, State] = field(default_factory=dict)
+    numbered: dict[tuple[int, Table, int], str] = field(default_factory=dict)
     said: Said = field(default_factory=Said)
-    inline: Inline = field(default_factory=Inline)
     stretches: list[Stretch] = field(default_factory=list)
     troubles: Troubles = field(default_factory=Troubles)
     rows: int = 0
@@ -123,7 +122,7 @@ class _File:
         self.parts.append(told.packets)
         self.leaving.append(told.leaving.behind(rows))
         self.arriving.append(told.arriving.behind(rows))
-        self.states |= {rows + row: state for row, state in told.states.items()}
+        self.numbered |= told.texts
         self.said.add(told.facts)
         self.troubles.damaged += told.damaged
         self.rows += len(told.packets)
@@ -144,7 +143,7 @@ def native_of(source: Source, engine: Engine) -> Native:
                 file.stretches.append(Stretch(batch.offset, file.rows))
                 unbundled = Unbundled(batch)
                 for plain in unbundled:
-                    file.add(told_by(plain, file.inline))
+                    file.add(told_by(plain))
                 file.troubles.bundles += unbundled.damaged
         except FramingError as error:
             file.troubles.cut_off, file.troubles.offset = str(error), error.offset
@@ -158,13 +157,12 @@ def native_of(source: Source, engine: Engine) -> Native:
 
 def _resolved(file: _File) -> Native:
     troubles = file.troubles
-    sequences = Sequences(Packets.concatenate(file.parts), file.states)
-    packets, strings = sequences.packets, StringTable()
-    category = sequences.codes(Table.CATEGORIES, packets.category, file.inline.categories.texts(), strings)
-    name = sequences.codes(Table.NAMES, packets.name, file.inline.names.texts(), strings)
-    track, time = sequences.tracks(), sequences.times() - file.said.base
-    seat = _places([thread.tid for thread in file.said.threads], track)
-    counter = _places([counter.number for counter in file.said.counters], track)
+    packets, strings = Packets.concatenate(file.parts), StringTable()
+    category = _codes(file.numbered, Table.CATEGORIES, packets.sequence, packets.category, strings)
+    name = _codes(file.numbered, Table.NAMES, packets.sequence, packets.name, strings)
+    time = times(packets.sequence, packets.step) - file.said.base
+    seat = _places([thread.tid for thread in file.said.threads], packets.track)
+    counter = _places([counter.number for counter in file.said.counters], packets.track)
     slices = (packets.type == Type.BEGIN) | (packets.type == Type.END)
     instant = packets.type == Type.INSTANT
     sampled = packets.type == Type.COUNTER
@@ -179,10 +177,19 @@ def _resolved(file: _File) -> Native:
         FlowEnds.concatenate(file.leaving),
         FlowEnds.concatenate(file.arriving),
         strings.texts(),
-        sequences,
+        file.numbered,
         file.stretches,
         troubles,
     )
+
+
+def _codes(texts: Texts, table: Table, sequence: Int32s, number: Int32s, strings: StringTable) -> Int32s:
+    """The code in `strings` of each text that is named by number, `NOTHING` where there is none."""
+    given = np.flatnonzero(number != NOTHING)
+    names, which = named(texts, table, sequence[given], number[given])
+    codes = np.full(len(number), NOTHING, np.int32)
+    codes[given] = np.array([NOTHING if name is None else strings[name] for name in names], np.int32)[which]
+    return codes
 
 
 def _events(
@@ -190,8 +197,9 @@ def _events(
 ) -> Events:
     """Slices, each with its end, and instants."""
     begins, instant = packets.type == Type.BEGIN, packets.type == Type.INSTANT
+    drawn = np.flatnonzero(packets.type)
     pairs = pairs_of(seat, time, np.flatnonzero(begins | (packets.type == Type.END)), begins)
-    end = np.where(pairs.end < 0, time.max(initial=0), time[pairs.end])
+    end = np.where(pairs.end < 0, time[drawn].max(initial=0), time[pairs.end])
     duration = np.zeros(len(packets), np.int64)
     duration[pairs.begin] = np.maximum(end - time[pairs.begin], 0)
     troubles.unended, troubles.unbegun = int(np.count_nonzero(pairs.end < 0)), pairs.unmatched_ends
@@ -199,6 +207,7 @@ def _events(
     troubles.nameless = int(np.count_nonzero(name[rows] == NOTHING))
     return Events(
         rows,
+        packets.sequence[rows],
         time[rows],
         duration[rows],
         instant[rows],

@@ -16,12 +16,12 @@ from builders.native_packets import (
     BASE,
     FACTS,
     HEADER,
+    INSTANT,
     THREAD,
     Sequence,
     as_json,
     bundle,
     delimited,
-    event,
     facts,
     head,
     number,
@@ -35,14 +35,10 @@ from tracelink.job import Job
 ADVICE = "Open it at ui.perfetto.dev, or give tracelink what torch.profiler wrote."
 
 
-def named(kind: int, name: str, track: int = THREAD) -> bytes:
-    return event(kind, text(22, "cpu_op"), text(23, name), number(11, track))
-
-
 def slices(count: int) -> list[bytes]:
-    told = Sequence().begins()
+    told = Sequence()
     for place in range(count):
-        told.add(1000, named(1, f"slice {place}")).add(500, event(2, number(11, THREAD)))
+        told.begin(1000, f"slice {place}").end(500)
     return told.packets
 
 
@@ -110,15 +106,14 @@ def test_what_a_bundle_holds_before_its_damage_is_used() -> None:
 
 
 def test_ends_of_what_never_began_and_events_of_tracks_that_nothing_is_said_of() -> None:
-    told = Sequence().begins().add(1000, event(2, number(11, THREAD)))
-    told.add(1000, named(1, "lost", 999)).add(1000, named(3, "kept"))
+    told = Sequence().end(1000).begin(1000, "lost", on=999).instant(1000, "kept")
     read = as_json(head() + bytes(told))
     assert names(read) == ["kept"]
     assert read.reasons == {"without_begin": 1, "unknown_track": 1}
 
 
 def test_names_that_stand_nowhere_are_empty() -> None:
-    told = Sequence().begins().add(1000, event(3, number(11, THREAD), number(10, 7), number(3, 7)))
+    told = Sequence().event(1000, INSTANT, THREAD, number(10, 7), number(3, 7))
     read = as_json(head() + bytes(told))
     assert [(one["name"], one["cat"]) for one in read.events] == [("", "")]
     assert read.reasons == {"without_name": 1}
@@ -185,6 +180,13 @@ def whole_job() -> bytes:
 WHOLE = whole_job()
 
 
+def test_an_argument_that_is_no_text_is_replaced() -> None:
+    told = Sequence()
+    damaged = told.arguments({"original": '{"a": "b"}'}).replace(b'b"}', b'\xff"}')
+    (one,) = as_json(head() + bytes(told.instant(1000, "add", damaged))).events
+    assert one["args"] == {"original": '{"a": "\N{REPLACEMENT CHARACTER}"}'}
+
+
 @given(st.integers(0, len(WHOLE)))
 def test_however_much_is_there(length: int) -> None:
     """Every event that is read is one that was written."""
@@ -206,5 +208,5 @@ def test_whatever_byte_is_damaged(place: int, byte: int) -> None:
 
 @given(st.binary(max_size=200))
 def test_whatever_packets_hold(inside: bytes) -> None:
-    told = Sequence().begins().add(0, delimited(11, inside)).add(0, b"", inside)
+    told = Sequence(2).instant(0, "add", delimited(4, inside)).add(0, delimited(11, inside)).add(0, inside)
     as_json(head() + bytes(told) + b"".join(slices(1)))

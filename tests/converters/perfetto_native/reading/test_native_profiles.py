@@ -11,7 +11,7 @@ import pytest
 import tracelink
 from builders.data import shared
 from builders.inputs import found
-from builders.native_packets import THREAD, Sequence, event, head, number, source, text
+from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
 from tracelink.converters.perfetto_native.reader import PerfettoReader
 from tracelink.engine import Engine
@@ -101,7 +101,7 @@ def test_beside_the_profiles_it_was_made_of_it_is_passed_over(merged: Path) -> N
 
 
 def test_in_a_directory_the_traces_of_others_are_passed_over(tmp_path: Path) -> None:
-    others = Sequence().begins().add(0, event(3, number(11, THREAD)))
+    others = Sequence().instant(0, "another")
     (tmp_path / "other.pftrace").write_bytes(bytes(others))
     (tmp_path / "k_0.json.gz").write_bytes(PROFILES[0].read_bytes())
     graph = tracelink.load(tmp_path)
@@ -113,9 +113,7 @@ def test_in_a_directory_the_traces_of_others_are_passed_over(tmp_path: Path) -> 
 
 
 def test_a_trace_of_recorders_alone_is_a_picture() -> None:
-    told = (
-        Sequence().begins().add(0, event(3, number(11, THREAD), text(22, "record"), text(23, "all_reduce")))
-    )
+    told = Sequence().instant(0, "all_reduce", category="record")
     with pytest.raises(UnreadableError) as raised:
         PerfettoReader().unpacked(source(head() + bytes(told)), Engine(1))
     assert str(raised.value) == (
