@@ -63,7 +63,8 @@ class Names:
 
     def text(self, identity: int) -> str:
         """A process or thread id as text."""
-        return self.texts[TEXT_LANE - identity] if identity <= TEXT_LANE else str(identity)
+        place = TEXT_LANE - identity
+        return self.texts[place] if 0 <= place < len(self.texts) else str(identity)
 
 
 def tracks_of(pid: Int64s, tid: Int64s, on_device: Bools, names: Names) -> tuple[Int32s, list[Track]]:

@@ -110,7 +110,7 @@ def test_a_number_written_as_text_is_another_lane_than_the_number() -> None:
     assert len(result.tracks) == 2
 
 
-@pytest.mark.parametrize("pid", [2**31, 2**63 - 1, -5])
+@pytest.mark.parametrize("pid", [2**31, 2**63 - 1, -5, -(2**40), -(2**63)])
 def test_process_ids_of_any_size(pid: int) -> None:
     result = read(trace(cpu_op(pid=pid, tid=7), cpu_op(pid=pid, tid=7)))
     assert {track.process for track in tracks(result)} == {str(pid)}
