@@ -204,6 +204,12 @@ def test_no_boundary_near_the_end() -> None:
     assert ArrayDocument(source_of(data), FORMAT).boundary_near(len(data) - 5) is None
 
 
+def test_an_element_is_as_long_as_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST", 16 << 10)
+    items = [item(3), {"id": 1, "text": "x" * 8000}, item(4)]
+    assert read(whole(items)).items == items
+
+
 def test_an_element_without_end_is_not_held_in_memory_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST", 4096)
     with pytest.raises(UnreadableError, match="no end of an element"):

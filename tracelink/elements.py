@@ -121,7 +121,7 @@ class _Scan(Generic[Decoded]):
             cut = self._last_boundary()
             if cut is None:
                 if not self.finished:
-                    self._grow()
+                    self._fill(self.end)  # as much again: what is long is looked through a few times only
                     continue
                 yield self._tail()
                 return
@@ -139,10 +139,12 @@ class _Scan(Generic[Decoded]):
             yield place, elements
         self._trailer()
 
-    def _fill(self) -> None:
-        if len(self.buffer) - self.end < PIECE:
+    def _fill(self, least: int = 0) -> None:
+        wanted = max(PIECE, least)
+        while len(self.buffer) - self.end < wanted:
             self._grow()
-        wanted = PIECE if self.left is None else min(PIECE, self.left)
+        if self.left is not None:
+            wanted = min(wanted, self.left)
         got = self.stream.readinto(memoryview(self.buffer)[self.end : self.end + wanted]) if wanted else 0
         self.end += got
         self.count(got)
