@@ -11,6 +11,8 @@ from tracelink.trace import Payload
 from tracelink.wire import DELIMITED, VARINT, key, varint
 
 EMPTY = len(b"{}")
+NULL = b"null"
+"""Engines that get it as a whole argument end."""
 
 
 def arguments(texts: Texts, name: str, payloads: Sequence[Payload]) -> list[bytes]:
@@ -20,7 +22,8 @@ def arguments(texts: Texts, name: str, payloads: Sequence[Payload]) -> list[byte
     lengths = list(map(len, objects))
     heads = {length: _head(number, length) for length in set(lengths)}
     return [
-        heads[length] + text if length > EMPTY else b"" for text, length in zip(objects, lengths, strict=True)
+        heads[length] + text if length > EMPTY and text != NULL else b""
+        for text, length in zip(objects, lengths, strict=True)
     ]
 
 

@@ -33,6 +33,7 @@ from tracelink.converters.perfetto_native.schema import Table, Type
 from tracelink.converters.perfetto_native.sequence import HUNG_COLOUR, PER_BLOCK, Events, PacketSequence
 from tracelink.converters.perfetto_native.tracks import declared
 from tracelink.converters.perfetto_native.tree import Branch
+from tracelink.converters.perfetto_native.zero import zero_of
 from tracelink.events import Int64s
 from tracelink.findings import Finding
 
@@ -69,19 +70,18 @@ def group_packets(sheets: Sheets, wanted: Wanted) -> Block[list[Finding]]:
     tracks = [Branch(tid, title, seats.process) for tid, title in lanes]
     tracks += [Branch(number, name, seats.process, unit) for number, name, unit in sampled]
     head = group_packet(seats, counters)
-    head += declared([Branch(seats.process, PROCESS), *tracks], sheets.base or 0)
+    head += declared([Branch(seats.process, PROCESS), *tracks], zero_of(sheets.base))
     pieces = [partial(_collectives, sheets, seats, wanted), partial(_counters, sheets, counters)]
     return Block(head, pieces, False, seats.findings)
 
 
 def _collectives(sheets: Sheets, seats: GroupSeats, wanted: Wanted) -> Iterator[bytes]:
     """Collectives, and behind them, by number, the last arrivals."""
-    base = sheets.base or 0
-    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 1, base)
+    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 1, zero_of(sheets.base))
     drawn, arrivals = seats.drawn, seats.arrivals
     opening = np.lexsort((drawn.start, seats.seat))
     instants = len(opening) + np.arange(len(arrivals))
-    start = np.concatenate([drawn.start, arrivals.time]) - base
+    start = np.concatenate([drawn.start, arrivals.time]) - (sheets.base or 0)
     duration = np.concatenate([drawn.end - drawn.start, np.zeros(len(arrivals), np.int64)])
     packets = ordered(
         np.concatenate([opening[::-1], opening, instants]),
@@ -122,9 +122,9 @@ def _tails(sheets: Sheets, seats: GroupSeats, sequence: PacketSequence, wanted: 
 
 
 def _counters(sheets: Sheets, counters: GroupCounters) -> Iterator[bytes]:
-    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 3, sheets.base or 0)
+    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 3, zero_of(sheets.base))
     track = np.array(counters.numbers, np.int64)[counters.counter]
-    yield from sample_packets(sequence, track, counters.time, counters.value)
+    yield from sample_packets(sequence, track, counters.time - (sheets.base or 0), counters.value)
 
 
 def tie_pieces(sheets: Sheets, ends: Ends, wanted: Wanted) -> tuple[list[Piece], list[Finding]]:
@@ -139,7 +139,7 @@ def tie_pieces(sheets: Sheets, ends: Ends, wanted: Wanted) -> tuple[list[Piece],
 
 def _ties(sheets: Sheets, ends: Ends, effect: Int64s, ties: Int64s, wanted: Wanted) -> Iterator[bytes]:
     job, numbering = sheets.job, sheets.common
-    sequence = PacketSequence(numbering.block * PER_BLOCK + 2, sheets.base or 0)
+    sequence = PacketSequence(numbering.block * PER_BLOCK + 2, zero_of(sheets.base))
     turn = np.argsort(ends.end[effect], kind="stable")
     effect, ties = effect[turn], ties[turn]
     relation = job.ties.relation[ties]

@@ -22,6 +22,7 @@ from tracelink.converters.perfetto_native.order import Packets
 from tracelink.converters.perfetto_native.rows import Rows
 from tracelink.converters.perfetto_native.schema import Event, Table, Type
 from tracelink.converters.perfetto_native.sequence import HUNG_COLOUR, PER_BLOCK, Events, PacketSequence
+from tracelink.converters.perfetto_native.zero import zero_of
 from tracelink.events import Bools, EventKind, Int64s
 from tracelink.graph import EventGraph
 from tracelink.trace import Payload
@@ -60,7 +61,7 @@ def pieces_of(sheet: Sheet) -> Sequence[Piece]:
 
 
 def _sequence(sheet: Sheet, number: int) -> PacketSequence:
-    return PacketSequence(sheet.block * PER_BLOCK + number + 1, sheet.picture.drawing.base)
+    return PacketSequence(sheet.block * PER_BLOCK + number + 1, zero_of(sheet.picture.drawing.base))
 
 
 def _events(sheet: Sheet, number: int, low: int, high: int) -> Iterator[bytes]:
@@ -147,23 +148,23 @@ def _samples(sheet: Sheet, number: int) -> Iterator[bytes]:
     rows = np.flatnonzero(drawn_samples(graph))
     tracks = np.zeros(len(graph.tracks), np.int64)
     tracks[list(counters)] = list(counters.values())
-    drawn = graph.counters
+    drawn, base = graph.counters, sheet.picture.drawing.base
     yield from sample_packets(
-        _sequence(sheet, number), tracks[drawn.track[rows]], drawn.time[rows], drawn.value[rows]
+        _sequence(sheet, number), tracks[drawn.track[rows]], drawn.time[rows] - base, drawn.value[rows]
     )
 
 
 def sample_packets(
     sequence: PacketSequence, track: Int64s, times: Int64s, values: Float64s
 ) -> Iterator[bytes]:
-    """Samples of counters, whose tracks have these numbers."""
+    """Samples of counters, whose tracks have these numbers; times are nanoseconds after the base."""
     turn = np.argsort(times, kind="stable")
     tails = Rows()
     tails.words(key(Event.DOUBLE_VALUE, FIXED64), values[turn])
     none = np.zeros(len(turn), np.int64)
     yield from sequence.packets(
         Events(
-            times[turn] - sequence.base,
+            times[turn],
             none + Type.COUNTER,
             track[turn],
             none,

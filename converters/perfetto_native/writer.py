@@ -27,6 +27,7 @@ from tracelink.converters.perfetto_native.rank_packets import Sheet, pieces_of
 from tracelink.converters.perfetto_native.schema import Type
 from tracelink.converters.perfetto_native.tracks import counter_numbers, declared
 from tracelink.converters.perfetto_native.tree import tree_of
+from tracelink.converters.perfetto_native.zero import zero_of
 from tracelink.engine import Engine
 from tracelink.findings import Finding
 from tracelink.job import Job
@@ -101,7 +102,7 @@ class _NativePen:
     separator: bytes = b""
 
     def opening(self) -> bytes:
-        return header_packet(self.sheets.job, self.sheets.base or 0)
+        return header_packet(self.sheets.job, zero_of(self.sheets.base))
 
     def closing(self, started: bool) -> bytes:
         return b""
@@ -114,7 +115,8 @@ class _NativePen:
         packets, findings = packets_of(picture), list[Finding]()
         arrows, meaning = self._arrows(place, picture, packets, findings)
         head = rank_packet(picture, counters, meaning, numbering.first_arrow)
-        head += declared(tree_of(picture.graph, layout, seats, counters, numbering), picture.drawing.base)
+        tree = tree_of(picture.graph, layout, seats, counters, numbering)
+        head += declared(tree, zero_of(self.sheets.base))
         said = said_of(picture.graph, picture.drawing, self.sheets.job, self.wanted)
         sheet = Sheet(picture, packets, arrows, said, counters, self.wanted, place)
         return Block(head, pieces_of(sheet), picture.large, findings)

@@ -62,6 +62,15 @@ def test_the_wall_clock_is_known_to_the_viewer() -> None:
     assert clocks == dict.fromkeys((1, 6, 64), START)
 
 
+def test_what_was_before_the_epoch_is_drawn_as_much_later() -> None:
+    built = GraphBuilder()
+    built.add(built.track(), "early", -START - 500, 5)
+    built.sample(built.track(TrackKind.COUNTER, label="memory"), -START, 1.0)
+    native = write(built.build())
+    assert [one.start for one in native.slices] == [10**9 - 500]
+    assert [time for _, time, _ in native.samples] == [10**9]
+
+
 def test_without_any_time_there_is_no_wall_clock() -> None:
     built = GraphBuilder()
     built.add(built.track(TrackKind.NODES), "node", None, 0, EventKind.NODE, keys={Key.NODE_ID: 1})
@@ -135,6 +144,10 @@ def test_objects_of_one_form_have_values_of_their_own() -> None:
 def test_odd_texts_are_read(text: bytes) -> None:
     native = write(job_of(*[text] * 20).build())
     assert all(one.args["original"]["a"] in ("\U0001f600", 1) for one in native.slices)
+
+
+def test_arguments_that_are_null_are_none() -> None:
+    assert write(job_of(b"null").build()).slice("event 0").args == {}
 
 
 def test_what_a_recorder_said_stands_apart() -> None:
