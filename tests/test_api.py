@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +164,53 @@ def test_what_was_written_can_be_read_again(job: Path, tmp_path: Path) -> None:
         ("cudaLaunchKernel", EventKind.RUNTIME),
         ("add_kernel", EventKind.KERNEL),
     }
+
+
+def test_no_input_is_overwritten(job: Path, tmp_path: Path) -> None:
+    profile = job / "kineto_rank0.json.gz"
+    before = profile.read_bytes()
+    for run in (
+        lambda: tracelink.merge(job, output=profile),
+        lambda: tracelink.merge([profile], output=os.path.relpath(profile)),
+        lambda: tracelink.convert(profile, profile),
+    ):
+        with pytest.raises(tracelink.UsageError, match="is one of the inputs"):
+            run()
+    native = tmp_path / "job.pftrace"
+    tracelink.merge(job, output=native)
+    with pytest.raises(tracelink.UsageError, match="is one of the inputs"):
+        tracelink.merge(native, output=native)
+    assert profile.read_bytes() == before
+
+
+def test_what_was_merged_in_a_folder_is_passed_over_and_merged_again(job: Path) -> None:
+    outputs = [job / "merged.json", job / "merged.pftrace"]
+    for output in outputs:
+        tracelink.merge(job, output=output)
+    before = [output.read_bytes() for output in outputs]
+    again = [tracelink.merge(job, output=output) for output in outputs]
+    assert [output.read_bytes() for output in outputs] == before
+    assert {"passed_over", "told_twice"} <= {
+        finding.reason for merged in again for finding in merged.findings
+    }
+
+
+def test_a_timeline_of_several_ranks_cannot_be_taken_apart(job: Path, tmp_path: Path) -> None:
+    tracelink.merge(job, output=tmp_path / "merged.json")
+    with pytest.raises(
+        tracelink.TraceError, match="that tracelink wrote, in which they cannot be told apart"
+    ):
+        tracelink.load(tmp_path / "merged.json")
+
+
+def test_a_folder_that_is_missing_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(tracelink.TraceError, match="there is no folder"):
+        tracelink.merge(tmp_path / "nothing", output=tmp_path / "no" / "merged.json")
+
+
+def test_a_suffix_that_no_format_has_is_not_taken_for_one(tmp_path: Path) -> None:
+    with pytest.raises(tracelink.UsageError, match=r"no format has names that end in \.pftrce"):
+        tracelink.merge(tmp_path / "nothing", output=tmp_path / "job.pftrce")
 
 
 def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tracelink import plugins
 from tracelink.assembly import assemble
@@ -18,6 +19,7 @@ from tracelink.graph import EventGraph
 from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
 from tracelink.job import Job
 from tracelink.joining import read_job
+from tracelink.outlets import check_folder, check_not_read
 from tracelink.plugins import Copying, Files, Output, Target, Writer
 from tracelink.prospect import Foresee, foreseen
 from tracelink.selection import Selection
@@ -140,8 +142,10 @@ def merge(
     `output` is by default `merged` with the suffix of the format. `options` are those of the writer, such as
     {"profile": "astra-sim"} of chakra. `foresee` is told how large a timeline will be, before it is written.
     """
-    path = None if output is None else os.fspath(output)
-    writer = _writer(path, to, options)
+    writer = _writer(None if output is None else os.fspath(output), to, options)
+    path = _usual_name(writer) if output is None else os.fspath(output)
+    if writer.files == Files.ONE:
+        check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
         raise UsageError(
@@ -170,6 +174,7 @@ def convert(
     `view` says what a drawing shows. `foresee` is told how large a timeline will be, before it is written.
     """
     discovery = discover_inputs(path)
+    check_not_read(os.fspath(output), [source.path for source in discovery.sources])
     engine = engine_for(jobs, watch)
     if converted := rewritten(discovery, os.fspath(output), to, engine, view):
         return converted
@@ -189,21 +194,24 @@ def _of_files(writer: Writer, discovery: Discovery) -> Writer:
 
 def _merged(
     job: Job,
-    path: str | None,
+    path: str,
     writer: Writer,
     options: Mapping[str, str],
     engine: Engine,
     foresee: Foresee | None,
 ) -> Merged:
     target = _target(writer, path, len(job.ranks))
+    check_not_read(target.path(), [source.path for source in job.sources])
     warned = foreseen(job, writer, target.path(), options, engine, foresee)
     return Merged(job, writer.write(job, target, engine), warned)
 
 
-def _target(writer: Writer, path: str | None, ranks: int) -> Target:
+def _usual_name(writer: Writer) -> str:
+    return USUAL_NAME + ("" if writer.files == Files.WITH_PREFIX else writer.suffixes[0])
+
+
+def _target(writer: Writer, path: str, ranks: int) -> Target:
     """Where the files of a writer go."""
-    if path is None:
-        path = USUAL_NAME + ("" if writer.files == Files.WITH_PREFIX else writer.suffixes[0])
     target = target_of(path)
     if isinstance(target, StreamTarget) or writer.files == Files.ONE:
         return target
@@ -221,11 +229,17 @@ def _clock(said: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
 
 
 def _writer_for(path: str) -> Writer:
-    """The writer whose longest suffix fits the path."""
-    fitting = [
-        (len(suffix), writer.name)
+    """The writer whose longest suffix fits the path; a name without any suffix leaves the choice."""
+    known = [
+        (len(suffix), writer.name, suffix)
         for writer in plugins.working(plugins.writers())
         for suffix in writer.suffixes
-        if path.endswith(suffix)
     ]
+    fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
+    strange = Path(path).suffix
+    if not fitting and strange and not Path(path).exists():
+        raise UsageError(
+            f"no format has names that end in {strange}",
+            advice=f"Name the file {', '.join(sorted(suffix for *_, suffix in known))}, or say the format: --to",
+        )
     return plugins.writer(max(fitting)[1] if fitting else DEFAULT_FORMAT)

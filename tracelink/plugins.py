@@ -52,6 +52,15 @@ class Recorder(Reader, Protocol):
 
 
 @runtime_checkable
+class Refusing(Reader, Protocol):
+    """A reader that recognises files of its format which nobody should read."""
+
+    def refused(self, head: bytes) -> str:
+        """Why a file that begins so is not read, and what to do; empty where it is."""
+        ...
+
+
+@runtime_checkable
 class Unpacking(Reader, Protocol):
     """A reader of files of several ranks; it reads what it makes of them rank by rank."""
 

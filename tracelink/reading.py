@@ -10,7 +10,7 @@ from tracelink import plugins
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.findings import Finding, Severity
-from tracelink.plugins import Plugin, Reader, Unpacking
+from tracelink.plugins import Plugin, Reader, Refusing, Unpacking
 from tracelink.sources import Discovery, Source
 from tracelink.trace import RankTrace
 
@@ -59,14 +59,14 @@ def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> l
             sources, misfits = task.reader.unpacked(task.source, engine)
         except UnreadableError as error:
             error.source = error.source or task.source.path
-            findings.append(_not_unpacked(task.source, str(error)))
+            findings.append(_not_read(task.source, str(error)))
             continue
         findings += misfits
         found += [Task(source, task.reader, _likely_rank(source, source.head())) for source in sources]
     return found
 
 
-def _not_unpacked(source: Source, message: str) -> Finding:
+def _not_read(source: Source, message: str) -> Finding:
     """In a directory there may be files of others."""
     if source.named:
         return unreadable(source.path, message)
@@ -121,8 +121,12 @@ def _task(source: Source, readers: Mapping[str, Plugin[Reader]], findings: list[
         for size in (None, SNIFFED):
             head = source.head(size) if size else source.head()
             for reader in plugins.working(readers):
-                if reader.recognises(head, source.name):
-                    return Task(source, reader, _likely_rank(source, head))
+                if not reader.recognises(head, source.name):
+                    continue
+                if isinstance(reader, Refusing) and (reason := reader.refused(head)):
+                    findings.append(_not_read(source, f"{source.path}: {reason}"))
+                    return None
+                return Task(source, reader, _likely_rank(source, head))
     except UnreadableError as error:
         error.source = error.source or source.path
         findings.append(unreadable(source.path, str(error)))

@@ -15,6 +15,7 @@ from tracelink.converters.kineto.schema import (
     KEPT_HEADER,
     PRODUCER_VERSIONS,
     SCHEMA_VERSION,
+    TIMELINE_MARK,
 )
 from tracelink.converters.kineto.times import LATEST_US
 from tracelink.events import EventKind, Events, Track, TrackKind
@@ -46,6 +47,12 @@ def source_info(
         zero_ns=base_time(header) or 0,
         header={key: header[key] for key in KEPT_HEADER if key in header},
     )
+
+
+def is_timeline_of_ranks(head: bytes) -> bool:
+    """Whether a file begins as tracelink's do of several ranks: that of one rank has its profile's header, too."""
+    before, mark, _ = head.partition(TIMELINE_MARK)
+    return bool(mark) and DISTRIBUTED.encode() not in before
 
 
 def base_time(header: Mapping[str, Any]) -> int | None:

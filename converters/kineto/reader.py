@@ -10,6 +10,7 @@ import numpy as np
 from tracelink.converters.kineto.assembly import assemble
 from tracelink.converters.kineto.columns import Columns, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
+from tracelink.converters.kineto.header import is_timeline_of_ranks
 from tracelink.converters.kineto.schema import EVENTS, FIRST_KEYS, MARKS
 from tracelink.elements import ArrayDocument, ArrayFormat, Part
 from tracelink.engine import Engine
@@ -33,6 +34,15 @@ class KinetoReader:
         if text.startswith(b"["):
             return b'"ph"' in text and b'"ts"' in text
         return text.startswith(b"{") and any(mark in head for mark in MARKS)
+
+    def refused(self, head: bytes) -> str:
+        """A timeline of several ranks, which cannot be taken apart again."""
+        if not is_timeline_of_ranks(head):
+            return ""
+        return (
+            "a timeline of several ranks that tracelink wrote, in which they cannot be told apart. "
+            "Give tracelink the files that it was made of, or its .pftrace."
+        )
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """Reads a whole source, in as many processes as the engine gives."""

@@ -13,6 +13,9 @@ FIRST_KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")
 MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 
 BASE_TIME = "baseTimeNanoseconds"
+TIMELINE_MARK = b'"tracelink": {"ranks"'
+"""What the header of a timeline has that tracelink wrote."""
+
 DISTRIBUTED = "distributedInfo"
 DEVICES = "deviceProperties"
 HOST = "host_name"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,3 +60,15 @@ def test_json_is_gzip_where_that_is_asked_for(tracelink: Run, tmp_path: Path) ->
     output = tmp_path / "x.json"
     assert tracelink("merge", str(tmp_path / "k_0.json"), "-o", str(output), "--compress").exit_code == 0
     assert json.loads(gzip.decompress(output.read_bytes()))["traceEvents"][-1]["name"] == "aten::add"
+
+
+def test_a_terminal_is_not_filled_with_a_trace(
+    tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
+    monkeypatch.setattr(
+        "tracelink.cli.summary.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    )
+    result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", "-")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pipe it into something, or give a file" in result.stderr

@@ -169,8 +169,8 @@ class TestOpen:
         result = tracelink("open", "t.json")
         assert "the browser broke off; it can fetch it again: reload the page" in result.stdout
         assert result.stderr.splitlines() == [
-            f"tracelink: refused {who}: to hand over to a UI of your own, name it with --origin."
-            for who in ("https://other\\x1b.example", "a request that names no page")
+            "tracelink: refused https://other\\x1b.example: to hand over to a UI of your own, name it with --origin.",
+            "tracelink: refused a request that names no page: open the page that is named above, not what it fetches.",
         ]
 
     def test_a_file_that_no_browser_has_room_for_is_warned_of(
@@ -187,7 +187,7 @@ class TestWithoutABrowser:
     def test_the_address_is_printed(self, tracelink: Run, served: Served) -> None:
         result = tracelink("open", "t.json", "--no-browser")
         assert served.pages == []
-        assert result.stdout.splitlines()[1] == "open"
+        assert result.stdout.splitlines()[1] == "open this address in a browser of this machine:"
         assert asked_of(result.stdout.splitlines()[2])["referrer"] == "tracelink"
 
     def test_the_address_is_all_that_quiet_users_hear(self, tracelink: Run, served: Served) -> None:

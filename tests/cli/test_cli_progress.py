@@ -91,11 +91,11 @@ class TestShown:
             bar(1_000_000)
             bar.now_writing()
             read = len(terminal.getvalue())
-            bar(2_000_000)
+            bar(4_000_000)
         said = terminal.getvalue()
         assert said[:read].endswith(ERASED)
         assert "reading" not in said[read:]
-        assert "2.0 MB" in said[read:].rpartition("writing")[2]
+        assert "3.0 MB" in said[read:].rpartition("writing")[2]
 
     def test_no_thread_that_would_keep_the_engine_from_forking(
         self, terminal: Terminal, profile: str

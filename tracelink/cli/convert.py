@@ -9,7 +9,7 @@ from tracelink.cli.conversion_page import report_conversion
 from tracelink.cli.foresight import foreseeing
 from tracelink.cli.options import command, takes_format, takes_jobs
 from tracelink.cli.progress import watching
-from tracelink.cli.summary import STDOUT, report_merge
+from tracelink.cli.summary import report_merge, stands_aside
 from tracelink.cli.viewing import takes_view
 from tracelink.cli.voice import Voice
 from tracelink.converting import Converted
@@ -40,9 +40,7 @@ def convert(
 
     A Chakra trace, or a directory of those of several ranks, is drawn where OUTPUT is .svg, .dot or .graphml.
     """
-    aside = output == STDOUT
-    if aside and voice.json:
-        raise click.UsageError("--json and OUTPUT - both want standard output: give another OUTPUT.")
+    aside = stands_aside(voice, output)
     with watching(voice, (source,)) as watch:
         result = api.convert(
             source,

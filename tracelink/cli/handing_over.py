@@ -115,7 +115,7 @@ def _leave_to_user(voice: Voice, page: str, port: int) -> None:
             f"  {browser.forwarding(port)}\n\nand open there"
         )
     else:
-        voice.say("open")
+        voice.say("open this address in a browser of this machine:")
     voice.conclude(page)
 
 
@@ -126,5 +126,8 @@ def _tell(voice: Voice, step: Step, detail: str) -> None:
         case Step.BROKEN_OFF:
             voice.say("the browser broke off; it can fetch it again: reload the page")
         case Step.OTHER_ORIGIN:
-            who = printable(detail) or "a request that names no page"
-            voice.complain(f"refused {who}: to hand over to a UI of your own, name it with --origin.")
+            if detail:
+                advice = "to hand over to a UI of your own, name it with --origin"
+            else:
+                advice = "open the page that is named above, not what it fetches"
+            voice.complain(f"refused {printable(detail) or 'a request that names no page'}: {advice}.")

@@ -21,7 +21,7 @@ from tracelink.cli.options import (
     takes_writing,
 )
 from tracelink.cli.progress import watching
-from tracelink.cli.summary import STDOUT, report_merge
+from tracelink.cli.summary import report_merge, stands_aside
 from tracelink.cli.voice import Voice
 from tracelink.handover import port
 from tracelink.selection import Selection
@@ -78,9 +78,7 @@ def merge(
     How large the timeline of a large job will be is said before it is written, and what to change where a
     browser has no room for it.
     """
-    aside = output == STDOUT
-    if aside and voice.json:
-        raise click.UsageError("--json and --output - both want standard output: give another --output.")
+    aside = stands_aside(voice, output)
     if opening:
         check_openable(output, to)
         to = to or (None if output else BEST_SHOWN)

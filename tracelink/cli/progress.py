@@ -44,24 +44,30 @@ class Bar:
         self._paths = paths
         self._began = self._shown = time.monotonic()
         self._done = 0
+        self._anew = False
+        """Whether bytes are counted from 0 again: all is read."""
         self._reading = True
+        self._read = 0
+        """Bytes that were counted before anything was written."""
         self._progress: Progress | None = None
 
     def __call__(self, done: int) -> None:
         """Shows that so many bytes are done."""
         now = time.monotonic()
+        self._anew |= done < self._done
+        self._done = done
         if now - self._began < PATIENCE or now - self._shown < INTERVAL:
             return
         self._shown = now
         progress = self._progress = self._progress or self._appeared()
         (task,) = progress.tasks
-        if done < self._done:  # counted anew: all is read
+        if self._anew:
             progress.reset(task.id, description="writing")
             task.total, task.start_time = None, self._began
+            self._anew = False
         if task.total and done > task.total:
             task.total = None  # the sources are larger than their files
-        self._done = done
-        progress.update(task.id, completed=done)
+        progress.update(task.id, completed=done - self._read)
         progress.refresh()
 
     def _appeared(self) -> Progress:
@@ -95,6 +101,8 @@ class Bar:
         """Makes room for what is to be said between reading and writing."""
         self.end()
         self._reading = False
+        self._read = self._done
+        self._began = time.monotonic()
 
     def end(self) -> None:
         """Goes, and leaves no trace."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import click
 
 from tracelink.cli.documents import merge_document
 from tracelink.cli.found import complain_of_errors, exit_code, show_findings
@@ -32,6 +35,19 @@ LEFT_OUT = "left_out"
 
 SAID = ("unlinked.", LEFT_OUT)
 """Findings whose reason begins so say the same as the lines under the table."""
+
+
+def stands_aside(voice: Voice, output: str | None) -> bool:
+    """Whether standard output is of what is written, and everything that is said goes elsewhere."""
+    if output != STDOUT:
+        return False
+    if voice.json:
+        raise click.UsageError("--json and an output of - both want standard output: give another output.")
+    if sys.stdout.isatty():
+        raise click.UsageError(
+            "an output of - would fill the terminal: pipe it into something, or give a file."
+        )
+    return True
 
 
 def report_merge(voice: Voice, merged: Merged, *, aside: bool = False) -> int:

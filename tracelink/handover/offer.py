@@ -74,7 +74,7 @@ def _opened(path: str) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UsageError(
-            f"{path} is not a file", advice="To merge a folder and open that: tracelink merge --open"
+            f"{path} is not a file", advice=f"To merge a folder and open that: tracelink merge {path} --open"
         )
     return cast(BinaryIO, os.fdopen(descriptor, "rb", buffering=0))
 
