@@ -86,7 +86,7 @@ class TestWhatIsAskedFor:
     def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
         result = tracelink("merge", "traces/", "-o", "-", "--json")
         assert result.exit_code == 2
-        assert "give another --output" in result.stderr
+        assert "give another output" in result.stderr
 
 
 class TestSummary:
