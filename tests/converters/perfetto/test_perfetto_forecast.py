@@ -148,8 +148,11 @@ class TestForecast:
         assert many.unpacked == pytest.approx(10 * few.unpacked, rel=PLAIN)
 
     def test_knows_that_the_writer_compresses_under_any_name(self, name: str) -> None:
+        """What is native is deflated anyway, and so a fifth smaller."""
         graph = operators(5_000)
-        assert forecast(graph, name, compress="yes") == forecast(graph, name, compressed=True)
+        gzip, asked = forecast(graph, name, compressed=True), forecast(graph, name, compress="yes")
+        share = 0.8 if name == "perfetto" else 1.0
+        assert (asked.bytes, asked.unpacked) == (round(share * gzip.bytes), gzip.unpacked)
 
     def test_of_nothing_is_next_to_nothing(self, name: str) -> None:
         assert forecast(operators(0), name).bytes < 1000
