@@ -121,6 +121,7 @@ class Engine:
         self, number: int, work: Callable[[], Any], writing: int, shared: Sequence[object]
     ) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self.meter.enter(number + 1)
         _run_child(work, writing, shared)
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from tracelink import samples
+from tracelink.cli.ending import ended_in_order
+from tracelink.targets import whole_place
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
 PATIENCE = 60
@@ -55,16 +57,30 @@ def test_a_trace_whose_reader_goes_away_is_no_reason_to_complain() -> None:
     assert (process.returncode, stderr) == (141, b"")
 
 
-def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [(signal.SIGINT, 130, b"tracelink: interrupted.\n"), (signal.SIGTERM, 143, b"")],
+)
+def test_an_end_that_is_asked_for_is_one_line_at_most(
+    tmp_path: Path, asked: signal.Signals, code: int, said: bytes
+) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     process = subprocess.Popen([*COMMAND, "merge", str(pipe)], stderr=subprocess.PIPE, cwd=tmp_path)
     writing = _once_read(pipe)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(asked)
     _, stderr = process.communicate(timeout=PATIENCE)
     os.close(writing)
-    assert (process.returncode, stderr) == (130, b"tracelink: interrupted.\n")
+    assert (process.returncode, stderr) == (code, said)
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_file_that_is_not_finished_ends_with_the_process(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended, ended_in_order(), whole_place(tmp_path / "merged.json") as place:
+        assert place.exists()
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:

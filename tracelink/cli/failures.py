@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import click
 
+from tracelink.cli.ending import ended_in_order
 from tracelink.cli.voice import Voice
 from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
 
@@ -27,7 +28,8 @@ def explained(ctx: click.Context) -> Iterator[None]:
     """Says what went wrong in `ctx`, in words or as JSON, and ends with the exit code for it."""
     voice: Voice = ctx.obj
     try:
-        yield
+        with ended_in_order():
+            yield
     except TraceError as error:
         _report(voice, error)
         ctx.exit(_code(error))
