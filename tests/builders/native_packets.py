@@ -63,9 +63,10 @@ def head(*more: dict[str, Any]) -> bytes:
     return facts(HEADER) + b"".join(map(facts, more or (FACTS,)))
 
 
-def bundle(*packets: bytes, compressed: bytes | None = None) -> bytes:
+def bundle(*packets: bytes, at: int = 0, compressed: bytes | None = None) -> bytes:
+    """Packets of which the first event is so many nanoseconds after the base."""
     inside = zlib.compress(b"".join(packets)) if compressed is None else compressed
-    return packet(number(8, BASE), delimited(50, inside))
+    return packet(number(8, BASE + at), delimited(50, inside))
 
 
 def leaves(arrow: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tracelink.converters.perfetto_native.schema import PACKET
@@ -33,6 +33,8 @@ class Batch:
     data: bytes
     begins: list[int]
     ends: list[int]
+    anchors: Sequence[tuple[int, int]] = ()
+    """Packets that begin a bundle, and the times that it says."""
 
 
 def batches(

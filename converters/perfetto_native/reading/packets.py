@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tracelink.converters.perfetto_native.reading.framing import Batch
 from tracelink.converters.perfetto_native.reading.messages import numbers_of, of_wire
-from tracelink.converters.perfetto_native.reading.sequences import Texts, texts_of
+from tracelink.converters.perfetto_native.reading.sequences import Anchors, Texts, texts_of
 from tracelink.converters.perfetto_native.schema import Event, Packet, Type
 from tracelink.events import Int32s, Int64s
 from tracelink.fields import FIXED64, Fields, split_all
@@ -75,6 +75,7 @@ class Told:
     arriving: FlowEnds
     texts: Texts
     facts: list[bytes]
+    anchors: Anchors
     damaged: int
     """How many packets are not what packets must be."""
 
@@ -104,8 +105,17 @@ def told_by(batch: Batch) -> Told:
         events.flows(Event.LAST_OF_FLOW),
         dict(texts_of(octets, whole, sequence)),
         facts_of(octets, whole),
+        _anchors(batch, types),
         int(np.count_nonzero(whole.odd)) + int(np.count_nonzero(inner.odd)),
     )
+
+
+def _anchors(batch: Batch, types: Int64s) -> Anchors:
+    """The events with which bundles begin."""
+    row, time = np.array(batch.anchors, np.int64).reshape(-1, 2).T
+    some = row < len(types)
+    some[some] = types[row[some]] != 0
+    return Anchors(row[some], time[some])
 
 
 def facts_of(octets: Octets, packets: Fields) -> list[bytes]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,6 +43,40 @@ def named(
     names, which = np.unique(sequence.astype(np.int64) << WIDEST | number, return_inverse=True)
     low = (1 << WIDEST) - 1
     return [texts.get((name >> WIDEST, table, name & low)) for name in names.tolist()], which
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """Packets of which bundles say when they are: it holds even where the bundle before was lost."""
+
+    row: Int64s
+    time: Int64s
+
+    def behind(self, rows: int) -> Anchors:
+        """The same where the packets stand behind `rows` others."""
+        return Anchors(self.row + rows, self.time)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Anchors]) -> Anchors:
+        """All of them."""
+        none = [np.empty(0, np.int64)]
+        rows, moments = ([*none, *column] for column in zip(*((p.row, p.time) for p in parts), strict=True))
+        return cls(np.concatenate(rows), np.concatenate(moments))
+
+
+def anchored(sequence: Int32s, step: Int64s, anchors: Anchors) -> Int64s:
+    """When each packet is, also behind what was lost."""
+    column = times(sequence, step)
+    late = anchors.time - column[anchors.row]
+    if not late.any():
+        return column
+    order = np.lexsort((anchors.row, sequence[anchors.row]))
+    row, late = anchors.row[order], late[order]
+    same = np.diff(sequence[row]) == 0
+    late[1:] -= np.where(same, late[:-1], 0)
+    step = step.copy()
+    step[row] += late
+    return times(sequence, step)
 
 
 def times(sequence: Int32s, step: Int64s) -> Int64s:

@@ -18,7 +18,7 @@ from tracelink.converters.perfetto_native.reading.packets import (
     told_by,
 )
 from tracelink.converters.perfetto_native.reading.pairs import pairs_of
-from tracelink.converters.perfetto_native.reading.sequences import Texts, named, times
+from tracelink.converters.perfetto_native.reading.sequences import Anchors, Texts, anchored, named
 from tracelink.converters.perfetto_native.reading.unbundling import Unbundled
 from tracelink.converters.perfetto_native.recognition import is_own
 from tracelink.converters.perfetto_native.schema import RED, Table, Type
@@ -113,6 +113,7 @@ class _File:
     numbered: dict[tuple[int, Table, int], str] = field(default_factory=dict)
     said: Said = field(default_factory=Said)
     stretches: list[Stretch] = field(default_factory=list)
+    anchors: list[Anchors] = field(default_factory=list)
     troubles: Troubles = field(default_factory=Troubles)
     rows: int = 0
 
@@ -124,6 +125,7 @@ class _File:
         self.arriving.append(told.arriving.behind(rows))
         self.numbered |= told.texts
         self.said.add(told.facts)
+        self.anchors.append(told.anchors.behind(rows))
         self.troubles.damaged += told.damaged
         self.rows += len(told.packets)
 
@@ -160,7 +162,7 @@ def _resolved(file: _File) -> Native:
     packets, strings = Packets.concatenate(file.parts), StringTable()
     category = _codes(file.numbered, Table.CATEGORIES, packets.sequence, packets.category, strings)
     name = _codes(file.numbered, Table.NAMES, packets.sequence, packets.name, strings)
-    time = times(packets.sequence, packets.step) - file.said.base
+    time = anchored(packets.sequence, packets.step, Anchors.concatenate(file.anchors)) - file.said.base
     seat = _places([thread.tid for thread in file.said.threads], packets.track)
     counter = _places([counter.number for counter in file.said.counters], packets.track)
     slices = (packets.type == Type.BEGIN) | (packets.type == Type.END)

@@ -9,12 +9,15 @@ from isal import isal_zlib
 
 from tracelink.converters.perfetto_native.reading.framing import Batch, framed
 from tracelink.converters.perfetto_native.schema import Packet
-from tracelink.wire import DELIMITED, VARINT, key
+from tracelink.wire import DELIMITED, GROUP_BITS, VARINT, key
 
 TOGETHER = 8 << 20
 """So many bytes of packets are looked at together, at least."""
 MOST = 256 << 20
 """A bundle of more is none: a small file must not be able to ask for all memory."""
+
+LATEST = 1 << 62
+"""What is said to be later is not to be believed."""
 
 TIME, BUNDLE = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
 
@@ -28,16 +31,18 @@ class Unbundled:
     _parts: list[bytes] = field(default_factory=list)
     _begins: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
+    _anchors: list[tuple[int, int]] = field(default_factory=list)
     _size: int = 0
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches of packets of which none is a bundle."""
         batch, first = self.batch, 0
         for place, (begin, end) in enumerate(zip(batch.begins, batch.ends, strict=True)):
-            if not (at := _compressed_at(batch.data, begin, end)):
+            time, at = _compressed_at(batch.data, begin, end)
+            if not at:
                 continue
             self._add_run(first, place)
-            self._add_bundle(batch.data[at:end])
+            self._add_bundle(batch.data[at:end], time)
             first = place + 1
             if self._size >= TOGETHER:
                 yield self._together()
@@ -54,9 +59,11 @@ class Unbundled:
             begins, ends = self.batch.begins[low:high], self.batch.ends[low:high]
             self._add(self.batch.data[begins[0] : ends[-1]], begins, ends, begins[0])
 
-    def _add_bundle(self, compressed: bytes) -> None:
+    def _add_bundle(self, compressed: bytes, time: int) -> None:
         packets, whole = _inflated(compressed)
         batch, problem = framed(0, packets)
+        if batch.begins and time <= LATEST:
+            self._anchors.append((len(self._begins), time))
         self.damaged += bool(not whole or problem or (batch.ends[-1:] or [0]) != [len(packets)])
         self._add(packets, batch.begins, batch.ends, 0)
 
@@ -68,25 +75,32 @@ class Unbundled:
         self._size += len(data)
 
     def _together(self) -> Batch:
-        whole = Batch(self.batch.offset, b"".join(self._parts), self._begins, self._ends)
-        self._parts, self._begins, self._ends, self._size = [], [], [], 0
+        data = b"".join(self._parts)
+        whole = Batch(self.batch.offset, data, self._begins, self._ends, self._anchors)
+        self._parts, self._begins, self._ends, self._anchors, self._size = [], [], [], [], 0
         return whole
 
 
-def _compressed_at(data: bytes, begin: int, end: int) -> int:
-    """Where what is compressed begins in a packet; 0 where it is no bundle."""
-    place = begin
+def _compressed_at(data: bytes, begin: int, end: int) -> tuple[int, int]:
+    """When a bundle begins, and where what is compressed in it does; that is 0 where a packet is no bundle."""
+    place, time = begin, 0
     if data.startswith(TIME, place, end):
-        place = begin + len(TIME)
-        while place < end and data[place] > 0x7F:
-            place += 1
-        place += 1
+        time, place = _number_at(data, begin + len(TIME), end)
     if not data.startswith(BUNDLE, place, end):
-        return 0
-    place += len(BUNDLE)
-    while place < end and data[place] > 0x7F:
-        place += 1
-    return min(place + 1, end)
+        return 0, 0
+    return time, _number_at(data, place + len(BUNDLE), end)[1]
+
+
+def _number_at(data: bytes, place: int, end: int) -> tuple[int, int]:
+    """A number and where it ends, which is not behind `end`."""
+    number = shift = 0
+    while place < end:
+        byte = data[place]
+        number |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + GROUP_BITS
+        if byte <= 0x7F:
+            break
+    return number, place
 
 
 def _inflated(compressed: bytes) -> tuple[bytes, bool]:

@@ -105,6 +105,26 @@ def test_what_a_bundle_holds_before_its_damage_is_used() -> None:
     assert read.reasons == {"damaged_bundles": 1, "unfinished": 1}
 
 
+def test_times_behind_a_lost_bundle_are_right() -> None:
+    """Each packet says how long it is behind the one before; a bundle says when it begins."""
+    state, *told = (
+        Sequence().instant(1000, "a").instant(2000, "lost").instant(4000, "c").instant(5000, "d").packets
+    )
+    first = bundle(state) + bundle(told[0], at=1000)
+    rest = bundle(told[2], at=7000) + bundle(told[3], at=12_000)
+    read = as_json(head() + first + bundle(at=3000, compressed=b"no zlib") + rest)
+    assert [(event["name"], event["ts"]) for event in read.events] == [("a", 1), ("c", 7), ("d", 12)]
+
+
+def test_times_of_a_sequence_that_lost_its_beginning_are_right() -> None:
+    state, *told = Sequence(2).instant(1000, "x").instant(2000, "y").packets
+    known = bytes(Sequence(1).instant(500, "a"))
+    lost = bundle(compressed=b"no zlib") + bundle(*told, at=1000)
+    read = as_json(head() + known + lost)
+    assert [(event["name"], event["ts"]) for event in read.events] == [("a", 0.5), ("", 1), ("", 3)]
+    assert state
+
+
 def test_ends_of_what_never_began_and_events_of_tracks_that_nothing_is_said_of() -> None:
     told = Sequence().end(1000).begin(1000, "lost", on=999).instant(1000, "kept")
     read = as_json(head() + bytes(told))

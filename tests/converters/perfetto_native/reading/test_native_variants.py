@@ -28,7 +28,7 @@ SLICE = Sequence().begin(5000, "add").end(2000)
 
 def in_bundles() -> bytes:
     first, *others = SLICE.packets
-    return bundle(first) + packet(number(8, BASE), delimited(69, number(3, 1))) + bundle(*others)
+    return bundle(first) + packet(number(8, BASE), delimited(69, number(3, 1))) + bundle(*others, at=5000)
 
 
 def interleaved_with_another() -> bytes:
