@@ -34,8 +34,11 @@ class PerfettoReader:
         profiles = Profiles(source, native_of(source, engine))
         sources = profiles.of_ranks()
         if not sources:
+            broken = profiles.native.troubles.cut_off
             raise UnreadableError(
-                "nothing in this trace is of a profiler",
+                f"{broken}; nothing before that is of a profiler"
+                if broken
+                else "nothing in this trace is of a profiler",
                 source=source.path,
                 advice="Give tracelink the files that it was made of; `tracelink convert` writes it as JSON.",
             )

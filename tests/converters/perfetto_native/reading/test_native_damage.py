@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracelink
 from builders.graph import GraphBuilder
 from builders.native_packets import (
     BASE,
@@ -230,3 +232,9 @@ def test_whatever_byte_is_damaged(place: int, byte: int) -> None:
 def test_whatever_packets_hold(inside: bytes) -> None:
     told = Sequence(2).instant(0, "add", delimited(4, inside)).add(0, delimited(11, inside)).add(0, inside)
     as_json(head() + bytes(told) + b"".join(slices(1)))
+
+
+def test_a_file_that_is_cut_off_before_any_event_says_so(tmp_path: Path) -> None:
+    (tmp_path / "cut.pftrace").write_bytes(head() + bundle(*slices(1))[:-5])
+    with pytest.raises(UnreadableError, match="ends within the packet at byte .* nothing before that"):
+        tracelink.load(tmp_path / "cut.pftrace")
