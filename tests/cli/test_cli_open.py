@@ -325,10 +325,27 @@ class TestAsAProcess:
             stdout, stderr = process.communicate(timeout=PATIENCE)
         assert (process.returncode, stdout, stderr) == (0, "", "")
 
-    def test_an_interrupt_ends_it_in_one_line(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("asked", "code", "said"),
+        [(signal.SIGINT, 130, "tracelink: interrupted.\n"), (signal.SIGTERM, 143, "")],
+    )
+    def test_an_end_that_is_asked_for_is_one_line_at_most(
+        self, tmp_path: Path, asked: signal.Signals, code: int, said: str
+    ) -> None:
         with opened(tmp_path) as (process, _):
+            process.send_signal(asked)
+            _, stderr = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, stderr) == (code, said)
+
+    def test_an_interrupt_while_the_file_is_fetched_is_one_line_too(self, tmp_path: Path) -> None:
+        with opened(tmp_path) as (process, document):
+            path = urlsplit(asked_of(document["url"])["url"]).path
+            connection = http.client.HTTPConnection(document["listening"], timeout=PATIENCE)
+            connection.request("GET", path, headers={"Host": HOST, "Origin": UI})
+            connection.sock.recv(1)
             process.send_signal(signal.SIGINT)
             _, stderr = process.communicate(timeout=PATIENCE)
+            connection.close()
         assert (process.returncode, stderr) == (130, "tracelink: interrupted.\n")
 
     def test_time_ends_it(self, tmp_path: Path) -> None:

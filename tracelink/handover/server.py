@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import signal
 import socket
 import sys
 import termios
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +15,7 @@ from tracelink.errors import TraceError
 from tracelink.handover.gate import REFUSAL, Gate, Verdict
 from tracelink.handover.offer import Offer
 from tracelink.handover.request import END, LONGEST, Request
+from tracelink.handover.signals import Asked, kept
 
 CHUNK = 1 << 20
 LEFTOVERS = 64 << 10
@@ -53,31 +51,8 @@ class Limits:
 
 def serve(door: socket.socket, offer: Offer, gate: Gate, limits: Limits, watcher: Watcher) -> bool:
     """Serves until the file is fetched; False where nobody asked for it in time."""
-    with _interrupts_kept() as let_through:
-        return asyncio.run(_Handover(offer, gate, limits, watcher).run(door, let_through))
-
-
-@contextmanager
-def _interrupts_kept() -> Iterator[Callable[[], None]]:
-    """Keeps interrupts until what it gives is called: within the making of a loop they would leave half a loop.
-
-    Blocking the signal is not enough, for threads of libraries take it too.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    kept: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: kept.append(number))
-
-    def let_through() -> None:
-        signal.signal(signal.SIGINT, before)
-        if kept:
-            raise KeyboardInterrupt
-
-    try:
-        yield let_through
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with kept() as asked:
+        return asyncio.run(_Handover(offer, gate, limits, watcher).run(door, asked))
 
 
 class _Handover:
@@ -89,16 +64,17 @@ class _Handover:
         self.sending = False
         self.talks: set[asyncio.Task[None]] = set()
 
-    async def run(self, door: socket.socket, let_interrupts_through: Callable[[], None]) -> bool:
-        """Serves; ends with the file fetched, with nobody asking, or with an error that ends everything."""
-        let_interrupts_through()
+    async def run(self, door: socket.socket, asked: Asked) -> bool:
+        """Serves; ends with the file fetched, with nobody asking, when asked to, or with an error."""
         self.loop = asyncio.get_running_loop()
         self.loaded: asyncio.Future[None] = self.loop.create_future()
         self.asked_at = self.loop.time()
         server = await asyncio.start_server(self._connected, sock=door, limit=LONGEST)
+        asked.at_each(lambda: self.loop.call_soon_threadsafe(self._end, None))
         try:
             return await self._until_loaded()
         finally:
+            asked.no_more()
             server.close()
             for talk in self.talks:
                 talk.cancel()
@@ -123,8 +99,8 @@ class _Handover:
         self.talks.add(talk)
         try:
             await self._talk(reader, writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            writer.transport.abort()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            writer.transport.abort()  # one that ends as cancelled is told of on the terminal
         finally:
             self.talks.discard(talk)
             writer.close()
