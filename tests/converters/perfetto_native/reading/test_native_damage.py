@@ -236,5 +236,5 @@ def test_whatever_packets_hold(inside: bytes) -> None:
 
 def test_a_file_that_is_cut_off_before_any_event_says_so(tmp_path: Path) -> None:
     (tmp_path / "cut.pftrace").write_bytes(head() + bundle(*slices(1))[:-5])
-    with pytest.raises(UnreadableError, match="ends within the packet at byte .* nothing before that"):
+    with pytest.raises(UnreadableError, match=r"ends within the packet at byte .* nothing before that"):
         tracelink.load(tmp_path / "cut.pftrace")
