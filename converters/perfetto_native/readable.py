@@ -36,7 +36,7 @@ SHOWN_AS_TEXT = {
 }
 """Members with such values: first what is found fast."""
 
-BLANK_BEHIND = b'] "', b'null "', b'{} "'
+BLANK_BEHIND = {b"[": b'] "', b"null": b'null "', b"{}": b'{} "'}
 MARKED = re.compile(rb'": ?+"(?:\[(?>[^"\\]|\\.)*?\]|null|\{\}) ++"')
 """The same as a text: a blank at its end tells it from what was one in its source, which has one more if it had any."""
 
@@ -78,12 +78,12 @@ def _shown(text: bytes) -> bytes:
         return made
 
     text = loadable(text)
-    if any(behind in text for behind in BLANK_BEHIND):
+    there = [value for value in SHOWN_AS_TEXT if value in text]
+    if any(BLANK_BEHIND[value] in text for value in there):
         text = MARKED.sub(lambda match: match[0][:-1] + b' "', text)
-    for value, patterns in SHOWN_AS_TEXT.items():
-        for mark, pattern in patterns.items() if value in text else ():
-            if mark in text:
-                text = pattern.sub(quoted, text)
+    for mark, pattern in (pair for value in there for pair in SHOWN_AS_TEXT[value].items()):
+        if mark in text:
+            text = pattern.sub(quoted, text)
     return text
 
 
