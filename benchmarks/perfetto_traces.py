@@ -30,7 +30,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     JSON_LINK: ("link.json", "--args", "link"),
     "JSON, --args none": ("none.json", "--args", "none"),
     NATIVE: ("all.pftrace",),
-    "native, --compress": ("packed.pftrace.gz", "--compress"),
+    "native, --compress": ("packed.pftrace", "--compress"),
     NATIVE_LINK: ("link.pftrace", "--args", "link"),
     "native, --args none": ("none.pftrace", "--args", "none"),
     "native, --no-python": ("calls.pftrace", "--no-python"),

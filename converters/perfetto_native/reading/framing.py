@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,12 +58,12 @@ def batches(
         offset, rest = offset + used, data[used:]
 
 
-def framed(offset: int, data: bytes) -> tuple[Batch, FramingError | None]:
-    """The whole packets at the beginning of `data`, and what is wrong with the bytes behind them."""
+def framed(offset: int, data: bytes, most: int = sys.maxsize) -> tuple[Batch, FramingError | None]:
+    """The whole packets at the beginning of `data`, `most` of them, and what is wrong with the bytes behind them."""
     batch = Batch(offset, data, [], [])
     begins, ends = batch.begins, batch.ends
     place, size = 0, len(data)
-    while place + 1 < size:
+    while place + 1 < size and len(begins) < most:
         length, begin = data[place + 1], place + 2
         if data[place] != HEAD:
             return batch, FramingError(offset + place, f"there is no packet at byte {offset + place:,}")

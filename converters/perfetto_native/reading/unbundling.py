@@ -19,6 +19,9 @@ MOST = 256 << 20
 LATEST = 1 << 62
 """What is said to be later is not to be believed."""
 
+MOST_PACKETS = 1 << 16
+"""Of a bundle, which has an eighth of that: a small file must not be able to ask for millions."""
+
 TIME, BUNDLE = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
 
 
@@ -61,7 +64,7 @@ class Unbundled:
 
     def _add_bundle(self, compressed: bytes, time: int) -> None:
         packets, whole = _inflated(compressed)
-        batch, problem = framed(0, packets)
+        batch, problem = framed(0, packets, MOST_PACKETS)
         if batch.begins and time <= LATEST:
             self._anchors.append((len(self._begins), time))
         self.damaged += bool(not whole or problem or (batch.ends[-1:] or [0]) != [len(packets)])

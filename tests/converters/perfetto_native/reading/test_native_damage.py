@@ -107,6 +107,12 @@ def test_what_a_bundle_holds_before_its_damage_is_used() -> None:
     assert read.reasons == {"damaged_bundles": 1, "unfinished": 1}
 
 
+def test_a_bundle_of_millions_of_packets_is_none() -> None:
+    read = as_json(head() + bundle(packet() * 1_000_000) + bundle(*slices(1)))
+    assert names(read) == ["slice 0"]
+    assert read.reasons == {"damaged_bundles": 1}
+
+
 def test_times_behind_a_lost_bundle_are_right() -> None:
     """Each packet says how long it is behind the one before; a bundle says when it begins."""
     state, *told = (
