@@ -76,9 +76,13 @@ def test_an_end_that_is_asked_for_is_one_line_at_most(
 
 
 def test_a_file_that_is_not_finished_ends_with_the_process(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as ended, ended_in_order(), whole_place(tmp_path / "merged.json") as place:
-        assert place.exists()
-        signal.raise_signal(signal.SIGTERM)
+    def ended_meanwhile() -> None:
+        with ended_in_order(), whole_place(tmp_path / "merged.json") as place:
+            assert place.exists()
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        ended_meanwhile()
     assert ended.value.code == 143
     assert list(tmp_path.iterdir()) == []
 
