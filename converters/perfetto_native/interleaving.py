@@ -18,7 +18,7 @@ from tracelink.plugins import Target
 from tracelink.targets import GzipStream
 from tracelink.wire import VARINT, delimited, key, varint, varint_at
 
-BETWEEN_MARKS = 4
+BETWEEN_MARKS = 8
 """Bundles."""
 
 HEAD_BYTES = 32

@@ -27,7 +27,7 @@ from tracelink.converters.perfetto_native.schema import (
 from tracelink.events import Int64s
 from tracelink.wire import VARINT, delimited, key, varint
 
-CHUNK = 8192
+CHUNK = 4096
 """Packets that are made at once: what fits a cache."""
 
 PER_BLOCK = 128

@@ -20,7 +20,7 @@ LATEST = 1 << 62
 """What is said to be later is not to be believed."""
 
 MOST_PACKETS = 1 << 16
-"""Of a bundle, which has an eighth of that: a small file must not be able to ask for millions."""
+"""Of a bundle, which has a sixteenth of that: a small file must not be able to ask for millions."""
 
 TIME, BUNDLE = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
 
