@@ -142,7 +142,9 @@ def test_what_merge_opens_also_shows_what_the_slowest_rank_did(
         assert process.wait(PATIENCE) == 0
     assert seen["importErrors"] == 0
     (rank,) = {int(said[1]) for name in seen["pinned"] if (said := re.match(r"rank (\d+) ", name))}
-    streams = {track for track in seen["tracks"] if re.match(rf"rank {rank} stream \d+\b(?!.*\(\d+\))", track)}
+    streams = {
+        track for track in seen["tracks"] if re.match(rf"rank {rank} stream \d+\b(?!.*\(\d+\))", track)
+    }
     groups = {track for track in seen["tracks"] if track.startswith("group ")}
     assert streams
     assert set(seen["pinned"]) == streams | groups
