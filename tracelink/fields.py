@@ -111,13 +111,13 @@ def split_all(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
 def walked(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, int, int] | None]:
     """Number, wire type, begin, end and value of each field of a message; None where it is damaged."""
     while place < end:
-        tag, begin = _varint(data, place, end)
+        tag, begin = varint_within(data, place, end)
         number, wire = tag >> 3, tag & 7
         value, after = 0, 0
         if wire == VARINT:
-            value, after = _varint(data, begin, end)
+            value, after = varint_within(data, begin, end)
         elif wire == DELIMITED:
-            value, begin = _varint(data, begin, end)
+            value, begin = varint_within(data, begin, end)
             after = begin + value if begin and value >= 0 else 0
         elif wire in FIXED:
             after = begin + FIXED[wire]
@@ -128,7 +128,7 @@ def walked(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, i
         place = after
 
 
-def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
+def varint_within(data: bytes, place: int, end: int) -> tuple[int, int]:
     """The number of 64 bits at a place and where it ends: 0 where there is none."""
     number = 0
     for width, byte in enumerate(data[place : min(place + MOST_BYTES, end)]):

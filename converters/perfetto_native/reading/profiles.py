@@ -18,7 +18,7 @@ from tracelink.converters.perfetto.schema import OWN_HEADER, TIE_NAMES
 from tracelink.converters.perfetto.slices import NEXT
 from tracelink.converters.perfetto.text import encoded, micros, numbers
 from tracelink.converters.perfetto_native.reading.facts import CounterFact, Facts, ThreadFact
-from tracelink.converters.perfetto_native.reading.slices import Lane, Sheet, write_events
+from tracelink.converters.perfetto_native.reading.slices import Lane, Sheet, events_by_group
 from tracelink.converters.perfetto_native.reading.trace import Native
 from tracelink.events import Bools, EventKind, Int64s
 from tracelink.sources import Source, of_spool
@@ -43,29 +43,35 @@ class Profiles:
     native: Native
 
     def of_ranks(self) -> list[Source]:
-        """A source for each rank of which there is a profile: JSON."""
-        ranks = np.unique(self._rank_of_event()[self._profiled()])
-        return [self._of_rank(facts) for facts in self.native.said.blocks if facts.rank in ranks]
+        """A source for each rank of which there is a profile: JSON. The file is read once for all of them."""
+        native, blocks = self.native, self.native.said.blocks
+        wanted = np.where(self._profiled(), self._block_of_event(), -1)
+        chosen = np.unique(wanted[wanted >= 0]).tolist()
+        spools = {block: _spool(self._opening(blocks[block])) for block in chosen}
+        sheet = Sheet(self.source, native, self._lanes(), lambda _: None, recorded=True)
+        for block, text in events_by_group(sheet, 0, len(native.stretches), wanted):
+            spools[block].write(text)
+        for block, spool in spools.items():
+            spool.writelines(self._closing(blocks[block]))
+        return [
+            of_spool(f"{self.source.path}:rank-{blocks[block].rank}", spool, self.source)
+            for block, spool in spools.items()
+        ]
 
     def left_out(self) -> int:
         """Events of ranks that profilers did not record."""
-        return int(np.count_nonzero(~self._profiled() & (self._rank_of_event() >= 0)))
+        return int(np.count_nonzero(~self._profiled() & (self._block_of_event() >= 0)))
 
-    def _of_rank(self, facts: Facts) -> Source:
-        spool = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the source
-        for text in self._document(facts):
-            spool.write(text)
-        return of_spool(f"{self.source.path}:rank-{facts.rank}", spool, self.source)
+    def _opening(self, facts: Facts) -> bytes:
+        """Everything before the events of a rank."""
+        return (
+            header.unclosed_object(self._header(facts)) + header.EVENTS + header.unclosed(iter(_names(facts)))
+        )
 
-    def _document(self, facts: Facts) -> Iterator[bytes]:
-        native = self.native
-        named = list(_names(facts))
-        yield header.unclosed_object(self._header(facts)) + header.EVENTS + header.unclosed(iter(named))
-        wanted = self._profiled() & (self._rank_of_event() == facts.rank)
-        sheet = Sheet(self.source, native, self._lanes(), lambda _: None, recorded=True)
-        yield from write_events(sheet, 0, len(native.stretches), wanted)
+    def _closing(self, facts: Facts) -> Iterator[bytes]:
+        """The samples of its counters, and what closes its document."""
         yield from self._samples(facts)
-        yield (header.LAST if named else b"") + header.END
+        yield (header.LAST if any(True for _ in _names(facts)) else b"") + header.END
 
     def _header(self, facts: Facts) -> dict[str, Any]:
         """What the rank's profile said of itself, and when time 0 is."""
@@ -87,11 +93,11 @@ class Profiles:
         others = np.array([*(text in NOT_PROFILED for text in texts), False], np.bool_)
         return ~others[self.native.events.category]
 
-    def _rank_of_event(self) -> Int64s:
-        """-1 for what ranks did together."""
-        blocks = self.native.said.blocks
-        ranks = [-1 if block.rank is None else block.rank for block in blocks for _ in block.threads]
-        return np.array(ranks, np.int64)[self.native.events.seat]
+    def _block_of_event(self) -> Int64s:
+        """Which of the descriptions of ranks each event stands in; -1 for what ranks did together."""
+        numbered = enumerate(self.native.said.blocks)
+        places = [-1 if block.rank is None else place for place, block in numbered for _ in block.threads]
+        return np.array(places, np.int64)[self.native.events.seat]
 
     def _lanes(self) -> list[Lane]:
         return [
@@ -112,6 +118,13 @@ class Profiles:
                 micros(native.samples.time[some]), numbers(native.samples.value[some]), strict=True
             ):
                 yield b"%s%s%s%s}" % (opening, time, value, number)
+
+
+def _spool(opening: bytes) -> BinaryIO:
+    """A file without a name that begins so."""
+    spool = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the source
+    spool.write(opening)
+    return spool
 
 
 def _sample_texts(counter: CounterFact, processes: Mapping[int, int | str]) -> tuple[bytes, bytes]:

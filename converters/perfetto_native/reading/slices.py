@@ -53,18 +53,26 @@ class Sheet:
 
 def write_events(sheet: Sheet, low: int, high: int, wanted: Bools) -> Iterator[bytes]:
     """The text of those events of some stretches that are wanted."""
+    for _, text in events_by_group(sheet, low, high, wanted - np.int64(1)):
+        yield text
+
+
+def events_by_group(sheet: Sheet, low: int, high: int, group: Int64s) -> Iterator[tuple[int, bytes]]:
+    """The text of the events of some stretches, each with its group; those of group -1 are left out."""
     native = sheet.native
     arguments = ArgumentTexts(native.numbered, sheet.recorded)
     for first, batch in _again(sheet, native.stretches[low:high]):
         begin, end = np.searchsorted(native.events.packet, [first, first + len(batch.begins)]).tolist()
-        some = begin + np.flatnonzero(wanted[begin:end])
+        some = begin + np.flatnonzero(group[begin:end] >= 0)
         if not len(some):
             continue
         octets, bounds = Octets(batch.data), np.array([batch.begins, batch.ends], np.int64)
-        for at in range(0, len(some), CHUNK):
-            rows = some[at : at + CHUNK]
-            packets = split_all(octets, *bounds[:, native.events.packet[rows] - first])
-            yield _texts(sheet, arguments, octets, packets, rows)
+        for number in np.unique(group[some]).tolist():
+            mine = some[group[some] == number]
+            for at in range(0, len(mine), CHUNK):
+                rows = mine[at : at + CHUNK]
+                packets = split_all(octets, *bounds[:, native.events.packet[rows] - first])
+                yield number, _texts(sheet, arguments, octets, packets, rows)
 
 
 def _again(sheet: Sheet, stretches: Sequence[Stretch]) -> Iterator[tuple[int, Batch]]:

@@ -9,7 +9,8 @@ from isal import isal_zlib
 
 from tracelink.converters.perfetto_native.reading.framing import Batch, framed
 from tracelink.converters.perfetto_native.schema import Packet
-from tracelink.wire import DELIMITED, GROUP_BITS, VARINT, key
+from tracelink.fields import varint_within
+from tracelink.wire import DELIMITED, VARINT, key
 
 TOGETHER = 8 << 20
 """So many bytes of packets are looked at together, at least."""
@@ -65,7 +66,7 @@ class Unbundled:
     def _add_bundle(self, compressed: bytes, time: int) -> None:
         packets, whole = _inflated(compressed)
         batch, problem = framed(0, packets, MOST_PACKETS)
-        if batch.begins and time <= LATEST:
+        if batch.begins and 0 <= time <= LATEST:
             self._anchors.append((len(self._begins), time))
         self.damaged += bool(not whole or problem or (batch.ends[-1:] or [0]) != [len(packets)])
         self._add(packets, batch.begins, batch.ends, 0)
@@ -88,22 +89,10 @@ def _compressed_at(data: bytes, begin: int, end: int) -> tuple[int, int]:
     """When a bundle begins, and where what is compressed in it does; that is 0 where a packet is no bundle."""
     place, time = begin, 0
     if data.startswith(TIME, place, end):
-        time, place = _number_at(data, begin + len(TIME), end)
-    if not data.startswith(BUNDLE, place, end):
+        time, place = varint_within(data, begin + len(TIME), end)
+    if not place or not data.startswith(BUNDLE, place, end):
         return 0, 0
-    return time, _number_at(data, place + len(BUNDLE), end)[1]
-
-
-def _number_at(data: bytes, place: int, end: int) -> tuple[int, int]:
-    """A number and where it ends, which is not behind `end`."""
-    number = shift = 0
-    while place < end:
-        byte = data[place]
-        number |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + GROUP_BITS
-        if byte <= 0x7F:
-            break
-    return number, place
+    return time, varint_within(data, place + len(BUNDLE), end)[1]
 
 
 def _inflated(compressed: bytes) -> tuple[bytes, bool]:
