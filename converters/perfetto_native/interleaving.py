@@ -79,9 +79,9 @@ def _packets(spool: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _marks(time: int) -> bytes:
-    """All before the marks before these is there: nothing that follows is earlier than what stands between them.
+    """Leave to draw, and to forget, what is earlier than all that stands behind the marks before these.
 
-    Engines draw, and forget, what stands before the second flush before a reading.
+    Engines take it where two flushes have been seen since they took it last, and a reading comes.
     """
     return b"".join(
         delimited(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
-
-import msgspec
 
 from tracelink.converters.perfetto.text import encoded, loadable
 from tracelink.trace import Payload
@@ -97,6 +96,6 @@ def _plain(match: re.Match[bytes]) -> bytes:
 def _unescaped(text: bytes) -> bytes:
     """The text with characters instead of their numbers, which some engines would show."""
     try:
-        return encoded(msgspec.json.decode(text))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return encoded(json.loads(text))
+    except (ValueError, RecursionError):
         return text

@@ -33,6 +33,7 @@ JSON = st.recursive(
         (b'{"ranks": "[0, 1]"}', b'{"ranks": "[0, 1]"}'),
         (b'{"ranks": "[0, 1] ", "none": "null  "}', b'{"ranks": "[0, 1]  ", "none": "null   "}'),
         (rb'{"name": "\u00e9"}', '{"name": "é"}'.encode()),
+        (rb'{"name": "\u00e9", "most": Infinity}', '{"name": "é", "most": Infinity}'.encode()),
         (b"", b""),
     ],
 )
