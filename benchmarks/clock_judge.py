@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.clock import Clock
-from tracelink.events import NO_TIME
+from tracelink.model.clock import Clock
+from tracelink.model.columns import NO_TIME
 from tracelink.samples.generate.host_clock import HostClock
 
 

@@ -25,7 +25,7 @@ from tracelink import samples
 TRACELINK = """
 from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
-from tracelink.sources import Request, discover
+from tracelink.io.sources import Request, discover
 (source,) = discover(Request([(path, "")])).sources
 started = time.process_time()
 trace = ExecutionTraceReader().read(source, Engine())

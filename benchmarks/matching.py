@@ -15,11 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelink.clock import ClockMode
-from tracelink.collectives import RankCalls
-from tracelink.communications import UNKNOWN, Calls, Evidence
-from tracelink.linking.across import link_ranks
-from tracelink.trace import ProcessGroup
+from tracelink.linking.job import link_ranks
+from tracelink.model.clock import ClockMode
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import Calls, Evidence
+from tracelink.model.trace import ProcessGroup
 
 STEP = np.array([0, 1, 2, 3, 4, 4, 5, 6, 7, 8])
 LOST = (0.0, 0.01, 0.1)

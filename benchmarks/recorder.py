@@ -19,7 +19,7 @@ TRACELINK = """
 from pathlib import Path
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
-from tracelink.sources import Request, discover
+from tracelink.io.sources import Request, discover
 started = time.process_time()
 reader, engine = FlightRecorderReader(), Engine()
 traces = [reader.read(source, engine) for source in discover(Request([(folder, "")])).sources]

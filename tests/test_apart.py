@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelink.apart import recorded_apart
+from tracelink.pipeline.gathering import recorded_apart
 
 SECOND = 10**9
 

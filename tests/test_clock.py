@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
-from tracelink.clock import Clock, ClockMode, Clocks, Crossings, estimate_clocks
-from tracelink.events import NO_TIME
+from tracelink.clocks.clock import Crossings, estimate_clocks
+from tracelink.model.clock import Clock, ClockMode, Clocks
+from tracelink.model.columns import NO_TIME
 
 HOST, COLLECTIVES = ClockMode.HOST, ClockMode.COLLECTIVES
 

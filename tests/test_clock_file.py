@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.clock import Clock, Clocks
-from tracelink.clock_file import read_clocks
+from tracelink.clocks.clock import read_clocks
 from tracelink.errors import UsageError
+from tracelink.model.clock import Clock, Clocks
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import pytest
 from builders.crossings import MS, earliest_leaving
 from builders.data import shared
 from tracelink.api import load
-from tracelink.clock import Clock, ClockMode, Clocks, Crossings, estimate_clocks
-from tracelink.events import NO_TIME
-from tracelink.linking import across
+from tracelink.clocks.clock import Crossings, estimate_clocks
+from tracelink.linking import job as across
+from tracelink.model.clock import Clock, ClockMode, Clocks
+from tracelink.model.columns import NO_TIME
 
 
 @pytest.fixture(scope="module")

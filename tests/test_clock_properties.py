@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
-from tracelink.clock import ClockMode, Crossings, estimate_clocks
-from tracelink.clocks import envelopes
-from tracelink.events import NO_TIME
+from tracelink.clocks import bounds as envelopes
+from tracelink.clocks.clock import Crossings, estimate_clocks
+from tracelink.model.clock import ClockMode
+from tracelink.model.columns import NO_TIME
 
 OFFSETS = st.integers(-50 * MS, 50 * MS)
 DRIFTS = st.floats(-50, 50)

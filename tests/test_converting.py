@@ -11,8 +11,7 @@ import pytest
 from builders.kineto import cpu_op, trace, write
 from builders.plugin import NOTES, installed
 from tracelink import api, plugins
-from tracelink.api import Merged
-from tracelink.converting import Converted
+from tracelink.api import Converted, Merged
 from tracelink.errors import UnreadableError, UsageError
 
 WOKEN = b"#notes 0\n1000 wake\n5000 think"

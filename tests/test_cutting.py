@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from builders.graph import START, GraphBuilder
 from builders.job import HeldPart, JobBuilder
-from tracelink.communications import UNKNOWN
-from tracelink.cutting import cut
 from tracelink.engine import Engine
-from tracelink.events import EventKind, TrackKind
-from tracelink.job import Job
-from tracelink.keeping import Keeper
-from tracelink.selection import Selection
+from tracelink.io.spool import Keeper
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.job import Job
+from tracelink.pipeline.selection import Selection, cut
 
 
 def part(rank: int) -> HeldPart:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracelink.dtypes import BY_CPP_NAME, ITEM_BYTES, item_bytes, type_named
+from tracelink.model.operations import BY_CPP_NAME, ITEM_BYTES, item_bytes, type_named
 
 
 @pytest.mark.parametrize(

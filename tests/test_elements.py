@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracelink import elements as module
-from tracelink.elements import ArrayDocument, ArrayFormat, Part
 from tracelink.errors import UnreadableError
-from tracelink.sources import Source
+from tracelink.io import json_array as module
+from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part
+from tracelink.io.sources import Source
 
 TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 

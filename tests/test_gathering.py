@@ -11,7 +11,7 @@ from builders.inputs import found
 from builders.kineto import cpu_op, trace, write
 from tracelink.engine import Engine
 from tracelink.errors import RankConflictError, UsageError
-from tracelink.gathering import Gathered, gather
+from tracelink.pipeline.gathering import Gathered, gather
 from tracelink.ranges import Numbers
 
 JOBS = pytest.mark.parametrize("jobs", [1, 3])

@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 
-from tracelink.collectives import Collectives, Messages, Participations
-from tracelink.communications import UNKNOWN, Evidence
-from tracelink.errors import UsageError
-from tracelink.events import (
+from tracelink.errors import Finding, Severity, UsageError
+from tracelink.model.collectives import Collectives, Messages, Participations
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import Evidence
+from tracelink.model.events import (
     Counters,
     Edges,
     EventKind,
@@ -23,10 +24,9 @@ from tracelink.events import (
     Track,
     TrackKind,
 )
-from tracelink.findings import Finding, Severity
-from tracelink.graph import EventGraph, Rank, source_bounds
-from tracelink.job import Job
-from tracelink.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo
+from tracelink.model.graph import EventGraph, Rank, source_bounds
+from tracelink.model.job import Job
+from tracelink.model.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo
 
 SHARED = (
     "ranks",

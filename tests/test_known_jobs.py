@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracelink import EventGraph, load
-from tracelink.events import NO_TIME
+from tracelink.model.columns import NO_TIME
 from tracelink.samples.generate.cluster import Cluster
 from tracelink.samples.generate.host_clock import HostClock
 from tracelink.samples.generate.kept import EXECUTION_TRACE, KINETO, RECORDER, Kept, Missing

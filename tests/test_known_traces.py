@@ -16,8 +16,8 @@ import pytest
 
 from builders.data import shared
 from tracelink import Job, RankConflictError, tables
-from tracelink.communications import CALL_ROWS, UNKNOWN
-from tracelink.events import NO_TIME
+from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.communications import CALL_ROWS
 
 Event = dict[str, Any]
 Member = tuple[int, int, int]

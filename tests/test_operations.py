@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracelink.operations import (
+from tracelink.model.operations import (
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_KERNEL,
     COLLECTIVE_OPERATOR,

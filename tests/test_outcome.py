@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from builders.graph import START, GraphBuilder
-from tracelink.errors import UsageError
-from tracelink.events import EventKind, TrackKind
-from tracelink.findings import Finding, Severity
-from tracelink.outcome import Stock, outcome
+from tracelink.errors import Finding, Severity, UsageError
+from tracelink.model.events import EventKind, TrackKind
+from tracelink.pipeline.selection import Selection, Stock, outcome
 from tracelink.ranges import Numbers
-from tracelink.selection import Selection
 
 WHOLE = Stock(0, 10, 10, 0, Numbers.of([3, 4, 5]), START, START + 2_500_000_000)
 STEPS = Selection.parse(steps="3")

@@ -6,10 +6,8 @@ import io
 
 import pytest
 
-from tracelink.errors import UsageError
-from tracelink.findings import Severity
-from tracelink.prefixes import only_with_prefix
-from tracelink.sources import Discovery, Source
+from tracelink.errors import Severity, UsageError
+from tracelink.io.sources import Discovery, Source, only_with_prefix
 
 
 def discovery(*paths: str, rank: int | None = None) -> Discovery:

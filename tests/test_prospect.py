@@ -10,11 +10,11 @@ import pytest
 from builders.graph import GraphBuilder
 from tracelink import plugins
 from tracelink.engine import Engine
-from tracelink.findings import Finding
-from tracelink.handover import weight
-from tracelink.job import Job
+from tracelink.errors import Finding
+from tracelink.model.job import Job
+from tracelink.open import offer as weight
+from tracelink.open.forecast import MAY_BE_HEAVY, WORTH_SAYING, Prospect, foreseen
 from tracelink.plugins import Files, Forecast, Output, Target
-from tracelink.prospect import MAY_BE_HEAVY, WORTH_SAYING, Prospect, foreseen
 
 
 def job(events: int) -> Job:

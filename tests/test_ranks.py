@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracelink.errors import RankConflictError
-from tracelink.ranks import RankHint, rank_in_name, resolve_rank
+from tracelink.io.sources import RankHint, rank_in_name, resolve_rank
 
 SAID = {
     "rank0_trace.json": 0,

@@ -12,12 +12,11 @@ from builders import execution_trace as et
 from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
 from tracelink.engine import Engine
-from tracelink.errors import RankConflictError, UnreadableError, UsageError
-from tracelink.findings import Severity
-from tracelink.gathering import Gathered, gather
-from tracelink.graph import EventGraph
-from tracelink.sources import Discovery, Request, discover
-from tracelink.trace import SourceInfo
+from tracelink.errors import RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.io.sources import Discovery, Request, discover
+from tracelink.model.graph import EventGraph
+from tracelink.model.trace import SourceInfo
+from tracelink.pipeline.gathering import Gathered, gather
 
 JOBS = pytest.mark.parametrize("jobs", [1, 3])
 

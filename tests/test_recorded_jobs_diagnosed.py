@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import as_source, pickled
-from tracelink.analysis.call_sites import judged_by_line
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.analysis.evidence import with_evidence
 from tracelink.converters.flight_recorder import FlightRecorderReader
-from tracelink.diagnosis import Diagnosis, Problem
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.explain import judged_by_line, with_evidence
+from tracelink.diagnosis.journal import journal_of
+from tracelink.diagnosis.model import Diagnosis, Problem
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.journal import journal_of
 from tracelink.samples.generate.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, Truth, job
 from tracelink.samples.generate.recorded_plan import KINDS
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from builders.recorder import collective, dump, pickled, process_group
+from tracelink.diagnosis.recordings import read_recordings
 from tracelink.engine import Engine
-from tracelink.recordings import read_recordings
-from tracelink.sources import Request, discover
+from tracelink.io.sources import Request, discover
 
 FORMATS_IMPORTED_BY_DIAGNOSING = """
 import sys, tracelink

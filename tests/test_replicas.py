@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.communications import UNKNOWN
-from tracelink.findings import Severity
-from tracelink.journal import journal_of
-from tracelink.records import Recording, Records, Requests
-from tracelink.replicas import in_replicas
-from tracelink.trace import ProcessGroup, SourceInfo
+from tracelink.diagnosis.journal import journal_of
+from tracelink.diagnosis.recordings import in_replicas
+from tracelink.errors import Severity
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.records import Recording, Records, Requests
+from tracelink.model.trace import ProcessGroup, SourceInfo
 
 REQUEST = {name: [UNKNOWN] for name in Requests.__dataclass_fields__}
 

@@ -11,9 +11,9 @@ import pytest
 from builders.kineto import cpu_op, trace, write
 from tracelink.converters.kineto import KinetoReader
 from tracelink.engine import Engine
-from tracelink.rereading import RereadPayloads
-from tracelink.sources import Request, discover
-from tracelink.trace import Payload
+from tracelink.io.json_array import RereadPayloads
+from tracelink.io.sources import Request, discover
+from tracelink.model.trace import Payload
 
 EVENTS = 30_000
 FAR_APART = [3, 4, 900, 15_000, EVENTS - 1]

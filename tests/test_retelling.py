@@ -8,9 +8,9 @@ from pathlib import Path
 from builders.trace import TraceBuilder
 from tracelink import load, samples
 from tracelink.api import write
-from tracelink.events import EventKind
-from tracelink.retelling import told_once
-from tracelink.trace import RankTrace
+from tracelink.model.events import EventKind
+from tracelink.model.trace import RankTrace
+from tracelink.pipeline.gathering import told_once
 
 
 def trace(format_name: str, *retells: str) -> RankTrace:

@@ -13,7 +13,7 @@ from builders.dumps import dumps, steps
 from builders.kineto import Element, cpu_op, trace, write
 from builders.recorder import CREATED
 from tracelink import Diagnosis, Kind
-from tracelink.rooting import MOST_BYTES
+from tracelink.diagnosis.profiles import MOST_BYTES
 
 RANKS = range(4)
 
@@ -82,7 +82,7 @@ def test_profiles_that_are_too_many_to_be_read_for_this_are_not(
 ) -> None:
     job(tmp_path, {0: 0, 1: 0, 2: 3, 3: 0})
     assert MOST_BYTES > 1 << 20
-    monkeypatch.setattr("tracelink.rooting.MOST_BYTES", 1000)
+    monkeypatch.setattr("tracelink.diagnosis.profiles.MOST_BYTES", 1000)
     diagnosis = tracelink.diagnose(tmp_path, jobs=1)
     assert (told(diagnosis), [one.reason for one in diagnosis.findings]) == ([], ["roots_unchecked"])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.salvage import Damage, Salvaged, parse_document, parse_elements
+from tracelink.io.salvage import Damage, Salvaged, parse_document, parse_elements
 
 BOUNDARY = re.compile(r"\}\s*(?P<comma>,)\s*(?P<element>\{)\s*\"(?:ph|name)\"\s*:")
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from builders.graph import START, GraphBuilder
 from tracelink.errors import UsageError
-from tracelink.events import NO_TIME, UNFINISHED, EventKind, Key, Relation, TrackKind
-from tracelink.graph import EventGraph
+from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.graph import EventGraph
+from tracelink.pipeline.selection import KINDS, Selection, Window, apply
 from tracelink.ranges import Numbers
-from tracelink.selection import KINDS, Selection, Window, apply
 
 K = EventKind
 

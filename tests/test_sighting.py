@@ -14,7 +14,8 @@ from builders.data import shared
 from builders.dumps import dumps, hang, healthy, steps
 from builders.profiles import LOADER, RING, call, loading, profile
 from builders.recorder import CREATED, pickled
-from tracelink.diagnosis import CallSeen, Frame, Kind, Problem, Role, Running, Sighting, Stretch, WorkSeen
+from tracelink.diagnosis.model import CallSeen, Kind, Problem, Role, Running, Sighting, Stretch, WorkSeen
+from tracelink.model.records import Frame
 
 SECOND = 1_000_000_000
 MAIN, STEP = Frame("main", "train.py", 100), Frame("step", "train.py", 20)

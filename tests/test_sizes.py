@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.sizes import KILO, UNITS, about
+from tracelink.text import KILO, UNITS, about
 
 
 @pytest.mark.parametrize(

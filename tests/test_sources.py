@@ -14,10 +14,8 @@ from pathlib import Path
 import pytest
 
 from builders.inputs import content, found, names, tar, zipped
-from tracelink.errors import UnreadableError, UsageError
-from tracelink.findings import Finding, Severity
-from tracelink.ranks import RankHint
-from tracelink.sources import Request, Source, discover
+from tracelink.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.io.sources import RankHint, Request, Source, discover
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -232,7 +230,7 @@ def test_skipping_and_limits_are_the_same_however_the_bytes_are_stored(tmp_path:
 
 
 def test_archives_of_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink.sources.MEMBERS", 2)
+    monkeypatch.setattr("tracelink.io.sources.MEMBERS", 2)
     (tmp_path / "a").mkdir()
     discovery = found(zipped(tmp_path / "a" / "a.zip", MEMBERS), tar(tmp_path / "a" / "b.tar", MEMBERS))
     assert discovery.sources == []

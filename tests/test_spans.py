@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.events import Int64s
-from tracelink.spans import Spans
+from tracelink.model.columns import Int64s
+from tracelink.ranges import Spans
 
 STRETCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tracelink.engine import Engine
 from tracelink.errors import TraceError
-from tracelink.keeping import Held, Keeper
-from tracelink.spool import Spool
+from tracelink.io.spool import Held, Keeper, Spool
 
 THINGS = st.lists(st.tuples(st.text(), st.integers(0, 3000)))
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.communications import UNKNOWN, Communications
-from tracelink.signatures import C10D_SIGNATURES, stated_by_inputs
-from tracelink.statements import (
+from tracelink.model.columns import UNKNOWN, StringTable
+from tracelink.model.communications import (
+    C10D_SIGNATURES,
+    Communications,
     Sizes,
     Statement,
     communications,
@@ -21,9 +22,9 @@ from tracelink.statements import (
     shape_of,
     sizes_in,
     stated_by,
+    stated_by_inputs,
     text_in,
 )
-from tracelink.strings import StringTable
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from builders.graph import START, GraphBuilder
-from tracelink.events import UNFINISHED, EventKind
-from tracelink.ranges import Numbers
-from tracelink.spans import LATEST
-from tracelink.steps import Steps, steps_of
+from tracelink.model.columns import UNFINISHED
+from tracelink.model.events import EventKind
+from tracelink.pipeline.selection import Steps, steps_of
+from tracelink.ranges import LATEST, Numbers
 
 
 def steps(*names: str, kind: EventKind = EventKind.ANNOTATION, duration: int = 10) -> Steps:

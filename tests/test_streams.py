@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.inputs import zipped
-from tracelink.streams import Inflated, Unzipped
+from tracelink.io.streams import Inflated, Unzipped
 
 NOISE = random.Random(5).randbytes(400_000)
 TEXT = b"".join(b'{"External id": %d}, ' % number for number in range(100_000))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tracelink.errors import TraceError, UsageError
-from tracelink.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
+from tracelink.io.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
 
 
 def test_a_file_appears_when_all_is_written(tmp_path: Path) -> None:

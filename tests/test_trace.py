@@ -6,10 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelink.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
-from tracelink.findings import Finding, Severity
-from tracelink.strings import StringTable
-from tracelink.trace import ListedPayloads, NoPayloads, ProcessGroup, RankTrace, SourceInfo, combine
+from tracelink.errors import Finding, Severity
+from tracelink.model.columns import StringTable
+from tracelink.model.events import (
+    Counters,
+    Edges,
+    EventKind,
+    Events,
+    Key,
+    KeyColumn,
+    Relation,
+    Track,
+    TrackKind,
+)
+from tracelink.model.trace import ListedPayloads, NoPayloads, ProcessGroup, RankTrace, SourceInfo, combine
 
 THREAD, STREAM = Track(TrackKind.THREAD, "1", "1"), Track(TrackKind.STREAM, "0", "7")
 MEMORY = Track(TrackKind.COUNTER, "0", "memory")

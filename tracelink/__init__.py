@@ -10,55 +10,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged, convert, load, merge, survey, tables, write
-    from tracelink.clock import Clock, ClockMode, Clocks
-    from tracelink.converters.chakra.validation import Validation, Violation, validate
-    from tracelink.converting import Converted
-    from tracelink.diagnosis import Diagnosis, Kind, Problem
-    from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
-    from tracelink.events import EventKind, Key, Relation
-    from tracelink.examining import Examined, diagnose, examine
-    from tracelink.findings import Finding, Severity
-    from tracelink.graph import EventGraph
-    from tracelink.job import Job
-    from tracelink.selection import Selection
-    from tracelink.surveying import Survey
+    from tracelink.api import Converted, Merged, Survey, convert, load, merge, survey, tables, write
+    from tracelink.converters.chakra.validation.rules import Validation, Violation
+    from tracelink.converters.chakra.validation.validate import validate
+    from tracelink.diagnosis.examine import Examined, diagnose, examine
+    from tracelink.diagnosis.model import Diagnosis, Kind, Problem
+    from tracelink.errors import Finding, RankConflictError, Severity, TraceError, UnreadableError, UsageError
+    from tracelink.model.clock import Clock, ClockMode, Clocks
+    from tracelink.model.events import EventKind, Key, Relation
+    from tracelink.model.graph import EventGraph
+    from tracelink.model.job import Job
+    from tracelink.pipeline.selection import Selection
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Clock": "clock",
-    "ClockMode": "clock",
-    "Clocks": "clock",
-    "Converted": "converting",
-    "Diagnosis": "diagnosis",
-    "EventGraph": "graph",
-    "EventKind": "events",
-    "Examined": "examining",
-    "Finding": "findings",
-    "Job": "job",
-    "Key": "events",
-    "Kind": "diagnosis",
+    "Clock": "model.clock",
+    "ClockMode": "model.clock",
+    "Clocks": "model.clock",
+    "Converted": "api",
+    "Diagnosis": "diagnosis.model",
+    "EventGraph": "model.graph",
+    "EventKind": "model.events",
+    "Examined": "diagnosis.examine",
+    "Finding": "errors",
+    "Job": "model.job",
+    "Key": "model.events",
+    "Kind": "diagnosis.model",
     "Merged": "api",
-    "Problem": "diagnosis",
+    "Problem": "diagnosis.model",
     "RankConflictError": "errors",
-    "Relation": "events",
-    "Selection": "selection",
-    "Severity": "findings",
-    "Survey": "surveying",
+    "Relation": "model.events",
+    "Selection": "pipeline.selection",
+    "Severity": "errors",
+    "Survey": "api",
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
-    "Validation": "converters.chakra.validation",
-    "Violation": "converters.chakra.validation",
+    "Validation": "converters.chakra.validation.rules",
+    "Violation": "converters.chakra.validation.rules",
     "convert": "api",
-    "diagnose": "examining",
-    "examine": "examining",
+    "diagnose": "diagnosis.examine",
+    "examine": "diagnosis.examine",
     "load": "api",
     "merge": "api",
     "survey": "api",
     "tables": "api",
-    "validate": "converters.chakra.validation",
+    "validate": "converters.chakra.validation.validate",
     "write": "api",
 }
 

@@ -1,4 +1,6 @@
-"""`python -m tracelink`: the command line."""
+"""Python -m tracelink."""
+
+from __future__ import annotations
 
 from tracelink.cli import main
 

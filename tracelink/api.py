@@ -1,32 +1,172 @@
-"""What harnesses call: load inputs into a graph, write a graph, or both."""
+"""Load, tables, survey, merge, convert, write."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracelink import plugins
-from tracelink.assembly import assemble
-from tracelink.clock import ClockMode, Clocks
-from tracelink.clock_file import read_clocks
-from tracelink.converting import Converted, rewritten
+from tracelink.clocks.clock import read_clocks
 from tracelink.engine import Engine
-from tracelink.errors import UsageError
-from tracelink.findings import Finding
-from tracelink.graph import EventGraph
-from tracelink.inputs import Paths, Watch, discover_inputs, engine_for
-from tracelink.job import Job
-from tracelink.joining import read_job
-from tracelink.outlets import check_folder, check_not_read
-from tracelink.plugins import Copying, Files, Output, Target, Writer
-from tracelink.prospect import Foresee, foreseen
-from tracelink.selection import Selection
-from tracelink.sources import Discovery
-from tracelink.surveying import Survey, survey_sources
-from tracelink.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
-from tracelink.view import View
+from tracelink.errors import Finding, Severity, UsageError, in_order
+from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
+from tracelink.io.targets import (
+    DirectoryTarget,
+    FileTarget,
+    PrefixTarget,
+    StreamTarget,
+    check_folder,
+    check_not_read,
+    target_of,
+)
+from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
+from tracelink.model.trace import SourceInfo
+from tracelink.open.forecast import Foresee, foreseen
+from tracelink.pipeline.gathering import assemble, read_job
+from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, surveyed, tasks_of
+from tracelink.pipeline.selection import Selection, View
+from tracelink.plugins import Conversion, Copying, Drawing, Files, Output, Target, Writer
+
+# Files rewritten as others with everything that is in them, or drawn, where such a conversion is installed.
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a conversion made, and everything that did not fit."""
+
+    outputs: Sequence[Output]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings on all files."""
+        return [finding for output in self.outputs for finding in output.findings]
+
+
+def rewritten(
+    discovery: Discovery, output: str, to: str | None, engine: Engine, view: View | None = None
+) -> Converted | None:
+    """The one source rewritten as the format `to`, else as what the output's name means; None if that takes a graph.
+
+    Where that is a drawing it shows all sources, as `view` says.
+    """
+    possible = _possible(output, to)
+    drawings = [conversion for conversion in possible if isinstance(conversion, Drawing)]
+    if drawings:
+        return _drawn(drawings[0], discovery, output, engine, view or View())
+    if view:
+        known = ", ".join(f"x{suffix}" for name in _drawings() for suffix in name.suffixes)
+        raise UsageError(
+            f"{to or output} is no drawing: --depth, --window, --ranks and --limit say what a drawing shows",
+            advice=f"Leave them out, or name the output {known}.",
+        )
+    if not possible or len(discovery.sources) != 1:
+        return None
+    (task,) = _tasks(discovery, list(discovery.findings))
+    found = [conversion for conversion in possible if task.reader.name in conversion.reads]
+    if found:
+        return Converted(found[0].convert(task.source, target_of(output), engine))
+    if to and to not in plugins.writers():
+        takes = " or ".join(name for conversion in possible for name in conversion.reads)
+        raise UsageError(
+            f"{to} is made of {takes}, and {task.source.path} is {task.reader.name}",
+            advice="Name another format; see: tracelink formats",
+        )
+    return None
+
+
+def _drawn(drawing: Drawing, discovery: Discovery, output: str, engine: Engine, view: View) -> Converted:
+    """One picture of all sources that can be drawn."""
+    findings = list(discovery.findings)
+    tasks = _tasks(discovery, findings)
+    fitting = [task.source for task in tasks if task.reader.name in drawing.reads]
+    others = [task for task in tasks if task.reader.name not in drawing.reads]
+    if not fitting:
+        takes = " or ".join(drawing.reads)
+        raise UsageError(
+            f"{drawing.name} is drawn of {takes}, and {others[0].source.path} is {others[0].reader.name}",
+            advice="Make .et files of it first: tracelink merge INPUT --to chakra -o job",
+        )
+    findings += [
+        Finding(
+            Severity.WARNING,
+            "other_format",
+            f"{task.source.path} is not drawn: it is {task.reader.name}.",
+            source=task.source.path,
+        )
+        for task in others
+    ]
+    first, *rest = drawing.draw(fitting, target_of(output), engine, view)
+    return Converted([replace(first, findings=(*findings, *first.findings)), *rest])
+
+
+def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:
+    tasks = tasks_of(discovery, findings)
+    if not tasks:
+        raise nothing_readable(findings)
+    return tasks
+
+
+def _drawings() -> list[Drawing]:
+    return [one for one in plugins.working(plugins.conversions()) if isinstance(one, Drawing)]
+
+
+def _possible(output: str, to: str | None) -> list[Conversion]:
+    """The conversions that the user may mean, those of the longest suffix first."""
+    if to:
+        return list(plugins.working({to: plugins.conversions()[to]})) if to in plugins.conversions() else []
+    fitting = [
+        (max(map(len, suffixes)), conversion)
+        for conversion in plugins.working(plugins.conversions())
+        if (suffixes := [suffix for suffix in conversion.suffixes if output.endswith(suffix)])
+    ]
+    return [conversion for _, conversion in sorted(fitting, key=lambda found: -found[0])]
+
+
+# What a set of inputs is, without making one job of them.
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a set of inputs is: each source, and everything that is wrong with them."""
+
+    sources: Sequence[SourceInfo]
+    findings: Sequence[Finding]
+    inputs: Sequence[Source] = ()
+    """Behind each of the sources, to be opened again."""
+
+    def of_format(self, name: str) -> list[Source]:
+        """The inputs of a format."""
+        return [one for info, one in zip(self.sources, self.inputs, strict=False) if info.format == name]
+
+
+def survey_sources(discovery: Discovery, engine: Engine) -> Survey:
+    """Reads every source for what it is; raises `UnreadableError` if none can be read."""
+    findings = list(discovery.findings)
+    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    outer, inner = engine.split(len(tasks))
+
+    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:
+        result = read(task, inner)
+        return (None, [result]) if isinstance(result, Finding) else (result.source, result.findings)
+
+    results = outer.map(work, tasks)
+    of_reading = [finding for info, some in results if info is None for finding in some]
+    pairs = [(info, task.source) for (info, _), task in zip(results, tasks, strict=True) if info]
+    if not pairs:
+        raise nothing_readable([*findings, *of_reading])
+    findings += of_reading
+    inputs = [source for _, source in pairs]
+    infos = surveyed([info for info, _ in pairs], inputs, findings)
+    findings += [finding for info, some in results if info for finding in some]
+    return Survey(infos, in_order(findings), inputs)
+
+
+# What harnesses call: load inputs into a graph, write a graph, or both.
+
 
 DEFAULT_FORMAT = "perfetto-json"
 USUAL_NAME = "merged"

@@ -1,23 +1,67 @@
-"""Where work runs: in this process, or in forked children that share what this process has read."""
+"""Processes that share what their parent read."""
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
+import pickle
 import select
 import signal
 import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from tracelink.errors import TraceError
-from tracelink.shipping import packed, unpacked
+
+# Values between this process, its children and the spool; what all of them have is sent by its number.
+
+
+PROTOCOL = 5
+
+BufferTaker = Callable[[pickle.PickleBuffer], object]
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO, shared: Sequence[object], take: BufferTaker | None) -> None:
+        super().__init__(stream, protocol=PROTOCOL, buffer_callback=take)
+        self._numbers = {id(thing): number for number, thing in enumerate(shared)}
+
+    def persistent_id(self, thing: object) -> int | None:
+        return self._numbers.get(id(thing))
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what this program wrote; never an input."""
+
+    def __init__(self, stream: io.BytesIO, shared: Sequence[object], buffers: Iterable[Any] | None) -> None:
+        super().__init__(stream, buffers=buffers)
+        self._shared = shared
+
+    def persistent_load(self, number: int) -> object:
+        return self._shared[number]
+
+
+def packed(thing: object, shared: Sequence[object] = (), take: BufferTaker | None = None) -> bytes:
+    """The bytes of a value; `take` gets large arrays in place of a copy of them in the bytes."""
+    stream = io.BytesIO()
+    _Pickler(stream, shared, take).dump(thing)
+    return stream.getvalue()
+
+
+def unpacked(text: bytes, shared: Sequence[object] = (), buffers: Iterable[Any] | None = None) -> Any:
+    """The value of such bytes."""
+    return _Unpickler(io.BytesIO(text), shared, buffers).load()
+
+
+# Where work runs: in this process, or in forked children that share what this process has read.
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

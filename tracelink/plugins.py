@@ -1,4 +1,4 @@
-"""Formats: what a reader, a writer and a conversion are, and how they are found."""
+"""Reader, Writer, Conversion protocols; discovery."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar, runtime_checkable
 
-from tracelink.errors import UsageError
-from tracelink.findings import Finding
+from tracelink.errors import Finding, UsageError
 
 if TYPE_CHECKING:
-    from tracelink.diagnosis import Entry
     from tracelink.engine import Engine
-    from tracelink.job import Job
-    from tracelink.records import Recording
-    from tracelink.sources import Source
-    from tracelink.trace import RankTrace
-    from tracelink.view import View
+    from tracelink.io.sources import Source
+    from tracelink.model.job import Job
+    from tracelink.model.records import Entry, Recording
+    from tracelink.model.trace import RankTrace
+    from tracelink.pipeline.selection import View
+
 
 READERS = "tracelink.readers"
 WRITERS = "tracelink.writers"

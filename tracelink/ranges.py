@@ -1,4 +1,4 @@
-"""Whole numbers as a user lists them: `0-7,64`."""
+"""Numbers (0-7,64) and Spans of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from itertools import chain, pairwise
 import numpy as np
 
 from tracelink.errors import UsageError
-from tracelink.events import Bools, Int64s
+from tracelink.model.columns import Bools, Int64s
+
+# Whole numbers as a user lists them: `0-7,64`.
+
 
 RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 
@@ -88,3 +91,55 @@ class Numbers:
             edges = pairwise([first - 1, *inside, last + 1])
             gaps += [(before + 1, after - 1) for before, after in edges if after - before > 1]
         return Numbers(tuple(gaps))
+
+
+# Stretches of time, and what lies in them.
+
+
+EARLIEST = int(np.iinfo(np.int64).min)
+LATEST = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Stretches that are in order and apart; each holds its start, and not its end."""
+
+    starts: Int64s
+    ends: Int64s
+
+    @classmethod
+    def of(cls, starts: Int64s, ends: Int64s) -> Spans:
+        """What these stretches cover together."""
+        some = starts < ends
+        starts, ends = starts[some], ends[some]
+        order = np.argsort(starts, kind="stable")
+        starts, reached = starts[order], np.maximum.accumulate(ends[order])
+        first = np.append(True, starts[1:] > reached[:-1])[: len(starts)]
+        last = np.append(first[1:], True)[: len(starts)]
+        return cls(starts[first], reached[last])
+
+    @classmethod
+    def between(cls, first: int | None, last: int | None) -> Spans:
+        """One stretch; None where it has no bound."""
+        lower = EARLIEST if first is None else first
+        upper = LATEST if last is None else last
+        return cls.of(np.array([lower], np.int64), np.array([upper], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def within(self, first: int | None, last: int | None) -> Spans:
+        """The parts of the stretches that lie between these times."""
+        lower = EARLIEST if first is None else first
+        upper = LATEST if last is None else last
+        return Spans.of(np.maximum(self.starts, lower), np.minimum(self.ends, upper))
+
+    def overlap(self, start: Int64s, end: Int64s) -> Bools:
+        """Which of the events from `start` to `end` lie in the stretches, with any part of them.
+
+        An event without length lies where it starts.
+        """
+        following = np.searchsorted(self.ends, start, side="right")
+        begins = np.append(self.starts, LATEST)[following]
+        overlapping: Bools = (following < len(self)) & ((begins < end) | (begins <= start))
+        return overlapping

@@ -1,5 +1,5 @@
 """Chakra: the `.et` traces that simulators load."""
 
-from tracelink.converters.chakra.reader import ChakraNodesReader, ChakraReader
+from tracelink.converters.chakra.recognition import ChakraNodesReader, ChakraReader
 
 __all__ = ["ChakraNodesReader", "ChakraReader"]

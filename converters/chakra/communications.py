@@ -1,22 +1,83 @@
-"""What each rank has to write as communication: its part in every collective, and its end of every message."""
+"""What each rank writes of communication; ASTRA-sim's terms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.collectives import Messages
-from tracelink.communications import UNKNOWN
-from tracelink.converters.chakra.schema import TYPE_OF_OPERATION, NodeType
-from tracelink.converters.chakra.sizes import consumer_sizes
-from tracelink.converters.chakra.turns import turns_of_job
-from tracelink.events import Columns, EventKind, Events, Int32s, Int64s
-from tracelink.job import Job, event_of
-from tracelink.operations import Operation
+from tracelink.converters.chakra.schema import SIMULATED, TYPE_OF_OPERATION, CollectiveType, NodeType
+from tracelink.converters.chakra.table import consumer_sizes
+from tracelink.model.collectives import Messages
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, Int64s
+from tracelink.model.events import EventKind, Events
+from tracelink.model.job import Job, event_of
+from tracelink.model.operations import Operation
+
+# One order for all that ranks do together, which each of them can follow.
+
+
+ROUNDS = 64
+"""How often what one rank's program says is told to the others."""
+
+
+def turns_of_job(job: Job) -> Int64s:
+    """The place of each collective, then of each message, in one order for all ranks.
+
+    Nobody leaves a collective before the last has entered it. So by the entering of the last, what any rank does
+    one after the other is in that order, and ranks that follow it never wait for each other in a circle.
+    Where nothing has a time, the ranks' programs say what comes after what.
+    """
+    whole, messages = job.collectives, job.messages
+    entered = np.where(whole.start == NO_TIME, NO_TIME, whole.start + np.maximum(whole.skew, 0))
+    by_group = np.lexsort((whole.order, whole.group))
+    begin = np.flatnonzero(np.append(True, np.diff(whole.group[by_group]) != 0)) if len(whole) else by_group
+    for rows in np.split(by_group, begin[1:]) if len(whole) else []:
+        entered[rows] = np.maximum.accumulate(entered[rows])
+    time = np.concatenate([entered, messages.sent])
+    group = np.concatenate([whole.group, messages.group])
+    place = np.concatenate([whole.order, messages.order])
+    if (time == NO_TIME).all():
+        time = _places_in_programs(job)
+    turn = np.empty(len(time), np.int64)
+    turn[np.lexsort((place, group, time))] = np.arange(len(time))
+    return turn
+
+
+def _places_in_programs(job: Job) -> Int64s:
+    """For each collective, then each message, a number greater than that of what any of its ranks did before."""
+    rank, row, number = _calls(job)
+    order = np.lexsort((number, row, rank))
+    rank, number = rank[order], number[order]
+    begins = np.searchsorted(rank, np.unique(rank)).tolist()
+    place = np.zeros(len(job.collectives) + len(job.messages), np.int64)
+    for _ in range(ROUNDS):
+        pushed = place[number]
+        for mine in np.split(np.arange(len(number)), begins[1:]) if len(number) else []:
+            step = np.arange(len(mine))
+            pushed[mine] = np.maximum.accumulate(pushed[mine] - step) + step
+        before = place.copy()
+        np.maximum.at(place, number, pushed)
+        if np.array_equal(place, before):
+            break
+    return place
+
+
+def _calls(job: Job) -> tuple[Int64s, Int64s, Int64s]:
+    """Rank and node of each call, and which collective or message it is."""
+    parts, messages = job.participations, job.messages
+    numbers = len(job.collectives) + np.arange(len(messages))
+    rank = np.concatenate([parts.rank, messages.source, messages.target]).astype(np.int64)
+    row = np.concatenate([parts.node, messages.send_node, messages.receive_node])
+    known = row != UNKNOWN
+    return rank[known], row[known], np.concatenate([parts.collective, numbers, numbers])[known]
+
+
+# What each rank has to write as communication: its part in every collective, and its end of every message.
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +248,174 @@ def _ends(
         element_type=unknown,
         turn=turn[chosen],
     )
+
+
+# Process groups by number: simulators know groups by whole numbers, and 0 is all ranks.
+
+
+EVERYBODY = 0
+LARGEST = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNumbers:
+    """The number of each group of a job, by its row, and who its members are."""
+
+    numbers: Sequence[int]
+    names: Sequence[str]
+    descriptions: Sequence[str]
+    members: Sequence[tuple[int, ...]]
+
+    def number(self, row: int) -> int:
+        """The number of a group; what is in no known group is among all."""
+        return EVERYBODY if row == UNKNOWN else self.numbers[row]
+
+    def among(self, rows: Iterable[int]) -> GroupNumbers:
+        """The same for simulations in which the groups at `rows` communicate: 0 only where there is no other.
+
+        ASTRA-sim counts the collectives of all ranks on with those of groups, so where ranks are in different
+        groups it takes different collectives of all ranks for one. Under a number of its own a group is counted alone.
+        """
+        several = {row for row in rows if len(self.members[row]) > 1}
+        if not any(self.numbers[row] != EVERYBODY for row in several):
+            return self
+        free = next(number for number in count(1) if number not in self.numbers)
+        return replace(self, numbers=[number or free for number in self.numbers])
+
+    @property
+    def members_by_number(self) -> dict[int, tuple[int, ...]]:
+        """Everything but the group of all ranks, as ASTRA-sim reads it."""
+        found = {
+            number: members
+            for number, members in zip(self.numbers, self.members, strict=True)
+            if number != EVERYBODY
+        }
+        return dict(sorted(found.items()))
+
+    @property
+    def described(self) -> dict[int, Mapping[str, object]]:
+        """Every group with its name."""
+        rows = zip(self.numbers, self.names, self.descriptions, self.members, strict=True)
+        return {
+            number: {"name": name, "description": description, "ranks": list(members)}
+            for number, name, description, members in sorted(rows)
+        }
+
+
+def group_numbers(job: Job, participants: Mapping[int, tuple[int, ...]]) -> GroupNumbers:
+    """Groups keep names that are numbers; others get the first that is free.
+
+    `participants` are the ranks seen in each group, for groups whose members no source lists.
+    """
+    members = [tuple(group.ranks) or participants.get(row, ()) for row, group in enumerate(job.groups)]
+    all_ranks = everybody(job)
+    numbers: dict[int, int] = {}
+    for row, group in enumerate(job.groups):
+        if members[row] == all_ranks and (not group.name.isdecimal() or int(group.name) == EVERYBODY):
+            numbers[row] = EVERYBODY
+        elif _fits(group.name) and int(group.name) not in numbers.values():
+            numbers[row] = int(group.name)
+    taken = set(numbers.values())
+    free = (number for number in count(1) if number not in taken)
+    for row in range(len(job.groups)):
+        if row not in numbers:
+            numbers[row] = next(free)
+    return GroupNumbers(
+        [numbers[row] for row in range(len(job.groups))],
+        [group.name for group in job.groups],
+        [group.description for group in job.groups],
+        members,
+    )
+
+
+def everybody(job: Job) -> tuple[int, ...]:
+    """All ranks of the job, by what its sources say of the world, else by who is there."""
+    told = [rank.world_size for rank in job.ranks if rank.world_size]
+    largest = max(
+        [*told, *(group.size for group in job.groups), *(len(group.ranks) for group in job.groups), 0]
+    )
+    seen = max((rank.rank for rank in job.ranks), default=-1) + 1
+    return tuple(range(max(largest, seen)))
+
+
+def _fits(name: str) -> bool:
+    """Whether the name is a number that a simulator can keep: ASTRA-sim counts a million on from each."""
+    return name.isascii() and name.isdecimal() and 0 < int(name[:9]) <= LARGEST and str(int(name[:9])) == name
+
+
+# Communication in terms that ASTRA-sim can run; its own source says what it cannot.
+
+
+INSTEAD = {
+    CollectiveType.BARRIER: CollectiveType.ALL_REDUCE,
+    CollectiveType.REDUCE: CollectiveType.ALL_REDUCE,
+    CollectiveType.GATHER: CollectiveType.ALL_GATHER,
+    CollectiveType.SCATTER: CollectiveType.BROADCAST,
+    CollectiveType.REDUCE_SCATTER_BLOCK: CollectiveType.REDUCE_SCATTER,
+}
+"""What moves most nearly as much between the same ranks."""
+
+LEAST_GATHERED = 16
+"""An all-gather of fewer bytes than it is split into never ends."""
+LEAST_SENT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What is written as communication, and what is written in another way than it happened."""
+
+    communications: Communicating
+    replaced: dict[str, int]
+    """How many collectives by name of their type."""
+    alone: int
+    """Communications of one rank with itself, which never end: they are computation."""
+    incomplete: int
+    """Those that others who are written should take part in and do not: they are computation too."""
+    equalized: int
+    """Those whose ranks tell of different sizes: all have the largest."""
+    enlarged: int
+
+
+def simulated(told: Communicating, groups: GroupNumbers, world_size: int) -> Simulated:
+    """The communication of a rank as ASTRA-sim can run it."""
+    alone = _alone(told, groups, world_size)
+    incomplete = ~alone & (told.lacking > 0)
+    told = told.take(np.flatnonzero(~alone & ~incomplete))
+    types, replaced = _types(told)
+    least = np.where(types == CollectiveType.ALL_GATHER, LEAST_GATHERED, 0)
+    least = np.where(told.type == NodeType.COMM_COLL, least, LEAST_SENT)
+    size = np.maximum(told.size, told.most)
+    counts = (alone, incomplete, size > told.size, size < least)
+    changed = replace(told, collective_type=types, size=np.maximum(size, least))
+    return Simulated(changed, replaced, *(int(np.count_nonzero(chosen)) for chosen in counts))
+
+
+def _types(told: Communicating) -> tuple[Int64s, dict[str, int]]:
+    """Types that ASTRA-sim knows, and how many collectives were of another one."""
+    types = told.collective_type.copy()
+    replaced: dict[str, int] = {}
+    for kind, instead in INSTEAD.items():
+        chosen = told.collective_type == kind
+        if count := int(np.count_nonzero(chosen)):
+            replaced[kind.name] = count
+            types[chosen] = instead
+    assert set(types[types != UNKNOWN].tolist()) <= SIMULATED
+    return types, replaced
+
+
+def _alone(told: Communicating, groups: GroupNumbers, world_size: int) -> Bools:
+    """Which are collectives of groups that have one member, or messages of a rank to itself."""
+    sizes: Int64s = np.array(_sizes(groups, world_size), np.int64)
+    alone: Bools = (told.type == NodeType.COMM_COLL) & (sizes[told.group] == 1)
+    alone |= (told.type != NodeType.COMM_COLL) & (told.source == told.target)
+    return alone
+
+
+def _sizes(groups: GroupNumbers, world_size: int) -> Sequence[int]:
+    """How many members each group has; the last is for what is in no known group."""
+    return [*_members(groups, world_size), world_size]
+
+
+def _members(groups: GroupNumbers, world_size: int) -> Iterator[int]:
+    for number, members in zip(groups.numbers, groups.members, strict=True):
+        yield world_size if number == EVERYBODY else len(members)

@@ -1,15 +1,53 @@
-"""Which operators and nodes of a rank become nodes of the host, what encloses each, and when it began."""
+"""Operators and device work as nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.converters.chakra.durations import exclusive
-from tracelink.enclosing import callers, depths, innermost, outside
-from tracelink.events import Bools, EventKind, Int64s, Key, Relation
-from tracelink.excerpt import NONE, Excerpt
+from tracelink.converters.chakra.communications import Communicating, GroupNumbers, usable
+from tracelink.converters.chakra.schema import NodeType
+from tracelink.model.columns import Bools, Int64s
+from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
+from tracelink.model.graph import NONE, Excerpt, callers, depths, innermost, outside
+
+# How long an operator ran itself: without the operators inside it.
+
+
+def exclusive(start: Int64s, end: Int64s, around: Int64s) -> Int64s:
+    """Each interval without the union of those directly inside it; `around` is the row around each, or -1."""
+    inner = np.flatnonzero(around != NONE)
+    outer = around[inner]
+    left = np.clip(start[inner], start[outer], end[outer])
+    right = np.clip(end[inner], start[outer], end[outer])
+    order = np.lexsort((left, outer))
+    outer, left, right = outer[order], left[order], right[order]
+    reached = np.maximum(_reached_before(outer, right), left)
+    covered = np.zeros(len(start), np.int64)
+    np.add.at(covered, outer, np.maximum(right - reached, 0))
+    return end - start - covered
+
+
+def _reached_before(group: Int64s, right: Int64s) -> Int64s:
+    """The latest end among the earlier ones of the same group; the lowest number where there are none.
+
+    Ends are replaced by their rank, so that group and end fit one number that only grows.
+    """
+    ends, rank = np.unique(right, return_inverse=True)
+    _, number = np.unique(group, return_inverse=True)
+    latest = np.maximum.accumulate(number * len(ends) + rank)
+    before = np.append(NONE, latest[:-1])[: len(group)]
+    same = before >= number * len(ends)
+    lowest = np.iinfo(np.int64).min
+    if not len(ends):
+        return right
+    return np.where(same, ends[np.where(same, before % len(ends), 0)], lowest)
+
+
+# Which operators and nodes of a rank become nodes of the host, what encloses each, and when it began.
+
 
 TIMED = (EventKind.OPERATOR, EventKind.ANNOTATION)
 NO_ID = int(np.iinfo(np.int64).min)
@@ -159,3 +197,80 @@ def _lanes(part: Excerpt, host: Host) -> Int64s:
 def _at(values: Int64s, rows: Int64s) -> Int64s:
     """`values[rows]`, NONE where the row is NONE."""
     return np.where(rows == NONE, NONE, np.append(values, NONE)[rows])
+
+
+# Work on devices, and which node of the host put it there.
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Kernels, copies and memsets, those of graphs and those without a recorded launch too."""
+
+    row: Int64s
+    parent: Int64s
+    """The place on the host of the innermost node around the launch, or NONE."""
+    after: Int64s
+    """The place of the last node that began before the launch on the same thread, where none is around it."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def device_of(part: Excerpt, host: Host) -> Device:
+    """All work of a rank that has a time."""
+    rows = part.rows(*GPU_WORK)
+    rows = rows[part.events.timed[rows]]
+    launches = part.where(Relation.LAUNCHES)
+    launch = np.full(len(part.events), NONE, np.int64)
+    launch[launches.target] = launches.source
+    call = launch[rows]
+    parent = np.where(call == NONE, NONE, np.append(host.around, NONE)[call])
+    outside = np.flatnonzero((parent == NONE) & (call != NONE))
+    after = np.full(len(rows), NONE, np.int64)
+    after[outside] = last_before(part, host, call[outside])
+    return Device(rows, parent, after)
+
+
+def last_before(part: Excerpt, host: Host, calls: Int64s) -> Int64s:
+    """For each call the place of the last node of its thread that began before it, or NONE."""
+    events = part.events
+    track, time = events.track[calls].astype(np.int64), events.start[calls]
+    found = np.full(len(calls), NONE, np.int64)
+    for lane in np.unique(track).tolist():
+        places = np.flatnonzero((host.lane == lane) & host.timed)
+        places = places[np.argsort(host.start[places], kind="stable")]
+        mine = np.flatnonzero(track == lane)
+        before = np.searchsorted(host.start[places], time[mine], side="right") - 1
+        if len(places):
+            found[mine] = np.where(before < 0, NONE, places[before])
+    return found
+
+
+# What of a communication those who are written have of it: a simulator waits for all of them, for the same bytes.
+
+
+def turns_with_nodes(part: Excerpt, told: Communicating) -> Int64s:
+    """The turns of those communications of a rank that become nodes."""
+    usable_ones, _ = usable(told.settled(part.events))
+    written = nodes_of_host(part) | (part.events.of_kind(*GPU_WORK) & part.events.timed)
+    turns: Int64s = usable_ones.turn[np.append(written, False)[usable_ones.row]]
+    return turns
+
+
+def compared(
+    told: Communicating, groups: GroupNumbers, ranks: Sequence[int], taking_part: Sequence[Int64s]
+) -> Communicating:
+    """The communications with how many of `ranks` they lack, and the largest size that any of these tells.
+
+    `taking_part` are the turns of each of these ranks.
+    """
+    count = int(told.turn.max(initial=-1)) + 1
+    seen = np.bincount(np.concatenate([np.empty(0, np.int64), *taking_part]), minlength=count)
+    written = np.array(sorted(ranks), np.int64)
+    members = [len(np.intersect1d(written, np.array(group, np.int64))) for group in groups.members]
+    expected = np.array([*members, len(written)], np.int64)[told.group]
+    ends = np.isin(told.source, written).astype(np.int64) + np.isin(told.target, written)
+    expected = np.where(told.type == NodeType.COMM_COLL, expected, ends)
+    most = np.full(count, told.size.min(initial=0), np.int64)
+    np.maximum.at(most, told.turn, told.size)
+    return replace(told, most=most[told.turn], lacking=np.maximum(expected - seen[told.turn], 0))

@@ -1,15 +1,25 @@
-"""Whether bytes are an `.et` file, which has no mark of its own: whether its first messages are what they must be.
-
-Nothing here needs the protobuf library, for every file of every format is asked.
-"""
+"""Is it .et, is it its JSON; the readers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tracelink.converters.chakra.framing import LENGTH_BYTES, MOST
+if TYPE_CHECKING:
+    from tracelink.engine import Engine
+    from tracelink.io.sources import Source
+    from tracelink.model.trace import RankTrace
+
+
+# Whether bytes are an `.et` file, which has no mark of its own: whether its first messages are what they must be.
+
+
+LENGTH_BYTES = 5
+"""Readers take lengths of 32 bits."""
+MOST = 512 << 20
+"""A longer message is none: a small compressed file must not be able to ask for all memory."""
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 WIDTHS = {FIXED64: 8, FIXED32: 4}
@@ -164,3 +174,40 @@ def _varint(body: bytes, place: int, longest: int = 10) -> tuple[int, int]:
         if byte < 0x80:
             return number, place + width + 1
     raise _NoMessageError
+
+
+# The readers of Chakra traces; what they need to read is imported when they do, for every file is shown to them.
+
+
+class ChakraReader:
+    """Reads the `.et` files that simulators load, whoever wrote them."""
+
+    name = "chakra"
+    summary = "Chakra traces (protobuf), of tracelink, chakra_converter and others: .et, .et.gz"
+
+    def recognises(self, head: bytes, name: str) -> bool:
+        """Messages behind their lengths: metadata, then nodes."""
+        return is_chakra(head)
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """One event for each node."""
+        from tracelink.converters.chakra.read import read_messages
+
+        return read_messages(source, self.name, engine)
+
+
+class ChakraNodesReader:
+    """Reads the JSON that `tracelink convert` makes of an `.et` file."""
+
+    name = "chakra-nodes"
+    summary = "the JSON that `tracelink convert` makes of an .et file: .json, .json.gz"
+
+    def recognises(self, head: bytes, name: str) -> bool:
+        """An object of metadata and nodes with Chakra's types."""
+        return is_node_list(head)
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """One event for each node."""
+        from tracelink.converters.chakra.read import read_node_list
+
+        return read_node_list(source, self.name, engine)

@@ -1,11 +1,16 @@
-"""What a Chakra trace says: types of nodes and of collectives, and the names and kinds of attributes."""
+"""Types, names and kinds of attributes."""
 
 from __future__ import annotations
 
 import re
 from enum import IntEnum, StrEnum
+from typing import Any
 
-from tracelink.operations import Operation
+from tracelink.converters.chakra.chakra_pb2 import AttributeProto
+from tracelink.model.operations import Operation
+
+# What a Chakra trace says: types of nodes and of collectives, and the names and kinds of attributes.
+
 
 VERSION = "1.0.0"
 """What the metadata say of the format."""
@@ -250,3 +255,25 @@ class Said(StrEnum):
     PRODUCER = "producer"
     NODES = "nodes"
     """How many nodes follow, so that a file cut between two of them is found out."""
+
+
+# The value of an attribute, as protobuf has it: its kind, and a number, a text, bytes, or a list of them.
+
+
+FIELD_OF_KIND = {kind: f"{kind.name.lower()}{'' if kind.name.endswith('_LIST') else '_val'}" for kind in Kind}
+KIND_OF_FIELD = {name: kind for kind, name in FIELD_OF_KIND.items()}
+LISTS = frozenset(name for name in KIND_OF_FIELD if name.endswith("_list"))
+
+
+def kind_and_value(attribute: AttributeProto) -> tuple[Kind, Any]:
+    """What an attribute says and as what; None where it says nothing."""
+    field_name = attribute.WhichOneof("value")
+    if field_name is None:
+        return Kind.NONE, None
+    value = getattr(attribute, field_name)
+    return KIND_OF_FIELD[field_name], list(value.values) if field_name in LISTS else value
+
+
+def value_of(attribute: AttributeProto) -> Any:
+    """What an attribute says."""
+    return kind_and_value(attribute)[1]

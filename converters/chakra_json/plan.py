@@ -1,20 +1,262 @@
-"""Everything that will be written of one rank, as columns."""
+"""One rank as columns."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.converters.chakra.durations import exclusive
-from tracelink.converters.chakra_json.device_waits import DeviceWaits, device_waits
-from tracelink.converters.chakra_json.device_work import DeviceWork, device_work
-from tracelink.converters.chakra_json.hand_overs import HandOvers, hand_overs
-from tracelink.converters.chakra_json.tree import Tree, nodes_of, tree_of
-from tracelink.converters.kineto.header import base_time
-from tracelink.enclosing import callers, innermost, outside
-from tracelink.events import Int64s, Relation
-from tracelink.excerpt import NONE, Excerpt
+from tracelink.converters.chakra.host import exclusive
+from tracelink.converters.chakra.plan import HOST_WAIT, waits_for_devices
+from tracelink.converters.chakra_json.schema import (
+    BACKEND_CALL,
+    COLLECTIVE_KERNEL,
+    COMMUNICATION,
+    THREAD_ROOTS,
+)
+from tracelink.converters.kineto.reader import base_time
+from tracelink.model.columns import Bools, Int64s
+from tracelink.model.events import GPU_WORK, Edges, Key, Relation
+from tracelink.model.graph import NONE, Excerpt, callers, innermost, outside
+
+# The nodes of an execution trace in order, and which one encloses which.
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Nodes in the order of their ids; a node's place here is how the other modules know it."""
+
+    rows: Int64s
+    """The row of each node, -1 for a root that the file does not have."""
+    parent: Int64s
+    """The place of each node's parent; the root's is its own."""
+    moved: int
+    """Nodes whose parent is not in the file, or stands inside them."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def nodes_of(part: Excerpt, source: int) -> Int64s:
+    """The rows of one source's nodes, in the order of their ids, which is that in which they began."""
+    rows = part.graph.key(Key.NODE_ID).rows
+    rows = rows[~part.events.of_kind(*GPU_WORK)[rows]]
+    rows = rows[part.events.source[rows] == source]
+    ordered: Int64s = rows[np.argsort(part.key(Key.NODE_ID, 0)[rows], kind="stable")]
+    return ordered
+
+
+def tree_of(part: Excerpt, rows: Int64s, around: Int64s) -> Tree:
+    """The tree of `rows`; `around` is the place of the node that encloses each one in the profile, or -1.
+
+    A root is put before them where they have none, or several.
+    """
+    recorded = _recorded(part, rows)
+    roots = recorded == NONE
+    thread = _thread_roots(part, rows)
+    parent = _earlier(recorded, recorded == np.arange(len(rows)), around, thread)
+    circular = innermost(parent, roots) == NONE
+    parent = _earlier(parent, circular & (parent >= np.arange(len(rows))), around, thread)
+    roots |= parent == NONE
+    moved = int(np.count_nonzero(parent != recorded))
+    if roots[0] and np.count_nonzero(roots) == 1:
+        parent[0] = 0
+        return Tree(rows, parent, moved)
+    return Tree(np.append(NONE, rows), np.append(0, parent + 1), moved)
+
+
+def _earlier(parent: Int64s, wrong: Bools, *better: Int64s) -> Int64s:
+    """The parents, those marked wrong replaced by the first of `better` that is an earlier node, or by -1."""
+    place = np.arange(len(parent))
+    parent = np.where(wrong, NONE, parent)
+    for candidate in better:
+        parent = np.where(wrong & (parent == NONE) & (candidate < place), candidate, parent)
+    return parent
+
+
+def _recorded(part: Excerpt, rows: Int64s) -> Int64s:
+    """The place of each node's parent as recorded: -1 for a root, its own place where there is no such node."""
+    ids = part.key(Key.NODE_ID, 0)[rows]
+    named, given = _key(part, Key.NODE_PARENT, rows)
+    place = np.arange(len(rows))
+    found = np.minimum(np.searchsorted(ids, named), max(len(ids) - 1, 0))
+    parent = np.where(ids[found] == named, found, place)
+    return np.where(given & (named != ids), parent, NONE)
+
+
+def _key(part: Excerpt, key: Key, rows: Int64s) -> tuple[Int64s, Bools]:
+    """The values of a key at `rows`, and which of them have one."""
+    absent = np.iinfo(np.int64).min
+    values = part.key(key, absent)[rows]
+    return values, values != absent
+
+
+def _thread_roots(part: Excerpt, rows: Int64s) -> Int64s:
+    """The place of the root of each node's logical thread, or -1."""
+    strings = part.graph.strings
+    codes = [code for code, text in enumerate(strings) if text in THREAD_ROOTS]
+    roots = np.flatnonzero(np.isin(part.events.name[rows], codes))[::-1]
+    threads = part.key(Key.LOGICAL_THREAD, 0)[rows]
+    numbers, thread = np.unique(threads, return_inverse=True)
+    root = np.full(len(numbers), NONE, np.int64)
+    root[thread[roots]] = roots
+    return root[thread]
+
+
+# Which node put which work on a device.
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWork:
+    """Work on devices, by the place of its node and then by start."""
+
+    rows: Int64s
+    node: Int64s
+    """The place of the node for each."""
+    unlaunched: int
+    """Work that no recorded call launched."""
+    unlinked: int
+    """Work whose launch no node of the execution trace encloses."""
+
+
+def device_work(part: Excerpt, tree: Tree, node_around: Int64s) -> DeviceWork:
+    """All work of a rank; `node_around` is the place of the innermost node around each row, itself included."""
+    work = part.rows(*GPU_WORK)
+    launches = part.where(Relation.LAUNCHES)
+    launch = np.full(len(part.events), NONE, np.int64)
+    launch[launches.target] = launches.source
+    call = launch[work]
+    node = np.where(call == NONE, NONE, node_around[call])
+    communication = _named(part, work, lambda name: bool(COLLECTIVE_KERNEL.search(name))) & (node != NONE)
+    node[communication] = _backend_calls(part, tree)[node[communication]]
+    chosen = np.flatnonzero(node != NONE)
+    order = np.lexsort((work[chosen], part.events.start[work[chosen]], node[chosen]))
+    unlaunched = int(np.count_nonzero(call == NONE))
+    return DeviceWork(
+        work[chosen][order], node[chosen][order], unlaunched, len(work) - len(chosen) - unlaunched
+    )
+
+
+def _backend_calls(part: Excerpt, tree: Tree) -> Int64s:
+    """For each place that of the one call of the library that it records, else its own.
+
+    The profile may lack the call; the execution trace has it.
+    """
+    records = _named(part, tree.rows, lambda name: name == COMMUNICATION)
+    calls = _named(part, tree.rows, lambda name: name.startswith(BACKEND_CALL))
+    inside = np.flatnonzero(calls & records[tree.parent])
+    count = np.bincount(tree.parent[inside], minlength=len(tree))
+    place = np.arange(len(tree))
+    place[tree.parent[inside]] = inside
+    return np.where(count == 1, place, np.arange(len(tree)))
+
+
+def _named(part: Excerpt, rows: Int64s, wanted: Callable[[str], bool]) -> Bools:
+    """Which rows have a name that is wanted; row -1 has none."""
+    named = np.array([wanted(text) for text in part.graph.strings], np.bool_)
+    found: Bools = (rows != NONE) & named[part.events.name[rows]]
+    return found
+
+
+# In which turn a reader that runs each thread's nodes in order comes to them.
+
+
+def reached(parent: Int64s) -> Int64s:
+    """For each node the latest one that its thread has come to when its turn is.
+
+    `chakra_converter` makes every node wait for the one before it: a node, then what is inside it, by id. Where a
+    node waits only for nodes of other threads that are reached earlier, nothing waits for itself in a circle.
+    """
+    by_parent = np.argsort(parent, kind="stable").tolist()
+    bounds = np.searchsorted(parent[by_parent], np.arange(len(parent) + 1)).tolist()
+    latest = np.arange(len(parent))
+    for top in by_parent[bounds[0] : bounds[1]]:
+        highest, stack = 0, [top] if top else []
+        while stack:
+            node = stack.pop()
+            highest = max(highest, node)
+            latest[node] = highest
+            stack += reversed(by_parent[bounds[node] : bounds[node + 1]])
+    return latest
+
+
+# Which device work a node had to wait for on the host.
+
+
+RELATIONS = (Relation.DEPENDS_ON, Relation.WAITS_FOR)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWaits:
+    """Places of nodes that waited, in order, and for each the number of the work among all work."""
+
+    node: Int64s
+    work: Int64s
+
+    def of(self, place: int) -> list[int]:
+        """The work that the node at one place waited for."""
+        begin, end = np.searchsorted(self.node, [place, place + 1]).tolist()
+        numbers: list[int] = self.work[begin:end].tolist()
+        return numbers
+
+
+def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWork) -> DeviceWaits:
+    """Without waits for work that was launched only afterwards: those would be circles."""
+    waiting, done = _waits(part)
+    number = np.full(len(part.events), NONE, np.int64)
+    number[work.rows] = np.arange(len(work.rows))
+    node, awaited = node_of[waiting], number[done]
+    known = (node != NONE) & (awaited != NONE)
+    node, awaited = node[known], awaited[known]
+    if len(node):
+        turn = reached(parent)
+        launched = turn[work.node[awaited]] < turn[node]
+        node, awaited = np.unique(np.stack([node[launched], awaited[launched]]), axis=1)
+    return DeviceWaits(node, awaited)
+
+
+def _waits(part: Excerpt) -> tuple[Int64s, Int64s]:
+    """What waited for which work: as edges say, and as the calls of the runtime tell where they were recorded."""
+    edges = Edges.concatenate([part.where(relation) for relation in RELATIONS])
+    order = waits_for_devices(part).get(HOST_WAIT)
+    if order is None:
+        return edges.source, edges.target
+    return np.concatenate([edges.source, order.after]), np.concatenate([edges.target, order.before])
+
+
+# Which node of another thread a node had to wait for.
+
+
+RELATIONS_HAND_OVERS = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)
+"""A backward operator needs what its forward operator left; the others say so themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOvers:
+    """For each place of a node that of the last to end among those it waits for on other threads, or -1."""
+
+    awaited: Int64s
+    circular: int
+    """How many are left out because a reader that runs nodes in order would wait in a circle."""
+
+
+def hand_overs(part: Excerpt, node_of: Int64s, parent: Int64s) -> HandOvers:
+    """What the edges between threads say of nodes; `node_of` is the place of the node that each row is."""
+    edges = Edges.concatenate([part.where(relation) for relation in RELATIONS_HAND_OVERS])
+    tracks = part.events.track
+    waiting, awaited = node_of[edges.source], node_of[edges.target]
+    between = (waiting != NONE) & (awaited != NONE) & (tracks[edges.source] != tracks[edges.target])
+    waiting, awaited, end = waiting[between], awaited[between], part.events.end[edges.target[between]]
+    turn = reached(parent)
+    possible = turn[awaited] < turn[waiting]
+    order = np.flatnonzero(possible)[np.argsort(end[possible], kind="stable")]
+    found = np.full(len(parent), NONE, np.int64)
+    found[waiting[order]] = awaited[order]
+    return HandOvers(found, int(np.count_nonzero(~possible)))
+
+
+# Everything that will be written of one rank, as columns.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,55 @@
-"""What a linked trace is, and who reads it."""
+"""Linked trace to rank trace."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from tracelink.converters.chakra_json.recognition import is_linked
+import msgspec
+import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from tracelink.engine import Engine
-    from tracelink.sources import Source
-    from tracelink.trace import RankTrace
+from tracelink.converters.chakra_json import schema
+from tracelink.converters.chakra_json.schema import BASE_TIME
+from tracelink.converters.execution_trace import schema as traced
+from tracelink.converters.execution_trace.nodes import (
+    ID,
+    NAME,
+    PARENT,
+    PLACE,
+    TABLE,
+    Columns,
+    NodeFormat,
+    Piece,
+    convert,
+    decode,
+    int64s,
+    whole,
+)
+from tracelink.converters.execution_trace.reader import (
+    Parents,
+    findings_of,
+    groups_of,
+    keys_of,
+    misfits_of,
+    parents_of,
+    whole_nodes,
+)
+from tracelink.converters.execution_trace.schema import SCOPE, THREAD, FlatNode, Node, UsualNode, is_linked
+from tracelink.converters.kineto.elements import LATEST_US, decimal_nanoseconds
+from tracelink.converters.kineto.reader import base_time
+from tracelink.engine import Engine
+from tracelink.errors import Finding, Severity
+from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
+from tracelink.io.sources import Source
+from tracelink.linking.links import NONE, lookup
+from tracelink.model.columns import NO_TIME, UNFINISHED, Bools, Int32s, Int64s
+from tracelink.model.communications import Statement, text_in
+from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.model.trace import RankTrace, SourceInfo
+
+# What a linked trace is, and who reads it.
 
 
 class ChakraJsonReader:
@@ -25,6 +65,365 @@ class ChakraJsonReader:
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each node: on its thread, on its stream, or without a time on its logical thread."""
         # Every file is shown to this reader before others, and most are not for it.
-        from tracelink.converters.chakra_json.assembly import read_linked
 
         return read_linked(source, engine)
+
+
+# Decimal microseconds as text, to whole nanoseconds: exactly, and a whole column at once.
+
+
+LONGEST = 24
+"""Characters of a usual number."""
+MOST_DIGITS = 16
+"""Of whole microseconds."""
+DECIMALS = 3
+"""Of nanoseconds."""
+ZERO, MINUS, POINT, NOTHING = b"0-.\0"
+
+
+def nanoseconds_of(texts: Sequence[bytes]) -> Int64s:
+    """The nanoseconds of each number of microseconds; NO_TIME where the text is empty or no time."""
+    if not texts:
+        return np.empty(0, np.int64)
+    usual, value = _usual(np.array([text[: LONGEST + 1] for text in texts], f"S{LONGEST + 1}"))
+    for place in np.flatnonzero(~usual).tolist():
+        value[place] = _unusual(texts[place])
+    return value
+
+
+def _usual(texts: np.ndarray[tuple[int], np.dtype[np.bytes_]]) -> tuple[Bools, Int64s]:
+    """Which texts are plain decimals with at most so many digits, and their values, character by character."""
+    characters = texts.view(np.uint8).reshape(len(texts), LONGEST + 1)
+    count = len(texts)
+    value, whole, decimals = (np.zeros(count, np.int64) for _ in range(3))
+    fraction = np.zeros(count, np.bool_)
+    usual = (characters[:, -1] == NOTHING) & (characters[:, 0] != NOTHING)
+    for place in range(LONGEST):
+        character = characters[:, place]
+        if not character.any():
+            break
+        digit = (character >= ZERO) & (character < ZERO + 10)
+        point = character == POINT
+        usual &= digit | (character == NOTHING) | (point & ~fraction) | ((character == MINUS) & (place == 0))
+        value = np.where(
+            digit & (whole + decimals < MOST_DIGITS + DECIMALS), value * 10 + character - ZERO, value
+        )
+        whole += digit & ~fraction
+        decimals += digit & fraction
+        fraction |= point
+    usual &= (whole > 0) & (whole <= MOST_DIGITS) & (decimals <= DECIMALS)
+    usual &= value <= LATEST_US * 10.0**decimals
+    value *= 10 ** np.clip(DECIMALS - decimals, 0, DECIMALS)
+    return usual, np.where(characters[:, 0] == MINUS, -value, value)
+
+
+def _unusual(text: bytes) -> int:
+    try:
+        return decimal_nanoseconds(text.decode("ascii", "replace"))
+    except ValueError:
+        return NO_TIME
+
+
+# Nodes of a linked trace: those of an execution trace with what the profile adds to them, and device work.
+
+
+START, DURATION, UNUSABLE = "start", "duration", "unusable"
+CATEGORY, STREAM, OTHER_THREAD = "category", "stream", "other_thread"
+WAITING, AWAITED = "waiting", "awaited"
+"""Rows of nodes that waited for the device, and the ids of what each waited for: as many as there are, not nodes."""
+
+ON_CPU = -1
+"""The category of a node that is no device work; others are places in `schema.READ_CATEGORIES`, or behind them."""
+NO_ID = int(np.iinfo(np.int64).min)
+
+LINKED = (START, DURATION, UNUSABLE, CATEGORY, STREAM, OTHER_THREAD, WAITING, AWAITED)
+CATEGORY_CODES = {name: code for code, name in enumerate(schema.READ_CATEGORIES)}
+
+
+@dataclass(slots=True)
+class LinkedColumns(Columns):
+    """Everything in the node array."""
+
+    chunks: dict[str, list[Int64s]] = field(default_factory=lambda: {name: [] for name in (*TABLE, *LINKED)})
+
+    def add(self, offset: int, piece: Piece) -> None:
+        """Takes in one piece."""
+        piece.columns[WAITING] = piece.columns[WAITING] + self.nodes
+        Columns.add(self, offset, piece)
+
+
+def decode_linked(text: memoryview) -> Piece:
+    """A piece that is valid JSON; raises `ValidationError` where a node is not as it should be."""
+    return decode(memoryview(bytes(text)), FORMAT_LINKED_NODES)
+
+
+def convert_linked(values: list[Any]) -> Piece:
+    """Nodes that only a lenient parser could read."""
+    return convert(values, FORMAT_LINKED_NODES)
+
+
+def _complete(piece: Piece, nodes: Sequence[Any]) -> None:
+    starts = [bytes(node.ts) for node in nodes]
+    lengths = [bytes(node.inclusive_dur) for node in nodes]
+    start, duration = nanoseconds_of(starts), nanoseconds_of(lengths)
+    given = np.fromiter((text not in schema.NOT_GIVEN for text in starts), np.bool_, len(nodes))
+    categories = [CATEGORY_CODES.get(node.cat, len(CATEGORY_CODES)) if node.cat else ON_CPU for node in nodes]
+    expected = given | (int64s(categories) != ON_CPU)
+    lost = (expected & (start == NO_TIME)) | ((start != NO_TIME) & (duration < 0))
+    others = [NO_ID if node.inter_thread_dep is None else node.inter_thread_dep for node in nodes]
+    awaited = [(row, number) for row, node in enumerate(nodes) for number in node.sync_dep or ()]
+    piece.columns |= {
+        START: start,
+        DURATION: np.where((start == NO_TIME) | (duration < 0), UNFINISHED, duration),
+        UNUSABLE: lost.astype(np.int64),
+        CATEGORY: int64s(categories),
+        STREAM: int64s([node.stream for node in nodes]),
+        OTHER_THREAD: int64s(others),
+        WAITING: int64s([row for row, _ in awaited]),
+        AWAITED: int64s([number for _, number in awaited]),
+    }
+    groups = ((row, text_in(node.pg_name)) for row, node in enumerate(nodes) if node.cat)
+    piece.stated += [(row, Statement("", group=group)) for row, group in groups if group]
+
+
+def _loose(value: Mapping[str, Any]) -> Any:
+    stream, other = whole(value.get(schema.STREAM)), whole(value.get(schema.OTHER_THREAD))
+    awaited = value.get(schema.SYNCHRONISED)
+    numbers = [whole(number) for number in awaited] if isinstance(awaited, list) else []
+    return LooseNode(
+        ts=_number(value.get(schema.STARTED)),
+        inclusive_dur=_number(value.get(schema.INCLUSIVE)),
+        inter_thread_dep=other,
+        sync_dep=[number for number in numbers if number is not None],
+        cat=text_in(value.get(schema.CATEGORY)),
+        stream=0 if stream is None else stream,
+        pg_name=text_in(value.get(schema.GROUP)),
+    )
+
+
+def _number(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(b"" if value is None else str(value).encode("ascii", "replace"))
+
+
+ADDED: list[tuple[str, Any, Any]] = [
+    (schema.STARTED, msgspec.Raw, msgspec.Raw()),
+    (schema.INCLUSIVE, msgspec.Raw, msgspec.Raw()),
+    (schema.OTHER_THREAD, int | None, None),
+    (schema.SYNCHRONISED, list[int] | None, None),
+    (schema.CATEGORY, str, ""),
+    (schema.STREAM, int, 0),
+    (schema.GROUP, str | None, None),
+]
+"""What the linker adds to a node, of which type, and what it is where it is missing."""
+
+LooseNode = msgspec.defstruct("LooseNode", ADDED)
+
+
+def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[msgspec.defstruct(kind.__name__, ADDED, bases=(kind,), gc=False)])  # type: ignore[misc]
+
+
+FORMAT_LINKED_NODES = NodeFormat(_decoder(UsualNode), _decoder(Node), _decoder(FlatNode), _complete, _loose)
+
+
+# What sort of event each node is, and on which track it stands.
+
+
+KINDS = np.array([*schema.READ_CATEGORIES.values(), EventKind.OTHER], np.uint8)
+"""By the code of the category."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Kind and track of each node."""
+
+    kind: npt.NDArray[np.uint8]
+    track: Int32s
+    tracks: list[Track]
+    on_device: Bools
+
+
+def places_of(table: Mapping[str, Int64s], process: str) -> Places:
+    """Work on its stream, what has a time on its thread, all else among the nodes of its logical thread."""
+    timed = table[START] != NO_TIME
+    on_device = timed & (table[CATEGORY] != ON_CPU)
+    annotation = table[SCOPE] == schema.USER_SCOPE
+    kind = np.where(annotation, np.uint8(EventKind.ANNOTATION), np.uint8(EventKind.OPERATOR))
+    kind[~timed] = EventKind.NODE
+    kind[on_device] = KINDS[table[CATEGORY][on_device]]
+    track = np.zeros(len(timed), np.int32)
+    tracks: list[Track] = []
+    for chosen, column, on, of, label in (
+        (timed & ~on_device, THREAD, TrackKind.THREAD, process, "thread"),
+        (on_device, STREAM, TrackKind.STREAM, "", "stream"),
+        (~timed, THREAD, TrackKind.NODES, process, "logical thread"),
+    ):
+        numbers, number = np.unique(table[column][chosen], return_inverse=True)
+        track[chosen] = len(tracks) + number
+        tracks += [Track(on, of, str(identity), f"{label} {identity}") for identity in numbers.tolist()]
+    return Places(kind, track, tracks, on_device)
+
+
+# What a linked trace states of its nodes: callers, launches, and what waited for what.
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The edges, and how many more name a node that is not in the file."""
+
+    edges: Edges
+    without_launch: int
+    unknown: int
+
+
+def stated_edges(table: Mapping[str, Int64s], parents: Parents, on_device: Bools) -> Stated:
+    """Edges between rows. That work waits for another thread is a copy of what its node says, and left out."""
+    ids = table[ID]
+    child, caller = parents.column.rows, _earliest(ids, parents.column.values)
+    work = on_device[child]
+    other = np.flatnonzero((table[OTHER_THREAD] != NO_ID) & (table[CATEGORY] == ON_CPU))
+    copied = table[CATEGORY][table[WAITING]] != ON_CPU
+    waiting = np.concatenate([other, table[WAITING][~copied]])
+    awaited = _earliest(ids, np.concatenate([table[OTHER_THREAD][other], table[AWAITED][~copied]]))
+    known = (awaited != NONE) & (awaited != waiting)
+    edges = [
+        Edges.of(Relation.CALLS, caller[~work], child[~work]),
+        Edges.of(Relation.LAUNCHES, caller[work], child[work]),
+        Edges.of(Relation.DEPENDS_ON, waiting[known], awaited[known]),
+    ]
+    without_launch = int(np.count_nonzero(on_device)) - int(np.count_nonzero(work))
+    return Stated(Edges.concatenate(edges), without_launch, int(np.count_nonzero(awaited == NONE)))
+
+
+def _earliest(ids: Int64s, wanted: Int64s) -> Int64s:
+    """The first row of each id, or NONE."""
+    found = lookup(ids[::-1], wanted)
+    return np.where(found == NONE, NONE, len(ids) - 1 - found)
+
+
+# What a linked trace says that cannot be used, or does not say.
+
+
+def unread_findings(
+    path: str, table: Mapping[str, Int64s], stated: Stated, header: Mapping[str, object], base: int | None
+) -> Iterator[Finding]:
+    """One finding for each kind of thing, beside those that every execution trace can have."""
+    if unusable := int(np.count_nonzero(table[UNUSABLE])):
+        text = f"{path}: {unusable} nodes have a time or a duration that is none; they count as without."
+        yield Finding(Severity.WARNING, "unusable_time", text, unusable, path)
+    if stated.without_launch:
+        text = f"{path}: {stated.without_launch} kernels, copies and memsets name no node that launched them."
+        yield Finding(Severity.WARNING, "without_launch", text, stated.without_launch, path)
+    if stated.unknown:
+        text = f"{path}: {stated.unknown} times a node waits for a node that is not in the file."
+        yield Finding(Severity.WARNING, "unknown_dependency", text, stated.unknown, path)
+    timed = bool((table[START] != NO_TIME).any())
+    if base is None:
+        text = f"{path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."
+        yield Finding(Severity.WARNING, "unusable_base_time", text, source=path)
+    elif timed and BASE_TIME not in header:
+        text = (
+            f"{path}: its times count from what the profile's times count from, which the file does not say; "
+            "they are used as they are."
+        )
+        yield Finding(Severity.INFO, "no_base_time", text, source=path)
+    if not timed:
+        text = f"{path}: no node has a time. Was the execution trace linked to the profile of the same run?"
+        yield Finding(Severity.WARNING, "without_times", text, source=path)
+
+
+# Linked trace to rank trace.
+
+
+FORMAT, PROFILE = "chakra-json", "kineto"
+
+
+def read_linked(source: Source, engine: Engine) -> RankTrace:
+    """The trace of a whole source."""
+    first_keys = traced.first_keys(source.head())
+    document: ArrayDocument[Piece] = ArrayDocument(
+        source, ArrayFormat(schema.NODES, first_keys, decode_linked, convert_linked)
+    )
+    columns = LinkedColumns()
+    for offset, piece in document.pieces(engine.meter.add):
+        columns.add(offset, piece)
+    payloads = RereadPayloads(source, whole_nodes(first_keys), columns.offsets, columns.counts)
+    return _assemble(document, columns, payloads)
+
+
+def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: RereadPayloads) -> RankTrace:
+    table = columns.table()
+    header = document.header
+    base = base_time(header)
+    pid = whole(header.get(schema.PID))
+    places = places_of(table, "" if pid is None else str(pid))
+    parents = _parents(table, columns)
+    events = _events(table, places, base or 0)
+    stated = stated_edges(table, parents, places.on_device)
+    groups, unreadable_groups = groups_of(columns.group_nodes)
+    misfits = misfits_of(document, columns, table, parents, unreadable_groups)
+    path = document.source.path
+    return RankTrace(
+        sources=[_info(document.source, header, events, columns.elements)],
+        strings=columns.names,
+        events=events,
+        tracks=places.tracks,
+        keys=_keys(table, parents, places),
+        groups=groups,
+        communications=columns.communications(),
+        edges=stated.edges,
+        payloads=[payloads],
+        findings=[*findings_of(misfits), *unread_findings(path, table, stated, header, base)],
+        retells=frozenset({PROFILE}),
+    )
+
+
+def _parents(table: Mapping[str, Int64s], columns: LinkedColumns) -> Parents:
+    """Of work on a device whose launch is missing none is made up; everything else hangs under its thread's root."""
+    rows = np.flatnonzero(table[CATEGORY] == ON_CPU)
+    ids, written, thread, name = (table[key][rows] for key in (ID, PARENT, traced.THREAD, NAME))
+    found = parents_of(ids, written, thread, name, columns.names)
+    work = np.flatnonzero((table[CATEGORY] != ON_CPU) & np.isin(table[PARENT], ids))
+    column = KeyColumn(
+        np.concatenate([rows[found.column.rows], work]),
+        np.concatenate([found.column.values, table[PARENT][work]]),
+    )
+    return Parents(column, rows[found.orphans])
+
+
+def _events(table: Mapping[str, Int64s], places: Places, base: int) -> Events:
+    start = table[START]
+    return Events(
+        places.kind,
+        table[NAME].astype(np.int32),
+        places.track,
+        np.where(start == NO_TIME, start, start + base),
+        table[DURATION],
+        np.zeros(len(start), np.int32),
+        table[PLACE],
+    )
+
+
+def _keys(table: Mapping[str, Int64s], parents: Parents, places: Places) -> dict[Key, KeyColumn]:
+    """Work on a device has a copy of what its node says of itself, which is not its own."""
+    own = dict(table)
+    for name, none in traced.COLUMNS.items():
+        if name not in (traced.THREAD, traced.SCOPE):
+            own[name] = np.where(places.on_device, none, table[name])
+    return keys_of(own, parents)
+
+
+def _info(source: Source, header: Mapping[str, object], events: Events, elements: int) -> SourceInfo:
+    timed = events.timed
+    return SourceInfo(
+        path=source.path,
+        format=FORMAT,
+        version=str(header.get(schema.SCHEMA, "")),
+        pid=whole(header.get(schema.PID)),
+        events=len(events),
+        records=elements,
+        bytes=source.bytes,
+        start_ns=int(events.start[timed].min()) if timed.any() else None,
+        end_ns=int(events.end[timed].max()) if timed.any() else None,
+        header={key: header[key] for key in (*traced.HEADER, schema.BASE_TIME) if key in header},
+    )

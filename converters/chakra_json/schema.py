@@ -1,4 +1,4 @@
-"""What a Chakra host and device trace says: the only place where its field names stand."""
+"""Field names, kernels' names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 
 import msgspec
 
-from tracelink.events import EventKind
+from tracelink.model.events import EventKind
+
+# What a Chakra host and device trace says: the only place where its field names stand.
+
 
 SCHEMA, PID, TIME, START, FINISH, NODES = "schema", "pid", "time", "start_ts", "finish_ts", "nodes"
 
@@ -107,3 +110,24 @@ def accepted_version(text: str) -> str:
     return next(
         (ACCEPTED[version] for version in sorted(ACCEPTED, reverse=True) if version <= wanted), oldest
     )
+
+
+# Names of communication kernels, from which `chakra_converter` tells the operation.
+
+
+RENAMED = ("ncclKernel_SendRecv", "ncclDevKernel_SendRecv")
+"""What NCCL called this kernel up to 2.17, and since; `chakra_converter` ends with an error at the old name."""
+
+COMMUNICATION_NAMES = re.compile(r"nccl(Dev)?Kernel")
+OPERATION = re.compile(r"allreduce|alltoall|allgather|reducescatter|broadcast")
+
+
+def current_name(name: str) -> str:
+    """The name that newer NCCL gives the kernel."""
+    return name.replace(*RENAMED)
+
+
+def is_refused(name: str) -> bool:
+    """Whether `chakra_converter` ends with an error at this kernel, such as one of `reduce` or RCCL's `Generic`."""
+    plain = name.replace("_", "").replace("-", "").lower()
+    return bool(COMMUNICATION_NAMES.search(name)) and not OPERATION.search(plain) and RENAMED[1] not in name

@@ -1,30 +1,360 @@
-"""Event graph to one Chakra host and device trace for each rank."""
+"""Texts of nodes, the file."""
 
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import islice
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
+import numpy as np
 
 from tracelink.converters.chakra_json import schema
-from tracelink.converters.chakra_json.findings import findings_of, without_trace
-from tracelink.converters.chakra_json.plan import plan_of
-from tracelink.converters.chakra_json.spool import spooled
-from tracelink.converters.chakra_json.texts import node_texts
+from tracelink.converters.chakra_json.plan import DeviceWork, Plan, plan_of
+from tracelink.converters.chakra_json.schema import (
+    ATTRIBUTES,
+    CATEGORIES,
+    CATEGORY,
+    COLLECTIVE_KERNEL,
+    COMPLETE,
+    EXCLUSIVE,
+    FLAT_PARENT,
+    FLAT_VALUES,
+    GROUP,
+    ID,
+    INCLUSIVE,
+    INPUTS,
+    LINKED,
+    NAME,
+    OTHER_THREAD,
+    OUTPUTS,
+    PARENT,
+    PHASE,
+    PROCESS_ROOT,
+    PROFILED_GROUP,
+    RECORDED_GROUP,
+    RENAMED,
+    REQUIRED_ATTRIBUTES,
+    STARTED,
+    STREAM,
+    SYNCHRONISED,
+    Attribute,
+    Values,
+    current_name,
+    is_refused,
+)
 from tracelink.engine import Engine
-from tracelink.errors import UsageError
-from tracelink.excerpt import Excerpt, execution_traces
-from tracelink.findings import Finding
-from tracelink.graph import EventGraph
-from tracelink.job import Job, Part
+from tracelink.errors import Finding, Severity, UsageError
+from tracelink.model.columns import Int64s
+from tracelink.model.events import EventKind
+from tracelink.model.graph import NONE, EventGraph, Excerpt, execution_traces, texts_of_excerpt
+from tracelink.model.job import Job, Part
+from tracelink.model.trace import Payloads, SourceInfo
 from tracelink.plugins import Files, Output, Target
-from tracelink.trace import SourceInfo
+
+# What could not be written of a rank as it is.
+
+
+def without_trace(rank: int) -> Finding:
+    """A rank that cannot be written at all."""
+    text = f"rank {rank} has no execution trace and is not written. Add its file with --et."
+    return Finding(Severity.ERROR, "no_execution_trace", text)
+
+
+def findings_of(plan: Plan, others: Sequence[str]) -> Iterator[Finding]:
+    """One finding for each kind of thing that is missing from the file or differs in it."""
+    path = plan.part.graph.sources[plan.source].path
+    yield from _missing_work(path, plan.work)
+    yield from _names(path, plan)
+    if not plan.linked:
+        text = f"{path}: no node is linked to a profile; the file has no times. Add the profile of this rank."
+        yield Finding(Severity.WARNING, "without_times", text, source=path)
+    if plan.tree.moved:
+        text = (
+            f"{path}: {plan.tree.moved} nodes name a parent that is missing or stands inside them; they "
+            "stand under the operator around them in the profile, else under the root of their thread."
+        )
+        yield Finding(Severity.INFO, "parent_replaced", text, plan.tree.moved, path)
+    if plan.hand_overs.circular:
+        count = plan.hand_overs.circular
+        text = f"{path}: {count} nodes would wait in a circle for nodes of other threads; they do not wait."
+        yield Finding(Severity.INFO, "circular_wait", text, count, path)
+    if others:
+        text = f"{path}: this rank has other execution traces, which are not written: {', '.join(others)}."
+        yield Finding(Severity.WARNING, "other_execution_traces", text, len(others), path)
+
+
+def _missing_work(path: str, work: DeviceWork) -> Iterator[Finding]:
+    total = len(work.rows) + work.unlaunched + work.unlinked
+    for reason, count, why in (
+        ("without_launch", work.unlaunched, "no recorded call launched them"),
+        ("without_node", work.unlinked, "no node of the execution trace encloses their launch"),
+    ):
+        if count:
+            text = f"{path}: {count} of {total} kernels, copies and memsets are not written: {why}."
+            yield Finding(Severity.WARNING, reason, text, count, path)
+
+
+def _names(path: str, plan: Plan) -> Iterator[Finding]:
+    codes, counts = np.unique(plan.part.events.name[plan.work.rows], return_counts=True)
+    names = [plan.part.graph.strings[code] for code in codes.tolist()]
+    renamed = [(name, int(count)) for name, count in zip(names, counts, strict=True) if RENAMED[0] in name]
+    refused = [
+        (name, int(count))
+        for name, count in zip(names, counts, strict=True)
+        if is_refused(current_name(name))
+    ]
+    if renamed:
+        text = (
+            f"{path}: {RENAMED[0]} is written as {RENAMED[1]}, as newer NCCL calls it: "
+            "chakra_converter knows only that."
+        )
+        count = sum(count for _, count in renamed)
+        yield Finding(Severity.INFO, "renamed_kernel", text, count, path, renamed[0][0])
+    if refused:
+        text = (
+            f"{path}: chakra_converter will refuse the file, for it cannot tell the operation of kernels "
+            f"such as {refused[0][0]}."
+        )
+        count = sum(count for _, count in refused)
+        yield Finding(Severity.WARNING, "refused_kernel", text, count, path, refused[0][0])
+
+
+# The text of every node, kept outside memory: files list nodes as they ended, readers want them as they began.
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """Compact JSON text by its number in the source."""
+
+    file: BinaryIO
+    offsets: Int64s
+
+    def text(self, number: int) -> bytes:
+        """One text; empty where the source has none of this number."""
+        if not 0 <= number < len(self.offsets) - 1:
+            return b""
+        begin, end = self.offsets[number : number + 2].tolist()
+        self.file.seek(begin)
+        return self.file.read(end - begin)
+
+
+@contextmanager
+def spooled(payloads: Payloads, directory: str | None) -> Iterator[Spool]:
+    """Every payload of a source, in a file that is gone afterwards."""
+    with tempfile.TemporaryFile(dir=directory) as file:
+        lengths: list[int] = []
+        for first, texts in payloads.batches():
+            lengths += [0] * (first - len(lengths))
+            compact = [msgspec.json.format(text, indent=-1) if len(text) else b"" for text in texts]
+            lengths += map(len, compact)
+            file.writelines(compact)
+        yield Spool(file, np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]))
+
+
+# By which name device work knows its process group, where the profile recorded it.
+
+
+def profiled_groups(graph: EventGraph, rows: Int64s) -> dict[int, bytes]:
+    """The JSON text of the group's name for those of `rows` that have one."""
+    found = ((row, PROFILED_GROUP.search(text)) for row, text in texts_of_excerpt(graph, rows))
+    return {row: bytes(match[1]) for row, match in found if match}
+
+
+# Nodes as their file has them, in the layout since 1.0.2.
+
+
+Fields = dict[str, bytes]
+"""The keys of a JSON object, and the text of each value."""
+
+FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+ATTRIBUTE_LIST = msgspec.json.Decoder(list[Attribute])
+NO_VALUES = msgspec.json.encode(Values())
+MARKS = [b'{"name":"%s","type":' % name.encode() for name in REQUIRED_ATTRIBUTES]
+IN_USUAL_ORDER = re.compile(rb"\[" + rb'"\w+","value":-?\d+\},'.join(map(re.escape, MARKS)))
+"""Every torch so far lists these first, which is faster to see than that all are somewhere."""
+
+
+def fields_of(text: bytes) -> Fields:
+    """A node's keys, with inputs, outputs and attributes as `chakra_converter` needs them; `text` is compact."""
+    fields: Fields = {key: bytes(value) for key, value in FIELDS.decode(text).items()} if text else {}
+    if ATTRIBUTES not in fields:
+        fields = _upgraded(fields)
+    elif not _is_complete(fields[ATTRIBUTES]):
+        fields[ATTRIBUTES] = _completed(fields[ATTRIBUTES])
+    for key in (INPUTS, OUTPUTS):
+        if not fields.get(key, b"").startswith(b"{"):
+            fields[key] = NO_VALUES
+    return fields
+
+
+def _is_complete(attributes: bytes) -> bool:
+    return bool(IN_USUAL_ORDER.match(attributes)) or all(mark in attributes for mark in MARKS)
+
+
+def _upgraded(flat: Fields) -> Fields:
+    """A node of 1.0.1, whose attributes and shapes stand beside its name."""
+    fields = dict(flat)
+    fields.pop(FLAT_PARENT, None)
+    for key, names in FLAT_VALUES.items():
+        values = [fields.pop(name, b"[]") for name in names]
+        fields[key] = values[0] if values[0].startswith(b"{") else _values(*values)
+    given = {name: fields.pop(name) for name in REQUIRED_ATTRIBUTES if name in fields}
+    fields[ATTRIBUTES] = _attributes(given)
+    return fields
+
+
+def _values(values: bytes, shapes: bytes, types: bytes) -> bytes:
+    return msgspec.json.encode(Values(msgspec.Raw(values), msgspec.Raw(shapes), msgspec.Raw(types)))
+
+
+def _attributes(given: Fields) -> bytes:
+    attributes = [
+        Attribute(name, type_, msgspec.Raw(given.get(name, msgspec.json.encode(default))))
+        for name, (type_, default) in REQUIRED_ATTRIBUTES.items()
+    ]
+    return msgspec.json.encode(attributes)
+
+
+def _completed(text: bytes) -> bytes:
+    """The attributes with those that every node must have."""
+    try:
+        attributes = ATTRIBUTE_LIST.decode(text)
+    except msgspec.ValidationError:
+        attributes = []
+    present = {attribute.name for attribute in attributes}
+    added = [
+        Attribute(name, type_, msgspec.Raw(msgspec.json.encode(default)))
+        for name, (type_, default) in REQUIRED_ATTRIBUTES.items()
+        if name not in present
+    ]
+    return msgspec.json.encode([*attributes, *added])
+
+
+# The JSON text of nodes.
+
+
+NULL = b"null"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTexts:
+    """Writes the nodes of a plan; `spool` has them as their file has them."""
+
+    plan: Plan
+    spool: Spool
+    groups: Mapping[int, bytes]
+
+    def all(self) -> Iterator[bytes]:
+        """Each node, followed by the work that it put on devices."""
+        tree, work = self.plan.tree, self.plan.work
+        bounds = np.searchsorted(work.node, np.arange(len(tree) + 1)).tolist()
+        for place in range(len(tree)):
+            fields = self._node(place)
+            yield _object(fields)
+            for number in range(bounds[place], bounds[place + 1]):
+                row = int(work.rows[number])
+                yield _object(self._work(row, place, number - bounds[place] + 1, fields))
+
+    def _node(self, place: int) -> Fields:
+        plan = self.plan
+        recorded = fields_of(self._recorded(place))
+        fields = {
+            ID: b"%d" % plan.ids[place],
+            NAME: recorded.pop(NAME, b"") or self._name(place),
+            PARENT: b"%d" % plan.ids[plan.tree.parent[place]],
+        }
+        fields |= {key: value for key, value in recorded.items() if key not in fields and key not in LINKED}
+        operator = int(plan.operator[place])
+        if operator == NONE:
+            return fields
+        waited = int(plan.hand_overs.awaited[place])
+        other_thread = NULL if waited == NONE else b"%d" % plan.ids[waited]
+        fields |= self._times(operator, int(plan.exclusive[operator]), other_thread)
+        if waits := plan.device_waits.of(place):
+            fields[SYNCHRONISED] = b"[%s]" % b",".join(b"%d" % plan.id_of_work(number) for number in waits)
+        return fields
+
+    def _work(self, row: int, place: int, number: int, node: Fields) -> Fields:
+        """A copy of its node's values, with a name, times and a stream of its own."""
+        graph, events = self.plan.part.graph, self.plan.part.events
+        inclusive = max(int(events.duration[row]), 0)
+        name = graph.strings[events.name[row]]
+        fields = {
+            ID: b"%d" % (self.plan.ids[place] + number),
+            NAME: _quoted(current_name(name)),
+            PARENT: node[ID],
+            **{key: node[key] for key in (INPUTS, OUTPUTS, ATTRIBUTES)},
+            **self._times(row, inclusive, node.get(OTHER_THREAD, NULL)),
+            CATEGORY: _quoted(CATEGORIES[EventKind(events.kind[row])]),
+            PHASE: _quoted(COMPLETE),
+            STREAM: _whole(graph.tracks[events.track[row]].identity),
+        }
+        group = self.groups.get(row) or (COLLECTIVE_KERNEL.search(name) and self._recorded_group(place))
+        return fields | {GROUP: group} if group else fields
+
+    def _times(self, row: int, exclusive: int, other_thread: bytes) -> Fields:
+        return {
+            INCLUSIVE: microseconds(max(int(self.plan.part.events.duration[row]), 0)),
+            EXCLUSIVE: microseconds(exclusive),
+            STARTED: microseconds(int(self.plan.part.events.start[row]) - self.plan.base),
+            OTHER_THREAD: other_thread,
+        }
+
+    def _recorded(self, place: int) -> bytes:
+        row = int(self.plan.tree.rows[place])
+        return b"" if row == NONE else self.spool.text(int(self.plan.part.events.payload[row]))
+
+    def _recorded_group(self, place: int) -> bytes:
+        """The group that the node or the one around it names: `nccl:*` stands in `record_param_comms`."""
+        for candidate in (place, int(self.plan.tree.parent[place])):
+            if match := RECORDED_GROUP.search(self._recorded(candidate)):
+                return match[1]
+        return b""
+
+    def _name(self, place: int) -> bytes:
+        row = int(self.plan.tree.rows[place])
+        part = self.plan.part
+        return _quoted(PROCESS_ROOT if row == NONE else part.graph.strings[part.events.name[row]])
+
+
+def node_texts(plan: Plan, spool: Spool) -> NodeTexts:
+    """The texts of a plan, with the groups that its profile names."""
+    part = plan.part
+    return NodeTexts(plan, spool, profiled_groups(part.graph, plan.work.rows))
+
+
+def microseconds(nanoseconds: int) -> bytes:
+    """An exact decimal."""
+    whole, rest = divmod(abs(nanoseconds), 1000)
+    return b"%s%d.%03d" % (b"-" if nanoseconds < 0 else b"", whole, rest)
+
+
+def _object(fields: Fields) -> bytes:
+    return b"{" + b",".join([_key(key) + value for key, value in fields.items()]) + b"}"
+
+
+@lru_cache(maxsize=256)
+def _key(text: str) -> bytes:
+    return _quoted(text) + b":"
+
+
+def _quoted(text: str) -> bytes:
+    return msgspec.json.encode(text)
+
+
+def _whole(text: str) -> bytes:
+    return text.encode() if text.isdecimal() and text.isascii() else b"0"
+
+
+# Event graph to one Chakra host and device trace for each rank.
+
 
 TOGETHER = 1024
 """Nodes that are written at a time."""

@@ -1,4 +1,4 @@
-"""What nodes say of communication: by the positions of their inputs, and by attributes since 1.1.0."""
+"""What nodes say of communication."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from tracelink.converters.execution_trace.schema import (
     RECORD,
     TENSOR_TYPE,
 )
-from tracelink.dtypes import item_bytes, type_named
-from tracelink.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_OPERATOR, Operation, operation_of
-from tracelink.signatures import stated_by_inputs
-from tracelink.statements import (
+from tracelink.model.communications import (
     Sizes,
     Statement,
     elements_of,
@@ -28,7 +25,16 @@ from tracelink.statements import (
     shape_of,
     sizes_in,
     stated_by,
+    stated_by_inputs,
     text_in,
+)
+from tracelink.model.operations import (
+    COLLECTIVE_ANNOTATION,
+    COLLECTIVE_OPERATOR,
+    Operation,
+    item_bytes,
+    operation_of,
+    type_named,
 )
 
 MOST_MEMBERS = 1 << 20

@@ -1,4 +1,4 @@
-"""What an execution trace says, as typed structures: the only place where its field names stand."""
+"""Field names; is it linked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from typing import Any, Literal
 
 import msgspec
+
+# What an execution trace says, as typed structures: the only place where its field names stand.
+
 
 NODES = "nodes"
 SCHEMA, PID, TIME, START, FINISH = "schema", "pid", "time", "start_ts", "finish_ts"
@@ -230,3 +233,19 @@ def first_keys(head: bytes) -> tuple[str, ...]:
     match = FIRST_KEY.search(head)
     first = match[1].decode() if match else ""
     return (first,) if first not in ("", "name") else USUAL_FIRST_KEYS
+
+
+# By what a linked trace is told from the execution trace that it was made of.
+
+
+NODES_MARK_RECOGNITION = re.compile(rb'^[\xef\xbb\xbf \t\r\n]*\{.*?"nodes"\s*:\s*\[', re.DOTALL)
+LINKED_MARK = re.compile(
+    rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep|baseTimeNanoseconds)"\s*:'
+    rb'|"nodes"\s*:\s*\[\s*\{(?=[^{}]*"id"\s*:\s*0\b)[^{}]*\|process\]"'
+)
+"""Times, or the root as node 0: its ids count anew. The first nodes are often such as no profile saw."""
+
+
+def is_linked(head: bytes) -> bool:
+    """Whether a file that begins so is an execution trace linked to a profile."""
+    return bool(NODES_MARK_RECOGNITION.match(head) and LINKED_MARK.search(head))

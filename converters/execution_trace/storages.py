@@ -1,4 +1,4 @@
-"""Which storages each node reads and writes, from its text."""
+"""Which tensors share a storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from tracelink.analysis.ordering.tensors import StorageUses
 from tracelink.converters.execution_trace.schema import (
     INPUTS_KEY,
     NO_STORAGE,
@@ -20,6 +19,7 @@ from tracelink.converters.execution_trace.schema import (
     InputsText,
     ValuesText,
 )
+from tracelink.ordering.tensors import StorageUses
 
 INPUTS = msgspec.json.Decoder(InputsText)
 OBJECT = msgspec.json.Decoder(ValuesText)

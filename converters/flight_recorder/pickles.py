@@ -1,26 +1,72 @@
-"""Pickles: checked opcode by opcode before they are decoded, so that a dump can neither run code nor swell.
-
-torch writes dumps in a small part of protocol 2. Only that part is let through, and only in the places where
-torch puts it; this alone makes a dump a graph without cycles whose size in memory is bounded by its counts:
-
-- a container is filled where it is made (MARK stands nowhere else), so it never holds itself;
-- only strings and filled containers enter the memo, at an index that the size of the file allows;
-- a tuple is a pair of texts (a string or a memo entry), so tuples do not nest and hashing one is not deep.
-"""
+"""What torch pickles, checked before it is read."""
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import pickletools
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from tracelink.converters.flight_recorder.budget import refuse_if_too_large
-from tracelink.converters.flight_recorder.collector import collector_paused
+import orjson
+
 from tracelink.errors import UnreadableError
+
+# How much memory a dump may take, decided before it is taken.
+
+
+class TooLargeError(UnreadableError):
+    """A dump that is refused for what it could grow to."""
+
+
+MEMORY = 192 << 20
+"""Bytes that a decoded dump may take: about 50,000 collectives with stacks; torch keeps 2,000 by default."""
+
+WORST_GROWTH = 64
+"""Nothing in a dump takes more memory than this for each of its bytes."""
+
+WIDEST_CHARACTER = 4
+"""A string of ASCII and one emoji takes four bytes for each character."""
+
+FILE = 32 << 20
+"""A larger file is not even read; one string that fills it, and its copies, stay in the bounds."""
+
+
+def refuse_if_too_large(data: bytes, costs: Mapping[bytes, int], path: str) -> None:
+    """Refuses what could take more memory than allowed; `costs` are bytes of memory for each token."""
+    if len(data) * WORST_GROWTH <= MEMORY:
+        return
+    needed = len(data) * WIDEST_CHARACTER + sum(data.count(token) * cost for token, cost in costs.items())
+    if needed > MEMORY:
+        raise TooLargeError(
+            f"decoding could take {needed >> 20} MB of memory, more than the {MEMORY >> 20} MB allowed",
+            source=path,
+            advice="Take the dump with a smaller TORCH_FR_BUFFER_SIZE, or without stacks.",
+        )
+
+
+# Python's cycle collector, while it has nothing to find.
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """A dump has no cycles to collect, and looking for them takes as long as decoding it."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+# Pickles: checked opcode by opcode before they are decoded, so that a dump can neither run code nor swell.
+
 
 HEADER = b"\x80\x02"
 STRING = ord("X")
@@ -234,3 +280,88 @@ def _closed_after_last_entry(data: bytes, end: int) -> bytes | None:
             at += int.from_bytes(data[at + 1 : at + STRING_HEAD], "little")
         at += SIZES[opcode]
     return data[:kept] + closers + STOP if kept else None
+
+
+# Decoded values as JSON: exact numbers, tuples as lists, NaN as null, and never larger than is sensible.
+
+
+LARGEST_TEXT = 4 << 20
+"""Of one entry, or of one fact about the whole dump, as JSON."""
+
+TOO_LARGE = LARGEST_TEXT + 1
+DEEPEST = 16
+PUNCTUATION = 4
+ESCAPED = 6
+"""The longest escape of one character."""
+
+NUMBER = 24
+"""The longest number, with its comma."""
+
+
+class Sizes:
+    """How long values become as JSON, each object measured once however often others refer to it.
+
+    Measures objects that stay alive: an object is told by its identity.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def fits(self, value: Any) -> bool:
+        """Whether `value` may be written out as JSON."""
+        return self._sum((value,), 0) <= LARGEST_TEXT
+
+    def _sum(self, values: Iterable[Any], depth: int) -> int:
+        size = 0
+        for value in values:
+            kind = type(value)
+            if kind is str:
+                size += ESCAPED * len(value) + PUNCTUATION
+            elif kind is list or kind is dict or kind is tuple:
+                size += self._known.get(id(value)) or self._measured(value, depth + 1)
+            else:
+                size += NUMBER
+        return size
+
+    def _measured(self, value: Any, depth: int) -> int:
+        if depth > DEEPEST:
+            return TOO_LARGE
+        if type(value) is dict:
+            size = PUNCTUATION + _keys_size(value) + self._sum(value.values(), depth)
+        else:
+            size = PUNCTUATION + self._sum(value, depth)
+        self._known[id(value)] = size
+        return size
+
+
+def _keys_size(value: dict[Any, Any]) -> int:
+    try:
+        return ESCAPED * len("".join(value)) + PUNCTUATION * len(value)
+    except TypeError:
+        numbered = all(type(key) is str or type(key) is int for key in value)
+        return sum(ESCAPED * len(str(key)) + PUNCTUATION for key in value) if numbered else TOO_LARGE
+
+
+def json_text(value: Any) -> bytes:
+    """`value` as JSON; it must fit."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_in_whole_characters(value), option=orjson.OPT_NON_STR_KEYS)
+
+
+def _in_whole_characters(value: Any) -> Any:
+    """The same with a question mark for each half of a character, which pickles can hold and JSON cannot."""
+    kind = type(value)
+    if kind is str:
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if kind is list or kind is tuple:
+        return [_in_whole_characters(one) for one in value]
+    if kind is dict:
+        return {_in_whole_characters(key): _in_whole_characters(one) for key, one in value.items()}
+    return value
+
+
+def plain(value: Any) -> Any:
+    """A copy of `value` made of what JSON knows, in which nothing is shared; it must fit."""
+    return orjson.loads(json_text(value))

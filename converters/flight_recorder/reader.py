@@ -1,32 +1,193 @@
-"""Flight-recorder dumps to rank traces."""
+"""Dump to rank trace and to recording."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import orjson
 
-from tracelink.converters.flight_recorder import schema
-from tracelink.converters.flight_recorder.collector import collector_paused
-from tracelink.converters.flight_recorder.columns import events_of, keys_of, tracks_of
-from tracelink.converters.flight_recorder.communication import communications_of
-from tracelink.converters.flight_recorder.decoding import Decoded, decodings
-from tracelink.converters.flight_recorder.fields import Fields, fields_of
-from tracelink.converters.flight_recorder.groups import groups_of
-from tracelink.converters.flight_recorder.payloads import RecorderPayloads
-from tracelink.converters.flight_recorder.plain import Sizes, plain
-from tracelink.converters.flight_recorder.progress import progress_of
-from tracelink.converters.flight_recorder.records import records_of
+from tracelink.converters.flight_recorder import pickles, python_pickles, schema
+from tracelink.converters.flight_recorder import pickles as budget
+from tracelink.converters.flight_recorder.entries import Fields, entry_of, fields_of
+from tracelink.converters.flight_recorder.pickles import (
+    Sizes,
+    collector_paused,
+    json_text,
+    plain,
+    refuse_if_too_large,
+)
+from tracelink.converters.flight_recorder.python_pickles import NotPlain, replay
+from tracelink.converters.flight_recorder.records import (
+    communications_of,
+    events_of,
+    groups_of,
+    keys_of,
+    progress_of,
+    records_of,
+    tracks_of,
+)
+from tracelink.converters.flight_recorder.scan import Entries, abridged
 from tracelink.engine import Engine
-from tracelink.events import NO_TIME
-from tracelink.findings import Finding, Severity
-from tracelink.records import Recording, Records
-from tracelink.sources import Source
-from tracelink.strings import StringTable
-from tracelink.trace import RankTrace, SourceInfo
+from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.sources import Source
+from tracelink.model.columns import NO_TIME, StringTable
+from tracelink.model.records import Entry, Recording, Records
+from tracelink.model.trace import Payload, RankTrace, SourceInfo
+
+# JSON dumps, as torch's control plane hands them out.
+
+
+COSTS = {b"{": 540, b"[": 120, b",": 96}
+"""Bytes of memory that a value leads to at most; an object is counted with the row that it may become."""
+
+
+def load(data: bytes, path: str) -> Any:
+    """Decodes a dump in JSON."""
+    refuse_if_too_large(data, COSTS, path)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableError(
+            f"it is not whole JSON: {error.msg}",
+            source=path,
+            position=f"line {error.lineno}, column {error.colno}",
+            advice="Copy or take the dump again.",
+        ) from None
+
+
+# The bytes of a source to a dump, whichever of the two forms it has.
+
+
+JSON_START = b"{"
+SPACE = b" \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A dump, and what was found on the way."""
+
+    dump: schema.Dump
+    entries: Entries
+    findings: list[Finding]
+    cut_short: bool
+
+
+def decode(source: Source) -> Decoded:
+    """Reads and decodes a whole dump."""
+    return _decoded(source, *_bytes(source))
+
+
+def decodings(source: Source) -> Iterator[Decoded]:
+    """First, if that is possible, with as few entries as tell of all; then with all, should that not do."""
+    data, damage = _bytes(source)
+    if data.startswith(pickles.HEADER):
+        budget.refuse_if_too_large(data, pickles.COSTS, source.path)
+        if brief := abridged(data, source.path):
+            yield Decoded(*brief, [], cut_short=False)
+    yield _decoded(source, data, damage)
+
+
+def _decoded(source: Source, data: bytes, damage: str) -> Decoded:
+    if data.lstrip(SPACE).startswith(JSON_START):
+        content, cut = load(data, source.path), None
+    else:
+        loaded = _unpickled(data, source.path)
+        content, cut = loaded.content, loaded.cut
+    dump = schema.dump_of(content)
+    if dump is None:
+        raise UnreadableError(
+            "a dict with version and entries, or a list of entries, was expected: it is not a dump",
+            source=source.path,
+            advice="Say what it is with --kineto or --et, or leave it out.",
+        )
+    findings = [_truncated(source, dump, cut, damage)] if cut else []
+    return Decoded(dump, Entries.all_decoded(dump.entries), findings, cut is not None)
+
+
+def _unpickled(data: bytes, path: str) -> pickles.Loaded:
+    """As torch wrote it, else as Python may have written the same data again."""
+    try:
+        return pickles.load(data, path)
+    except budget.TooLargeError:
+        raise
+    except UnreadableError:
+        try:
+            known = python_pickles.loaded(data)
+            return pickles.Loaded(known.value if known else replay(data))
+        except NotPlain:
+            pass
+        raise
+
+
+def _bytes(source: Source) -> tuple[bytes, str]:
+    try:
+        with source.open() as opened:
+            return opened.read_all(budget.FILE), opened.damage
+    except UnreadableError as error:
+        raise UnreadableError(error.problem, source=source.path, advice=error.advice) from None
+    except OSError as error:
+        raise UnreadableError(
+            error.strerror or str(error), source=source.path, advice="Check that the file can be read."
+        ) from error
+
+
+def _truncated(source: Source, dump: schema.Dump, cut: pickles.Cut, damage: str) -> Finding:
+    because = f" ({damage})" if damage else ""
+    message = (
+        f"{source.path}, byte {cut.at}: {cut.problem}{because}. "
+        f"The {len(dump.entries)} entries before it are used. {pickles.CUT_SHORT}"
+    )
+    return Finding(Severity.ERROR, "truncated", message, source=source.path)
+
+
+# What each entry recorded, as JSON, decoded again from the source when someone asks.
+
+
+RUN = 512
+OMITTED = {"tracelink_omitted": "not an entry, or too large to be written as JSON"}
+"""Stands for what is no entry, and for one whose parts refer to each other until it would fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderPayloads:
+    """The entries of one dump; nothing decoded is kept between two questions."""
+
+    source: Source
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Runs of entries in the order of the file."""
+        entries = decode(self.source).dump.entries
+        sizes = Sizes()
+        chosen = iter(range(*slice(first, last).indices(len(entries))))
+        while run := list(islice(chosen, RUN)):
+            yield run[0], [_text(entries[number], sizes) for number in run]
+
+    def entries(self, places: Collection[int]) -> dict[int, Entry]:
+        """The entries at some places of the dump, as far as they can be used."""
+        dump = decode(self.source).dump
+        sizes = Sizes()
+        chosen = {
+            place: dump.entries[place]
+            for place in places
+            if 0 <= place < len(dump.entries) and sizes.fits(dump.entries[place])
+        }
+        found = {place: entry_of(said, dump.layout) for place, said in chosen.items()}
+        return {place: entry for place, entry in found.items() if entry}
+
+
+def _text(entry: Any, sizes: Sizes) -> bytes:
+    if type(entry) is not dict or not sizes.fits(entry):
+        return json_text(OMITTED)
+    return json_text(entry)
+
+
+# Flight-recorder dumps to rank traces.
+
 
 PICKLE_OF_A_DUMP = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[\]}]", re.DOTALL)
 ANY_PICKLE = re.compile(rb"\x80[\x00-\x05]|[(\]}]|c[A-Za-z_][\w.]*\n")

@@ -1,4 +1,4 @@
-"""What a flight-recorder dump says: field names and shapes, in every version that torch has written."""
+"""Field names by version."""
 
 from __future__ import annotations
 

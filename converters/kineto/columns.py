@@ -1,4 +1,4 @@
-"""Columns of the event array: gathered piece by piece, joined part by part."""
+"""Columns of the event array."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.communications import Communications
-from tracelink.converters.kineto.elements import TEXT_LANE, Decoded
+from tracelink.converters.kineto.elements import TEXT_LANE, Decoded, Shapes
 from tracelink.converters.kineto.schema import (
     FLOWS,
     INSTANTS,
@@ -22,10 +21,9 @@ from tracelink.converters.kineto.schema import (
     Arguments,
     Element,
 )
-from tracelink.converters.kineto.shapes import Shapes
-from tracelink.events import EventKind, Int64s, Key
-from tracelink.statements import Statement, communications
-from tracelink.strings import StringTable
+from tracelink.model.columns import Int64s, StringTable
+from tracelink.model.communications import Communications, Statement, communications
+from tracelink.model.events import EventKind, Key
 
 THREAD_KEYS: tuple[tuple[Key, str], ...] = (
     (Key.EXTERNAL_ID, "external_id"),

@@ -1,4 +1,4 @@
-"""What a Kineto trace says, as typed structures: the only place where its field names stand."""
+"""Field names and categories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tracelink.events import EventKind
+from tracelink.model.events import EventKind
 
 EVENTS = "traceEvents"
 FIRST_KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")

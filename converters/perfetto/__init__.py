@@ -1,5 +1,5 @@
 """Perfetto: the trace that people look at."""
 
-from tracelink.converters.perfetto.writer import PerfettoJsonWriter
+from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 
 __all__ = ["PerfettoJsonWriter"]

@@ -7,15 +7,7 @@ from random import Random
 
 from tracelink.samples.generate.job import Group
 from tracelink.samples.generate.recorded_plan import Plan
-from tracelink.samples.generate.recorded_program import (
-    COALESCED,
-    Call,
-    Compute,
-    Item,
-    Part,
-    Settle,
-    Shapes,
-)
+from tracelink.samples.generate.recorded_program import COALESCED, Call, Compute, Item, Part, Settle, Shapes
 
 WIDTH = 128
 LAYER_NS = 4_000_000

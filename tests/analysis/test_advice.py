@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tracelink.analysis.advice import ADVICE, advice_for, with_advice
-from tracelink.diagnosis import Checked, Diagnosis, Entry, Evidence, Frame, Kind, Link, Problem, Role
+from tracelink.diagnosis.explain import ADVICE, advice_for, with_advice
+from tracelink.diagnosis.model import Checked, Diagnosis, Evidence, Kind, Link, Problem, Role
+from tracelink.model.records import Entry, Frame
 
 OWN = Frame("evaluate", "/home/me/train.py", 30), Frame("main", "/home/me/train.py", 200)
 OTHER = Frame("step", "/home/me/train.py", 20), Frame("main", "/home/me/train.py", 200)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from builders.job import JobBuilder
-from tracelink.analysis.arrivals import arrivals, lost_time
-from tracelink.communications import UNKNOWN
-from tracelink.job import Job
+from tracelink.diagnosis.timeline import arrivals, lost_time
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.job import Job
 
 
 def job() -> Job:

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.journal import MS, together
-from tracelink.analysis.attendance import Attendance, attendances
-from tracelink.analysis.clock_doubt import by_one_clock, possibly_ahead
-from tracelink.analysis.parts import parts_of
-from tracelink.analysis.rounds import rounds_of
-from tracelink.journal import Journal
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.lateness import Attendance, attendances, by_one_clock, possibly_ahead, rounds_of
+from tracelink.diagnosis.participation import parts_of
 
 NCCL = "nccl:all_reduce"
 EVERY_100_MS = [[100 * number] * 3 for number in range(30)]

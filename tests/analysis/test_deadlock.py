@@ -8,8 +8,8 @@ from time import process_time
 from builders.journal import journal
 from builders.recorder import collective, dump, process_group
 from builders.told import diagnosed, problems
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.diagnosis import Kind, Link
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.model import Kind, Link
 
 TP = {"b": "tp", "c": "tp", "d": "tp"}
 SIX = [0, 1, 2, 3, 4, 5]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builders.journal import MS, recorded, rounds, together
-from tracelink.analysis.elapsed import Elapsed
+from tracelink.diagnosis.clocks import Elapsed
 
 
 def test_an_entry_is_as_old_as_the_last_that_any_recorder_saw() -> None:

@@ -10,8 +10,9 @@ import pytest
 import tracelink
 from builders.dumps import dumps, hang, stack, steps
 from builders.recorder import as_json, collective, dump, frame
-from tracelink.analysis.evidence import MOST_CALLS, MOST_CULPRITS, MOST_PROBLEMS, own_frames
-from tracelink.diagnosis import Diagnosis, Entry, Evidence, Frame, Role
+from tracelink.diagnosis.explain import MOST_CALLS, MOST_CULPRITS, MOST_PROBLEMS, own_frames
+from tracelink.diagnosis.model import Diagnosis, Evidence, Role
+from tracelink.model.records import Entry, Frame
 
 STEP, MAIN = Frame("step", "/home/me/train.py", 20), Frame("main", "/home/me/train.py", 200)
 RUN = Frame("run", "/usr/lib/python3.11/runpy.py", 88)
@@ -134,7 +135,7 @@ def test_a_dump_in_json_has_no_stacks(tmp_path: Path) -> None:
 def test_a_dump_that_is_gone_when_it_is_read_again_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tracelink.converters.flight_recorder.payloads import RecorderPayloads
+    from tracelink.converters.flight_recorder.reader import RecorderPayloads
 
     def gone(self: RecorderPayloads, places: object) -> object:
         raise FileNotFoundError(2, "No such file", self.source.path)

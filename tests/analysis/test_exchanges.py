@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from builders.journal import recorded
 from builders.recorder import collective
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.diagnosis import Problem
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.model import Problem
 
 Matrix = Sequence[Sequence[int]]
 

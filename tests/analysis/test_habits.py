@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from builders.told import journal_told
-from tracelink.analysis.habits import Habits
-from tracelink.analysis.siblings import Siblings
+from tracelink.diagnosis.programs import Habits, Siblings
 
 STEP = "b1 a>1 a>1 a<1 a>1 a<1 a<1"
 """One forward, one backward, of three microbatches."""

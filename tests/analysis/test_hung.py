@@ -15,8 +15,8 @@ from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from builders.told import job_told
 from tracelink import load
-from tracelink.analysis.hung import NEVER, hung_of
-from tracelink.job import Job
+from tracelink.diagnosis.timeline import NEVER, hung_of
+from tracelink.model.job import Job
 from tracelink.samples.generate.recorded_jobs import Fault, Plan, RecordedJob, job
 
 SECOND = 10**9

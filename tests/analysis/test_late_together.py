@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from builders.journal import MS, together
-from tracelink.analysis.late_together import LateTogether, late_together
-from tracelink.analysis.parts import parts_of
-from tracelink.analysis.rounds import rounds_of
+from tracelink.diagnosis.lateness import LateTogether, late_together, rounds_of
+from tracelink.diagnosis.participation import parts_of
 
 
 def found(lags: Sequence[float], count: int = 30) -> LateTogether | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from builders.journal import MS, rounds, together
 from builders.journal import recorded as journal_of_entries
-from tracelink.analysis.latecomers import latecomers_of
-from tracelink.analysis.parts import parts_of
-from tracelink.diagnosis import Lateness
-from tracelink.journal import Journal
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.lateness import latecomers_of
+from tracelink.diagnosis.model import Lateness
+from tracelink.diagnosis.participation import parts_of
 
 
 def lateness(journal: Journal) -> list[Lateness]:

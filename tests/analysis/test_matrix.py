@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from builders.journal import journal, recorded
 from builders.recorded_jobs import LARGE, plans
 from builders.recorder import CREATED, collective, dump, process_group
-from tracelink.analysis.belonging import belonging_of
-from tracelink.analysis.matrix import Matrix, matrix_of
-from tracelink.communications import UNKNOWN
-from tracelink.journal import Journal
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.matrix import Matrix, belonging_of, matrix_of
+from tracelink.model.columns import UNKNOWN
 from tracelink.samples.generate.recorded_jobs import job
 from tracelink.samples.generate.recorded_plan import Plan
 

@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from builders.journal import recorded
 from builders.recorder import collective
 from builders.told import journal_told
-from tracelink.analysis.channel_shifts import Side, shift_of
-from tracelink.analysis.channels import Matching, match
-from tracelink.analysis.ends import Ends, ends_of
-from tracelink.analysis.parts import outcomes, parts_of
-from tracelink.communications import UNKNOWN
-from tracelink.events import NO_TIME
+from tracelink.diagnosis.messages import Ends, Matching, Side, ends_of, match, shift_of
+from tracelink.diagnosis.participation import outcomes, parts_of
+from tracelink.model.columns import NO_TIME, UNKNOWN
 
 TWO, THREE = [0, 1], [0, 1, 2]
 

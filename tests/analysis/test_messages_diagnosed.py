@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.told import diagnosed, journal_told, problems
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.diagnosis import Link
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.model import Link
 
 TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
 EXCHANGES = "[a>1 a<1] [a>1 a<1]", "[a<0 a>0] [a<0 a>0]"

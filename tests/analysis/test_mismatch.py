@@ -7,7 +7,7 @@ import pytest
 from builders.journal import journal
 from builders.recorder import collective, dump, process_group
 from builders.told import diagnosed, problems
-from tracelink.analysis.diagnosing import diagnosis_of
+from tracelink.diagnosis.examine import diagnosis_of
 
 THREE = [0, 1, 2]
 

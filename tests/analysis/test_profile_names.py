@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.analysis.profile_names import called, frame_of, is_code, of_program
-from tracelink.diagnosis import Frame
+from tracelink.diagnosis.profiles import called, frame_of, is_code, of_program
+from tracelink.model.records import Frame
 
 
 def frames(*names: str) -> list[Frame]:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.analysis.program_order import Programs, last_lines
+from tracelink.diagnosis.matrix import Programs, last_lines
 
 Done = list[list[int]]
 """For each rank the numbers of what it does, one after the other."""

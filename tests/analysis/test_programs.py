@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.analysis.programs import inserted, left_out
+from tracelink.diagnosis.programs import inserted, left_out
 
 LETTERS = st.text("abcdef", min_size=4, max_size=12)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from builders.journal import MS, Entries, recorded, rounds, together
 from builders.recorder import process_group
-from tracelink.analysis.recorder_clocks import lags_of
-from tracelink.journal import Journal
+from tracelink.diagnosis.clocks import lags_of
+from tracelink.diagnosis.journal import Journal
 
 CHAIN = process_group("1", [0, 1], "tp") | process_group("2", [1, 2], "dp")
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.told import journal_told
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.analysis.roots import Roots, hangs_with_a_root
-from tracelink.diagnosis import Diagnosis, Kind
-from tracelink.journal import Journal
+from tracelink.diagnosis.disagreements import Roots, hangs_with_a_root
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.model import Diagnosis, Kind
 
 WORLD = [0, 1, 2, 3]
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from builders.journal import Entries, journal, recorded, rounds, together
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import process_group
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.analysis.latecomers import Latecomers, latecomers_of
-from tracelink.analysis.parts import parts_of
-from tracelink.diagnosis import Kind
-from tracelink.journal import Journal
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.lateness import Latecomers, latecomers_of
+from tracelink.diagnosis.model import Kind
+from tracelink.diagnosis.participation import parts_of
 from tracelink.samples.generate.recorded_jobs import Fault, Plan, job
 
 STEP, INSIDE = 100, (0, 40, 41, 60)

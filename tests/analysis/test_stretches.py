@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.trace import TraceBuilder
-from tracelink.analysis.stretches import MOST_TRACKS, stretches_of
-from tracelink.analysis.surroundings import Surroundings
-from tracelink.assembly import graph_of_rank
-from tracelink.diagnosis import Stretch
-from tracelink.events import EventKind, TrackKind
-from tracelink.linking.within import link_rank
+from tracelink.diagnosis.model import Stretch
+from tracelink.diagnosis.profiles import MOST_TRACKS, Surroundings, stretches_of
+from tracelink.linking.rank import link_rank
+from tracelink.model.events import EventKind, TrackKind
+from tracelink.pipeline.gathering import graph_of_rank
 
 MAIN = "thread 100"
 NOBODY = np.empty(0, np.int64)

@@ -8,14 +8,12 @@ import pytest
 
 from builders.journal import MS, Entries, recorded, rounds
 from builders.recorder import process_group
-from tracelink.analysis.elapsed import Elapsed
-from tracelink.analysis.parts import parts_of
-from tracelink.analysis.stuck import is_stuck
-from tracelink.analysis.usual_times import longest_finished
-from tracelink.analysis.waits import Wait, collective_waits
-from tracelink.analysis.whereabouts import whereabouts_of
-from tracelink.communications import UNKNOWN
-from tracelink.journal import Journal
+from tracelink.diagnosis.clocks import Elapsed, longest_finished
+from tracelink.diagnosis.hangs import is_stuck
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.participation import parts_of, whereabouts_of
+from tracelink.diagnosis.waits import Wait, collective_waits
+from tracelink.model.columns import UNKNOWN
 
 SECOND = 1000
 GROUPS = process_group("0", [0, 1, 2]) | process_group("1", [0, 1, 2], "dp")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tracelink.analysis.wording import (
+from tracelink.model.trace import ProcessGroup
+from tracelink.text import (
     collective_in_words,
     count_of_ranks,
     duration,
@@ -12,7 +13,6 @@ from tracelink.analysis.wording import (
     operation_in_words,
     ranks_in_words,
 )
-from tracelink.trace import ProcessGroup
 
 MS = 1_000_000
 SECOND = 1_000 * MS

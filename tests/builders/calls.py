@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracelink.collectives import RankCalls
-from tracelink.communications import CALL_TEXTS, UNKNOWN, Calls, Evidence
-from tracelink.events import NO_TIME
-from tracelink.linking.across import JobTables
-from tracelink.strings import StringTable
-from tracelink.trace import ProcessGroup
+from tracelink.linking.job import JobTables
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
+from tracelink.model.communications import CALL_TEXTS, Calls, Evidence
+from tracelink.model.trace import ProcessGroup
 
 Call = dict[str, Any]
 

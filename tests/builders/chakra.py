@@ -16,8 +16,8 @@ from typing import Any
 from builders.execution_trace import NEWEST, Node, as_json
 from builders.graph import GraphBuilder
 from tracelink.api import write
-from tracelink.events import EventKind, Key, Relation, TrackKind
-from tracelink.graph import EventGraph
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.graph import EventGraph
 from tracelink.plugins import Output
 
 US = 1000

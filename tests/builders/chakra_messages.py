@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tracelink.converters.chakra import ChakraReader
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.framing import framed
+from tracelink.converters.chakra.decode import framed
 from tracelink.engine import Engine
-from tracelink.sources import Source
-from tracelink.trace import RankTrace
+from tracelink.io.sources import Source
+from tracelink.model.trace import RankTrace
 
 FIELDS = {field.name: field for field in AttributeProto.DESCRIPTOR.oneofs_by_name["value"].fields}
 

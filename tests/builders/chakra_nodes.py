@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.framing import framed
+from tracelink.converters.chakra.decode import framed
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
 
 DURATION = 10

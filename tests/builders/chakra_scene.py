@@ -13,11 +13,11 @@ from typing import Any
 
 from builders.chakra_nodes import EtFile, put
 from tracelink.converters.chakra.chakra_pb2 import Node
-from tracelink.converters.chakra.decoding import decode
-from tracelink.converters.chakra.drawing.composing import compose
-from tracelink.converters.chakra.drawing.scene import Box, Scene, Subject
+from tracelink.converters.chakra.decode import decode
+from tracelink.converters.chakra.drawing.scene import compose
+from tracelink.converters.chakra.drawing.sheet import Box, Scene, Subject
 from tracelink.converters.chakra.table import NodeTable
-from tracelink.view import View
+from tracelink.pipeline.selection import View
 
 BEGIN = 1_700_000_000_000_000
 """When traces begin: microseconds since 1970."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tracelink.api import write
-from tracelink.converters.chakra.decoding import Decoded, decode
+from tracelink.converters.chakra.decode import Decoded, decode
 from tracelink.converters.chakra.schema import COMMUNICATION, Kind, NodeType
 from tracelink.converters.chakra.table import Links
-from tracelink.graph import EventGraph
+from tracelink.model.graph import EventGraph
 from tracelink.plugins import Output
 
 KINDS_OF_FEEDERS = {

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracelink.sources import Source
+from tracelink.io.sources import Source
 
 FLAT = "1.0.1"
 NEWEST = "1.1.1-chakra.0.0.4"

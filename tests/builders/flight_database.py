@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from builders.recorder import as_source, pickled
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.converters.flight_database import database_at
 from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.diagnosis.database.tables import database_at
+from tracelink.diagnosis.examine import Examined, diagnosis_of
+from tracelink.diagnosis.journal import journal_of
 from tracelink.engine import Engine
-from tracelink.examining import Examined
-from tracelink.journal import journal_of
 
 Row = tuple[Any, ...]
 

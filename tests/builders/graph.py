@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.collectives import Collectives, Messages, Participations, Verdict
-from tracelink.events import (
-    NO_TIME,
-    UNFINISHED,
+from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
+from tracelink.model.columns import NO_TIME, UNFINISHED, StringTable
+from tracelink.model.events import (
     Counters,
     Edges,
     EventKind,
@@ -23,9 +22,8 @@ from tracelink.events import (
     Track,
     TrackKind,
 )
-from tracelink.graph import EventGraph, Rank, source_bounds
-from tracelink.strings import StringTable
-from tracelink.trace import ListedPayloads, ProcessGroup, SourceInfo
+from tracelink.model.graph import EventGraph, Rank, source_bounds
+from tracelink.model.trace import ListedPayloads, ProcessGroup, SourceInfo
 
 START = 1_700_000_000_000_000_000
 """The time that 0 stands for in a built graph."""

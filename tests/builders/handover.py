@@ -9,11 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tracelink.handover.address import HOST, UI
-from tracelink.handover.gate import Gate
-from tracelink.handover.offer import Offer
-from tracelink.handover.port import reserved
-from tracelink.handover.server import Limits, Step, serve
+from tracelink.open.offer import Offer
+from tracelink.open.server import HOST, UI, Gate, Limits, Step, reserved, serve
 
 TRACE = b'{"traceEvents": [{"ph": "X", "name": "step", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
 PATH = "/the-token/trace.json"

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tracelink.sources import Discovery, Request, Source, discover
+from tracelink.io.sources import Discovery, Request, Source, discover
 
 
 def found(*paths: Path | str, **ranks: int) -> Discovery:

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from builders.graph import START
-from tracelink.clock import Clock
-from tracelink.collectives import Collectives, Messages, Participations, Verdict
-from tracelink.communications import UNKNOWN, Evidence
-from tracelink.events import NO_TIME
-from tracelink.findings import Finding
-from tracelink.graph import EventGraph, Rank
-from tracelink.job import Job, Part
-from tracelink.strings import StringTable
-from tracelink.trace import ProcessGroup, SourceInfo
+from tracelink.errors import Finding
+from tracelink.model.clock import Clock
+from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
+from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
+from tracelink.model.communications import Evidence
+from tracelink.model.graph import EventGraph, Rank
+from tracelink.model.job import Job, Part
+from tracelink.model.trace import ProcessGroup, SourceInfo
 
 
 @dataclass(frozen=True)

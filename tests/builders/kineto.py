@@ -17,9 +17,9 @@ from typing import Any
 
 from tracelink.converters.kineto import KinetoReader
 from tracelink.engine import Engine
-from tracelink.events import EventKind, Track
-from tracelink.sources import Source
-from tracelink.trace import RankTrace
+from tracelink.io.sources import Source
+from tracelink.model.events import EventKind, Track
+from tracelink.model.trace import RankTrace
 
 PROCESS = THREAD = 4200
 Element = dict[str, Any]

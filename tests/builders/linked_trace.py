@@ -15,7 +15,7 @@ from typing import Any
 from builders.execution_trace import NEWEST, PROCESS, Node, as_json, as_source
 from tracelink.converters.chakra_json import ChakraJsonReader
 from tracelink.engine import Engine
-from tracelink.trace import RankTrace
+from tracelink.model.trace import RankTrace
 
 Entry = dict[str, Any]
 

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tracelink.converters.perfetto_native.reading.as_json import NativeAsJson
-from tracelink.converters.perfetto_native.writer import PerfettoWriter
+from tracelink.converters.perfetto.native.as_json import NativeAsJson
+from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.engine import Engine
-from tracelink.findings import Finding
-from tracelink.job import Job
+from tracelink.errors import Finding
+from tracelink.io.protobuf import FIXED64, VARINT, delimited, key, varint
+from tracelink.io.sources import Source
+from tracelink.io.targets import StreamTarget
+from tracelink.model.job import Job
 from tracelink.plugins import Output
-from tracelink.sources import Source
-from tracelink.targets import StreamTarget
-from tracelink.wire import FIXED64, VARINT, delimited, key, varint
 
 BASE = 1_700_000_000_000_000_000
 BOOT, OWN = 6, 64

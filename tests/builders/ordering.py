@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from builders.graph import GraphBuilder
-from tracelink.analysis.ordering.order import Order
-from tracelink.analysis.ordering.synchronizations import Awaited, Synchronizations
-from tracelink.events import EventKind, Key, Relation, TrackKind
-from tracelink.excerpt import NONE, Excerpt
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.graph import NONE, Excerpt
+from tracelink.ordering.order import Awaited, Order, Synchronizations
 
 MAIN = "main"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from tracelink.converters.perfetto import PerfettoJsonWriter
 from tracelink.engine import Engine
-from tracelink.findings import Finding
-from tracelink.graph import EventGraph
-from tracelink.job import Job
-from tracelink.targets import StreamTarget
+from tracelink.errors import Finding
+from tracelink.io.targets import StreamTarget
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
 
 Event = dict[str, Any]
 

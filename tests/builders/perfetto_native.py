@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from builders.perfetto_pb2 import Trace
-from tracelink.converters.perfetto_native.writer import PerfettoWriter
+from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.engine import Engine
-from tracelink.findings import Finding
-from tracelink.graph import EventGraph
-from tracelink.job import Job
-from tracelink.targets import StreamTarget
+from tracelink.errors import Finding
+from tracelink.io.targets import StreamTarget
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 TABLES = ("event_categories", "event_names", "debug_annotation_names")

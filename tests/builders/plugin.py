@@ -11,10 +11,10 @@ NOTES = dedent(
     """One event on each line: `<nanoseconds> <name>`."""
 
     from tracelink.errors import UnreadableError
-    from tracelink.events import EventKind, Events, Track, TrackKind
+    from tracelink.model.events import EventKind, Events, Track, TrackKind
     from tracelink.plugins import Files, Output
-    from tracelink.strings import StringTable
-    from tracelink.trace import ListedPayloads, RankTrace, SourceInfo
+    from tracelink.model.columns import StringTable
+    from tracelink.model.trace import ListedPayloads, RankTrace, SourceInfo
 
 
     class NotesReader:

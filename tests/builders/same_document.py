@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tracelink.streams import GZIP_MAGIC
+from tracelink.io.streams import GZIP_MAGIC
 
 Event = dict[str, Any]
 

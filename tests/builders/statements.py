@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tracelink.communications import COMMUNICATION_COLUMNS, COMMUNICATION_TEXTS, UNKNOWN
-from tracelink.statements import Statement
-from tracelink.trace import RankTrace
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import COMMUNICATION_COLUMNS, COMMUNICATION_TEXTS, Statement
+from tracelink.model.trace import RankTrace
 
 
 def stated(result: RankTrace) -> list[tuple[int, Statement]]:

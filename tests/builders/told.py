@@ -23,10 +23,10 @@ from typing import Any
 from builders.journal import journal
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from tracelink import load
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.diagnosis import Diagnosis
-from tracelink.job import Job
-from tracelink.journal import Journal
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.model import Diagnosis
+from tracelink.model.job import Job
 
 MS = 1_000_000
 WORD = re.compile(

@@ -8,21 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.communications import CALL_TEXTS, UNKNOWN, Calls, Communications
-from tracelink.events import (
-    NO_TIME,
-    UNFINISHED,
-    Edges,
-    EventKind,
-    Events,
-    Key,
-    KeyColumn,
-    Relation,
-    Track,
-    TrackKind,
-)
-from tracelink.strings import StringTable
-from tracelink.trace import NoPayloads, RankTrace, SourceInfo
+from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN, StringTable
+from tracelink.model.communications import CALL_TEXTS, Calls, Communications
+from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo
 
 MAIN = Track(TrackKind.THREAD, "100", "100")
 

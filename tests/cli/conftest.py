@@ -11,14 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tracelink import api
-from tracelink import job as tracelink_job
 from tracelink.api import Merged, Survey
 from tracelink.cli import main
-from tracelink.findings import Finding
-from tracelink.graph import Rank
-from tracelink.linking.report import LinkReport
+from tracelink.errors import Finding
+from tracelink.model import job as tracelink_job
+from tracelink.model.graph import LinkReport, Rank
+from tracelink.model.trace import SourceInfo
 from tracelink.plugins import Output
-from tracelink.trace import SourceInfo
 
 EVENTS = 10
 """Events of each rank of a job."""

@@ -11,7 +11,7 @@ from conftest import Job, Run
 from builders.graph import START
 from builders.job import JobBuilder
 from tracelink import schemas
-from tracelink.clock import Clock
+from tracelink.model.clock import Clock
 
 MS = 10**6
 FIRST = Clock(0, "a", low_ns=0, high_ns=0, constraints=12, reference_ns=START)

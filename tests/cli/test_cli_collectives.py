@@ -15,10 +15,10 @@ from builders.graph import START
 from builders.job import JobBuilder
 from tracelink import schemas
 from tracelink.cli.collectives_page import rate
-from tracelink.clock import Clock
-from tracelink.collectives import Verdict
-from tracelink.events import NO_TIME
-from tracelink.findings import Finding, Severity
+from tracelink.errors import Finding, Severity
+from tracelink.model.clock import Clock
+from tracelink.model.collectives import Verdict
+from tracelink.model.columns import NO_TIME
 
 MS = 10**6
 

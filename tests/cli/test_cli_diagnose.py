@@ -11,7 +11,7 @@ from conftest import Run
 from builders.data import shared
 from builders.dumps import dumps, hang, healthy, stack, steps
 from builders.recorder import collective
-from tracelink.cli.failures import FINE, NO, UNREADABLE, USAGE
+from tracelink.cli.main import FINE, NO, UNREADABLE, USAGE
 
 HANG = """\
 Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait.

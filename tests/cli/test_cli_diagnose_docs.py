@@ -12,7 +12,7 @@ import pytest
 import tracelink
 from tracelink import schemas
 from tracelink.cli import main
-from tracelink.diagnosis import Kind, Stage
+from tracelink.diagnosis.model import Kind, Stage
 
 DOCS = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text("utf-8")
 COMMAND = re.compile(r"^(tracelink [^#|\n]*)", re.MULTILINE)

@@ -16,9 +16,9 @@ from builders.data import shared
 from builders.dumps import dumps, hang, healthy, steps
 from builders.recorded_jobs import faulty_plans
 from tracelink import diagnose, schemas
-from tracelink.cli.diagnosis_document import diagnosis_document
-from tracelink.cli.failures import FINE, NO
-from tracelink.diagnosis import Kind, Stage
+from tracelink.cli.documents import diagnosis_document
+from tracelink.cli.main import FINE, NO
+from tracelink.diagnosis.model import Kind, Stage
 from tracelink.samples.generate.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 
 SCHEMA = jsonschema.Draft202012Validator(schemas.load("diagnose"))

@@ -7,14 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from tracelink.cli.diagnosis_page import MOST_EXPLAINED, MOST_NOTES, MOST_PROBLEMS, diagnosis_page, verdict
-from tracelink.cli.diagnosis_standings import LONGEST_LIST, MOST_GROUPS, ranks_cell
-from tracelink.diagnosis import (
+from tracelink.cli.diagnosis_page import (
+    LONGEST_LIST,
+    MOST_EXPLAINED,
+    MOST_GROUPS,
+    MOST_NOTES,
+    MOST_PROBLEMS,
+    diagnosis_page,
+    ranks_cell,
+    verdict,
+)
+from tracelink.diagnosis.model import (
     Checked,
     Diagnosis,
-    Entry,
     Evidence,
-    Frame,
     Kind,
     Lateness,
     Link,
@@ -23,7 +29,8 @@ from tracelink.diagnosis import (
     Stage,
     Standing,
 )
-from tracelink.findings import Finding, Severity
+from tracelink.errors import Finding, Severity
+from tracelink.model.records import Entry, Frame
 
 SECOND = 1_000_000_000
 MANY = 512

@@ -13,7 +13,7 @@ from builders.dumps import dumps, hang
 from builders.kineto import cpu_op, trace, write
 from builders.profiles import LOADER, call, loading, profile
 from tracelink import schemas
-from tracelink.cli.failures import NO, UNREADABLE
+from tracelink.cli.main import NO, UNREADABLE
 
 SEEN = """\
 In the profile of rank 2:

@@ -17,11 +17,9 @@ from builders.data import shared
 from builders.dumps import dumps, hang, healthy, stack, steps
 from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
-from tracelink.cli.entries_columns import columns_that_fit
-from tracelink.cli.entries_table import Table
-from tracelink.cli.entries_words import ordinal, tensors_in_words
-from tracelink.cli.failures import FINE, NO, USAGE
-from tracelink.diagnosis import Entry
+from tracelink.cli.entries import Table, columns_that_fit, ordinal, tensors_in_words
+from tracelink.cli.main import FINE, NO, USAGE
+from tracelink.model.records import Entry
 
 HANG = """\
 group           #  call        tensors      rank 0  rank 1  rank 2   rank 3
@@ -202,7 +200,7 @@ class TestForPrograms:
     def test_a_dump_that_is_gone_by_now_costs_sizes_only(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from tracelink.cli import entries_output
+        from tracelink.cli import diagnose as entries_output
 
         dumps(Path("dumps"), healthy(2))
         real = entries_output.Shown.of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conftest import Job, Run
 
-from tracelink.findings import Finding, Severity
+from tracelink.errors import Finding, Severity
 
 
 def said(tracelink: Run, job: Job, *findings: Finding, verbose: bool = False) -> list[str]:

@@ -12,8 +12,9 @@ from click.testing import Result
 from conftest import Run
 
 from builders.kineto import cpu_op, trace, write
-from tracelink import prospect, schemas
-from tracelink.handover import weight
+from tracelink import schemas
+from tracelink.open import forecast as prospect
+from tracelink.open import offer as weight
 
 
 @pytest.fixture

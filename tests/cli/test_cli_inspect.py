@@ -10,9 +10,10 @@ import pytest
 from conftest import Job, Run
 
 from tracelink import samples, schemas
-from tracelink.cli.listing import moment, span
-from tracelink.findings import Finding, Severity
-from tracelink.trace import SourceInfo
+from tracelink.cli.inspect import moment
+from tracelink.errors import Finding, Severity
+from tracelink.model.trace import SourceInfo
+from tracelink.text import span
 
 PROFILE = SourceInfo(
     "traces/k_3.json.gz",

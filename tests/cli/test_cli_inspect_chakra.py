@@ -13,7 +13,7 @@ from conftest import Run
 from builders.chakra_nodes import EtFile
 from builders.chakra_scene import kernel, operator
 from tracelink import schemas
-from tracelink.cli.chakra_page import time
+from tracelink.cli.inspect import time
 
 
 def rank(number: int, of: int = 2) -> EtFile:

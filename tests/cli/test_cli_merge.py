@@ -12,12 +12,12 @@ from conftest import Job, Run
 
 from builders.job import JobBuilder
 from tracelink import samples, schemas
-from tracelink.cli.links import RELATIONS
-from tracelink.clock import Clock
-from tracelink.findings import Finding, Severity
-from tracelink.linking.report import LinkReport
+from tracelink.cli.summary import RELATIONS
+from tracelink.errors import Finding, Severity
+from tracelink.model.clock import Clock
+from tracelink.model.graph import LinkReport
+from tracelink.pipeline.selection import Selection
 from tracelink.plugins import Output
-from tracelink.selection import Selection
 
 
 class TestWhatIsAskedFor:

@@ -10,8 +10,7 @@ from conftest import Job, Run
 from builders import execution_trace as et
 from builders.bundle import unpacked
 from builders.kineto import cpu_op, trace, write
-from tracelink.handover.offer import Offer
-from tracelink.handover.shown import Kind
+from tracelink.open.offer import Kind, Offer
 
 
 def profiles(folder: Path) -> str:

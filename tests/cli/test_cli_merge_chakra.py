@@ -10,7 +10,7 @@ import pytest
 from conftest import Job, Run
 
 from builders.kineto import cpu_op, trace, write
-from tracelink.converters.chakra.decoding import decode
+from tracelink.converters.chakra.decode import decode
 
 
 @pytest.mark.parametrize(

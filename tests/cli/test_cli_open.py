@@ -24,13 +24,12 @@ from conftest import Job, Run
 
 from builders.handover import TRACE
 from tracelink import samples, schemas
-from tracelink.cli import handing_over
-from tracelink.findings import Finding, Severity
-from tracelink.handover import browser, port
-from tracelink.handover.address import HOST, UI
-from tracelink.handover.gate import Gate
-from tracelink.handover.offer import Offer
-from tracelink.handover.server import Limits, Step, Watcher
+from tracelink.cli import open as handing_over
+from tracelink.errors import Finding, Severity
+from tracelink.open import server as port
+from tracelink.open import startup_view as browser
+from tracelink.open.offer import Offer
+from tracelink.open.server import HOST, UI, Gate, Limits, Step, Watcher
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
 PATIENCE = 60

@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 import click
 import pytest
 
-from tracelink.cli.page import Page, size
+from tracelink.cli.terminal import Page, size
 
 HEADER = ("rank", "events", "same recorder kineto")
 ROW = ("0", "1,234,567", "46 of 46")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tracelink import samples
-from tracelink.cli.ending import ended_in_order
-from tracelink.targets import whole_place
+from tracelink.cli.main import ended_in_order
+from tracelink.io.targets import whole_place
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
 PATIENCE = 60

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tracelink.cli import progress
-from tracelink.cli.progress import total_bytes, watching
-from tracelink.cli.voice import Voice
+from tracelink.cli import terminal as progress
+from tracelink.cli.console import Console
+from tracelink.cli.terminal import total_bytes, watching
 
 ERASED = "\r\x1b[1A\x1b[2K"
 """What takes the line of a bar away."""
@@ -36,7 +36,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 @contextmanager
 def watched(terminal: Terminal, path: str) -> Iterator[Callable[[int], None]]:
     """Work whose standard error is a terminal, and that is watched."""
-    with redirect_stderr(terminal), watching(Voice(), [path]) as watch:
+    with redirect_stderr(terminal), watching(Console(), [path]) as watch:
         assert watch
         yield watch
 
@@ -74,7 +74,7 @@ class TestShown:
     def test_what_is_counted_anew_is_written_and_nobody_knows_how_much(
         self, terminal: Terminal, profile: str
     ) -> None:
-        with redirect_stderr(terminal), watching(Voice(), [profile]) as watch:
+        with redirect_stderr(terminal), watching(Console(), [profile]) as watch:
             assert watch
             watch(4_000_000)
             read = len(terminal.getvalue())
@@ -86,7 +86,7 @@ class TestShown:
     def test_goes_for_what_is_said_between_reading_and_writing(
         self, terminal: Terminal, profile: str
     ) -> None:
-        with redirect_stderr(terminal), watching(Voice(), [profile]) as bar:
+        with redirect_stderr(terminal), watching(Console(), [profile]) as bar:
             assert bar
             bar(1_000_000)
             bar.now_writing()
@@ -119,16 +119,16 @@ class TestNotShown:
         assert terminal.getvalue() == ""
 
     def test_to_who_is_not_at_a_terminal(self, profile: str) -> None:
-        with watching(Voice(), [profile]) as watch:
+        with watching(Console(), [profile]) as watch:
             assert watch is None
 
     def test_to_who_wants_it_quiet(self, terminal: Terminal, profile: str) -> None:
-        with redirect_stderr(terminal), watching(Voice(quiet=True), [profile]) as watch:
+        with redirect_stderr(terminal), watching(Console(quiet=True), [profile]) as watch:
             assert watch is None
 
     def test_to_who_reads_json_at_the_terminal(self, terminal: Terminal, profile: str) -> None:
         both = redirect_stderr(terminal), redirect_stdout(Terminal())
-        with both[0], both[1], watching(Voice(json=True), [profile]) as watch:
+        with both[0], both[1], watching(Console(json=True), [profile]) as watch:
             assert watch is None
 
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.cli.voice import Voice
+from tracelink.cli.console import Console
 
 TEXTS = st.text(st.characters())
 VALUES = st.none() | st.integers(-(2**70), 2**70) | TEXTS | st.lists(TEXTS)
 
 
 def printed(result: Any, capsys: pytest.CaptureFixture[str]) -> str:
-    Voice(json=True).document({"result": result})
+    Console(json=True).document({"result": result})
     return capsys.readouterr().out
 
 
@@ -26,7 +26,7 @@ def test_what_is_printed_is_what_was_meant_in_printable_ascii(result: Any) -> No
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
         patch.setattr("click.echo", said.append)
-        Voice(json=True).document(result)
+        Console(json=True).document(result)
     assert json.loads(said[0]) == result
     assert all(char == "\n" or (char.isascii() and char.isprintable()) for char in said[0])
 

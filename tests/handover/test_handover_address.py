@@ -14,9 +14,9 @@ from builders.job import JobBuilder
 from builders.perfetto import write
 from tracelink import samples, tables
 from tracelink.errors import UsageError
-from tracelink.handover import browser
-from tracelink.handover.address import UI, origin_of, page_for, path_for
-from tracelink.handover.startup_view import (
+from tracelink.open import startup_view as browser
+from tracelink.open.server import UI, origin_of, page_for, path_for
+from tracelink.open.startup_view import (
     EXPAND,
     PIN,
     StartupView,

@@ -11,13 +11,13 @@ import pytest
 from builders.graph import GraphBuilder
 from tracelink import plugins
 from tracelink.engine import Engine
-from tracelink.events import EventKind
-from tracelink.findings import Severity
-from tracelink.handover import weight
-from tracelink.handover.fitting import Order, too_heavy_to_be
-from tracelink.job import Job
+from tracelink.errors import Severity
+from tracelink.model.events import EventKind
+from tracelink.model.job import Job
+from tracelink.open import offer as weight
+from tracelink.open.forecast import Order, too_heavy_to_be
 from tracelink.plugins import Forecast, Forecasting
-from tracelink.sizes import about
+from tracelink.text import about
 
 JSON = "perfetto-json"
 NATIVE = "perfetto"

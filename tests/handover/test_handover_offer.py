@@ -17,14 +17,16 @@ from builders.dumps import dumps, hang
 from builders.handover import TRACE
 from tracelink import samples
 from tracelink.errors import TraceError, UnreadableError, UsageError
-from tracelink.handover.offer import SAMPLE, Offer
-from tracelink.handover.shown import Kind, is_native
-from tracelink.handover.weight import (
+from tracelink.open.offer import (
     GIGABYTE,
     HEAP_PER_BUNDLED_BYTE,
     HEAP_PER_BYTE,
     MOST,
     MOST_OF_32_BITS,
+    SAMPLE,
+    Kind,
+    Offer,
+    is_native,
     too_heavy,
 )
 

@@ -16,11 +16,19 @@ from hypothesis import strategies as st
 
 from builders.handover import PATH, PATIENCE, QUICK, TRACE, Answer, Handover, received, request
 from tracelink.errors import TraceError
-from tracelink.handover.address import HOST, UI
-from tracelink.handover.gate import REFUSAL
-from tracelink.handover.port import holder, listen, reserved
-from tracelink.handover.request import LONGEST, MOST_HEADERS, Request
-from tracelink.handover.server import Limits, Step
+from tracelink.open.server import (
+    HOST,
+    LONGEST,
+    MOST_HEADERS,
+    REFUSAL,
+    UI,
+    Limits,
+    Request,
+    Step,
+    holder,
+    listen,
+    reserved,
+)
 
 LARGE = 40 << 20
 """More than the buffers between two ends of a connection hold."""

@@ -12,12 +12,12 @@ import pytest
 
 from builders.calls import messages, told
 from builders.data import shared
-from tracelink.clock import ClockMode
-from tracelink.collectives import RankCalls
 from tracelink.engine import Engine
-from tracelink.gathering import gather
-from tracelink.inputs import discover_inputs
-from tracelink.linking.across import JobTables, link_ranks
+from tracelink.io.sources import discover_inputs
+from tracelink.linking.job import JobTables, link_ranks
+from tracelink.model.clock import ClockMode
+from tracelink.model.collectives import RankCalls
+from tracelink.pipeline.gathering import gather
 
 
 @cache

@@ -1,8 +1,8 @@
 """*backward of*: arrows first, else sequence numbers."""
 
 from builders.trace import TraceBuilder, pairs
-from tracelink.events import TrackKind
-from tracelink.linking.autograd import link_backward
+from tracelink.linking.launch import link_backward
+from tracelink.model.events import TrackKind
 
 
 def test_the_arrows_in_the_file_are_followed() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from builders.trace import TraceBuilder, rows_of
-from tracelink.communications import Evidence
-from tracelink.events import EventKind, Relation, TrackKind
-from tracelink.linking.within import LinkedRank, link_rank
+from tracelink.linking.rank import LinkedRank, link_rank
+from tracelink.model.communications import Evidence
+from tracelink.model.events import EventKind, Relation, TrackKind
 
 
 def linked(build: TraceBuilder) -> tuple[LinkedRank, list[dict[str, Any]]]:

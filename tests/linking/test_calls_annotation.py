@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.trace import TraceBuilder
-from tracelink.events import TrackKind
-from tracelink.linking.within import link_rank
+from tracelink.linking.rank import link_rank
+from tracelink.model.events import TrackKind
 
 
 @dataclass

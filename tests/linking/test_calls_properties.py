@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.trace import TraceBuilder
-from tracelink.communications import CALL_ROWS, UNKNOWN
-from tracelink.events import EventKind, TrackKind
-from tracelink.linking.within import LinkedRank, link_rank
+from tracelink.linking.rank import LinkedRank, link_rank
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import CALL_ROWS
+from tracelink.model.events import EventKind, TrackKind
 
 TIMES = st.integers(0, 300)
 LENGTHS = st.integers(1, 80)

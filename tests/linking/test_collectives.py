@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.calls import call, group, rank, reasons, told, whole
-from tracelink.clock import ClockMode
-from tracelink.collectives import RankCalls
-from tracelink.communications import Evidence
-from tracelink.linking.across import JobTables, link_ranks
+from tracelink.linking.job import JobTables, link_ranks
+from tracelink.model.clock import ClockMode
+from tracelink.model.collectives import RankCalls
+from tracelink.model.communications import Evidence
 
 PAIR = [group("0", 0, 1)]
 

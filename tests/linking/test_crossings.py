@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from builders.calls import call, group, rank, recv, send, whole
-from tracelink.clock import Crossings
-from tracelink.collectives import RankCalls
-from tracelink.communications import Evidence
-from tracelink.events import NO_TIME
-from tracelink.linking.collectives import match_collectives
-from tracelink.linking.crossings import crossings
+from tracelink.clocks.clock import Crossings
+from tracelink.linking.collectives import judge, match_collectives
 from tracelink.linking.groups import resolve_groups
-from tracelink.linking.p2p import match_messages
-from tracelink.linking.stacking import stack
-from tracelink.linking.verdicts import judge
+from tracelink.linking.measures import crossings
+from tracelink.linking.messages import match_messages
+from tracelink.linking.stack import stack
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import NO_TIME
+from tracelink.model.communications import Evidence
 
 PAIR = [group("0", 0, 1)]
 

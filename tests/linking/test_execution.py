@@ -1,8 +1,8 @@
 """*same*: execution-trace nodes and profiled operators."""
 
 from builders.trace import TraceBuilder, pairs
-from tracelink.events import EventKind, TrackKind
 from tracelink.linking.execution import link_execution
+from tracelink.model.events import EventKind, TrackKind
 
 PROCESS = "[pytorch|profiler|execution_trace|process]"
 THREAD = "[pytorch|profiler|execution_trace|thread]"

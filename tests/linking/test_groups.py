@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.calls import Call, call, group, rank
-from tracelink.collectives import RankCalls
-from tracelink.communications import UNKNOWN
 from tracelink.linking.groups import Groups, resolve_groups
-from tracelink.linking.stacking import stack
+from tracelink.linking.stack import stack
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import UNKNOWN
 
 ALL = "[0, 1, 2, 3]"
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from builders.data import shared
-from tracelink.collectives import RankCalls
-from tracelink.communications import CALL_ROWS, UNKNOWN, Evidence
 from tracelink.engine import Engine
-from tracelink.findings import Finding
-from tracelink.gathering import GatheredRank, gather
-from tracelink.inputs import discover_inputs
+from tracelink.errors import Finding
+from tracelink.io.sources import discover_inputs
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import CALL_ROWS, Evidence
+from tracelink.pipeline.gathering import GatheredRank, gather
 
 RECORDER = frozenset({"record"})
 ALL_OF_GLOO = frozenset({"record", "operator", "annotation", "node"})

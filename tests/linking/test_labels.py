@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.communications import UNKNOWN
-from tracelink.linking.labels import labels_of
+from tracelink.linking.collectives import labels_of
+from tracelink.model.columns import UNKNOWN
 
 REDUCE, BARRIER, FLOAT, LONG = 3, 4, 1, 2
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from builders.trace import TraceBuilder, column, pairs
-from tracelink.communications import Calls
-from tracelink.events import EventKind, TrackKind
 from tracelink.linking.launch import link_annotations, link_launches
+from tracelink.model.communications import Calls
+from tracelink.model.events import EventKind, TrackKind
 
 
 def test_equal_correlation_links_a_call_to_kernels_copies_and_memsets() -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from builders.calls import call, group, rank, whole
-from tracelink.clock import Clock, ClockMode, Clocks
-from tracelink.collectives import RankCalls
-from tracelink.communications import UNKNOWN, Evidence
-from tracelink.events import NO_TIME
-from tracelink.linking.across import JobTables, link_ranks
+from tracelink.linking.job import JobTables, link_ranks
+from tracelink.model.clock import Clock, ClockMode, Clocks
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.communications import Evidence
 
 
 def linked(*ranks: RankCalls) -> JobTables:

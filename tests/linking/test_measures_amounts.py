@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from builders.calls import call, group, rank, recv, send
-from tracelink.clock import ClockMode
-from tracelink.collectives import RankCalls
-from tracelink.communications import UNKNOWN
-from tracelink.linking.across import JobTables, link_ranks
+from tracelink.linking.job import JobTables, link_ranks
+from tracelink.model.clock import ClockMode
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import UNKNOWN
 
 
 def linked(*ranks: RankCalls) -> JobTables:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.calls import call, group, messages, rank, reasons, recv, send
-from tracelink.clock import ClockMode
-from tracelink.collectives import RankCalls
-from tracelink.communications import Evidence
-from tracelink.events import NO_TIME
-from tracelink.linking.across import JobTables, link_ranks
+from tracelink.linking.job import JobTables, link_ranks
+from tracelink.model.clock import ClockMode
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import NO_TIME
+from tracelink.model.communications import Evidence
 
 MS = 1_000_000
 PAIR = [group("0", 0, 1)]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.trace import TraceBuilder, column, pairs
-from tracelink.events import EventKind, TrackKind
 from tracelink.linking.nesting import link_calls, nest, sort_outer_first
+from tracelink.model.events import EventKind, TrackKind
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)).map(

@@ -1,9 +1,9 @@
 """*same*: flight-recorder entries, their operators, and the kernels these launched."""
 
 from builders.trace import TraceBuilder, pairs
-from tracelink.events import EventKind, TrackKind
 from tracelink.linking.launch import link_launches
 from tracelink.linking.recorder import link_recorder, link_recorder_kernels
+from tracelink.model.events import EventKind, TrackKind
 
 
 def test_an_entry_belongs_to_the_innermost_collective_operator_around_its_creation() -> None:

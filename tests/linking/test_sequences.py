@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.calls import call, group, rank, told
-from tracelink.clock import ClockMode
-from tracelink.collectives import RankCalls
-from tracelink.linking.across import JobTables, link_ranks
+from tracelink.linking.job import JobTables, link_ranks
+from tracelink.model.clock import ClockMode
+from tracelink.model.collectives import RankCalls
 
 MS = 1_000_000
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.trace import TraceBuilder, pairs
-from tracelink.events import EventKind, Relation, TrackKind
-from tracelink.linking.report import STATED
-from tracelink.linking.within import LinkedRank, link_rank
+from tracelink.linking.rank import LinkedRank, link_rank
+from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.graph import STATED
 
 
 def linked(build: TraceBuilder) -> tuple[LinkedRank, dict[str, tuple[int, int, int]]]:

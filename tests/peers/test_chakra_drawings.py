@@ -10,7 +10,7 @@ import pytest
 
 from builders.chakra_nodes import EtFile
 from builders.chakra_scene import kernel, operator, scene_of
-from tracelink.converters.chakra.drawing.dot import ARRANGED, dot
+from tracelink.converters.chakra.drawing.formats import ARRANGED, dot
 from tracelink.converters.chakra.drawing.svg import svg
 
 pytestmark = pytest.mark.peer

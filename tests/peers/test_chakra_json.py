@@ -22,7 +22,7 @@ import pytest
 from builders.data import shared
 from tracelink import load, samples
 from tracelink.api import write
-from tracelink.converters.chakra.decoding import decode
+from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.schema import Name, NodeType
 
 pytestmark = pytest.mark.peer

@@ -14,8 +14,8 @@ import pytest
 from builders.dumps import dumps, hang
 from builders.recorder import collective
 from peers.peers_cache import cache
-from tracelink.converters.html_report import write_page
-from tracelink.examining import examine
+from tracelink.diagnosis.examine import examine
+from tracelink.diagnosis.html.page import write_page
 
 pytestmark = pytest.mark.peer
 

@@ -11,11 +11,11 @@ from builders.graph import START, GraphBuilder
 from builders.told import job_told
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto import PerfettoJsonWriter
-from tracelink.converters.perfetto_native.writer import PerfettoWriter
+from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.engine import Engine
-from tracelink.events import EventKind, Relation, TrackKind
-from tracelink.job import Job
-from tracelink.targets import FileTarget
+from tracelink.io.targets import FileTarget
+from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.job import Job
 
 pytestmark = pytest.mark.peer
 

@@ -19,7 +19,7 @@ import pytest
 
 from peers.merged_case import CASES, Case
 from peers.peers_cache import cache
-from tracelink.handover.address import LOOPBACK, PORT
+from tracelink.open.server import LOOPBACK, PORT
 
 pytestmark = pytest.mark.peer
 
@@ -128,7 +128,9 @@ def test_what_merge_opens_also_shows_what_the_slowest_rank_did(
     origin = line_of(ui)
     wait_for_the_port()
     command = [TRACELINK, "merge", str(case.inputs), "-o", str(tmp_path / "m.json"), "--open", "--json"]
-    code = f"from tracelink.handover import address; address.UI = {origin!r}; from tracelink.cli import main; main()"
+    code = (
+        f"from tracelink.open import server; server.UI = {origin!r}; from tracelink.cli import main; main()"
+    )
     offline = {
         name: value
         for name, value in os.environ.items()

@@ -11,9 +11,9 @@ from builders.graph import GraphBuilder
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto import PerfettoJsonWriter
 from tracelink.engine import Engine
-from tracelink.events import EventKind, TrackKind
-from tracelink.job import Job
-from tracelink.targets import FileTarget
+from tracelink.io.targets import FileTarget
+from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.job import Job
 
 pytestmark = pytest.mark.peer
 

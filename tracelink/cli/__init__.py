@@ -1,5 +1,5 @@
 """The command `tracelink`."""
 
-from tracelink.cli.group import main
+from tracelink.cli.main import main
 
 __all__ = ["main"]

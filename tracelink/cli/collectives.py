@@ -1,4 +1,4 @@
-"""`tracelink collectives`."""
+"""Collectives."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 import click
 
 from tracelink import api
-from tracelink.cli.choice import Choice, Order
-from tracelink.cli.choosing import takes_clock
-from tracelink.cli.collectives_page import collectives_page
-from tracelink.cli.documents import collectives_document
-from tracelink.cli.found import complain_of_errors, exit_code
-from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
-from tracelink.cli.progress import watching
-from tracelink.cli.together import Table, collective_columns, message_columns
-from tracelink.cli.voice import Voice, printable
+from tracelink.cli.collectives_page import (
+    Choice,
+    Order,
+    Table,
+    collective_columns,
+    collectives_document,
+    collectives_page,
+    message_columns,
+)
+from tracelink.cli.console import Console, printable
+from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
+from tracelink.cli.terminal import complain_of_errors, exit_code, watching
 from tracelink.ranges import Numbers
 
 SHOWN = 20
@@ -54,7 +57,7 @@ SHOWN = 20
 @takes_clock
 @takes_jobs
 def collectives(
-    voice: Voice,
+    console: Console,
     inputs: Inputs,
     sort: str,
     group: str | None,
@@ -69,26 +72,26 @@ def collectives(
     PATHS are files, directories, globs and archives; - is standard input. Skew is from the first rank's
     entering to the last's, duration from there to the end, wait what all ranks together waited for the last.
     """
-    if as_csv and voice.json:
+    if as_csv and console.json:
         raise click.UsageError("--csv and --json exclude each other.")
-    with watching(voice, inputs.named) as watch:
+    with watching(console, inputs.named) as watch:
         job = api.tables(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
     choice = Choice.of(job, group, Order(sort))
     shown = None if limit == 0 else limit
-    if voice.json:
-        voice.document(collectives_document(job, choice.first(shown)))
+    if console.json:
+        console.document(collectives_document(job, choice.first(shown)))
     elif as_csv:
         wanted = choice.first(shown)
         table = (
             message_columns(job, wanted.messages) if messages else collective_columns(job, wanted.collectives)
         )
         click.echo(csv_of(table), nl=False)
-        complain_of_errors(voice, job.findings)
-    elif voice.quiet:
-        complain_of_errors(voice, job.findings)
+        complain_of_errors(console, job.findings)
+    elif console.quiet:
+        complain_of_errors(console, job.findings)
     else:
         shown = SHOWN if limit is None else shown
-        voice.say(collectives_page(job, choice, shown, list_messages=messages, verbose=voice.verbose))
+        console.info(collectives_page(job, choice, shown, list_messages=messages, verbose=console.verbose))
     click.get_current_context().exit(exit_code(job.sources, job.findings))
 
 

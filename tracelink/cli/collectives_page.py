@@ -1,23 +1,321 @@
-"""What `collectives` shows: who keeps whom waiting, and a table."""
+"""Which rows, their columns and tables."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tracelink.analysis.arrivals import Arrivals, arrivals
-from tracelink.cli.choice import WORST_FIRST, Choice, Order, labels
-from tracelink.cli.found import show_findings
-from tracelink.cli.listing import span
-from tracelink.cli.page import NOTHING, Page, counted, number, size
-from tracelink.cli.together import Row, Rows, collective_columns, message_columns, ranks_in, rows_of, verdicts
-from tracelink.collectives import Participations, Verdict
-from tracelink.communications import UNKNOWN
-from tracelink.events import NO_TIME
-from tracelink.job import Job
+from tracelink.cli.console import printable
+from tracelink.cli.documents import Document, findings_document
+from tracelink.cli.terminal import NOTHING, Page, counted, number, show_findings, size
+from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
+from tracelink.errors import UsageError
+from tracelink.model.collectives import Participations, Verdict
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink.model.graph import evidence_of, texts_of
+from tracelink.model.job import Job
+from tracelink.model.trace import ProcessGroup
 from tracelink.ranges import Numbers
+from tracelink.text import span
+
+# What ranks did together, row by row: names in place of codes, None for what is not known.
+
+
+Row = dict[str, Any]
+Table = dict[str, list[Any]]
+Rows = npt.NDArray[np.intp] | Int64s
+
+
+def collective_columns(job: Job, chosen: Rows) -> Table:
+    """The columns of the chosen collectives."""
+    table = job.collectives
+    return {
+        **_groups(job, table.group[chosen]),
+        "ranks": _members(job, chosen),
+        "sequence": plain(table.sequence[chosen]),
+        "order": plain(table.order[chosen]),
+        "operation": _texts(job, table.operation[chosen]),
+        "type": _texts(job, table.type[chosen]),
+        "bytes": plain(table.bytes[chosen]),
+        "start_ns": times(table.start[chosen]),
+        "end_ns": times(table.end[chosen]),
+        "duration_ns": plain(table.duration[chosen]),
+        "skew_ns": plain(table.skew[chosen]),
+        "wait_ns": plain(lost_time(table, job.participations)[chosen]),
+        "last_rank": plain(table.last_rank[chosen]),
+        "algorithm_gb_s": _rates(table.algorithm_gb_s[chosen]),
+        "bus_gb_s": _rates(table.bus_gb_s[chosen]),
+        "verdict": _texts(job, table.verdict[chosen]),
+    }
+
+
+def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
+    """For each of the chosen collectives a row for each rank that takes part."""
+    table = job.participations
+    order, bounds = _parts_of(job, chosen)
+    rows = rows_of(
+        {
+            "rank": table.rank[order].tolist(),
+            "enqueued_ns": times(table.enqueued[order]),
+            "start_ns": times(table.start[order]),
+            "end_ns": times(table.end[order]),
+            "wait_ns": plain(table.wait[order]),
+            "evidence": evidence_of(table.evidence[order]).tolist(),
+            "state": _texts(job, table.state[order]),
+        }
+    )
+    return [rows[first:last] for first, last in pairwise(bounds)]
+
+
+def ranks_in(job: Job, chosen: Rows) -> list[list[int]]:
+    """The ranks that take part in each of the chosen collectives."""
+    order, bounds = _parts_of(job, chosen)
+    ranks = job.participations.rank[order].tolist()
+    return [ranks[first:last] for first, last in pairwise(bounds)]
+
+
+def message_columns(job: Job, chosen: Rows) -> Table:
+    """The columns of the chosen messages."""
+    table = job.messages
+    return {
+        **_groups(job, table.group[chosen]),
+        "source": plain(table.source[chosen]),
+        "target": plain(table.target[chosen]),
+        "tag": plain(table.tag[chosen]),
+        "order": plain(table.order[chosen]),
+        "bytes": plain(table.bytes[chosen]),
+        "sent_ns": times(table.sent[chosen]),
+        "received_ns": times(table.received[chosen]),
+        "verdict": _texts(job, table.verdict[chosen]),
+    }
+
+
+def verdicts(job: Job) -> npt.NDArray[np.object_]:
+    """What is to be said of each collective."""
+    return np.array([*job.strings, None], dtype=object)[job.collectives.verdict]
+
+
+def rows_of(columns: Table) -> list[Row]:
+    """The rows of a table."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def plain(column: npt.NDArray[Any]) -> list[Any]:
+    """The numbers of a column."""
+    return _known(column, column != UNKNOWN)
+
+
+def times(column: Int64s) -> list[Any]:
+    """The times of a column."""
+    return _known(column, column != NO_TIME)
+
+
+def _rates(column: npt.NDArray[np.float64]) -> list[Any]:
+    return _known(column, np.isfinite(column))
+
+
+def _known(column: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> list[Any]:
+    values: list[Any] = column.tolist()
+    for place in np.flatnonzero(~known).tolist():
+        values[place] = None
+    return values
+
+
+def _texts(job: Job, codes: npt.NDArray[np.int32]) -> list[Any]:
+    texts: list[Any] = texts_of(job.strings, codes).tolist()
+    return texts
+
+
+def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Table:
+    return {
+        "group": texts_of([group.name for group in job.groups], groups).tolist(),
+        "description": texts_of([group.description for group in job.groups], groups).tolist(),
+    }
+
+
+def _members(job: Job, chosen: Rows) -> list[list[int]]:
+    """The ranks of each collective's group; where no source lists them, those that take part."""
+    listed = [list(group.ranks) for group in job.groups] + [[]]
+    members = [listed[group] for group in job.collectives.group[chosen].tolist()]
+    if all(members):
+        return members
+    return [ranks or taking_part for ranks, taking_part in zip(members, ranks_in(job, chosen), strict=True)]
+
+
+def _parts_of(job: Job, chosen: Rows) -> tuple[Int64s, list[int]]:
+    """The participations in each of the chosen collectives, one after the other, and where those of each begin."""
+    collective = job.participations.collective
+    order = np.argsort(collective, kind="stable")
+    bounds = np.searchsorted(collective[order], np.arange(len(job.collectives) + 1))
+    first, length = bounds[:-1][chosen], np.diff(bounds)[chosen]
+    begin = np.append(0, np.cumsum(length))
+    places = np.arange(begin[-1]) + np.repeat(first - begin[:-1], length)
+    return order[places], begin.tolist()
+
+
+# Shared definitions
+
+
+def collectives_document(job: Job, choice: Choice) -> Document:
+    """The result of `collectives`."""
+    rows = rows_of(collective_columns(job, choice.collectives))
+    parts = participation_rows(job, choice.collectives)
+    collectives = [row | {"participations": those} for row, those in zip(rows, parts, strict=True)]
+    return {
+        "collectives": [row for row in collectives if row["verdict"] != Verdict.UNMATCHED],
+        "messages": rows_of(message_columns(job, choice.messages)),
+        "unmatched": [row for row in collectives if row["verdict"] == Verdict.UNMATCHED],
+        "findings": findings_document(job.findings),
+    }
+
+
+# Which collectives a user wants to see, and in what order.
+
+
+class Order(StrEnum):
+    """By what collectives are sorted."""
+
+    SKEW = "skew"
+    DURATION = "duration"
+    WAIT = "wait"
+    BYTES = "bytes"
+    BANDWIDTH = "bandwidth"
+    START = "start"
+    VERDICT = "verdict"
+
+
+Key = tuple[npt.NDArray[Any], Bools]
+"""What rows are sorted by, the smallest first, and where it is known."""
+
+WORST_FIRST = (Verdict.MISMATCH, Verdict.MISSING, Verdict.UNMATCHED, Verdict.PARTIAL, Verdict.COMPLETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Rows of collectives and of messages, in order."""
+
+    order: Order
+    collectives: Rows
+    messages: Rows
+
+    @classmethod
+    def of(cls, job: Job, group: str | None, order: Order) -> Choice:
+        """Those of a group (of all, where none is named); what is not known stands last."""
+        groups = np.append(groups_named(job.groups, group), group is None)
+        messages = MESSAGE_KEYS.get(order, _durations_of_messages)
+        return cls(
+            order,
+            _sorted(np.flatnonzero(groups[job.collectives.group]), KEYS[order](job), _starts(job)),
+            _sorted(np.flatnonzero(groups[job.messages.group]), messages(job), _sendings(job)),
+        )
+
+    def first(self, count: int | None) -> Choice:
+        """At most so many of each."""
+        return Choice(self.order, self.collectives[:count], self.messages[:count])
+
+
+def _sorted(rows: Rows, key: Key, start: Key) -> Rows:
+    values, known = (column[rows] for column in key)
+    times, timed = (column[rows] for column in start)
+    order = np.lexsort((np.where(timed, times, 0), ~timed, np.where(known, values, 0), ~known))
+    chosen: Rows = rows[order]
+    return chosen
+
+
+def groups_named(groups: Sequence[ProcessGroup], wanted: str | None) -> Bools:
+    """Which groups a user means: by name or description, else by a part of either."""
+    if wanted is None:
+        return np.ones(len(groups), np.bool_)
+    for means in (_is, _has):
+        named = np.array([means(group, wanted) for group in groups], np.bool_)
+        if named.any():
+            return named
+    known = ", ".join(dict.fromkeys(label(group) for group in groups))
+    advice = f"There are: {known}." if known else "The sources name no group."
+    raise UsageError(f"--group: there is no group {wanted!r}", advice=advice)
+
+
+def label(group: ProcessGroup) -> str:
+    """The name of a group, and its description where it has one."""
+    return printable(" ".join(dict.fromkeys(text for text in (group.name, group.description) if text)))
+
+
+def labels(job: Job) -> list[str]:
+    """What to call each group: its ranks are told where name and description are not enough."""
+    plain = [label(group) for group in job.groups]
+    return [
+        text if plain.count(text) == 1 else f"{text} [{Numbers.of(group.ranks)}]".strip()
+        for text, group in zip(plain, job.groups, strict=True)
+    ]
+
+
+def _is(group: ProcessGroup, wanted: str) -> bool:
+    return wanted in (group.name, group.description)
+
+
+def _has(group: ProcessGroup, wanted: str) -> bool:
+    return wanted.casefold() in f"{group.name}\n{group.description}".casefold()
+
+
+def _largest_first(column: Callable[[Job], Int64s]) -> Callable[[Job], Key]:
+    def key(job: Job) -> Key:
+        values = column(job)
+        return -values, values != UNKNOWN
+
+    return key
+
+
+def _starts(job: Job) -> Key:
+    return job.collectives.start, job.collectives.start != NO_TIME
+
+
+def _sendings(job: Job) -> Key:
+    return job.messages.sent, job.messages.sent != NO_TIME
+
+
+def _durations_of_messages(job: Job) -> Key:
+    sent, received = job.messages.sent, job.messages.received
+    return sent - received, (sent != NO_TIME) & (received != NO_TIME)
+
+
+def _sizes_of_messages(job: Job) -> Key:
+    return -job.messages.bytes, job.messages.bytes != UNKNOWN
+
+
+def _bandwidths(job: Job) -> Key:
+    return job.collectives.bus_gb_s, np.isfinite(job.collectives.bus_gb_s)
+
+
+def _verdicts(job: Job) -> Key:
+    places = {verdict.value: place for place, verdict in enumerate(WORST_FIRST)}
+    texts = [*(places.get(text, UNKNOWN) for text in job.strings), UNKNOWN]
+    values = np.array(texts, np.int64)[job.collectives.verdict]
+    return values, values != UNKNOWN
+
+
+KEYS: Mapping[Order, Callable[[Job], Key]] = {
+    Order.SKEW: _largest_first(lambda job: job.collectives.skew),
+    Order.DURATION: _largest_first(lambda job: job.collectives.duration),
+    Order.WAIT: _largest_first(lambda job: lost_time(job.collectives, job.participations)),
+    Order.BYTES: _largest_first(lambda job: job.collectives.bytes),
+    Order.BANDWIDTH: _bandwidths,
+    Order.START: _starts,
+    Order.VERDICT: _verdicts,
+}
+
+MESSAGE_KEYS: Mapping[Order, Callable[[Job], Key]] = {Order.START: _sendings, Order.BYTES: _sizes_of_messages}
+"""By anything else messages are sorted by how long they took."""
+
+
+# What `collectives` shows: who keeps whom waiting, and a table.
+
 
 HEADER = (
     "group",

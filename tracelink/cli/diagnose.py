@@ -1,25 +1,122 @@
-"""`tracelink diagnose`."""
+"""Diagnose."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from tracelink.cli.collectives import csv_of
+from tracelink.cli.console import Console, printable
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
-from tracelink.cli.entries_options import SHOWN, DumpKeywords, takes_dumps, takes_entries
-from tracelink.cli.entries_wanted import Wanted
-from tracelink.cli.failures import FINE, NO
+from tracelink.cli.entries import Shown, Wanted
+from tracelink.cli.entries_page import entries_document, entries_page, entries_table
+from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
-from tracelink.cli.page import size
-from tracelink.cli.progress import watching
-from tracelink.cli.voice import Voice, printable
-from tracelink.diagnosis import Diagnosis
+from tracelink.cli.terminal import complain_of_errors, size, watching
+from tracelink.diagnosis.examine import Examined, examine
+from tracelink.diagnosis.model import Diagnosis
 from tracelink.errors import UsageError
-from tracelink.examining import Examined, examine
+from tracelink.ranges import Numbers
 
 if TYPE_CHECKING:
-    from tracelink.converters.flight_database import Database
+    from tracelink.diagnosis.database.tables import Database
+
+
+# Options of `diagnose`: which dumps to read, and which entries to show.
+
+
+SHOWN = 20
+"""Rows of a table, unless the user says how many."""
+
+ENTRIES = (
+    click.option("--entries", is_flag=True, help="Show the last entries of all ranks side by side instead."),
+    click.option(
+        "--ranks", "only_ranks", metavar="N-M,...", help="With --entries: only these ranks, such as 0-7,64."
+    ),
+    click.option(
+        "-g",
+        "--group",
+        "groups",
+        multiple=True,
+        metavar="NAME",
+        help="With --entries: only groups of this name or description, or a part of it. Repeatable.",
+    ),
+    click.option("--stacks", is_flag=True, help="With --entries: the Python stack of each entry too."),
+    click.option("--csv", "as_csv", is_flag=True, help="With --entries: a row for each entry, as CSV."),
+)
+
+
+DUMPS = (
+    click.option(
+        "-p",
+        "--prefix",
+        default="",
+        metavar="TEXT",
+        help="Read only files whose names begin so; a number that is all that follows is the rank.",
+    ),
+    click.option(
+        "--replica-size",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Each N ranks are a replica, whose groups may count its ranks from 0, as with torchft.",
+    ),
+)
+
+
+class DumpKeywords(TypedDict):
+    """How `tracelink.api` calls what is said of dumps."""
+
+    prefix: str
+    replica_size: int | None
+
+
+def takes_dumps(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that say which dumps to read and how; the function gets them as `dumps`."""
+
+    def gathering(*args: Any, prefix: str, replica_size: int | None, **kwargs: Any) -> None:
+        said = DumpKeywords(prefix=prefix, replica_size=replica_size)
+        function(*args, dumps=said, **kwargs)
+
+    taking: Callable[..., None] = update_wrapper(gathering, function)
+    for option in reversed(DUMPS):
+        taking = option(taking)
+    return taking
+
+
+def takes_entries(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that show entries; the function gets them as `entries`, None where they are not wanted."""
+
+    def gathering(
+        *args: Any,
+        entries: bool,
+        only_ranks: str | None,
+        groups: tuple[str, ...],
+        stacks: bool,
+        as_csv: bool,
+        **kwargs: Any,
+    ) -> None:
+        said = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks, "--csv": as_csv}
+        alone = [name for name, value in said.items() if value]
+        if alone and not entries:
+            raise click.UsageError(f"{alone[0]} says which entries to show: add --entries.")
+        if "=" in (only_ranks or ""):
+            raise click.UsageError("--ranks chooses ranks, such as 0-7; --rank FILE=N says whose a file is.")
+        if as_csv and args[0].json:
+            raise click.UsageError("--csv and --json exclude each other.")
+        ranks = None if only_ranks is None else Numbers.parse(only_ranks, "--ranks")
+        wanted = Wanted(ranks, groups, stacks, kwargs["limit"], as_csv)
+        function(*args, entries=wanted if entries else None, **kwargs)
+
+    taking: Callable[..., None] = update_wrapper(gathering, function)
+    for option in reversed(ENTRIES):
+        taking = option(taking)
+    return taking
+
+
+# `tracelink diagnose`.
 
 
 @command(
@@ -59,7 +156,7 @@ if TYPE_CHECKING:
 )
 @takes_jobs
 def diagnose(
-    voice: Voice,
+    console: Console,
     inputs: Inputs,
     dumps: DumpKeywords,
     entries: Wanted | None,
@@ -81,45 +178,65 @@ def diagnose(
     if html == "-":
         raise UsageError("--html: - is no place for the page", advice="Name a file, such as report.html.")
     database = _database(output) if output else None
-    with watching(voice, inputs.named) as watch:
+    with watching(console, inputs.named) as watch:
         examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)
     if entries:
-        _show_entries(voice, examined, entries)
+        _show_entries(console, examined, entries)
     else:
-        _show_diagnosis(voice, examined.diagnosis, limit)
+        _show_diagnosis(console, examined.diagnosis, limit)
     if database:
-        voice.say(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", aside=True)
+        console.info(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", aside=True)
     if html:
-        voice.say(f"Wrote {printable(html)}: {size(_write_page(examined, html))}.", aside=True)
+        console.info(f"Wrote {printable(html)}: {size(_write_page(examined, html))}.", aside=True)
     click.get_current_context().exit(NO if examined.diagnosis.problems else FINE)
 
 
 def _database(path: str) -> Database:
-    from tracelink.converters.flight_database import database_at
+    from tracelink.diagnosis.database.tables import database_at
 
     return database_at(path)
 
 
 def _write_page(examined: Examined, path: str) -> int:
-    from tracelink.converters.html_report import write_page
+    from tracelink.diagnosis.html.page import write_page
 
     return write_page(examined, path)
 
 
-def _show_entries(voice: Voice, examined: Examined, entries: Wanted) -> None:
-    from tracelink.cli.entries_output import show_entries
+def _show_entries(console: Console, examined: Examined, entries: Wanted) -> None:
 
-    show_entries(voice, examined, entries)
+    show_entries(console, examined, entries)
 
 
-def _show_diagnosis(voice: Voice, diagnosis: Diagnosis, limit: int | None) -> None:
-    if voice.json:
-        from tracelink.cli.diagnosis_document import diagnosis_document
+def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -> None:
+    if console.json:
+        from tracelink.cli.documents import diagnosis_document
 
-        voice.document(diagnosis_document(diagnosis, limit))
-    elif not voice.quiet:
-        voice.say(diagnosis_page(diagnosis, verbose=voice.verbose, limit=limit))
+        console.document(diagnosis_document(diagnosis, limit))
+    elif not console.quiet:
+        console.info(diagnosis_page(diagnosis, verbose=console.verbose, limit=limit))
     elif diagnosis.problems:
-        voice.conclude(verdict(diagnosis, limit))
+        console.result(verdict(diagnosis, limit))
+
+
+# `tracelink diagnose --entries`: as a table, as CSV, or as JSON.
+
+
+def show_entries(console: Console, examined: Examined, wanted: Wanted) -> None:
+    """Prints the entries that are wanted."""
+    diagnosis = examined.diagnosis
+    as_table = not (wanted.csv or console.json)
+    if as_table and console.quiet:
+        if diagnosis.problems:
+            console.result(verdict(diagnosis))
+        return
+    shown = Shown.of(examined.journal, wanted, wanted.last(SHOWN if as_table else None))
+    if console.json:
+        console.document(entries_document(shown, diagnosis, stacks=wanted.stacks))
+    elif wanted.csv:
+        click.echo(csv_of(entries_table(shown, stacks=wanted.stacks)), nl=False)
+        complain_of_errors(console, [*diagnosis.findings, *shown.findings])
+    else:
+        console.info(entries_page(shown, diagnosis, verbose=console.verbose))

@@ -1,122 +1,201 @@
-"""What `--json` prints; `tracelink.schemas` says the same as JSON Schemas."""
+"""The structs that --json prints; schemas are generated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tracelink.cli.chakra_document import census_document
-from tracelink.cli.finding_document import Document, findings_document
-from tracelink.cli.links import RankLinks, links_of_ranks
-from tracelink.cli.together import collective_columns, message_columns, participation_rows, rows_of
-from tracelink.collectives import Verdict
+from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
+from tracelink.diagnosis.model import Diagnosis, Evidence, Lateness, Problem, Sighting, Standing
+from tracelink.errors import Finding
+from tracelink.model.records import Entry
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged
-    from tracelink.cli.choice import Choice
     from tracelink.converters.chakra.census import Census
-    from tracelink.graph import Rank
-    from tracelink.job import Job
-    from tracelink.linking.report import LinkReport
-    from tracelink.plugins import Output
-    from tracelink.surveying import Survey
-    from tracelink.trace import SourceInfo
 
 
-def merge_document(merged: Merged) -> Document:
-    """The result of `merge` and `convert`."""
+# What did not fit, as every `--json` prints it.
+
+
+Document = dict[str, Any]
+
+
+def findings_document(findings: Sequence[Finding]) -> list[Document]:
+    """Findings, as every result has them."""
+    return [
+        {
+            "severity": finding.severity.value,
+            "reason": finding.reason,
+            "count": finding.count,
+            "source": finding.source,
+            "message": finding.message,
+        }
+        | ({"example": finding.example} if finding.example else {})
+        for finding in findings
+    ]
+
+
+# What `inspect --json` says of a Chakra trace.
+
+
+CYCLE_SHOWN = 100
+
+
+def census_document(census: Census) -> Document:
+    """What is in the trace of one rank."""
+    longest = census.longest
     return {
-        "outputs": [output_document(output) for output in merged.outputs],
-        "ranks": [_rank(rank) for rank in links_of_ranks(merged.job)],
-        "findings": findings_document(merged.findings),
-    }
-
-
-def inspect_document(survey: Survey, censuses: Mapping[str, Census]) -> Document:
-    """The result of `inspect`."""
-    return {
-        "sources": [
-            _source(source)
-            | ({"chakra": census_document(censuses[source.path])} if source.path in censuses else {})
-            for source in survey.sources
+        "nodes": {role.value: count for role, count in census.nodes.items()},
+        "communication": [
+            {
+                "kind": row.kind,
+                "group": row.group,
+                "count": row.count,
+                "bytes": row.bytes,
+                "without_size": row.sizeless,
+            }
+            for row in census.communicated
         ],
-        "findings": findings_document(survey.findings),
+        "longest_chain": {
+            "ns": longest.total_ns,
+            "compute_ns": longest.compute_ns,
+            "communication_ns": longest.communication_ns,
+            "host_ns": longest.host_ns,
+            "nodes": longest.nodes,
+        },
+        "device_nodes": census.device_nodes,
+        "device_nodes_after_device": census.device_nodes_after_device,
+        "missing_dependencies": census.missing,
+        "nodes_without_order": census.unordered,
+        "cycle": list(census.cycle[:CYCLE_SHOWN]),
     }
 
 
-def collectives_document(job: Job, choice: Choice) -> Document:
-    """The result of `collectives`."""
-    rows = rows_of(collective_columns(job, choice.collectives))
-    parts = participation_rows(job, choice.collectives)
-    collectives = [row | {"participations": those} for row, those in zip(rows, parts, strict=True)]
+# What `tracelink diagnose --json` prints.
+
+
+def diagnosis_document(diagnosis: Diagnosis, limit: int | None = None) -> Document:
+    """The result of `diagnose`, with at most `limit` problems; 0 and None are no limit."""
+    shown = diagnosis.problems[: limit or None]
     return {
-        "collectives": [row for row in collectives if row["verdict"] != Verdict.UNMATCHED],
-        "messages": rows_of(message_columns(job, choice.messages)),
-        "unmatched": [row for row in collectives if row["verdict"] == Verdict.UNMATCHED],
-        "findings": findings_document(job.findings),
+        "verdict": diagnosis.verdict,
+        "problems": [_problem(problem) for problem in shown],
+        "more_problems": len(diagnosis.problems) - len(shown),
+        "ranks": {
+            "present": list(diagnosis.present),
+            "missing": list(diagnosis.missing),
+            "unreadable": list(diagnosis.unreadable),
+        },
+        "checked": asdict(diagnosis.checked),
+        "standings": [_standing(standing) for standing in diagnosis.standings],
+        "lateness": [_lateness(lateness) for lateness in diagnosis.lateness],
+        "notes": list(diagnosis.notes),
+        "findings": findings_document(diagnosis.findings),
     }
 
 
-def clocks_document(job: Job) -> Document:
-    """The result of `clocks`, which `--clock` takes as a file."""
+def _problem(problem: Problem) -> dict[str, Any]:
     return {
-        "reference_rank": reference_rank(job.ranks),
-        "reference_ns": next((rank.clock_reference_ns for rank in job.ranks), None),
-        "ranks": [_clock(rank) for rank in job.ranks],
-        "findings": findings_document(job.findings),
+        "kind": problem.kind.value,
+        "group": problem.group,
+        "description": problem.description,
+        "sequence": problem.sequence,
+        "operation": problem.operation,
+        "culprits": list(problem.culprits),
+        "waiting": list(problem.waiting),
+        "message": problem.message,
+        "advice": problem.advice,
+        "tie": problem.tie,
+        "proven": problem.proven,
+        "count": problem.count,
+        "waited_ns": problem.waited_ns,
+        "cycle": [asdict(link) for link in problem.cycle],
+        "evidence": [_evidence(evidence) for evidence in problem.evidence],
+        "sightings": [_sighting(sighting) for sighting in problem.sightings],
     }
 
 
-def reference_rank(ranks: Sequence[Rank]) -> int | None:
-    """The first rank whose clock needs no correction."""
-    return next((rank.rank for rank in ranks if not (rank.clock_offset_ns or rank.clock_drift_ppm)), None)
-
-
-def _clock(rank: Rank) -> Document:
+def _evidence(evidence: Evidence) -> dict[str, Any]:
     return {
-        "rank": rank.rank,
-        "host": rank.host,
-        "offset_ns": rank.clock_offset_ns,
-        "drift_ppm": rank.clock_drift_ppm,
-        "low_ns": rank.clock_low_ns,
-        "high_ns": rank.clock_high_ns,
-        "constraints": rank.clock_constraints,
+        "rank": evidence.rank,
+        "role": evidence.role.value,
+        "entries": [_entry(entry) for entry in evidence.entries],
     }
 
 
-def output_document(output: Output) -> Document:
-    """A file that was written."""
+def _entry(entry: Entry) -> dict[str, Any]:
     return {
-        "path": output.path,
-        "format": output.format,
-        "rank": output.rank,
-        "bytes": output.bytes,
-        "events": output.events,
+        "group": entry.group,
+        "description": entry.description,
+        "sequence": entry.sequence,
+        "operation": entry.operation,
+        "input_sizes": entry.input_sizes,
+        "output_sizes": entry.output_sizes,
+        "input_types": entry.input_types,
+        "output_types": entry.output_types,
+        "state": entry.state,
+        "retired": entry.retired,
+        "created_ns": entry.created_ns,
+        "timeout_ms": entry.timeout_ms,
+        "frames": [asdict(frame) for frame in entry.frames],
     }
 
 
-def _rank(rank: RankLinks) -> Document:
-    links = {relation: _link(report) for relation, report in rank.links.items()}
-    return {"rank": rank.rank, "events": rank.events, "links": links}
+def _sighting(sighting: Sighting) -> dict[str, Any]:
+    return asdict(sighting) | {"role": sighting.role.value}
 
 
-def _link(report: LinkReport) -> Mapping[str, Any]:
-    counts = {"linked": report.linked, "candidates": report.candidates, "unlinked": dict(report.unlinked)}
-    return counts | ({"notes": dict(report.notes)} if report.notes else {})
+def _standing(standing: Standing) -> dict[str, Any]:
+    return asdict(standing) | {"stage": standing.stage.value, "ranks": list(standing.ranks)}
 
 
-def _source(source: SourceInfo) -> Document:
+def _lateness(lateness: Lateness) -> dict[str, Any]:
+    return asdict(lateness)
+
+
+# What `validate --json` prints.
+
+
+def validate_document(validation: Validation) -> Document:
+    """The verdict, the files, each violation that is listed, and how often each rule is broken."""
     return {
-        "path": source.path,
-        "format": source.format,
-        "version": source.version,
-        "rank": source.rank,
-        "host": source.host,
-        "world_size": source.world_size,
-        "pid": source.pid,
-        "events": source.events,
-        "records": source.records,
-        "bytes": source.bytes,
-        "start_ns": source.start_ns,
-        "end_ns": source.end_ns,
+        "valid": validation.valid,
+        "files": [
+            {
+                "path": file.path,
+                "rank": file.rank,
+                "nodes": file.nodes,
+                "profile": file.profile.value,
+                "bytes": file.bytes,
+            }
+            for file in validation.files
+        ],
+        "violations": [_violation(one) for one in validation.violations],
+        "warnings": [_violation(one) for one in validation.warnings],
+        "rules": _rules(validation.counts, "violation") + _rules(validation.warning_counts, "warning"),
     }
+
+
+def _violation(one: Violation) -> Document:
+    return {
+        "rule": one.rule.value,
+        "rank": one.rank,
+        "node": one.node,
+        "message": one.message,
+        "file": one.file,
+    }
+
+
+def _rules(counts: Mapping[Rule, int], severity: str) -> list[Document]:
+    return [
+        {
+            "rule": rule.value,
+            "severity": severity,
+            "count": count,
+            "invariants": RULES[rule].ids.split(", "),
+            "breaks": RULES[rule].breaks,
+            "advice": RULES[rule].advice,
+        }
+        for rule, count in counts.items()
+    ]

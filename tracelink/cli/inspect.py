@@ -1,26 +1,240 @@
-"""`tracelink inspect`."""
+"""Inspect."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from tracelink import api
-from tracelink.cli.documents import inspect_document
-from tracelink.cli.found import complain_of_errors, exit_code
-from tracelink.cli.listing import listing
+from tracelink.api import Survey
+from tracelink.cli.console import Console
+from tracelink.cli.documents import Document, census_document, findings_document
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
-from tracelink.cli.progress import watching
-from tracelink.cli.voice import Voice
-from tracelink.findings import in_order
-from tracelink.inputs import engine_for
-from tracelink.surveying import Survey
+from tracelink.cli.terminal import (
+    NOTHING,
+    Page,
+    complain_of_errors,
+    counted,
+    exit_code,
+    number,
+    show_findings,
+    size,
+    watching,
+)
+from tracelink.errors import Severity, in_order
+from tracelink.io.sources import engine_for
+from tracelink.text import MILLISECOND as MILLISECOND_LISTING
+from tracelink.text import SECOND as SECOND_LISTING
+from tracelink.text import span
 
 if TYPE_CHECKING:
-    from tracelink.converters.chakra.census import Census
+    from tracelink.converters.chakra.census import Census, LongestChain
+    from tracelink.model.trace import SourceInfo
+
+
+# Shared definitions
+
+
+def inspect_document(survey: Survey, censuses: Mapping[str, Census]) -> Document:
+    """The result of `inspect`."""
+    return {
+        "sources": [
+            _source(source)
+            | ({"chakra": census_document(censuses[source.path])} if source.path in censuses else {})
+            for source in survey.sources
+        ],
+        "findings": findings_document(survey.findings),
+    }
+
+
+def _source(source: SourceInfo) -> Document:
+    return {
+        "path": source.path,
+        "format": source.format,
+        "version": source.version,
+        "rank": source.rank,
+        "host": source.host,
+        "world_size": source.world_size,
+        "pid": source.pid,
+        "events": source.events,
+        "records": source.records,
+        "bytes": source.bytes,
+        "start_ns": source.start_ns,
+        "end_ns": source.end_ns,
+    }
+
+
+# What `inspect` shows of Chakra traces.
+
+
+ROWS = 16
+"""More traces than this are shown as one row."""
+
+MICROSECOND, MILLISECOND, SECOND = 10**3, 10**6, 10**9
+
+
+def show_censuses(page: Page, censuses: Mapping[str, Census]) -> None:
+    """Tables of what the nodes are, what is communicated, and what takes longest."""
+    page.gap()
+    _show_nodes(page, censuses)
+    page.gap()
+    _show_communication(page, list(censuses.values()))
+    page.gap()
+    _show_chains(page, censuses)
+
+
+def _show_nodes(page: Page, censuses: Mapping[str, Census]) -> None:
+    from tracelink.converters.chakra.table import ROLES
+
+    roles = [role for role in ROLES if any(role in census.nodes for census in censuses.values())]
+    rows = {path: Counter(census.nodes) for path, census in censuses.items()}
+    if len(rows) > ROWS:
+        rows = {counted(len(rows), "trace"): sum(rows.values(), Counter())}
+    header = ("nodes of", "all", *(role.value for role in roles))
+    table = [
+        (
+            label,
+            number(counts.total()),
+            *(number(counts[role]) if counts[role] else NOTHING for role in roles),
+        )
+        for label, counts in rows.items()
+    ]
+    page.table(header, table, numbers=header[1:])
+
+
+def _show_communication(page: Page, censuses: Sequence[Census]) -> None:
+    """Each kind in each group, of all traces together."""
+    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    traces, sizeless = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for row in (row for census in censuses for row in census.communicated):
+        what = row.kind, row.group
+        counts[what] += row.count
+        sizes[what] += row.bytes
+        sizeless[what] += row.sizeless
+        traces[what] += 1
+    if not counts:
+        page.line("nothing is communicated", "dim")
+        return
+    header = ("communication", "group", "traces", "nodes", "bytes")
+    table = [
+        (
+            kind,
+            group or "all ranks",
+            number(traces[kind, group]),
+            number(counts[kind, group]),
+            _bytes(sizes[kind, group], sizeless[kind, group]),
+        )
+        for kind, group in sorted(counts, key=lambda what: (-sizes[what], what))
+    ]
+    page.table(header, table, numbers=header[2:])
+
+
+def _bytes(total: int, sizeless: int) -> str:
+    return size(total) + (f", {number(sizeless)} without a size" if sizeless else "")
+
+
+def _show_chains(page: Page, censuses: Mapping[str, Census]) -> None:
+    header = ("longest chain of", "time", "compute", "communication", "host", "nodes", "after device work")
+    shown = list(censuses.items())
+    if len(shown) > ROWS:
+        path, longest = max(shown, key=lambda one: one[1].longest.total_ns)
+        shown = [(f"{path}, the longest of {number(len(shown))}", longest)]
+    table = [(path, *_chain(census.longest), _following(census)) for path, census in shown]
+    page.table(header, table, numbers=header[1:])
+    if unordered := sum(census.unordered for census in censuses.values()):
+        page.line(
+            f"without {counted(unordered, 'node')} that wait for each other in circles, or for such", "yellow"
+        )
+    page.line(
+        "after device work: nodes of a device that wait for another one directly, of all of them", "dim"
+    )
+
+
+def _chain(longest: LongestChain) -> tuple[str, ...]:
+    parts = (longest.compute_ns, longest.communication_ns, longest.host_ns)
+    shares = (f"{time(part)} ({percent(part, longest.total_ns)})" if part else NOTHING for part in parts)
+    return time(longest.total_ns), *shares, number(longest.nodes)
+
+
+def _following(census: Census) -> str:
+    if not census.device_nodes:
+        return NOTHING
+    share = percent(census.device_nodes_after_device, census.device_nodes)
+    return f"{number(census.device_nodes_after_device)} of {number(census.device_nodes)} ({share})"
+
+
+def time(ns: int) -> str:
+    """1.234 s, 12.345 ms, 0.5 µs."""
+    if ns >= SECOND:
+        return f"{ns / SECOND:,.3f} s"
+    return f"{ns / MILLISECOND:.3f} ms" if ns >= MILLISECOND else f"{ns / MICROSECOND:g} µs"
+
+
+def percent(part: int, whole: int) -> str:
+    """17 %."""
+    return f"{part / whole:.0%}".replace("%", " %") if whole else NOTHING
+
+
+# What `inspect` shows of each source.
+
+
+HEADER = (
+    "path",
+    "format",
+    "version",
+    "rank",
+    "host",
+    "events",
+    "start (UTC)",
+    "duration",
+    "size",
+    "problems",
+)
+NUMBERS = ("rank", "events", "duration", "size", "problems")
+
+
+def listing(survey: Survey, censuses: Mapping[str, Census], *, verbose: bool) -> str:
+    """A table of the sources, under it what is in those of Chakra, and the findings."""
+    page = Page()
+    problems = Counter(finding.source for finding in survey.findings if finding.severity is not Severity.INFO)
+    page.entries(HEADER, [_row(source, problems[source.path]) for source in survey.sources], numbers=NUMBERS)
+    if censuses:
+        show_censuses(page, censuses)
+        page.gap()
+    show_findings(page, survey.findings, verbose=verbose)
+    return page.text
+
+
+def _row(source: SourceInfo, problems: int) -> tuple[str, ...]:
+    return (
+        source.path,
+        source.format,
+        source.version or NOTHING,
+        NOTHING if source.rank is None else str(source.rank),
+        source.host or NOTHING,
+        number(source.events),
+        NOTHING if source.start_ns is None else moment(source.start_ns),
+        NOTHING
+        if source.start_ns is None or source.end_ns is None
+        else span(source.end_ns - source.start_ns),
+        size(source.bytes),
+        number(problems) if problems else NOTHING,
+    )
+
+
+def moment(ns: int) -> str:
+    """2026-11-18 13:32:30.123."""
+    seconds, rest = divmod(ns, SECOND_LISTING)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // MILLISECOND_LISTING:03}"
+
+
+# `tracelink inspect`.
+
 
 CHAKRA = "chakra"
 
@@ -33,7 +247,7 @@ CHAKRA = "chakra"
 )
 @takes_inputs
 @takes_jobs
-def inspect(voice: Voice, inputs: Inputs, jobs: int | None) -> None:
+def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
     """Say what each trace is and what is wrong with it.
 
     Of Chakra traces also: how many nodes of each sort there are, what is communicated in which group, how long the
@@ -41,15 +255,15 @@ def inspect(voice: Voice, inputs: Inputs, jobs: int | None) -> None:
 
     PATHS are files, directories, globs and archives; - is standard input.
     """
-    with watching(voice, inputs.named) as watch:
+    with watching(console, inputs.named) as watch:
         survey = api.survey(**inputs.keywords(), jobs=jobs, watch=watch)
     survey, censuses = _with_censuses(survey, jobs)
-    if voice.json:
-        voice.document(inspect_document(survey, censuses))
-    elif voice.quiet:
-        complain_of_errors(voice, survey.findings)
+    if console.json:
+        console.document(inspect_document(survey, censuses))
+    elif console.quiet:
+        complain_of_errors(console, survey.findings)
     else:
-        voice.say(listing(survey, censuses, verbose=voice.verbose))
+        console.info(listing(survey, censuses, verbose=console.verbose))
     click.get_current_context().exit(exit_code(survey.sources, survey.findings))
 
 
@@ -58,7 +272,7 @@ def _with_censuses(survey: Survey, jobs: int | None) -> tuple[Survey, Mapping[st
     traces = survey.of_format(CHAKRA)
     if not traces:
         return survey, {}
-    from tracelink.converters.chakra.inspection import inspect_traces
+    from tracelink.converters.chakra.validation.validate import inspect_traces
 
     inspection = inspect_traces(traces, engine_for(jobs, None))
     findings = in_order([*survey.findings, *inspection.findings])

@@ -1,27 +1,119 @@
-"""What `merge`, `convert` and `demo` say when they are done."""
+"""What a merge says when it is done."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracelink.cli.documents import merge_document
-from tracelink.cli.found import complain_of_errors, exit_code, show_findings
-from tracelink.cli.links import RELATIONS, RankLinks, links_of_ranks, summed
-from tracelink.cli.listing import span
-from tracelink.cli.page import NOTHING, Page, counted, number, size
-from tracelink.cli.voice import Voice
+from tracelink.cli.console import Console
+from tracelink.cli.documents import Document, findings_document
+from tracelink.cli.terminal import (
+    NOTHING,
+    Page,
+    complain_of_errors,
+    counted,
+    exit_code,
+    number,
+    show_findings,
+    size,
+)
+from tracelink.model.graph import LinkReport
+from tracelink.text import span
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
-    from tracelink.findings import Finding
-    from tracelink.job import Job
-    from tracelink.linking.report import LinkReport
+    from tracelink.errors import Finding
+    from tracelink.model.job import Job
     from tracelink.plugins import Output
+
+
+# How much was linked, rank by rank: the numbers behind the summary and behind `--json`.
+
+
+RELATIONS = ("launches", "calls", "backward_of", "same.et_kineto", "same.recorder_kineto")
+"""Said of every rank, even where it has nothing to link."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankLinks:
+    """One rank: how many events it has, and how its relations were linked."""
+
+    rank: int
+    events: int
+    links: dict[str, LinkReport]
+
+
+def links_of_ranks(job: Job) -> list[RankLinks]:
+    """The links of each rank."""
+    events: Counter[int | None] = Counter()
+    for source in job.sources:
+        events[source.rank] += source.events
+    return [
+        RankLinks(rank.rank, events[rank.rank], _by_relation(job.reports.get(rank.rank, ())))
+        for rank in job.ranks
+    ]
+
+
+def summed(reports: Iterable[LinkReport]) -> LinkReport:
+    """One report on the same relation of several ranks."""
+    relation, linked, candidates = "", 0, 0
+    unlinked: Counter[str] = Counter()
+    notes: Counter[str] = Counter()
+    for report in reports:
+        relation = report.relation
+        linked += report.linked
+        candidates += report.candidates
+        unlinked.update(report.unlinked)
+        notes.update(report.notes)
+    return LinkReport(relation, linked, candidates, unlinked, notes)
+
+
+def _by_relation(reports: Iterable[LinkReport]) -> dict[str, LinkReport]:
+    known = {relation: LinkReport(relation, 0, 0) for relation in RELATIONS}
+    return known | {report.relation: report for report in reports}
+
+
+# Shared definitions
+
+
+def merge_document(merged: Merged) -> Document:
+    """The result of `merge` and `convert`."""
+    return {
+        "outputs": [output_document(output) for output in merged.outputs],
+        "ranks": [_rank(rank) for rank in links_of_ranks(merged.job)],
+        "findings": findings_document(merged.findings),
+    }
+
+
+def output_document(output: Output) -> Document:
+    """A file that was written."""
+    return {
+        "path": output.path,
+        "format": output.format,
+        "rank": output.rank,
+        "bytes": output.bytes,
+        "events": output.events,
+    }
+
+
+def _rank(rank: RankLinks) -> Document:
+    links = {relation: _link(report) for relation, report in rank.links.items()}
+    return {"rank": rank.rank, "events": rank.events, "links": links}
+
+
+def _link(report: LinkReport) -> Mapping[str, Any]:
+    counts = {"linked": report.linked, "candidates": report.candidates, "unlinked": dict(report.unlinked)}
+    return counts | ({"notes": dict(report.notes)} if report.notes else {})
+
+
+# What `merge`, `convert` and `demo` say when they are done.
+
 
 STDOUT = "-"
 
@@ -37,11 +129,11 @@ SAID = ("unlinked.", LEFT_OUT)
 """Findings whose reason begins so say the same as the lines under the table."""
 
 
-def stands_aside(voice: Voice, output: str | None) -> bool:
+def stands_aside(console: Console, output: str | None) -> bool:
     """Whether standard output is of what is written, and everything that is said goes elsewhere."""
     if output != STDOUT:
         return False
-    if voice.json:
+    if console.json:
         raise click.UsageError("--json and an output of - both want standard output: give another output.")
     if sys.stdout.isatty():
         raise click.UsageError(
@@ -50,14 +142,14 @@ def stands_aside(voice: Voice, output: str | None) -> bool:
     return True
 
 
-def report_merge(voice: Voice, merged: Merged, *, aside: bool = False) -> int:
+def report_merge(console: Console, merged: Merged, *, aside: bool = False) -> int:
     """Says what was merged, as the user wants to hear it; returns the exit code."""
-    if voice.json:
-        voice.document(merge_document(merged))
-    elif voice.quiet:
-        complain_of_errors(voice, merged.findings)
+    if console.json:
+        console.document(merge_document(merged))
+    elif console.quiet:
+        complain_of_errors(console, merged.findings)
     else:
-        voice.say(_summary(merged, verbose=voice.verbose, aside=aside), aside=aside)
+        console.info(_summary(merged, verbose=console.verbose, aside=aside), aside=aside)
     return exit_code(merged.job.sources, merged.findings)
 
 

@@ -1,18 +1,78 @@
-"""`tracelink validate`."""
+"""Validate."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from tracelink.cli.failures import FINE, NO
+from tracelink.cli.console import Console
+from tracelink.cli.documents import validate_document
+from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs
-from tracelink.cli.progress import watching
-from tracelink.cli.validate_document import validate_document
-from tracelink.cli.validate_page import EXAMPLES, validate_page, verdict
-from tracelink.cli.voice import Voice
+from tracelink.cli.terminal import Page, counted, number, watching
 from tracelink.converters.chakra.schema import Profile
+from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
 from tracelink.converters.chakra.validation import validate as validated
-from tracelink.converters.chakra.validation.validating import SHOWN
+from tracelink.converters.chakra.validation.validate import SHOWN
+from tracelink.ranges import Numbers
+
+# What `validate` says to a person: the verdict, then each rule that is broken.
+
+
+EXAMPLES = 5
+"""Violations of one rule that are shown before the rest of them is only counted."""
+
+
+def verdict(validation: Validation) -> str:
+    """One line."""
+    seen = f"{counted(len(validation.files), 'file')}, {counted(validation.nodes, 'node')}"
+    if validation.valid:
+        return f"valid: {seen}"
+    return f"invalid: {counted(sum(validation.counts.values()), 'violation')} ({seen})"
+
+
+def validate_page(validation: Validation, examples: int | None, *, verbose: bool) -> str:
+    """The verdict, violations by rule with examples and what to do, and warnings in a line each."""
+    page = Page()
+    page.line(verdict(validation), "bold green" if validation.valid else "bold red")
+    for rule, count in validation.counts.items():
+        page.gap()
+        _rule(page, rule, count, [one for one in validation.violations if one.rule is rule], examples)
+    if validation.warning_counts:
+        page.gap()
+    for rule, count in validation.warning_counts.items():
+        listed = [one for one in validation.warnings if one.rule is rule]
+        if verbose:
+            _rule(page, rule, count, listed, examples, "yellow")
+        else:
+            page.line(f"warning: {_head(rule, count, listed)} For example: {listed[0].message}", "yellow")
+    return page.text
+
+
+def _rule(
+    page: Page, rule: Rule, count: int, listed: Sequence[Violation], examples: int | None, style: str = "red"
+) -> None:
+    page.line(f"{_head(rule, count, listed)} {RULES[rule].advice}", style)
+    page.beneath([(_shown(one),) for one in listed[:examples]])
+    if (rest := count - len(listed[:examples])) > 0:
+        page.beneath([(f"… {number(rest)} more; -v shows them",)])
+
+
+def _head(rule: Rule, count: int, listed: Sequence[Violation]) -> str:
+    text = RULES[rule]
+    times = "once" if count == 1 else f"{number(count)} times"
+    ranks = Numbers.of({one.rank for one in listed if one.rank is not None})
+    where = f" on {ranks.called('rank')}" if ranks else ""
+    return f"{rule.value} ({text.ids}), {times}{where}: {text.breaks}."
+
+
+def _shown(one: Violation) -> str:
+    said = one.rank is None or one.message.startswith(f"rank {one.rank} ")
+    return one.message if said else f"rank {one.rank}: {one.message}"
+
+
+# `tracelink validate`.
 
 
 @command(
@@ -47,7 +107,7 @@ from tracelink.converters.chakra.validation.validating import SHOWN
 @takes_jobs
 @click.argument("paths", nargs=-1, type=click.Path(), required=True)
 def validate(
-    voice: Voice,
+    console: Console,
     paths: tuple[str, ...],
     groups: str | None,
     profile: str | None,
@@ -63,8 +123,8 @@ def validate(
     invalid. The exit code is 0 if it is valid, 1 if not, 2 if the arguments make no sense, and 3 if there is
     nothing to read.
     """
-    everything = limit == 0 or (limit is None and voice.verbose)
-    with watching(voice, paths) as watch:
+    everything = limit == 0 or (limit is None and console.verbose)
+    with watching(console, paths) as watch:
         validation = validated(
             paths,
             groups=groups,
@@ -73,10 +133,12 @@ def validate(
             jobs=jobs,
             watch=watch,
         )
-    if voice.json:
-        voice.document(validate_document(validation))
-    elif not voice.quiet:
-        voice.say(validate_page(validation, None if everything else limit or EXAMPLES, verbose=voice.verbose))
+    if console.json:
+        console.document(validate_document(validation))
+    elif not console.quiet:
+        console.info(
+            validate_page(validation, None if everything else limit or EXAMPLES, verbose=console.verbose)
+        )
     elif not validation.valid:
-        voice.conclude(verdict(validation))
+        console.result(verdict(validation))
     click.get_current_context().exit(FINE if validation.valid else NO)

@@ -1,1 +1,1 @@
-"""The mathematics of one clock: arrays in, arrays out; `tracelink.clock` gives them their names."""
+"""The mathematics of one clock: arrays in, arrays out; `tracelink.clocks.clock` gives them their names."""

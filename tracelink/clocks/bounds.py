@@ -1,16 +1,179 @@
-"""Between what the offset of each clock must lie, whatever its drift within the limits."""
+"""Bounds on offset and drift (polygons)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.clocks.envelopes import Envelopes
-from tracelink.clocks.passages import MAX_DRIFT
-from tracelink.clocks.rooms import Rooms
-from tracelink.clocks.segments import Floats
-from tracelink.events import Int64s
+from tracelink.clocks.observations import MAX_DRIFT, Floats, Passages
+from tracelink.model.columns import Bools, Int64s
+
+# What bounds at different times leave of an offset and a drift: a polygon, for many at once.
+
+
+HALVINGS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """One row for each offset: upper and lower bounds of offset + drift * time, and their times."""
+
+    upper: Floats
+    upper_time: Floats
+    lower: Floats
+    lower_time: Floats
+
+    def at(self, drift: Floats) -> tuple[Floats, Floats]:
+        """Between what the offsets must lie at such drifts."""
+        return (
+            (self.lower - drift[:, None] * self.lower_time).max(axis=1),
+            (self.upper - drift[:, None] * self.upper_time).min(axis=1),
+        )
+
+    def roomiest(self, low: Floats, high: Floats) -> Floats:
+        """The drifts that leave most room: room is concave, so its growth says on which side they lie."""
+        line = np.arange(len(low))
+        for _ in range(HALVINGS):
+            drift = (low + high) / 2
+            above = (self.upper - drift[:, None] * self.upper_time).argmin(axis=1)
+            below = (self.lower - drift[:, None] * self.lower_time).argmax(axis=1)
+            grows = self.lower_time[line, below] > self.upper_time[line, above]
+            low, high = np.where(grows, drift, low), np.where(grows, high, drift)
+        return (low + high) / 2
+
+    def drifts(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """The least and the greatest drift that leaves room, rather too wide than too narrow."""
+        best = self.roomiest(low, high)
+        lacking = np.minimum(self._room(best), 0)
+        return self._edge(best, low, lacking), self._edge(best, high, lacking)
+
+    def _edge(self, inside: Floats, limit: Floats, lacking: Floats) -> Floats:
+        """How far drift can go from `inside` towards its limit."""
+        free = self._room(limit) >= lacking
+        outside = limit
+        for _ in range(HALVINGS):
+            middle = (inside + outside) / 2
+            fits = self._room(middle) >= lacking
+            inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
+        return np.where(free, limit, outside)
+
+    def _room(self, drift: Floats) -> Floats:
+        low, high = self.at(drift)
+        return high - low
+
+
+def tightest(bound: Floats, time: Floats, cell: Int64s, best: Floats, when: Floats) -> None:
+    """Puts the least bound of each cell into `best`, and its time into `when`."""
+    np.minimum.at(best, cell, bound)
+    least = bound == best[cell]
+    when[cell[least]] = time[least]
+
+
+def rooms_of(clock: Int64s, clocks: int, upper: tuple[Floats, Floats], lower: tuple[Floats, Floats]) -> Rooms:
+    """One row for each clock; of bounds and times of each row the tightest in each stretch of time is kept."""
+    sides = []
+    for (bound, time), sign in ((upper, 1), (lower, -1)):
+        known = np.isfinite(bound)
+        bound, time = sign * bound[known], time[known]
+        start, end = time.min(initial=0), time.max(initial=1)
+        stretch = ((time - start) / (end - start) * (STRETCHES - 1)).astype(np.int64)
+        best, when = np.full(clocks * STRETCHES, np.inf), np.zeros(clocks * STRETCHES)
+        tightest(bound, time, clock[known] * STRETCHES + stretch, best, when)
+        sides += [sign * best.reshape(clocks, STRETCHES), when.reshape(clocks, STRETCHES)]
+    return Rooms(*sides)
+
+
+# What meetings allow of each pair of clocks, cut down to the tightest bound in each stretch of time.
+
+
+STRETCHES = 32
+CELLS = 1 << 21
+"""Pairs times stretches that are kept at most; more clocks get fewer stretches."""
+ALL_PAIRS = 1 << 24
+"""Pairs within meetings that are looked at; the largest meetings are cut down to pairs with one clock."""
+AT_ONCE_ENVELOPES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Envelopes:
+    """For each pair of clocks what the first shows more than the second at most, and when (clock, clock, stretch)."""
+
+    bound: Floats
+    time: Floats
+
+
+def envelopes_of(passages: Passages, clocks: int) -> Envelopes:
+    """The tightest bounds; all times of `passages` are about those of the reference clock, whose zero is early."""
+    stretches = int(np.clip(CELLS // clocks**2, 4, STRETCHES))
+    bound = np.full(clocks * clocks * stretches, np.inf)
+    time = np.zeros(len(bound))
+    span = _last(passages)
+    for waits, awaited in _pairs_envelopes(passages):
+        wide = passages.left[waits] - passages.entered[awaited]
+        middle = (passages.left[waits] + passages.entered[awaited]) / 2
+        slack = 2 * MAX_DRIFT * (np.abs(wide) + 2 * np.maximum(-middle, 0))
+        middle = np.maximum(middle, 0)
+        stretch = np.minimum(middle * stretches // span, stretches - 1).astype(np.int64)
+        cell = (passages.clock[waits] * clocks + passages.clock[awaited]) * stretches + stretch
+        tightest(wide + slack, middle, cell, bound, time)
+    shape = (clocks, clocks, stretches)
+    return Envelopes(bound.reshape(shape), time.reshape(shape))
+
+
+def _last(passages: Passages) -> float:
+    left = passages.left[np.isfinite(passages.left)]
+    return max(float(left.max(initial=1)), float(passages.entered.max(initial=1)), 1.0)
+
+
+def _pairs_envelopes(passages: Passages) -> Iterator[tuple[Int64s, Int64s]]:
+    """Rows of one that waits and one that is awaited in one meeting, of different clocks, many at once."""
+    waits, awaited = np.isfinite(passages.left), np.isfinite(passages.entered)
+    small = _small(passages, waits, awaited)[passages.meeting]
+    first = _first_of(passages, waits), _first_of(passages, awaited)
+    yield from _products(passages, waits & small, awaited & small)
+    yield from _products(passages, waits & ~small, first[1] & ~small)
+    yield from _products(passages, first[0] & ~small, awaited & ~small)
+
+
+def _small(passages: Passages, waits: Bools, awaited: Bools) -> Bools:
+    """Meetings all pairs of which can be looked at; of one size all or none."""
+    pairs = np.bincount(passages.meeting, waits) * np.bincount(passages.meeting, awaited)
+    sizes, count = np.unique(pairs, return_counts=True)
+    fitting = sizes[np.cumsum(sizes * count) <= ALL_PAIRS]
+    small: Bools = pairs <= fitting.max(initial=0)
+    return small
+
+
+def _first_of(passages: Passages, chosen: Bools) -> Bools:
+    """Of each meeting the chosen row with the lowest clock."""
+    rows = np.flatnonzero(chosen)
+    meeting = passages.meeting[rows]
+    result = np.zeros(len(passages), np.bool_)
+    result[rows[np.append(True, meeting[1:] != meeting[:-1])[: len(rows)]]] = True
+    return result
+
+
+def _products(passages: Passages, waits: Bools, awaited: Bools) -> Iterator[tuple[Int64s, Int64s]]:
+    ones, others = np.flatnonzero(waits), np.flatnonzero(awaited)
+    begin = np.searchsorted(passages.meeting[others], passages.meeting[ones], "left")
+    count = np.searchsorted(passages.meeting[others], passages.meeting[ones], "right") - begin
+    reached = np.cumsum(count)
+    steps = np.arange(
+        AT_ONCE_ENVELOPES, reached[-1] + AT_ONCE_ENVELOPES if len(ones) else 0, AT_ONCE_ENVELOPES
+    )
+    cuts = np.searchsorted(reached, steps) + 1
+    for chunk in np.split(np.arange(len(ones)), cuts):
+        sizes = count[chunk]
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        one, other = np.repeat(ones[chunk], sizes), others[np.repeat(begin[chunk], sizes) + within]
+        across = one != other
+        yield one[across], other[across]
+
+
+# Between what the offset of each clock must lie, whatever its drift within the limits.
+
 
 AT_ONCE = 1 << 14
 

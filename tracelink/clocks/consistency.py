@@ -1,14 +1,160 @@
-"""Lines along which nobody leaves before the others have entered."""
+"""Lines that violate nothing."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tracelink.clocks.closure import MARGIN_NS, closing_shift
-from tracelink.clocks.extremes import Extremes, Worst
-from tracelink.clocks.nearest import Demands, nearest
-from tracelink.clocks.passages import MAX_DRIFT, Lines, Passages
-from tracelink.events import Bools, Int64s
+from tracelink.clocks.bounds import Rooms, drift_limits, rooms_of
+from tracelink.clocks.observations import MAX_DRIFT, Extremes, Floats, Lines, Passages, Segments, Worst
+from tracelink.model.columns import Bools, Int64s
+
+# Shifts of clocks whose drifts are settled: nobody leaves too early, and nothing moves that need not.
+
+
+MARGIN_NS = 3.0
+"""Rounding to whole nanoseconds must not bring a violation back."""
+ROWS = 1 << 24
+"""So many rows are looked at: the rounds are as many as that allows, but not fewer than these."""
+FEWEST_ROUNDS = 10
+
+
+def closing_shift(times: Passages, clocks: int) -> Floats | None:
+    """By how much to set each clock back; None where no shifts were found that violate nothing.
+
+    Both moving clocks back only and moving them forward only lead to such shifts; so does their mean.
+    """
+    meetings = _Meetings(times, clocks)
+    back, forward = meetings.closed(1), meetings.closed(-1)
+    return None if back is None or forward is None else (back + forward) / 2
+
+
+class _Meetings:
+    def __init__(self, times: Passages, clocks: int) -> None:
+        self._clock = times.clock
+        self._entered = times.entered + MARGIN_NS
+        self._left = np.maximum(times.left, self._entered)
+        self._by_meeting = Segments(times.meeting, times.meetings)
+        self._by_clock = Segments(times.clock, clocks)
+
+    def closed(self, sign: int) -> Floats | None:
+        """The nearest shifts, all of them negative (1) or positive (-1)."""
+        ins, outs = (self._entered, self._left) if sign > 0 else (-self._left, -self._entered)
+        shift = np.zeros(len(self._by_clock.sizes))
+        # a chain of shifts has no more links than there are clocks, unless it never ends
+        for _ in range(min(len(shift) + 1, max(FEWEST_ROUNDS, ROWS // max(len(ins), 1)))):
+            latest = self._by_meeting.largest(ins - shift[self._clock])
+            allowed = self._by_clock.smallest(outs - latest[self._by_meeting.number])
+            if not (allowed < shift).any():
+                return sign * shift
+            shift = np.minimum(shift, allowed)
+        return None
+
+
+# The nearest point to zero that meets demands, or violates them least: an interior-point method.
+
+
+PENALTY = 1e6
+"""How much worse a violation is than as large a distance from zero: so high that none is accepted that need not be."""
+STEPS = 80
+EXACT = 1e-9
+STIFFEST = 1e12
+"""Rows are not held more firmly than this: beyond it, what else decides is lost in rounding."""
+CENTRE = 0.1
+SHORT_OF_EDGE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """Rows that say: excess + (weights of the variables in `index`) <= 0."""
+
+    index: Int64s
+    weight: Floats
+    excess: Floats
+
+    def of(self, point: Floats) -> Floats:
+        """What the variables add to each row."""
+        result: Floats = (self.weight * point[self.index]).sum(axis=1)
+        return result
+
+    def back(self, force: Floats, variables: int) -> Floats:
+        """The transpose of `of`."""
+        pushed = (self.weight * force[:, None]).ravel()
+        return np.bincount(self.index.ravel(), pushed, minlength=variables).astype(np.float64)
+
+    def squared(self, force: Floats, variables: int) -> Floats:
+        """The identity and the rows' squares, each times its force."""
+        cell = self.index[:, :, None] * variables + self.index[:, None, :]
+        value = self.weight[:, :, None] * (self.weight * force[:, None])[:, None, :]
+        flat = np.bincount(cell.ravel(), value.ravel(), minlength=variables**2)
+        result: Floats = flat.reshape(variables, variables) + np.eye(variables)
+        return result
+
+
+def nearest(demands: Demands, variables: int) -> Floats:
+    """The point that minimises half its squared length, plus a penalty for each violation."""
+    scale = max(float(np.abs(demands.excess).max(initial=0)), 1.0)
+    search = _Search(Demands(demands.index, demands.weight, demands.excess / scale), variables)
+    for _ in range(STEPS):
+        if search.gap < EXACT:
+            break
+        search.step()
+    return search.point * scale
+
+
+class _Search:
+    """A point, its violations and rooms, and the forces with which rows hold it; all inside their limits."""
+
+    def __init__(self, demands: Demands, variables: int) -> None:
+        self.demands = demands
+        self.point = np.zeros(variables)
+        self._violation = np.maximum(demands.excess, 0) + 1
+        self._room = self._violation - demands.excess
+        self._force = np.ones(len(demands.excess))
+
+    @property
+    def gap(self) -> float:
+        """How far rows are from either not holding or being met exactly, on average."""
+        spare = (PENALTY - self._force) * self._violation
+        return float((self._force * self._room + spare).mean()) / 2
+
+    def step(self) -> None:
+        """One Newton step towards the centre of what is left."""
+        target = CENTRE * self.gap
+        force, room, violation, spare = self._force, self._room, self._violation, PENALTY - self._force
+        missing = violation - self.demands.of(self.point) - self.demands.excess - room
+        give = np.maximum(violation / spare + room / force, 1 / STIFFEST)
+        pull = target / force - room - target / spare + violation - missing
+        slope = -(self.point + self.demands.back(force, len(self.point)))
+        matrix = self.demands.squared(1 / give, len(self.point))
+        pushed = slope - self.demands.back(pull / give, len(self.point))
+        move = np.linalg.solve(matrix, pushed).astype(np.float64)
+        force_move = (pull + self.demands.of(move)) / give
+        violation_move = (target - spare * violation + violation * force_move) / spare
+        room_move = (target - force * room - room * force_move) / force
+        reach = min(
+            _reach(force, force_move),
+            _reach(spare, -force_move),
+            _reach(violation, violation_move),
+            _reach(room, room_move),
+        )
+        self.point = np.asarray(self.point + reach * move, np.float64)
+        self._force = force + reach * force_move
+        self._violation = violation + reach * violation_move
+        self._room = room + reach * room_move
+
+
+def _reach(value: Floats, move: Floats) -> float:
+    """How much of the move keeps all values positive."""
+    falling = move < 0
+    if not falling.any():
+        return 1.0
+    return min(1.0, SHORT_OF_EDGE * float((-value[falling] / move[falling]).min()))
+
+
+# Lines along which nobody leaves before the others have entered.
+
 
 ROUNDS = 20
 STRETCHES = 16
@@ -89,3 +235,44 @@ def _joined(one: Demands, other: Demands) -> Demands:
         np.concatenate([one.weight, other.weight]),
         np.concatenate([one.excess, other.excess]),
     )
+
+
+# Drifts that leave room: clocks that violate something go to the middle of what all others leave them.
+
+
+ROUNDS_CENTRING = 12
+STEP = 0.5
+"""How far a clock goes at once: those it meets go too."""
+
+
+def centred(passages: Passages, lines: Lines, roots: Int64s) -> Lines | None:
+    """Lines that violate nothing; None where this simple way does not lead to them."""
+    moving = roots != np.arange(len(roots))
+    for _ in range(ROUNDS_CENTRING):
+        rooms = _rooms(passages.by(lines), len(roots))
+        low, high = rooms.at(np.zeros(len(roots)))
+        cramped = moving & ((low > 0) | (high < 0))
+        drift = np.where(cramped, STEP * rooms.roomiest(*drift_limits(lines.drift)), 0.0)
+        low, high = rooms.at(drift)
+        both = np.isfinite(low) & np.isfinite(high)
+        middle = np.where(both, (low + np.where(both, high, 0)) / 2, np.clip(0, low, high))
+        lines = lines.then(np.where(cramped, STEP * middle, 0.0), drift)
+        done = shifted(passages, lines, roots)
+        if done:
+            return done
+    return None
+
+
+def _rooms(times: Passages, clocks: int) -> Rooms:
+    extremes = Extremes.of(times)
+    latest = _other(times, times.entered, extremes.last, extremes.last_but_one, -np.inf)
+    earliest = _other(times, times.left, extremes.first, extremes.next_to_first, np.inf)
+    upper, lower = (times.left - latest, times.left), (times.entered - earliest, times.entered)
+    return rooms_of(times.clock, clocks, upper, lower)
+
+
+def _other(times: Passages, values: Floats, extreme: Int64s, next_to_it: Int64s, nothing: float) -> Floats:
+    """For each row the extreme of all other rows of its meeting."""
+    row = extreme[times.meeting]
+    row = np.where(row == np.arange(len(times)), next_to_it[times.meeting], row)
+    return np.where(row >= 0, values[row], nothing)

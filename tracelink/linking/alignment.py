@@ -1,18 +1,17 @@
-"""Aligning two sequences where elements may be missing from either, and nothing is guessed.
-
-The shortest edit scripts are found by Myers' algorithm, all diagonals of a step at once. Where something repeats
-there are several; all lie between two outermost ones, and what these two do alike is done by every one.
-What they do not agree on is ambiguous and stays unpaired.
-"""
+"""Aligning two sequences without guessing; telling equal calls apart by time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.events import Bools, Int64s
+from tracelink.model.columns import NO_TIME, Bools, Int64s
+
+# Aligning two sequences where elements may be missing from either, and nothing is guessed.
+
 
 NONE = -1
 
@@ -185,3 +184,335 @@ def _prefix_hashes(values: Int64s, powers: npt.NDArray[np.uint64]) -> npt.NDArra
     mixed ^= mixed >> np.uint64(29)
     terms = mixed * powers[: len(values)]
     return np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+
+
+# Telling by time which of several equal calls of two ranks are the same, though their clocks may differ.
+
+
+Floats = npt.NDArray[np.float64]
+
+CLEARLY = 3
+"""The nearest is meant if the next is this many times as far away."""
+
+ROOM = 1_000_000_000
+"""Nanoseconds between times so far apart that they cannot be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What one rank did in one group, in order."""
+
+    label: Int64s
+    """What it did: equal for what can be the same."""
+    time: Int64s
+    """Of one kind for all ranks, by the rank's own clock; NO_TIME where not known."""
+    sequence: Int64s
+    """The number within the group, or UNKNOWN."""
+    entered: Int64s
+    """When it began what none of the others ends before that, if `time` is the end; else NO_TIME."""
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def take(self, rows: Int64s | slice) -> Track:
+        """Some of the calls."""
+        return Track(self.label[rows], self.time[rows], self.sequence[rows], self.entered[rows])
+
+
+class Timeline:
+    """The calls of a track by label and time, to find the nearest of a label at any time."""
+
+    def __init__(self, track: Track) -> None:
+        timed = np.flatnonzero(track.time != NO_TIME)
+        time = track.time[timed]
+        self._first = int(time.min()) if len(time) else 0
+        self._span = (int(time.max()) - self._first if len(time) else 0) + ROOM
+        keys = self._keys(track.label[timed], time)
+        order = np.argsort(keys, kind="stable")
+        self.rows = timed[order]
+        self._ranked = keys[order]
+
+    def _keys(self, label: Int64s, time: Int64s) -> Int64s:
+        """One number for label and time: equal labels lie close to each other, others far away."""
+        return label * (8 * self._span) + np.clip(time - self._first, -self._span, 2 * self._span)
+
+    def typical_gap(self) -> float:
+        """Between two successive calls of one label."""
+        gaps = np.diff(self._ranked)
+        gaps = gaps[gaps < 4 * self._span]
+        return float(np.median(gaps)) if len(gaps) else np.inf
+
+    def gaps(self, length: int) -> Floats:
+        """For each of `length` calls the time to the nearest other call of its label."""
+        between = np.diff(self._ranked).astype(np.float64)
+        between[between > 4 * self._span] = np.inf
+        result = np.full(length, np.inf)
+        result[self.rows] = np.minimum(np.append(np.inf, between), np.append(between, np.inf))
+        return result
+
+    def around(self, label: Int64s, time: Int64s) -> tuple[Int64s, Floats, Floats]:
+        """For each label and time the row of the nearest call, its distance, and that of the next nearest."""
+        keys = self._keys(label, time)
+        right = np.searchsorted(self._ranked, keys)
+        before, earlier, after, later = (self._distance(right + step, keys) for step in (-1, -2, 0, 1))
+        left = before <= after
+        near = np.where(left, before, after)
+        next_near = np.where(left, np.minimum(after, earlier), np.minimum(before, later))
+        row = self.rows[np.clip(np.where(left, right - 1, right), 0, len(self.rows) - 1)]
+        return row, near, next_near
+
+    def _distance(self, place: Int64s, keys: Int64s) -> Floats:
+        """From keys to those at these places; infinite to what is not there or of another label."""
+        outside = (place < 0) | (place >= len(self._ranked))
+        distance: Floats = np.abs(self._ranked[np.where(outside, 0, place)] - keys).astype(np.float64)
+        distance[outside | (distance > 4 * self._span)] = np.inf
+        return distance
+
+    def all_of(self, label: int, track: Track) -> Int64s:
+        """The times of all calls of a label."""
+        rows = self.rows[track.label[self.rows] == label]
+        times: Int64s = track.time[rows]
+        return times
+
+
+def mutual(
+    track: Track, mine: Timeline, others: Track, theirs: Timeline, expected: Int64s, spread: float
+) -> Int64s:
+    """For each call the equal one of the others that is nearest to it as it is to that, clearly so; else NONE.
+
+    `expected` are the calls' times by the clock of the others; further apart than a few times `spread` is never
+    the same. With an infinite spread any that are nearest to each other are taken.
+    """
+    place = np.full(len(track), NONE, np.int64)
+    timed = mine.rows
+    if not len(timed) or not len(theirs.rows):
+        return place
+    shift = expected - track.time
+    there, near, next_near = theirs.around(track.label[timed], expected[timed])
+    back, _, _ = mine.around(others.label[there], others.time[there] - shift[timed])
+    good = (back == timed) & np.isfinite(near)
+    if np.isfinite(spread):
+        good &= (near <= 8 * spread) & (next_near > np.maximum(CLEARLY * near, 6 * spread))
+    place[timed[good]] = there[good]
+    return in_order(place)
+
+
+def nearest(track: Track, others: Track, expected: Int64s, spread: float) -> Int64s:
+    """For each call the equal one of the others that is clearly meant by its time; else NONE."""
+    return mutual(track, Timeline(track), others, Timeline(others), expected, spread)
+
+
+def in_order(place: Int64s) -> Int64s:
+    """Without the places that contradict the order of others."""
+    found = np.flatnonzero(place >= 0)
+    values = place[found]
+    before = np.maximum.accumulate(np.concatenate([np.full(1, NONE), values]))[:-1]
+    after = np.minimum.accumulate(np.concatenate([values, np.full(1, np.iinfo(np.int64).max)])[::-1])[::-1][
+        1:
+    ]
+    crossing: Bools = (values <= before) | (values >= after)
+    result = place.copy()
+    result[found[crossing]] = NONE
+    return result
+
+
+# How far two ranks' clocks are apart, as far as that decides which of their calls are the same.
+
+
+PLAUSIBLE_NS = 250_000_000
+"""Clocks that somebody sets are seldom further apart."""
+
+FASTEST_DRIFT = 2e-4
+FINEST_DRIFT = 1e-5
+"""Drift that is left where it was estimated."""
+
+OVERLAPPING = 0.9
+FEWEST = 3
+"""Distances of fewer calls say nothing of how they scatter."""
+
+CHANCE = 6
+"""Scatterings of n calls that differ by less than this part of the square root of n are alike."""
+
+DECIDES = 12
+"""Times decide between ways that labels allow if equal calls are so many scatterings apart."""
+
+DECIDES_ALONE = 100
+"""Times decide whatever labels allow if equal calls are so many scatterings apart."""
+
+MOST = 0.7
+"""So many of the calls that two ranks made at the same time must coincide."""
+
+FINEST_NS = 5000.0
+"""Ends that scatter less coincide."""
+
+PROBES = 24
+PEAKS = 2
+ROUNDS = 20
+WIDTHS = (1000, 200, 40)
+"""Offsets are alike that differ by less than such a part of the time between equal calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A way to pair calls by time: their times by the other clock are `time + offset + drift * (time - center)`."""
+
+    offset: float
+    drift: float
+    center: int
+    spread: float
+    place: Int64s
+    """Of the calls that coincide."""
+    matched: int
+
+    def expected(self, time: Int64s) -> Int64s:
+        """Times by the clock of the others; NO_TIME stays."""
+        shift = np.rint(self.offset + self.drift * (time - self.center)).astype(np.int64)
+        return np.where(time == NO_TIME, NO_TIME, time + shift)
+
+    def scatters_like(self, sharpest: Shift) -> bool:
+        """Whether it is by chance that its calls scatter more than those of another."""
+        chance = 1 + CHANCE / float(min(self.matched, sharpest.matched)) ** 0.5
+        return bool(self.spread <= sharpest.spread * chance)
+
+    def perfect(self, ours: int, theirs: int) -> bool:
+        """Whether all calls coincide as well as they can, by clocks that somebody set."""
+        exact = self.spread <= FINEST_NS and abs(self.offset) <= PLAUSIBLE_NS
+        return exact and self.matched == ours == theirs
+
+    def like(self, other: Shift) -> bool:
+        """Whether both mean the same distance of the clocks."""
+        return abs(self.offset - other.offset) <= DECIDES * min(self.spread, other.spread)
+
+
+def shift_of(track: Track, others: Track, place: Int64s) -> Shift | None:
+    """The shift that given places mean; None where too few tell."""
+    known = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
+    known = known[others.time[place[known]] != NO_TIME]
+    if len(known) < FEWEST:
+        return None
+    time = track.time[known]
+    apart = (others.time[place[known]] - time).astype(np.float64)
+    center = int(np.median(time))
+    drift = _drift(time, apart)
+    offset = float(np.median(apart - drift * (time - center)))
+    distance = np.abs(apart - offset - drift * (time - center))
+    spread = max(float(np.median(distance)), FINEST_NS)
+    close = np.full(len(place), NONE, np.int64)
+    close[known] = np.where(distance <= DECIDES * spread, place[known], NONE)
+    return Shift(offset, drift, center, spread, close, int(np.count_nonzero(close != NONE)))
+
+
+def sharp(shift: Shift, others: Track, decides: int) -> bool:
+    """Whether equal calls are apart by `decides` times as much as the ends of one scatter."""
+    return decides * shift.spread <= Timeline(others).typical_gap()
+
+
+def possible_shifts(track: Track, others: Track) -> list[Shift]:
+    """Shifts by which many calls coincide."""
+    mine, theirs = Timeline(track), Timeline(others)
+    found: list[Shift] = []
+    if len(mine.rows) < FEWEST or len(theirs.rows) < FEWEST:
+        return found
+    for offset in (0, *_peaks(track, mine, others, theirs)):
+        if not any(abs(offset - other.offset) <= FINEST_NS for other in found):
+            shift = _refined(track, mine, others, theirs, int(offset))
+            if shift and not any(shift.like(other) for other in found):
+                found.append(shift)
+            if shift and shift.perfect(len(mine.rows), len(theirs.rows)):
+                break
+    return [
+        shift
+        for shift in found
+        if _coincide(shift, track, others) and overlap(track, others, shift.place, shift.drift)
+    ]
+
+
+def best_shift(shifts: Sequence[Shift], others: Track, decides: int) -> Shift | None:
+    """The shift by which most calls coincide best.
+
+    None where others are as good, or if it is not sharp enough to decide.
+    """
+    if not shifts:
+        return None
+    sharpest = min(shifts, key=lambda shift: shift.spread)
+    alike = [shift for shift in shifts if shift.scatters_like(sharpest)]
+    alike = [shift for shift in alike if abs(shift.offset) <= PLAUSIBLE_NS] or alike
+    most = max(shift.matched for shift in alike)
+    best = [shift for shift in alike if shift.matched == most]
+    return best[0] if len(best) == 1 and sharp(best[0], others, decides) else None
+
+
+def overlap(track: Track, others: Track, place: Int64s, drift: float = 0.0) -> bool:
+    """Whether there is a distance of the clocks with which nearly all pairs overlap in time that must."""
+    paired = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
+    paired = paired[others.time[place[paired]] != NO_TIME]
+    theirs = place[paired]
+    waited = others.entered[theirs] != NO_TIME
+    awaited = track.entered[paired] != NO_TIME
+    if not (waited & awaited).any():
+        return True
+    apart = drift * (track.time[paired] - track.time[paired[0]])
+    least = np.where(waited, others.entered[theirs] - track.time[paired] - apart, -np.inf)
+    most = np.where(awaited, others.time[theirs] - track.entered[paired] - apart, np.inf)
+    slack = FINEST_NS + (FINEST_DRIFT if drift else FASTEST_DRIFT) * float(np.ptp(track.time[paired]))
+    least, most = np.sort(least), np.sort(most) + slack
+    covered = np.arange(1, len(paired) + 1) - np.searchsorted(most, least)
+    return bool(covered.max() >= OVERLAPPING * len(paired))
+
+
+def _coincide(shift: Shift, track: Track, others: Track) -> bool:
+    """Whether most of what both ranks did while both were watched is paired."""
+    ours, theirs = shift.expected(track.time), others.time
+    ours, theirs = ours[ours != NO_TIME], theirs[theirs != NO_TIME]
+    first, last = max(ours.min(), theirs.min()), min(ours.max(), theirs.max())
+    slack = int(DECIDES * shift.spread)
+    both = min(np.count_nonzero((time >= first - slack) & (time <= last + slack)) for time in (ours, theirs))
+    return bool(shift.matched >= MOST * both)
+
+
+def _refined(track: Track, mine: Timeline, others: Track, theirs: Timeline, offset: int) -> Shift | None:
+    """The shift near an offset that the calls nearest to each other have in common."""
+    expected = np.where(track.time == NO_TIME, NO_TIME, track.time + offset)
+    best = None
+    for _ in range(ROUNDS):
+        shift = shift_of(track, others, mutual(track, mine, others, theirs, expected, np.inf))
+        if not shift or (best and shift.spread >= best.spread and shift.matched <= best.matched):
+            break
+        best, expected = shift, shift.expected(track.time)
+    if not best:
+        return None
+    place = mutual(track, mine, others, theirs, best.expected(track.time), best.spread)
+    return replace(best, place=place, matched=int(np.count_nonzero(place != NONE)))
+
+
+def _peaks(track: Track, mine: Timeline, others: Track, theirs: Timeline) -> Iterator[int]:
+    """Offsets by which most of some calls coincide with an equal one."""
+    probes = mine.rows[np.linspace(0, len(mine.rows) - 1, min(PROBES, len(mine.rows))).astype(np.int64)]
+    apart = np.sort(
+        np.concatenate(
+            [theirs.all_of(int(track.label[row]), others) - track.time[row] for row in probes.tolist()]
+        )
+    )
+    gap = theirs.typical_gap()
+    for part in WIDTHS if np.isfinite(gap) else WIDTHS[:1]:
+        width = max(int(gap / part) if np.isfinite(gap) else 0, int(FINEST_NS))
+        votes = np.searchsorted(apart, apart + width, side="right") - np.arange(len(apart))
+        for _ in range(PEAKS):
+            if votes.max(initial=0) < FEWEST:
+                break
+            best = int(np.argmax(votes))
+            middle = int(apart[best + int(votes[best]) // 2])
+            yield middle
+            votes[np.abs(apart - middle) <= 2 * width] = 0
+
+
+def _drift(time: Int64s, apart: Floats) -> float:
+    """How much faster the other clock goes, from the first and the last third of the distances."""
+    third = len(time) // 3
+    if third < FEWEST:
+        return 0.0
+    length = float(np.median(time[-third:]) - np.median(time[:third]))
+    if length <= 0:
+        return 0.0
+    slope = float(np.median(apart[-third:]) - np.median(apart[:third])) / length
+    return slope if abs(slope) <= FASTEST_DRIFT else 0.0

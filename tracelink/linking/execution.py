@@ -1,4 +1,4 @@
-"""*same*: an execution-trace node and the operator that a profile saw, by record-function id or by order."""
+"""Same: execution-trace node and operator."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.events import Bools, Edges, EventKind, Int64s, Key, KeyColumn, Relation
 from tracelink.linking.alignment import align
-from tracelink.linking.joins import NONE, lookup
-from tracelink.linking.report import LinkReport, Links
-from tracelink.trace import RankTrace
+from tracelink.linking.links import NONE, Links, lookup
+from tracelink.model.columns import Bools, Int64s
+from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
+from tracelink.model.graph import LinkReport
+from tracelink.model.trace import RankTrace
 
 RELATION = "same.et_kineto"
 ROOT_NAMES = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")

@@ -1,4 +1,4 @@
-"""*calls*: what runs inside what on a thread, from intervals; crossings are tolerated and counted."""
+"""Calls: interval nesting."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.events import ON_THREAD, Bools, Edges, EventKind, Int64s, Key, Relation
-from tracelink.linking.joins import lookup, scoped_pair
-from tracelink.linking.report import STATED, LinkReport, Links
-from tracelink.trace import RankTrace
+from tracelink.linking.links import Links, lookup, scoped_pair
+from tracelink.model.columns import Bools, Int64s
+from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
+from tracelink.model.graph import STATED, LinkReport
+from tracelink.model.trace import RankTrace
 
 NONE = -1
 LOWEST = int(np.iinfo(np.int64).min)

@@ -1,22 +1,207 @@
-"""The drawings that `tracelink convert` makes of `.et` files."""
+"""The drawings; DOT and GraphML."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from tracelink.converters.chakra.drawing.composing import compose
-from tracelink.converters.chakra.drawing.dot import dot
-from tracelink.converters.chakra.drawing.graphml import graphml, too_large
-from tracelink.converters.chakra.drawing.scene import Scene
-from tracelink.converters.chakra.drawing.subjects import subjects_of
-from tracelink.converters.chakra.drawing.svg import svg
+from tracelink.converters.chakra.drawing import svg as colours
+from tracelink.converters.chakra.drawing.scene import compose
+from tracelink.converters.chakra.drawing.sheet import (
+    Arrow,
+    Box,
+    Scene,
+    duration,
+    facts,
+    group_of,
+    short_name,
+    size,
+    subjects_of,
+    visible,
+)
+from tracelink.converters.chakra.drawing.svg import BOX, Place, layout, number, svg, text
+from tracelink.converters.chakra.table import COMMUNICATION
 from tracelink.engine import Engine
-from tracelink.findings import Finding, Severity
+from tracelink.errors import Finding, Severity
+from tracelink.io.sources import Source
+from tracelink.pipeline.selection import View
 from tracelink.plugins import Output, Target
-from tracelink.sources import Source
-from tracelink.view import View
+
+# DOT: the language of graphviz, which finds a place for each box by itself.
+
+
+LONGEST_LABEL = 48
+ARRANGED = 60
+"""More boxes than this get a place from us: graphviz would look for one for minutes."""
+
+POINTS_PER_INCH = 72
+LETTER = 8.0
+"""The widest letters are as wide; graphviz complains of labels that are wider than their boxes."""
+
+HEAD = """digraph chakra {
+  rankdir=LR
+  node [shape=box style="filled,rounded" fontname="Helvetica" fontsize=10 margin="0.08,0.04"]
+  edge [arrowsize=0.6]
+"""
+PLACED = """  layout=nop splines=line // without this line graphviz places the boxes itself
+  node [fixedsize=true margin=0]
+"""
+
+
+def dot(scene: Scene, title: str) -> Iterator[str]:
+    """The text, piece by piece."""
+    arranged = len(scene.boxes) > ARRANGED
+    places = layout(scene).places if arranged else [None] * len(scene.boxes)
+    yield HEAD + (PLACED if arranged else "")
+    yield f"  label={quoted(visible(title))} labelloc=t\n"
+    for finding in scene.findings:
+        yield f"  // {visible(finding.message)}\n"
+    lanes: dict[tuple[int | None, str], list[tuple[Box, Place | None]]] = {}
+    for box, place in zip(scene.boxes, places, strict=True):
+        lanes.setdefault((box.rank, box.lane), []).append((box, place))
+    for place_of_lane, ((rank, lane), boxes) in enumerate(lanes.items()):
+        label = lane if rank is None else f"rank {rank}, {lane}"
+        yield f'  subgraph cluster_{place_of_lane} {{\n    label={quoted(visible(label))} color="#c3c8d0" fontsize=10\n'
+        yield from (_node(box, place, scene.origin_ns) for box, place in boxes)
+        yield "  }\n"
+    yield from (_edge(arrow, scene) for arrow in scene.arrows)
+    yield "}\n"
+
+
+def quoted(text: str) -> str:
+    """A string of DOT that shows the text as it is; `&` would begin an entity and a backslash a field."""
+    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _node(box: Box, place: Place | None, origin_ns: float) -> str:
+    said = {
+        "label": _lines([short_name(box)[:LONGEST_LABEL], _measures(box)]),
+        "tooltip": _lines(facts(box, origin_ns)),
+        "fillcolor": colours.FILL[box.role],
+        "color": colours.EDGE[box.role],
+        "class": box.role.value,
+    }
+    if place:
+        width = place.right - place.left
+        said["label"] = _lines([short_name(box)[: int(width / LETTER)].strip()])
+        said["pos"] = f"{number((place.left + place.right) / 2)},{number(-place.middle)}"
+        said["width"], said["height"] = f"{width / POINTS_PER_INCH:.3f}", f"{BOX / POINTS_PER_INCH:.3f}"
+    thick = " penwidth=2" if box.role in COMMUNICATION else ""
+    told = " ".join(f'{name}="{value}"' for name, value in said.items())
+    return f"    {quoted(box.key)} [{told}{thick}]\n"
+
+
+def _measures(box: Box) -> str:
+    more = "" if box.bytes is None else f", {size(box.bytes)}"
+    return duration(box.duration_ns) + more + (f", {box.parts:,} nodes" if box.parts > 1 else "")
+
+
+def _lines(texts: Sequence[str]) -> str:
+    return "\\n".join(quoted(text)[1:-1] for text in texts)
+
+
+def _edge(arrow: Arrow, scene: Scene) -> str:
+    cause, effect = scene.boxes[arrow.cause].key, scene.boxes[arrow.effect].key
+    look = f'color="{colours.DATA}"' if arrow.data else f'color="{colours.CONTROL}" style=dashed'
+    return f"  {quoted(cause)} -> {quoted(effect)} [{look}]\n"
+
+
+# GraphML: for networkx, Gephi, yEd and whatever else reads graphs, with everything as typed attributes.
+
+
+LARGEST = (1 << 63) - 1
+LONGEST_TEXT = 10_000
+Value = str | int | bool | None
+
+HEAD_GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns"
+ xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+ xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdrawing.org/xmlns/1.0/graphml.xsd">
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """An attribute of nodes: its type and what it is for a box."""
+
+    type: str
+    of: Callable[[Box], Value]
+
+
+FIELDS: Mapping[str, _Field] = {
+    "label": _Field("string", short_name),
+    "name": _Field("string", lambda box: box.name),
+    "type": _Field("string", lambda box: box.role.value),
+    "chakra_id": _Field("string", lambda box: str(box.id)),
+    "rank": _Field("long", lambda box: box.rank),
+    "lane": _Field("string", lambda box: box.lane),
+    "start_ns": _Field("long", lambda box: box.start_ns),
+    "duration_ns": _Field("long", lambda box: box.duration_ns),
+    "start": _Field("double", lambda box: _micros(box.start_ns)),
+    "duration": _Field("double", lambda box: _micros(box.duration_ns)),
+    "comm_type": _Field("string", lambda box: box.kind or None),
+    "comm_size": _Field("long", lambda box: box.bytes),
+    "group": _Field("string", lambda box: group_of(box) if box.kind else None),
+    "peer": _Field("long", lambda box: box.peer),
+    "tag": _Field("long", lambda box: box.tag),
+    "nodes": _Field("long", lambda box: box.parts),
+}
+"""Numbers of nanoseconds are exact; `start` and `duration` are microseconds, as in the trace."""
+
+DEPENDENCY = "dependency"
+
+
+def graphml(scene: Scene, title: str) -> Iterator[str]:
+    """The document, piece by piece."""
+    yield HEAD_GRAPHML
+    for name, field in FIELDS.items():
+        yield f'<key id="{name}" for="node" attr.name="{name}" attr.type="{field.type}"/>\n'
+    yield f'<key id="{DEPENDENCY}" for="edge" attr.name="{DEPENDENCY}" attr.type="string"/>\n'
+    yield f'<graph id="{text(visible(title))}" edgedefault="directed">\n'
+    yield from map(_node_graphml, scene.boxes)
+    yield from (_edge_graphml(arrow, scene) for arrow in scene.arrows)
+    yield "</graph>\n</graphml>\n"
+
+
+def too_large(scene: Scene) -> int:
+    """How many numbers are left out because no reader of GraphML could take them."""
+    return sum(
+        isinstance(value := field.of(box), int) and abs(value) > LARGEST
+        for box in scene.boxes
+        for field in FIELDS.values()
+        if field.type == "long"
+    )
+
+
+def _micros(ns: int | None) -> str | None:
+    return None if ns is None else repr(ns / 1000)
+
+
+def _node_graphml(box: Box) -> str:
+    data = "".join(
+        f'<data key="{name}">{told}</data>'
+        for name, field in FIELDS.items()
+        if (told := _told(field.of(box))) is not None
+    )
+    return f'<node id="{text(box.key)}">{data}</node>\n'
+
+
+def _told(value: Value) -> str | None:
+    if isinstance(value, str):
+        return text(visible(value, LONGEST_TEXT))
+    return None if value is None or abs(value) > LARGEST else str(value)
+
+
+def _edge_graphml(arrow: Arrow, scene: Scene) -> str:
+    cause, effect = text(scene.boxes[arrow.cause].key), text(scene.boxes[arrow.effect].key)
+    kinds = ", ".join(kind for kind, is_one in (("data", arrow.data), ("control", arrow.control)) if is_one)
+    return f'<edge source="{cause}" target="{effect}"><data key="{DEPENDENCY}">{kinds}</data></edge>\n'
+
+
+# The drawings that `tracelink convert` makes of `.et` files.
+
 
 MOST_NODES = 2000
 """More than this a picture does not take, unless the user says so."""

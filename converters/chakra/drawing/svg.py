@@ -1,29 +1,276 @@
-"""SVG: a picture that opens in a browser, with nothing but itself."""
+"""SVG: layout, curves, colours."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from math import ceil, floor, log10
+from xml.sax.saxutils import escape
 
-from tracelink.converters.chakra.drawing import colours
-from tracelink.converters.chakra.drawing.curves import Look, curve, look_of
-from tracelink.converters.chakra.drawing.labels import duration, facts, short_name, visible
-from tracelink.converters.chakra.drawing.layout import (
-    BOX,
-    GUTTER,
-    MARGIN,
-    NARROWEST,
-    ROW,
-    TOP,
-    Lane,
-    Layout,
-    Place,
-    layout,
-)
-from tracelink.converters.chakra.drawing.scene import Box, Scene
-from tracelink.converters.chakra.drawing.xml import element, number, text
-from tracelink.converters.chakra.roles import COMMUNICATION, Role
+from tracelink.converters.chakra.drawing.sheet import Arrow, Box, Scene, duration, facts, short_name, visible
+from tracelink.converters.chakra.table import COMMUNICATION, Role
+
+# One colour for each role, the same in all drawings; letters are readable on all of them.
+
+
+FILL = {
+    Role.HOST: "#cfe0f5",
+    Role.IDLE: "#f3f3f3",
+    Role.DEVICE: "#bfe3c0",
+    Role.MEMCPY: "#9fd8d2",
+    Role.MEMSET: "#d5eeeb",
+    Role.COLLECTIVE: "#ff9d5c",
+    Role.SEND: "#f48fb1",
+    Role.RECV: "#ce93d8",
+    Role.LOAD: "#e6d690",
+    Role.STORE: "#d9bd7a",
+    Role.METADATA: "#dedede",
+    Role.UNKNOWN: "#f2b8b5",
+}
+EDGE = {
+    Role.HOST: "#6f93bd",
+    Role.IDLE: "#b0b0b0",
+    Role.DEVICE: "#5fa563",
+    Role.MEMCPY: "#3c9188",
+    Role.MEMSET: "#7fb8b2",
+    Role.COLLECTIVE: "#b34700",
+    Role.SEND: "#ad1457",
+    Role.RECV: "#6a1b9a",
+    Role.LOAD: "#8d7a1c",
+    Role.STORE: "#7d5a14",
+    Role.METADATA: "#8c8c8c",
+    Role.UNKNOWN: "#b3261e",
+}
+DATA = "#30343b"
+CONTROL = "#7a8699"
+BACKWARDS = "#c62828"
+"""Of an arrow to something that begins before its cause does."""
+
+
+# Where boxes lie on the picture: a lane for each thread and stream, rows in it for what overlaps.
+
+
+GUTTER = 150.0
+"""Room for the names of lanes."""
+MARGIN = 24.0
+NARROWEST, WIDEST = 1100.0, 16_000.0
+SMALLEST = 2.0
+"""Width of what takes no time."""
+READABLE = 14.0
+"""So wide, in pixels, are three of four boxes, where the picture is not too wide then."""
+PER_UNIT = (8.0, 60.0)
+"""Widths of a box that takes no time, in a picture without times."""
+ROW, BOX = 24.0, 20.0
+LANE_GAP, RANK_GAP = 12.0, 26.0
+TOP = 92.0
+TOUCHING = 1e-6
+NUMBERS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a box is drawn."""
+
+    left: float
+    right: float
+    top: float
+
+    @property
+    def middle(self) -> float:
+        """Its middle line."""
+        return self.top + BOX / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A stripe of the picture."""
+
+    name: str
+    rank: int | None
+    top: float
+    height: float
+    first_of_rank: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From times to the picture."""
+
+    origin: float
+    per_pixel: float
+    width: float
+    """Of all that happens."""
+
+    def __call__(self, time: float) -> float:
+        """Pixels from the left."""
+        return GUTTER + (time - self.origin) / self.per_pixel
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The whole picture, without what is written around it."""
+
+    places: Sequence[Place]
+    lanes: Sequence[Lane]
+    scale: Scale
+    bottom: float
+
+
+def layout(scene: Scene) -> Layout:
+    """A place for each box."""
+    scale = _scale(scene)
+    lanes: dict[tuple[int, int, str], list[int]] = {}
+    for number, box in enumerate(scene.boxes):
+        lanes.setdefault((-1 if box.rank is None else box.rank, _order(box), box.lane), []).append(number)
+    places: dict[int, Place] = {}
+    drawn: list[Lane] = []
+    top, last_rank = TOP, None
+    for (rank, _, name), numbers in sorted(
+        lanes.items(), key=lambda lane: (*lane[0][:2], _natural(lane[0][2]))
+    ):
+        first = rank != last_rank
+        top += RANK_GAP if first and rank >= 0 else 0
+        rows = _rows(scene.boxes, numbers, scale)
+        places |= {
+            number: Place(*_extent(scene.boxes[number], scale), top + row * ROW + (ROW - BOX) / 2)
+            for number, row in rows.items()
+        }
+        height = (max(rows.values()) + 1) * ROW
+        drawn.append(Lane(name, None if rank < 0 else rank, top, height, first))
+        top, last_rank = top + height + LANE_GAP, rank
+    return Layout([places[number] for number in range(len(scene.boxes))], drawn, scale, top)
+
+
+def _scale(scene: Scene) -> Scale:
+    span = max(scene.last - scene.first, 1)
+    if scene.timed:
+        seen = (min(box.end, scene.last) - max(box.begin, scene.first) for box in scene.boxes)
+        durations = sorted(filter(lambda duration: duration > 0, seen)) or [span]
+        width = min(max(READABLE * span / durations[len(durations) // 4], NARROWEST), WIDEST)
+    else:
+        least, most = PER_UNIT
+        width = span * max(min(WIDEST / span, most), least)
+    return Scale(scene.first, span / width, width)
+
+
+def _extent(box: Box, scale: Scale) -> tuple[float, float]:
+    """From where to where the box is seen."""
+    left = max(scale(box.begin), GUTTER)
+    return left, max(min(scale(box.end), GUTTER + scale.width), left + SMALLEST)
+
+
+def _rows(boxes: Sequence[Box], numbers: Sequence[int], scale: Scale) -> Mapping[int, int]:
+    """The row of each box in its lane: the topmost that is free where it begins, and below what encloses it."""
+    rows: dict[int, int] = {}
+    taken_until: list[float] = []
+    for number in numbers:
+        box = boxes[number]
+        left, right = _extent(box, scale)
+        row = 0 if box.inside is None else rows.get(box.inside, -1) + 1
+        while row < len(taken_until) and taken_until[row] > left + TOUCHING:
+            row += 1
+        taken_until += [left] * (row + 1 - len(taken_until))
+        rows[number], taken_until[row] = row, right
+    return rows
+
+
+def _order(box: Box) -> int:
+    """Threads above streams."""
+    return 0 if box.lane == "host" or box.lane.startswith("thread ") else 1
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """`stream 7` before `stream 20`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in NUMBERS.split(name)]
+
+
+# Elements of XML; any text that becomes part of one is escaped on the way.
+
+
+QUOTES = {'"': "&quot;", "'": "&#39;"}
+
+
+def text(content: str) -> str:
+    """What may stand in an element or an attribute; the content is visible text already."""
+    return escape(content, QUOTES)
+
+
+def element(name: str, content: str = "", /, **attributes: str | float | None) -> str:
+    """An element around content that is XML; `class_` is the attribute `class`, `stroke_width` is `stroke-width`."""
+    said = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
+
+
+def _value(value: str | float) -> str:
+    return text(value) if isinstance(value, str) else number(value)
+
+
+def number(value: float) -> str:
+    """A length to a tenth of a pixel, without a tail of zeros."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+# The lines of arrows: they leave a box where the next one can begin, and enter that at its beginning.
+
+
+STEEP = 8.0
+"""Boxes that are nearer to each other than this, in pixels, are joined by a straight line."""
+SLACK = 0.5
+
+
+class Look(StrEnum):
+    """How an arrow is drawn."""
+
+    DATA = "data"
+    CONTROL = "control"
+    BACKWARDS = "backwards"
+    """It leads to something that begins before its cause does."""
+
+
+def look_of(arrow: Arrow, cause: Place, effect: Place, *, folded: bool) -> Look:
+    """Where it is both, data counts; a box that stands for others can begin before what one of them waits for."""
+    if effect.left < cause.left - SLACK and not folded:
+        return Look.BACKWARDS
+    return Look.DATA if arrow.data else Look.CONTROL
+
+
+def curve(cause: Place, effect: Place, *, folded: bool) -> str:
+    """The line, as the attribute `d` of a path; it enters a box that stands for others where the cause ends."""
+    if folded and effect.left < cause.left <= effect.right and effect.top != cause.top:
+        across = min(cause.right, effect.right)
+        return _upright(across, across, cause, effect)
+    leaves = min(max(effect.left, cause.left), cause.right)
+    apart = effect.left - leaves
+    if effect.top == cause.top:
+        return _path("M", leaves, cause.middle, "L", effect.left, effect.middle)
+    if 0 <= apart < STEEP:
+        enters = min(effect.left + 3, effect.right)
+        return _upright(min(enters, cause.right), enters, cause, effect)
+    reach = max(STEEP, min(abs(apart) / 2, 60.0))
+    points = (leaves + reach, cause.middle, effect.left - reach, effect.middle, effect.left, effect.middle)
+    return _path("M", leaves, cause.middle, "C", *points)
+
+
+def _upright(leaves: float, enters: float, cause: Place, effect: Place) -> str:
+    """From the one edge of a box to the facing one of another."""
+    down = effect.top > cause.top
+    start = cause.top + BOX if down else cause.top
+    return _path("M", leaves, start, "L", enters, effect.top if down else effect.top + BOX)
+
+
+def _path(*parts: str | float) -> str:
+    return " ".join(part if isinstance(part, str) else number(part) for part in parts)
+
+
+# SVG: a picture that opens in a browser, with nothing but itself.
+
 
 LETTER = 6.65
 """Width of a letter in a box."""
@@ -38,7 +285,7 @@ LONGEST_NOTE = 170
 MANY = 1000
 """More arrows than this are drawn so that one sees what is under them."""
 
-STROKES = {Look.DATA: colours.DATA, Look.CONTROL: colours.CONTROL, Look.BACKWARDS: colours.BACKWARDS}
+STROKES = {Look.DATA: DATA, Look.CONTROL: CONTROL, Look.BACKWARDS: BACKWARDS}
 MEANING = {
     Look.DATA: "data dependency",
     Look.CONTROL: "control dependency",
@@ -148,8 +395,8 @@ def _box(box: Box, place: Place, origin_ns: float) -> str:
         width=width,
         height=BOX,
         rx=min(3.0, width / 3),
-        fill=colours.FILL[box.role],
-        stroke=colours.EDGE[box.role],
+        fill=FILL[box.role],
+        stroke=EDGE[box.role],
     )
     letters = int((width - 6) / LETTER)
     label = ""
@@ -196,7 +443,7 @@ def _legend(scene: Scene, looks: Collection[Look], top: float) -> Iterator[str]:
     counts = Counter(box.role for box in scene.boxes)
     for role in Role:
         if counts[role]:
-            fill, edge = colours.FILL[role], colours.EDGE[role]
+            fill, edge = FILL[role], EDGE[role]
             yield element("rect", x=left, y=top, width=14, height=14, rx=3, fill=fill, stroke=edge)
             yield _text(f"{role} ({counts[role]:,})", left + 20, top + 11)
             left += LEGEND

@@ -1,21 +1,206 @@
-"""One rank's nodes as the rules look at them."""
+"""A rank as the rules see it; simulator order; groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 
-from tracelink.converters.chakra.decoding import Decoded
-from tracelink.converters.chakra.schema import COMMUNICATION, WHOLE_NUMBERS, Kind, Name, Profile
+from tracelink.converters.chakra.decode import Decoded
+from tracelink.converters.chakra.schema import (
+    COMMUNICATION,
+    WHOLE_NUMBERS,
+    CollectiveType,
+    Kind,
+    Name,
+    NodeType,
+    Profile,
+)
 from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
-from tracelink.converters.chakra.validation.groups import Groups
-from tracelink.converters.chakra.validation.order import Issued, issued
-from tracelink.converters.chakra.validation.rules import RULES, Rule
-from tracelink.converters.chakra.validation.verdict import Found, Violation
-from tracelink.events import Bools, Int64s
+from tracelink.converters.chakra.validation.rules import RULES, Found, Rule, Violation
+from tracelink.io.sources import LARGEST_RANK
+from tracelink.model.columns import Bools, Int64s
+
+# Communicator groups: a JSON file beside the traces, or what our own files say of them.
+
+
+EVERYBODY = 0
+NOWHERE = -1
+LARGEST_GROUP = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The ranks of each group by its number; `source` is where that stands, empty where nothing says it."""
+
+    members: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    source: str = ""
+    problems: Sequence[str] = ()
+
+    def numbers(self, names: Attribute, length: int) -> Int64s:
+        """The group of each of `length` nodes; a node that names none is among all ranks."""
+        column = np.full(length, EVERYBODY, np.int64)
+        known: dict[str, int] = {}
+        for row, name in zip(names.rows.tolist(), names.values, strict=True):
+            text = name if isinstance(name, str) else None
+            if text is None:
+                column[row] = NOWHERE
+                continue
+            if text not in known:
+                known[text] = self.number(text)
+            column[row] = known[text]
+        return column
+
+    def number(self, name: str) -> int:
+        """The group that a node names, or `NOWHERE`."""
+        number = group_number(name)
+        return number if number == EVERYBODY or number in self.members else NOWHERE
+
+    def of(self, number: int, world: int) -> Sequence[int]:
+        """The ranks of a group in a job of `world` ranks."""
+        return range(world) if number == EVERYBODY else self.members.get(number, ())
+
+    @property
+    def largest(self) -> int:
+        """The largest rank of any group, or -1."""
+        return max((rank for ranks in self.members.values() for rank in ranks), default=-1)
+
+
+def group_number(name: str) -> int:
+    """The number that a group's name is; `NOWHERE` where it is none."""
+    if not name:
+        return EVERYBODY
+    fits = name.isascii() and name.isdecimal() and len(name) <= len(str(LARGEST_GROUP))
+    return int(name) if fits and int(name) <= LARGEST_GROUP else NOWHERE
+
+
+def groups_of(text: bytes | str, source: str, *, described: bool = False) -> Groups:
+    """Groups from JSON; what cannot be used is a problem. `described` ones are objects with a name and ranks."""
+    try:
+        stated = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Groups(source=source, problems=[f"{source} is no JSON: {error}"])
+    if not isinstance(stated, dict):
+        return Groups(source=source, problems=[f"{source} is no object of groups"])
+    members: dict[int, Sequence[int]] = {}
+    problems = []
+    for name, said in stated.items():
+        ranks = said.get("ranks") if described and isinstance(said, dict) else said
+        number = group_number(name) if name else NOWHERE
+        if problem := _problem(number, ranks, described=described):
+            problems.append(f"{source}: group {name!r} {problem}")
+        elif ranks and number != EVERYBODY:
+            members[number] = tuple(ranks)
+    return Groups(members, source, problems)
+
+
+def _problem(number: int, ranks: Any, *, described: bool) -> str:
+    if number == NOWHERE:
+        return "is no whole number"
+    if number == EVERYBODY and not described:
+        return "cannot be listed: 0 means all ranks"
+    if not isinstance(ranks, list) or not ranks:
+        return "has no list of ranks"
+    if not all(type(rank) is int and 0 <= rank <= LARGEST_RANK for rank in ranks):
+        return "has members that are no ranks"
+    return "has a rank twice" if len(set(ranks)) < len(ranks) else ""
+
+
+def united(parts: Sequence[Groups]) -> Groups:
+    """What the files of several ranks say together; where two contradict each other that is a problem."""
+    members: dict[int, Sequence[int]] = {}
+    problems = []
+    for part in parts:
+        for number, ranks in part.members.items():
+            if members.setdefault(number, ranks) != ranks:
+                problems.append(
+                    f"{part.source} says that group {number} is {_short(ranks)}, and another file"
+                    f" {_short(members[number])}"
+                )
+    return Groups(members, parts[0].source if parts else "", problems)
+
+
+def _short(ranks: Sequence[int]) -> str:
+    from tracelink.ranges import Numbers
+
+    return f"[{Numbers.of(ranks)}]"
+
+
+# The order in which a simulator begins the nodes of a rank, and which it never begins.
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """Rows in the order in which they begin, and circles that keep others from beginning."""
+
+    rows: Int64s
+    """Every row; those that never begin come last, by id."""
+    stuck: int
+    """How many never begin."""
+    cycles: tuple[tuple[int, ...], ...]
+    """Rows of which each depends on the next, and the last on the first."""
+
+
+def issued(ids: Int64s, owner: Int64s, place: Int64s) -> Issued:
+    """A node begins when all that it depends on have; of those that are free the lowest id is first.
+
+    `owner` and `place` are rows of a node and of what it depends on.
+    """
+    by_id = np.argsort(ids.view(np.uint64), kind="stable")
+    rank = np.empty(len(ids), np.int64)
+    rank[by_id] = np.arange(len(ids))
+    if bool(np.all(rank[place] < rank[owner])):
+        return Issued(by_id, 0, ())  # then the lowest id is always free
+    order = _released(rank[owner], rank[place], len(ids))
+    left = np.setdiff1d(np.arange(len(ids)), order, assume_unique=True)
+    cycles = _cycles(left, rank[owner], rank[place])
+    rows = by_id[np.concatenate([order, left])]
+    return Issued(rows, len(left), tuple(tuple(by_id[list(cycle)].tolist()) for cycle in cycles))
+
+
+def _released(owner: Int64s, place: Int64s, count: int) -> Int64s:
+    """Kahn's algorithm with the lowest number first."""
+    waiting = np.bincount(owner, minlength=count).tolist()
+    by_place = np.argsort(place, kind="stable")
+    followers = owner[by_place].tolist()
+    bounds = np.searchsorted(place[by_place], np.arange(count + 1)).tolist()
+    free = [number for number, others in enumerate(waiting) if not others]
+    heapify(free)
+    order = list[int]()
+    while free:
+        number = heappop(free)
+        order.append(number)
+        for follower in followers[bounds[number] : bounds[number + 1]]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                heappush(free, follower)
+    return np.array(order, np.int64)
+
+
+def _cycles(left: Int64s, owner: Int64s, place: Int64s) -> list[list[int]]:
+    """One circle for each that is found by following, from what is left, one dependency that is left too."""
+    inside = np.isin(owner, left) & np.isin(place, left)
+    following = dict(zip(owner[inside].tolist(), place[inside].tolist(), strict=True))
+    seen: dict[int, int] = {}
+    cycles = []
+    for start in left.tolist():
+        number, walk = start, list[int]()
+        while number not in seen:
+            seen[number] = start
+            walk.append(number)
+            number = following[number]
+        if walk and seen[number] == start:
+            cycles.append(walk[walk.index(number) :])
+    return cycles
+
+
+# One rank's nodes as the rules look at them.
+
 
 LONGEST_NAME = 60
 FILE = np.array([-1])
@@ -168,3 +353,89 @@ def told(attribute: Attribute, length: int, kinds: frozenset[Kind]) -> Told:
     values[rows] = signed(chosen(attribute.values, fits))
     known[rows] = True
     return Told(values, known, present)
+
+
+# What a rank does with others: all that must be kept of it when the next is read.
+
+
+UNKNOWN = -1
+"""A type, a size, a peer or a tag that a node does not state, or not as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """The collectives of a rank as a simulator begins them."""
+
+    node: Int64s
+    group: Int64s
+    type: Int64s
+    size: Int64s
+
+    def of(self, group: int) -> Collectives:
+        """Those of one group."""
+        return self.where(self.group == group)
+
+    def where(self, chosen: Bools) -> Collectives:
+        """Some of them."""
+        return Collectives(self.node[chosen], self.group[chosen], self.type[chosen], self.size[chosen])
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def called(self, place: int) -> str:
+        """One of them in words."""
+        kind, size = int(self.type[place]), int(self.size[place])
+        known = 0 <= kind < len(CollectiveType)
+        name = CollectiveType(kind).name if known else "collective of unknown type"
+        return f"{name} of {'unknown size' if size == UNKNOWN else f'{size:,} bytes'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The messages of a rank, by row."""
+
+    node: Int64s
+    sent: Bools
+    peer: Int64s
+    tag: Int64s
+    size: Int64s
+    complete: Bools
+    """Which state peer, tag and size."""
+
+
+def collectives_of(trace: Trace) -> Collectives:
+    """The collectives of a rank."""
+    order = trace.issued.rows
+    rows = order[trace.nodes.type[order] == NodeType.COMM_COLL]
+    return Collectives(
+        trace.nodes.id[rows],
+        trace.group[rows],
+        _known(trace.number(Name.COMM_TYPE))[rows],
+        _known(trace.number(Name.COMM_SIZE))[rows],
+    )
+
+
+def messages_of(trace: Trace) -> Messages:
+    """The messages of a rank."""
+    rows = np.flatnonzero(trace.nodes.of_type(NodeType.COMM_SEND, NodeType.COMM_RECV))
+    sent = trace.nodes.type[rows] == NodeType.COMM_SEND
+    target, source = trace.number(Name.COMM_TARGET), trace.number(Name.COMM_SOURCE)
+    tag, size = trace.number(Name.COMM_TAG), trace.number(Name.COMM_SIZE)
+    known = np.where(sent, target.known[rows], source.known[rows])
+    return Messages(
+        trace.nodes.id[rows],
+        sent,
+        np.where(sent, _known(target)[rows], _known(source)[rows]),
+        tag.values[rows],
+        size.values[rows],
+        known & tag.known[rows] & size.known[rows],
+    )
+
+
+def in_no_group(collectives: Collectives) -> Collectives:
+    """Those whose group nobody knows."""
+    return collectives.where(collectives.group == NOWHERE)
+
+
+def _known(told: Told) -> Int64s:
+    return np.where(told.known, told.values, UNKNOWN)

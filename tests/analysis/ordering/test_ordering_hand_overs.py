@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from builders.ordering import RankBuilder, named
-from tracelink.analysis.ordering.hand_overs import hand_overs
-from tracelink.analysis.ordering.order import Order
-from tracelink.events import EventKind, Relation
+from tracelink.model.events import EventKind, Relation
+from tracelink.ordering.order import Order
+from tracelink.ordering.threads import hand_overs
 
 ENGINE = "autograd::engine::evaluate_function: "
 AUTOGRAD = "pt_autograd_0"

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder, found, named
-from tracelink.analysis.ordering.host_waits import host_waits
-from tracelink.analysis.ordering.launched import launched_work
-from tracelink.analysis.ordering.order import Order
-from tracelink.analysis.ordering.synchronizations import Awaited
-from tracelink.events import EventKind
+from tracelink.model.events import EventKind
+from tracelink.ordering.host import host_waits
+from tracelink.ordering.order import Awaited, Order, launched_work
 
 COMPUTE, SIDE = 7, 20
 COPY = EventKind.MEMCPY

@@ -11,17 +11,14 @@ import pytest
 
 import tracelink
 from builders.data import shared
-from tracelink.analysis.ordering.hand_overs import hand_overs
-from tracelink.analysis.ordering.host_waits import host_waits
-from tracelink.analysis.ordering.launched import launched_work
-from tracelink.analysis.ordering.order import Order, can_follow
-from tracelink.analysis.ordering.stream_waits import stream_waits
-from tracelink.analysis.ordering.streams import stream_order
-from tracelink.analysis.ordering.synchronizations import Synchronizations
-from tracelink.analysis.ordering.tensors import tensor_order
 from tracelink.converters.execution_trace.storages import StorageReader
-from tracelink.events import GPU_WORK, EventKind
-from tracelink.excerpt import Excerpt
+from tracelink.model.events import GPU_WORK, EventKind
+from tracelink.model.graph import Excerpt
+from tracelink.ordering.host import host_waits
+from tracelink.ordering.order import Order, Synchronizations, can_follow, launched_work
+from tracelink.ordering.streams import stream_order, stream_waits
+from tracelink.ordering.tensors import tensor_order
+from tracelink.ordering.threads import hand_overs
 
 COLLECTIVE = re.compile("nccl", re.IGNORECASE)
 PROFILES = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from builders.ordering import RankBuilder, found, named
-from tracelink.analysis.ordering.order import Order
-from tracelink.analysis.ordering.resumptions import resumptions
-from tracelink.events import EventKind
+from tracelink.model.events import EventKind
+from tracelink.ordering.order import Order
+from tracelink.ordering.threads import resumptions
 
 
 @pytest.fixture

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder, found, named
-from tracelink.analysis.ordering.launched import launched_work
-from tracelink.analysis.ordering.order import Order
-from tracelink.analysis.ordering.stream_waits import stream_waits
-from tracelink.analysis.ordering.synchronizations import Awaited
-from tracelink.events import EventKind, Track
+from tracelink.model.events import EventKind, Track
+from tracelink.ordering.order import Awaited, Order, launched_work
+from tracelink.ordering.streams import stream_waits
 
 COMPUTE, SIDE, COMMUNICATION = 7, 20, 40
 RECORD, WAIT = "cudaEventRecord", "cudaStreamWaitEvent"

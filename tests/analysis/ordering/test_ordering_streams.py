@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder, named
-from tracelink.analysis.ordering.order import can_follow
-from tracelink.analysis.ordering.streams import stream_order
-from tracelink.events import EventKind
+from tracelink.model.events import EventKind
+from tracelink.ordering.order import can_follow
+from tracelink.ordering.streams import stream_order
 
 WORK = st.lists(st.tuples(st.integers(0, 12), st.integers(-1, 5), st.integers(1, 2)), max_size=12)
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from builders.graph import GraphBuilder
 from builders.ordering import named
-from tracelink.analysis.ordering.order import Order
-from tracelink.analysis.ordering.tensors import StorageUses, tensor_order
-from tracelink.enclosing import greatest_inside
-from tracelink.events import EventKind, Key, Relation, TrackKind
-from tracelink.excerpt import Excerpt
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.graph import Excerpt, greatest_inside
+from tracelink.ordering.order import Order
+from tracelink.ordering.tensors import StorageUses, tensor_order
 
 
 class Nodes:

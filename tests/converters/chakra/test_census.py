@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from builders.chakra_nodes import EtFile, put, take
 from builders.chakra_scene import kernel, nodes_of, operator
-from tracelink.converters.chakra.census import Communicated, LongestChain, census, communicated
-from tracelink.converters.chakra.precedence import Precedence, cycle, earliest
-from tracelink.converters.chakra.roles import Role
+from tracelink.converters.chakra.census import (
+    Communicated,
+    LongestChain,
+    Precedence,
+    census,
+    communicated,
+    cycle,
+    earliest,
+)
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
-from tracelink.converters.chakra.table import Links, NodeTable
+from tracelink.converters.chakra.table import Links, NodeTable, Role
 
 US = 1000
 

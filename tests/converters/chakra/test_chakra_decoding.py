@@ -15,16 +15,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.chakra_messages import NODES, SCALARS, TEXTS, UINT64, host, metadata
-from tracelink.converters.chakra import framing
-from tracelink.converters.chakra.batch_attributes import MIXED
+from tracelink.converters.chakra import decode as framing
+from tracelink.converters.chakra.batch import MIXED
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
-from tracelink.converters.chakra.decoding import Decoded, decode
-from tracelink.converters.chakra.framing import framed
-from tracelink.converters.chakra.schema import Kind
+from tracelink.converters.chakra.decode import Decoded, decode, framed
+from tracelink.converters.chakra.schema import Kind, kind_and_value
 from tracelink.converters.chakra.table import unsigned
-from tracelink.converters.chakra.values import kind_and_value
-from tracelink.fields import FEW, MANY
-from tracelink.wire import varint
+from tracelink.io.protobuf import FEW, MANY, varint
 
 TOGETHER = FEW + 4
 """Copies of what is looked at, so that it is not left to protobuf for being few."""

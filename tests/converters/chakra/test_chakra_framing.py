@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.chakra.framing import MOST, Frame, FramingError, framed, frames
+from tracelink.converters.chakra.decode import MOST, Frame, FramingError, framed, frames
 from tracelink.converters.chakra.schema import Kind
 from tracelink.converters.chakra.table import Attribute
-from tracelink.wire import varint
+from tracelink.io.protobuf import varint
 
 
 @given(st.lists(st.binary(max_size=300)))

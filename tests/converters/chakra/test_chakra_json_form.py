@@ -14,24 +14,15 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.chakra_messages import (
-    METADATA,
-    NODES,
-    as_source,
-    bodies,
-    file,
-    metadata,
-    node,
-)
+from builders.chakra_messages import METADATA, NODES, as_source, bodies, file, metadata, node
 from tracelink import api
+from tracelink.api import Converted
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.framing import framed, frames
-from tracelink.converters.chakra.json_form.as_json import NodesAsJson
-from tracelink.converters.chakra.json_form.as_messages import JsonAsNodes
-from tracelink.converting import Converted
+from tracelink.converters.chakra.decode import framed, frames
+from tracelink.converters.chakra.json_form import JsonAsNodes, NodesAsJson
 from tracelink.engine import Engine
+from tracelink.io.targets import StreamTarget
 from tracelink.plugins import Conversion, Output
-from tracelink.targets import StreamTarget
 
 
 def converted(conversion: Conversion, data: bytes, name: str) -> tuple[bytes, Output]:

@@ -20,13 +20,14 @@ from builders.trace import pairs
 from tracelink import api, samples
 from tracelink.converters.chakra import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
-from tracelink.converters.chakra.json_form.as_json import NodesAsJson
+from tracelink.converters.chakra.json_form import NodesAsJson
 from tracelink.converters.chakra.schema import CollectiveType
 from tracelink.engine import Engine
-from tracelink.events import NO_TIME, UNFINISHED, EventKind, Relation, Track, TrackKind
-from tracelink.job import Job
-from tracelink.targets import StreamTarget
-from tracelink.trace import ProcessGroup, RankTrace
+from tracelink.io.targets import StreamTarget
+from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.events import EventKind, Relation, Track, TrackKind
+from tracelink.model.job import Job
+from tracelink.model.trace import ProcessGroup, RankTrace
 
 CALLS, LAUNCHES, DEPENDS_ON = Relation.CALLS, Relation.LAUNCHES, Relation.DEPENDS_ON
 

@@ -10,14 +10,13 @@ import pytest
 
 from builders.data import shared
 from builders.ordering import RankBuilder
-from tracelink.analysis.ordering.order import Order
 from tracelink.api import merge
 from tracelink.converters.chakra.census import census
-from tracelink.converters.chakra.decoding import decode
+from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.host import host_of
-from tracelink.converters.chakra.orders import HAND_OVER, HOST_WAIT, RESUMPTION
+from tracelink.converters.chakra.plan import HAND_OVER, HOST_WAIT, RESUMPTION, waited
 from tracelink.converters.chakra.schema import Name
-from tracelink.converters.chakra.waited import waited
+from tracelink.ordering.order import Order
 
 
 def waits(rank: RankBuilder, orders: Mapping[str, tuple[int, int]]) -> dict[str, int]:

@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder
 from tracelink.converters.chakra.communications import Communicating, usable
-from tracelink.converters.chakra.device import device_of
-from tracelink.converters.chakra.device_flow import device_flow, one_after_the_other
-from tracelink.converters.chakra.gaps import gaps_of
-from tracelink.converters.chakra.host import host_of
-from tracelink.converters.chakra.nodes_of_events import Spots
-from tracelink.converters.chakra.program import (
+from tracelink.converters.chakra.host import device_of, host_of
+from tracelink.converters.chakra.nodes import gaps_of
+from tracelink.converters.chakra.plan import (
     Lane,
     Pairs,
+    Spots,
     Turns,
     control_links,
+    device_flow,
+    one_after_the_other,
     spread,
     turns_of,
     waiting,
 )
 from tracelink.converters.chakra.schema import NodeType
-from tracelink.events import Int64s
-from tracelink.excerpt import NONE
+from tracelink.model.columns import Int64s
+from tracelink.model.graph import NONE
 
 
 def column(values: list[int]) -> Int64s:

@@ -10,9 +10,10 @@ import pytest
 
 from builders.chakra_written import groups, only, traces
 from builders.graph import GraphBuilder
-from tracelink.communications import Evidence
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
-from tracelink.events import NO_TIME, EventKind, Key, Relation, TrackKind
+from tracelink.model.columns import NO_TIME
+from tracelink.model.communications import Evidence
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
 
 US = 1000
 

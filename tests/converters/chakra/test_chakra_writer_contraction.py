@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tracelink.converters.chakra.contraction import contracted, taken
+from tracelink.converters.chakra.nodes import contracted, taken
 from tracelink.converters.chakra.schema import Kind, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 

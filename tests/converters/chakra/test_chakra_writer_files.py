@@ -15,9 +15,9 @@ from builders.graph import GraphBuilder
 from builders.kineto import cpu_op, trace
 from builders.kineto import write as write_profile
 from tracelink.api import merge, write
-from tracelink.converters.chakra.decoding import decode
+from tracelink.converters.chakra.decode import decode
 from tracelink.errors import TraceError, UsageError
-from tracelink.graph import EventGraph
+from tracelink.model.graph import EventGraph
 
 
 def ranks(*numbers: int) -> EventGraph:
@@ -88,7 +88,7 @@ class TestStandardOutput:
 
 def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.0.et").write_bytes(b"before")
-    monkeypatch.setattr("tracelink.converters.chakra.encoding.TOGETHER", None)
+    monkeypatch.setattr("tracelink.converters.chakra.encode.TOGETHER", None)
     with pytest.raises((TypeError, TraceError)):
         write(ranks(0), tmp_path / "job", to="chakra", jobs=1)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("job.0.et", b"before")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders.job import JobBuilder
-from tracelink.converters.chakra.group_numbers import GroupNumbers, everybody, group_numbers
-from tracelink.trace import ProcessGroup
+from tracelink.converters.chakra.communications import GroupNumbers, everybody, group_numbers
+from tracelink.model.trace import ProcessGroup
 
 EVERYBODY = (0, 1, 2, 3)
 

@@ -11,7 +11,7 @@ from builders.chakra_written import only
 from builders.execution_trace import node, process_root, thread_root
 from builders.graph import START, GraphBuilder
 from tracelink.converters.chakra.schema import NodeType
-from tracelink.events import EventKind, Key, TrackKind
+from tracelink.model.events import EventKind, Key, TrackKind
 
 
 def kernel_of(job: Job, name: str, at: float, launched: float, caller: int, stream: str = "7") -> int:

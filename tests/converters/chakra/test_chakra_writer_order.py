@@ -10,7 +10,7 @@ from builders.chakra import Job
 from builders.chakra_written import only
 from builders.execution_trace import node, process_root, tensor
 from builders.graph import START, GraphBuilder
-from tracelink.events import EventKind, Relation
+from tracelink.model.events import EventKind, Relation
 
 US = 1000
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from builders.chakra_written import EtTrace, traces
 from builders.graph import GraphBuilder
 from tracelink.converters.chakra.schema import COMMUNICATION, SIMULATED, NodeType
-from tracelink.events import NO_TIME, EventKind, Key, Relation, TrackKind
-from tracelink.graph import EventGraph
+from tracelink.model.columns import NO_TIME
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.graph import EventGraph
 
 OPERATIONS = ("all_reduce", "all_gather", "barrier", "reduce", "all_to_all", "unheard_of")
 KINDS = (

@@ -15,12 +15,12 @@ import tracelink
 from builders.chakra_written import EtTrace
 from builders.data import shared
 from tracelink.api import merge
-from tracelink.converters.chakra.decoding import decode
-from tracelink.converters.chakra.encoding import encoded
+from tracelink.converters.chakra.decode import decode
+from tracelink.converters.chakra.encode import encoded
 from tracelink.converters.chakra.schema import NodeType
-from tracelink.events import GPU_WORK, Key, Relation
-from tracelink.graph import EventGraph
-from tracelink.job import rank_rows
+from tracelink.model.events import GPU_WORK, Key, Relation
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import rank_rows
 
 TRACES = (
     "pairs/simple_add",

@@ -11,7 +11,7 @@ from builders.chakra import Job
 from builders.chakra_written import groups, only, traces
 from builders.graph import GraphBuilder
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
-from tracelink.events import EventKind, TrackKind
+from tracelink.model.events import EventKind, TrackKind
 
 US = 1000
 

@@ -15,8 +15,8 @@ from builders.chakra import Job
 from builders.chakra_written import only
 from builders.execution_trace import FLAT, VERSIONS, Node, as_json, node, process_root, tensor
 from tracelink.converters.chakra.chakra_pb2 import Node as Message
-from tracelink.converters.chakra.framing import frames
-from tracelink.converters.chakra.tensors import fields_of, python_spelling
+from tracelink.converters.chakra.decode import frames
+from tracelink.converters.chakra.nodes import fields_of, python_spelling
 
 VALUES = st.recursive(
     st.none()

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tracelink.converters.chakra import encoding
+from tracelink.converters.chakra import encode as encoding
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.decoding import decode
-from tracelink.converters.chakra.encoding import encoded, metadata_message
-from tracelink.converters.chakra.framing import framed
-from tracelink.converters.chakra.schema import VERSION, Kind
-from tracelink.converters.chakra.table import Attribute, Links, NodeTable, signed
-from tracelink.converters.chakra.wire import (
+from tracelink.converters.chakra.decode import decode, framed
+from tracelink.converters.chakra.encode import (
     attribute,
+    encoded,
+    metadata_message,
     number_attributes,
     number_fields,
     packed_fields,
 )
-from tracelink.wire import delimited, varint, varints
+from tracelink.converters.chakra.schema import VERSION, Kind
+from tracelink.converters.chakra.table import Attribute, Links, NodeTable, signed
+from tracelink.io.protobuf import delimited, varint, varints
 
 UNSIGNED = st.one_of(
     st.integers(0, 300),

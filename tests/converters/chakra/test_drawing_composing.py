@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from builders.chakra_nodes import EtFile, put
 from builders.chakra_scene import BEGIN, arrows, box_of, kernel, operator, scene_of
-from tracelink.converters.chakra.drawing.nesting import Nesting
-from tracelink.converters.chakra.drawing.scene import Scene
+from tracelink.converters.chakra.drawing.sheet import Nesting, Scene
 from tracelink.errors import UsageError
-from tracelink.selection import Window
+from tracelink.pipeline.selection import Window
 
 US = 1000
 

@@ -15,12 +15,9 @@ from hypothesis import strategies as st
 
 from builders.chakra_nodes import EtFile, put
 from builders.chakra_scene import BEGIN, kernel, operator, scene_of
-from tracelink.converters.chakra.drawing.dot import ARRANGED, dot, quoted
-from tracelink.converters.chakra.drawing.graphml import graphml, too_large
-from tracelink.converters.chakra.drawing.labels import duration, short_name, size
-from tracelink.converters.chakra.drawing.layout import NARROWEST, TOP, WIDEST, layout
-from tracelink.converters.chakra.drawing.scene import Scene
-from tracelink.converters.chakra.drawing.svg import svg
+from tracelink.converters.chakra.drawing.formats import ARRANGED, dot, graphml, quoted, too_large
+from tracelink.converters.chakra.drawing.sheet import Scene, duration, short_name, size
+from tracelink.converters.chakra.drawing.svg import NARROWEST, TOP, WIDEST, layout, svg
 
 HOSTILE = '</title></style><script>alert(1)</script>" onload="x \\N \\" ]]> &lt; \n\0\u202e -> b; } //'
 SVG = "{http://www.w3.org/2000/svg}"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from builders.chakra_nodes import EtFile
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.validation import Validation, validate
-from tracelink.converters.chakra.validation.alignment import aligned
-from tracelink.converters.chakra.validation.order import issued
-from tracelink.converters.chakra.validation.simulator_rules import SPLITS
+from tracelink.converters.chakra.validation.communication_rules import SPLITS
+from tracelink.converters.chakra.validation.trace import issued
+from tracelink.converters.chakra.validation.validate import aligned
 
 KINDS = sorted(SIMULATED)
 

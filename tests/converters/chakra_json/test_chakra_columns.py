@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.chakra.durations import exclusive
-from tracelink.converters.chakra_json.names import current_name, is_refused
-from tracelink.converters.chakra_json.schema import accepted_version
-from tracelink.converters.chakra_json.texts import microseconds
-from tracelink.converters.chakra_json.turns import reached
-from tracelink.enclosing import innermost
+from tracelink.converters.chakra.host import exclusive
+from tracelink.converters.chakra_json.plan import reached
+from tracelink.converters.chakra_json.schema import accepted_version, current_name, is_refused
+from tracelink.converters.chakra_json.writer import microseconds
+from tracelink.model.graph import innermost
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(-1, 9)), max_size=10)
 

@@ -13,10 +13,9 @@ import pytest
 from builders.chakra import Job, named, written
 from builders.execution_trace import node, process_root, thread_root
 from tracelink.api import write
-from tracelink.errors import UsageError
-from tracelink.events import EventKind
-from tracelink.findings import Severity
-from tracelink.graph import EventGraph
+from tracelink.errors import Severity, UsageError
+from tracelink.model.events import EventKind
+from tracelink.model.graph import EventGraph
 
 
 def two_ranks() -> Job:

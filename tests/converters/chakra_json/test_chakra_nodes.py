@@ -13,8 +13,8 @@ import pytest
 from builders.chakra import Job, named, written
 from builders.execution_trace import VERSIONS, Node, as_json, node, process_root, tensor, thread_root
 from builders.graph import START
-from tracelink.events import EventKind, Relation
-from tracelink.graph import EventGraph
+from tracelink.model.events import EventKind, Relation
+from tracelink.model.graph import EventGraph
 
 SCHEMA = json.loads((files("tracelink.schemas") / "chakra-json.schema.json").read_text())
 GPU_ONLY = ("cat", "ph", "stream")

@@ -8,7 +8,7 @@ import pytest
 
 from builders.chakra import Job, named, written
 from builders.execution_trace import node, process_root
-from tracelink.events import EventKind, Relation
+from tracelink.model.events import EventKind, Relation
 
 BASE = 1_700_000_000_000_000_000
 """The beginning of the jobs that are built here."""

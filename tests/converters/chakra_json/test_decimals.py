@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.chakra_json.decimals import nanoseconds_of
-from tracelink.events import NO_TIME
+from tracelink.converters.chakra_json.reader import nanoseconds_of
+from tracelink.model.columns import NO_TIME
 
 LATEST_NS = 4 * 10**18
 

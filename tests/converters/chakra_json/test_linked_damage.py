@@ -16,8 +16,8 @@ from builders.linked_trace import Entry, linked_trace, node, read, root, work
 from tracelink.converters.chakra_json import ChakraJsonReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.events import Key
-from tracelink.trace import RankTrace
+from tracelink.model.events import Key
+from tracelink.model.trace import RankTrace
 
 COUNT = 40
 

@@ -10,8 +10,9 @@ import pytest
 from builders.execution_trace import PROCESS, THREAD, as_json, groups_node, tensor
 from builders.linked_trace import Entry, linked_trace, node, read, root, untimed, work
 from builders.trace import pairs
-from tracelink.events import NO_TIME, UNFINISHED, EventKind, Key, Relation, Track, TrackKind
-from tracelink.trace import RankTrace
+from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.events import EventKind, Key, Relation, Track, TrackKind
+from tracelink.model.trace import RankTrace
 
 BASE = 1_700_000_000_123_456_789
 BASED = {"baseTimeNanoseconds": BASE}

@@ -17,8 +17,8 @@ from builders.data import shared
 from builders.execution_trace import node, process_root, thread_root
 from tracelink import load, samples
 from tracelink.api import write
-from tracelink.events import GPU_WORK, EventKind, Key, Relation
-from tracelink.graph import EventGraph
+from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
+from tracelink.model.graph import EventGraph
 
 Timed = tuple[str, EventKind, int, int]
 BASE = 1_700_000_000_000_000_123

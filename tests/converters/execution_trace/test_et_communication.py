@@ -26,9 +26,9 @@ from builders.execution_trace import (
 from builders.statements import stated, statements
 from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
-from tracelink.sources import Request, discover
-from tracelink.statements import Statement
-from tracelink.trace import RankTrace
+from tracelink.io.sources import Request, discover
+from tracelink.model.communications import Statement
+from tracelink.model.trace import RankTrace
 
 GROUP = ["5", "dp"]
 Input = tuple[Any, Any, str]

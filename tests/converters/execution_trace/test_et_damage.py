@@ -27,8 +27,8 @@ from builders.execution_trace import (
 from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.events import Key
-from tracelink.trace import RankTrace
+from tracelink.model.events import Key
+from tracelink.model.trace import RankTrace
 
 
 def read(data: bytes) -> RankTrace:

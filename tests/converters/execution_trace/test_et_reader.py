@@ -25,9 +25,10 @@ from builders.execution_trace import (
 )
 from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
-from tracelink.events import NO_TIME, UNFINISHED, EventKind, Key, TrackKind
-from tracelink.findings import Severity
-from tracelink.trace import ProcessGroup, RankTrace
+from tracelink.errors import Severity
+from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.events import EventKind, Key, TrackKind
+from tracelink.model.trace import ProcessGroup, RankTrace
 
 NUMBERS = st.integers(0, 2**63 - 1)
 

@@ -13,8 +13,8 @@ from builders.data import shared
 from tracelink import samples
 from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
-from tracelink.events import Key
-from tracelink.sources import Request, discover
+from tracelink.io.sources import Request, discover
+from tracelink.model.events import Key
 
 SHIPPED = [samples.path(name) / f"et_{rank}.json.gz" for name in ("cpu_job", "gpu_pair") for rank in (0, 1)]
 REAL = [

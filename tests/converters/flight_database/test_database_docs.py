@@ -13,8 +13,8 @@ import tracelink
 from builders.data import shared
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorder import CREATED, collective, dump, frame, process_group
-from tracelink.converters.flight_database import database_at
-from tracelink.converters.flight_database.schema import TABLES, Column, Table
+from tracelink.diagnosis.database.schema import TABLES, Column, Table
+from tracelink.diagnosis.database.tables import database_at
 
 PAGE = (Path(__file__).parents[3] / "docs" / "database.md").read_text("utf-8")
 MS = 1_000_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorded_jobs import faulty_plans, plans
-from tracelink.examining import Examined
+from tracelink.diagnosis.examine import Examined
 from tracelink.samples.generate.recorded_jobs import FAULTS, Fault, Plan, job
 
 SOME = settings(max_examples=30)

@@ -10,11 +10,11 @@ import pytest
 
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorder import collective, dump, frame, process_group
-from tracelink.converters.flight_database import database_at
-from tracelink.converters.flight_database import parquet as writer
-from tracelink.converters.flight_database.schema import TABLES, Type
+from tracelink.diagnosis.database import storage as writer
+from tracelink.diagnosis.database.schema import TABLES, Type
+from tracelink.diagnosis.database.tables import database_at
+from tracelink.diagnosis.examine import Examined
 from tracelink.errors import UsageError
-from tracelink.examining import Examined
 
 parquet = pytest.importorskip("pyarrow.parquet")
 SMALL_GROUPS = {"MOST_ROWS": 3, "MOST_BYTES": 1 << 20}

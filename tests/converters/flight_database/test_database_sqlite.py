@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import tracelink
 from builders.flight_database import examined, examined_bytes, rows, sqlite_of
 from builders.recorder import CREATED, as_json, collective, dump, frame, pickled, process_group
-from tracelink.converters.flight_database import database_at
-from tracelink.converters.flight_database.schema import TABLES, VERSION
+from tracelink.diagnosis.database.schema import TABLES, VERSION
+from tracelink.diagnosis.database.tables import database_at
 from tracelink.errors import TraceError, UsageError
 
 EVIL = "x'); DROP TABLE entries; --\0\n"
@@ -206,7 +206,7 @@ def interrupt(*_: object) -> None:
 @pytest.mark.parametrize("place", ["flight.sqlite", "flight.parquet", "flight/"])
 def test_an_interruption_leaves_nothing(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = examined({0: dump(collective())})
-    monkeypatch.setattr("tracelink.converters.flight_database.tables.problems_table", interrupt)
+    monkeypatch.setattr("tracelink.diagnosis.database.tables.problems_table", interrupt)
     with pytest.raises(KeyboardInterrupt):
         database_at(f"{tmp_path}/{place}").write(what)
     assert list(tmp_path.iterdir()) == []
@@ -220,7 +220,7 @@ def test_what_was_there_stays_when_writing_is_interrupted(
     file = tmp_path / place
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(b"before")
-    monkeypatch.setattr("tracelink.converters.flight_database.tables.problems_table", interrupt)
+    monkeypatch.setattr("tracelink.diagnosis.database.tables.problems_table", interrupt)
     with pytest.raises(KeyboardInterrupt):
         database_at(str(tmp_path / place.split("/")[0])).write(what)
     assert file.read_bytes() == b"before"
@@ -254,7 +254,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, where: Callable
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink.converters.flight_database.sqlite._inserting", full)
+    monkeypatch.setattr("tracelink.diagnosis.database.storage._inserting", full)
     with pytest.raises(
         TraceError, match=r"flight\.sqlite: cannot be written: database or disk is full\. .*another place"
     ):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders.recorder import collective, dump, frame
 from tracelink.converters.flight_recorder import python_pickles
-from tracelink.converters.flight_recorder.replay import NotPlain, replay
+from tracelink.converters.flight_recorder.python_pickles import NotPlain, replay
 
 PROTOCOLS = st.integers(2, 5)
 STACK = [frame("all_reduce"), frame("main", line=70_000)]

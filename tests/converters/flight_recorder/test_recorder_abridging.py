@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 
 from builders.data import shared
 from builders.recorder import as_json, collective, dump, frame, pickled
-from tracelink.communications import UNKNOWN
-from tracelink.converters.flight_recorder.abridging import abridged
-from tracelink.converters.flight_recorder.fields import fields_of
+from tracelink.converters.flight_recorder.entries import fields_of
 from tracelink.converters.flight_recorder.pickles import load
 from tracelink.converters.flight_recorder.records import records_of
-from tracelink.converters.flight_recorder.repeats import Entries
+from tracelink.converters.flight_recorder.scan import Entries, abridged
 from tracelink.converters.flight_recorder.schema import Dump, dump_of
-from tracelink.records import REQUEST_TEXTS
-from tracelink.strings import StringTable
+from tracelink.model.columns import UNKNOWN, StringTable
+from tracelink.model.records import REQUEST_TEXTS
 
 STACKS = [[frame("all_reduce", line=line), frame("main")] for line in (1, 2)]
 

@@ -16,10 +16,10 @@ from builders.recorder import as_json, as_source, collective, dump, pickled, pro
 from builders.statements import stated, statements
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
-from tracelink.findings import Finding, Severity
-from tracelink.sources import Request, discover
-from tracelink.statements import Statement
-from tracelink.trace import RankTrace
+from tracelink.errors import Finding, Severity
+from tracelink.io.sources import Request, discover
+from tracelink.model.communications import Statement
+from tracelink.model.trace import RankTrace
 
 BARRED = {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []}
 UNREADABLE = "unreadable_sizes"

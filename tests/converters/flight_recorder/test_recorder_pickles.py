@@ -214,7 +214,7 @@ from pathlib import Path
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.sources import Source
+from tracelink.io.sources import Source
 path = Path(sys.argv[1])
 source = Source(str(path), lambda: path.open("rb", buffering=0), path.stat().st_size, path)
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))

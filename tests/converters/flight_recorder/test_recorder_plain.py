@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracelink.converters.flight_recorder.plain import json_text, plain
+from tracelink.converters.flight_recorder.pickles import json_text, plain
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from builders.data import DATA
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
-from tracelink.events import NO_TIME, UNFINISHED, EventKind, Key, Track, TrackKind
-from tracelink.findings import Finding, Severity
-from tracelink.sources import Request, Source, discover
-from tracelink.trace import ProcessGroup, RankTrace, SourceInfo
+from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.sources import Request, Source, discover
+from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.events import EventKind, Key, Track, TrackKind
+from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 
 PATH = "comm_lib_trace_rank_0"
 REAL = DATA / "fr"

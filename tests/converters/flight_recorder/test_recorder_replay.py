@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.flight_recorder.replay import NotPlain, replay
+from tracelink.converters.flight_recorder.python_pickles import NotPlain, replay
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 PLAIN = st.recursive(

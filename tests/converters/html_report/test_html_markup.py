@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.html_page import read_html
-from tracelink.converters.html_report.markup import LONGEST, Markup, clipped, element, inner, visible
+from tracelink.diagnosis.html.markup import LONGEST, Markup, clipped, element, inner, visible
 
 ANY_TEXT = st.text(
     st.characters(categories=None, exclude_categories=()) | st.sampled_from("<>&\"'/\0\u202e\ud800")

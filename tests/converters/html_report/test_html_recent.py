@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from builders.html_page import Element, read_html
 from builders.told import journal_told
-from tracelink.analysis.diagnosing import diagnosis_of
-from tracelink.converters.html_report.markup import element
-from tracelink.converters.html_report.recent import MOST_RANKS, Recent, recent_of
-from tracelink.converters.html_report.recent_table import recent_section
-from tracelink.journal import Journal
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.html.markup import element
+from tracelink.diagnosis.html.recent import MOST_RANKS, Recent, recent_of, recent_section
+from tracelink.diagnosis.journal import Journal
 
 CAPTION = "In the order of the program"
 

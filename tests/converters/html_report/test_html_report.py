@@ -18,16 +18,15 @@ import tracelink
 from builders.data import shared
 from builders.html_page import Element, read_html
 from builders.told import diagnosed, journal_told
-from tracelink.converters import html_report as package
-from tracelink.converters.html_report.markup import LONGEST, clipped, visible
-from tracelink.converters.html_report.problems import MOST_IN_BRIEF, MOST_IN_FULL
-from tracelink.converters.html_report.report import html_report
-from tracelink.diagnosis import (
+from tracelink.diagnosis import html as package
+from tracelink.diagnosis.html.markup import LONGEST, clipped, visible
+from tracelink.diagnosis.html.page import html_report
+from tracelink.diagnosis.html.problems import MOST_IN_BRIEF, MOST_IN_FULL
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.model import (
     Checked,
     Diagnosis,
-    Entry,
     Evidence,
-    Frame,
     Kind,
     Lateness,
     Link,
@@ -36,8 +35,8 @@ from tracelink.diagnosis import (
     Stage,
     Standing,
 )
-from tracelink.findings import Finding, Severity
-from tracelink.journal import Journal
+from tracelink.errors import Finding, Severity
+from tracelink.model.records import Entry, Frame
 
 ELEMENTS = frozenset(
     {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from builders.html_page import Element, read_html
-from tracelink.converters.html_report.markup import element
-from tracelink.converters.html_report.ring import MOST_LABELLED, MOST_NODES, followers, ring_drawing
-from tracelink.diagnosis import Link
+from tracelink.diagnosis.html.markup import element
+from tracelink.diagnosis.html.pictures import MOST_LABELLED, MOST_NODES, followers, ring_drawing
+from tracelink.diagnosis.model import Link
 
 
 def ring(count: int) -> list[Link]:

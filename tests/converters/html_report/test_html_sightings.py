@@ -9,7 +9,7 @@ import tracelink
 from builders.dumps import dumps, hang
 from builders.kineto import cpu_op, python_frame
 from builders.profiles import call, loading, profile
-from tracelink.converters.html_report.report import html_report
+from tracelink.diagnosis.html.page import html_report
 
 FACT = re.compile(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>")
 TAG = re.compile(r"<[^>]+>")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from builders.html_page import Element, read_html
-from tracelink.converters.html_report.markup import element
-from tracelink.converters.html_report.picture import CAPTION, MOST_RUNS, patterns
-from tracelink.converters.html_report.stages import Look, lines_of, places_by_group
-from tracelink.converters.html_report.standings import MOST_ROWS, standings_section
-from tracelink.diagnosis import Stage, Standing
+from tracelink.diagnosis.html.markup import element
+from tracelink.diagnosis.html.pictures import (
+    CAPTION,
+    MOST_ROWS,
+    MOST_RUNS,
+    Look,
+    lines_of,
+    patterns,
+    places_by_group,
+    standings_section,
+)
+from tracelink.diagnosis.model import Stage, Standing
 
 WORDS = "Ranks by group"
 

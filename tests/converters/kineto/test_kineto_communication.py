@@ -14,10 +14,10 @@ from builders.kineto import PROCESS, cpu_op, kernel, launch, python_frame, read,
 from builders.statements import stated, statements
 from tracelink.converters.kineto import KinetoReader
 from tracelink.engine import Engine
-from tracelink.events import EventKind
-from tracelink.sources import Request, discover
-from tracelink.statements import Statement
-from tracelink.trace import RankTrace
+from tracelink.io.sources import Request, discover
+from tracelink.model.communications import Statement
+from tracelink.model.events import EventKind
+from tracelink.model.trace import RankTrace
 
 ALL_REDUCE = {
     "Collective name": "allreduce",

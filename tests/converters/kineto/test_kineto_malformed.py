@@ -16,7 +16,7 @@ from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, tr
 from tracelink.converters.kineto import KinetoReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.sources import Request, discover
+from tracelink.io.sources import Request, discover
 
 FULL = "58 events of rank 0"
 NO_RANK = "58 events of rank None"

@@ -11,7 +11,7 @@ from builders.data import shared
 from builders.kineto import cpu_op, metadata, payloads, read, reasons, slice_, trace, with_texts, write
 from tracelink.converters.kineto import KinetoReader
 from tracelink.engine import Engine
-from tracelink.sources import Request, discover
+from tracelink.io.sources import Request, discover
 
 LAST = '{"ph": "X", "name": "last", "pid": 1, "tid": 1, "ts": 9, "dur": 1}'
 ARGUMENTS = [

@@ -30,9 +30,10 @@ from builders.kineto import (
 )
 from tracelink.converters.kineto import KinetoReader
 from tracelink.engine import Engine
-from tracelink.events import UNFINISHED, EventKind, Key
-from tracelink.sources import Request, discover
-from tracelink.trace import ProcessGroup, RankTrace
+from tracelink.io.sources import Request, discover
+from tracelink.model.columns import UNFINISHED
+from tracelink.model.events import EventKind, Key
+from tracelink.model.trace import ProcessGroup, RankTrace
 
 VOCABULARY = {
     "2020": [

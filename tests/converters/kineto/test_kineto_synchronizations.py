@@ -6,8 +6,8 @@ from pathlib import Path
 
 import tracelink
 from builders.kineto import Element, kernel, launch, slice_, trace
-from tracelink.analysis.ordering.synchronizations import Awaited, Synchronizations
-from tracelink.converters.kineto.synchronizations import recorded_synchronizations
+from tracelink.converters.kineto.reader import recorded_synchronizations
+from tracelink.ordering.order import Awaited, Synchronizations
 
 
 def read(directory: Path, *elements: object) -> Synchronizations:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.kineto import cpu_op, instant, read, reasons, seen, slice_, trace, with_texts
-from tracelink.events import UNFINISHED
+from tracelink.model.columns import UNFINISHED
 
 BASE = 1_782_967_788_000_000_000
 LATEST_RELATIVE_NS = (2**43 - 1) * 1000

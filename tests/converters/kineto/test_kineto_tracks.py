@@ -18,8 +18,8 @@ from builders.kineto import (
     trace,
     tracks,
 )
-from tracelink.events import BYTES, EventKind, Track, TrackKind
-from tracelink.trace import RankTrace
+from tracelink.model.events import BYTES, EventKind, Track, TrackKind
+from tracelink.model.trace import RankTrace
 
 
 def samples(result: RankTrace) -> dict[tuple[str, str], list[tuple[int, float]]]:

@@ -11,10 +11,11 @@ import pytest
 from builders import perfetto, perfetto_native
 from builders.graph import GraphBuilder
 from tracelink.converters.perfetto import PerfettoJsonWriter
-from tracelink.converters.perfetto.wanted import Choices, Wanted
-from tracelink.converters.perfetto_native.writer import PerfettoWriter
-from tracelink.events import UNFINISHED, EventKind, Relation, TrackKind
-from tracelink.job import Job
+from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
+from tracelink.model.columns import UNFINISHED
+from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.job import Job
 
 Arguments = dict[str, dict[str, Any]]
 """For each event, by its name, its arguments."""

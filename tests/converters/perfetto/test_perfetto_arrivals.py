@@ -13,9 +13,9 @@ from builders.graph import START
 from builders.job import JobBuilder
 from builders.perfetto import nanoseconds
 from builders.told import job_told
-from tracelink.communications import UNKNOWN
-from tracelink.converters.perfetto.arrivals import Arrivals, arrivals_of
-from tracelink.job import Job
+from tracelink.converters.perfetto.timeline.derived import Arrivals, arrivals_of
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.job import Job
 
 
 def entered(*times: int) -> JobBuilder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, write
-from tracelink.converters.perfetto.numbering import ARROWS, BINDINGS
-from tracelink.events import EventKind, Relation, TrackKind
+from tracelink.converters.perfetto.timeline.layout import ARROWS, BINDINGS
+from tracelink.model.events import EventKind, Relation, TrackKind
 
 
 def job() -> tuple[GraphBuilder, int, int]:

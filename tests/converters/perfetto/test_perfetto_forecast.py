@@ -13,16 +13,16 @@ import pytest
 from builders.data import shared
 from builders.graph import GraphBuilder
 from tracelink import plugins, samples
-from tracelink.clock import ClockMode
 from tracelink.engine import Engine
-from tracelink.graph import EventGraph
-from tracelink.inputs import discover_inputs
-from tracelink.job import Job
-from tracelink.joining import read_job
+from tracelink.io.sources import discover_inputs
+from tracelink.io.targets import target_of
+from tracelink.model.clock import ClockMode
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
+from tracelink.model.trace import Payload
+from tracelink.pipeline.gathering import read_job
 from tracelink.plugins import Forecast, Forecasting, Writer
 from tracelink.samples.generate import many_hosts
-from tracelink.targets import target_of
-from tracelink.trace import Payload
 
 PLAIN, GZIP = 0.15, 0.3
 """How far a forecast may be off."""

@@ -8,9 +8,10 @@ import pytest
 
 from builders.graph import START, GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
-from tracelink.converters.perfetto.group_facts import readable_bytes
-from tracelink.converters.perfetto.numbering import STRIDE
-from tracelink.events import NO_TIME, EventKind, TrackKind
+from tracelink.converters.perfetto.timeline.groups import readable_bytes
+from tracelink.converters.perfetto.timeline.layout import STRIDE
+from tracelink.model.columns import NO_TIME
+from tracelink.model.events import EventKind, TrackKind
 
 
 def job(ranks: int) -> tuple[GraphBuilder, list[int]]:

@@ -13,12 +13,13 @@ from builders.graph import START, GraphBuilder
 from builders.perfetto import Written, nanoseconds
 from builders.told import job_told
 from tracelink.converters.perfetto import PerfettoJsonWriter
-from tracelink.converters.perfetto.hung import Caught, Hangs, hung_rows
-from tracelink.converters.perfetto.wanted import Choices, Wanted
-from tracelink.converters.perfetto_native.schema import RED
-from tracelink.events import UNFINISHED, EventKind, Key, TrackKind
-from tracelink.findings import Finding
-from tracelink.job import Job
+from tracelink.converters.perfetto.native.schema import RED
+from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
+from tracelink.converters.perfetto.timeline.derived import Caught, Hangs, hung_rows
+from tracelink.errors import Finding
+from tracelink.model.columns import UNFINISHED
+from tracelink.model.events import EventKind, Key, TrackKind
+from tracelink.model.job import Job
 
 SECOND = 10**9
 NEVER = int(np.iinfo(np.int64).max)

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto import lanes
-from tracelink.converters.perfetto.lanes import assign_lanes, halves
-from tracelink.converters.perfetto.schema import MAX_DEPTH
+from tracelink.converters.perfetto.timeline import drawing as lanes
+from tracelink.converters.perfetto.timeline.drawing import assign_lanes, halves
+from tracelink.converters.perfetto.timeline.layout import MAX_DEPTH
 
 Slice = tuple[int, int, int]
 """Track, start, duration."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tracelink.converters.perfetto.merging import merged_findings
-from tracelink.findings import Finding, Severity
+from tracelink.converters.perfetto.timeline.job import merged_findings
+from tracelink.errors import Finding, Severity
 
 
 def untimed(count: int, example: str = "") -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.numbering import BINDINGS, STRIDE, Numbering
+from tracelink.converters.perfetto.timeline.layout import BINDINGS, STRIDE, Numbering
 
 NUMBERS = st.integers(1, STRIDE - 1) | st.integers(STRIDE, 40 * STRIDE)
 SEATS = st.sets(st.tuples(st.integers(0, 7), NUMBERS), max_size=30)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from builders.graph import GraphBuilder
-from tracelink.converters.perfetto.roles import Role, roles_of
-from tracelink.events import EventKind, TrackKind
+from tracelink.converters.perfetto.timeline.layout import Role, roles_of
+from tracelink.model.events import EventKind, TrackKind
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 WORKS = {

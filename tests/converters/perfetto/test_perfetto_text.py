@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.schema import EXACT_NS
-from tracelink.converters.perfetto.text import NUL_SIGN, encoded, loadable, micros, quoted
+from tracelink.converters.perfetto.json.text import NUL_SIGN, encoded, loadable, micros, quoted
+from tracelink.converters.perfetto.timeline.layout import EXACT_NS
 
 NUL = NUL_SIGN.encode()
 

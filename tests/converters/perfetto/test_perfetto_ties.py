@@ -8,10 +8,10 @@ import pytest
 
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
-from tracelink.communications import Evidence
-from tracelink.converters.perfetto.numbering import ARROWS
-from tracelink.converters.perfetto.schema import ARRIVAL_CATEGORY
-from tracelink.events import NO_TIME, EventKind, TrackKind
+from tracelink.converters.perfetto.timeline.layout import ARRIVAL_CATEGORY, ARROWS
+from tracelink.model.columns import NO_TIME
+from tracelink.model.communications import Evidence
+from tracelink.model.events import EventKind, TrackKind
 
 
 def kernels(*spans: tuple[int, int] | None) -> tuple[GraphBuilder, list[int]]:

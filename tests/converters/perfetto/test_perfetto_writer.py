@@ -13,14 +13,15 @@ import pytest
 
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
-from tracelink.clock import Clock
-from tracelink.converters.perfetto import PerfettoJsonWriter, picture
-from tracelink.converters.perfetto.numbering import STRIDE
+from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.converters.perfetto.timeline import picture
+from tracelink.converters.perfetto.timeline.layout import STRIDE
 from tracelink.engine import Engine
-from tracelink.events import EventKind, Key, Relation, TrackKind
-from tracelink.graph import EventGraph, Rank
-from tracelink.job import Job, Part
-from tracelink.targets import FileTarget
+from tracelink.io.targets import FileTarget
+from tracelink.model.clock import Clock
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.graph import EventGraph, Rank
+from tracelink.model.job import Job, Part
 
 WHOLE = """{
 "schemaVersion": 1,

@@ -18,16 +18,16 @@ from builders.bundle import Bundle, unpacked
 from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
 from tracelink.api import merge
-from tracelink.clock import Clock, Clocks
-from tracelink.converters.perfetto_bundle import PerfettoBundleWriter, writer
+from tracelink.converters.perfetto import bundle as writer
+from tracelink.converters.perfetto.bundle import PerfettoBundleWriter
 from tracelink.engine import Engine
-from tracelink.errors import TraceError, UsageError
-from tracelink.findings import Severity
-from tracelink.inputs import discover_inputs
-from tracelink.joining import read_job
+from tracelink.errors import Severity, TraceError, UsageError
+from tracelink.io.sources import discover_inputs
+from tracelink.io.targets import target_of
+from tracelink.model.clock import Clock, Clocks
+from tracelink.pipeline.gathering import read_job
+from tracelink.pipeline.selection import Selection
 from tracelink.plugins import Output
-from tracelink.selection import Selection
-from tracelink.targets import target_of
 
 BASE = 1_704_067_200_000_000_000
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from builders.native_bundles import STATE, before_marks, bundles, event, kinds
 from builders.perfetto_native import unpacked
-from tracelink.converters.perfetto_native.bundles import Packing, bundle, packed, time_of
-from tracelink.converters.perfetto_native.interleaving import BETWEEN_MARKS, Interleaved
-from tracelink.targets import FileTarget, StreamTarget
-from tracelink.wire import varint_at
+from tracelink.converters.perfetto.native.packets import Packing, bundle, packed, time_of
+from tracelink.converters.perfetto.native.writer import BETWEEN_MARKS, Interleaved
+from tracelink.io.protobuf import varint_at
+from tracelink.io.targets import FileTarget, StreamTarget
 
 
 def body_of(packet: bytes) -> bytes:

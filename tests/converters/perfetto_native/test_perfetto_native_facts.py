@@ -7,8 +7,8 @@ import json
 from builders import perfetto
 from builders.graph import START, GraphBuilder
 from builders.perfetto_native import write
-from tracelink.events import EventKind, Relation, TrackKind
-from tracelink.job import Job
+from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.job import Job
 
 
 def launched() -> GraphBuilder:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.text import NUL_SIGN
-from tracelink.converters.perfetto_native.readable import as_recorded, readable
+from tracelink.converters.perfetto.json.text import NUL_SIGN
+from tracelink.converters.perfetto.native.packets import as_recorded, readable
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(),

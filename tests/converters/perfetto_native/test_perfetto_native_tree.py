@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders.graph import GraphBuilder
 from builders.perfetto_native import write
-from tracelink.events import EventKind, TrackKind
+from tracelink.model.events import EventKind, TrackKind
 
 
 def test_a_rank_has_its_threads_then_its_gpus_its_groups_and_the_rest() -> None:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from builders import perfetto
 from builders.graph import START, GraphBuilder
 from builders.perfetto_native import Slice, write
-from tracelink.converters.perfetto.wanted import Choices, Wanted
-from tracelink.converters.perfetto_native.writer import PerfettoWriter
-from tracelink.events import UNFINISHED, EventKind, Key, Relation, TrackKind
-from tracelink.job import Job
+from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
+from tracelink.model.columns import UNFINISHED
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.job import Job
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 VALUES = st.recursive(
@@ -256,7 +257,7 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 ) -> None:
     graph = linked().build()
     whole = write(graph)
-    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.PIECE_PACKETS", 1)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.PIECE_PACKETS", 1)
     pieces = write(graph)
     assert pieces.slices == whole.slices
     assert len({packet.trusted_packet_sequence_id for packet in pieces.packets}) > 2
@@ -264,8 +265,8 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 
 def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are right wherever they stand in their source."""
-    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.PIECE_PACKETS", 2)
-    monkeypatch.setattr("tracelink.converters.perfetto_native.rank_packets.GAP", 1)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.PIECE_PACKETS", 2)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.GAP", 1)
     built = GraphBuilder()
     thread = built.track()
     for number in range(12):

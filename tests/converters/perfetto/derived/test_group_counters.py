@@ -11,12 +11,11 @@ from builders import perfetto, perfetto_native
 from builders.graph import START, GraphBuilder
 from builders.job import JobBuilder
 from builders.told import job_told
-from tracelink.converters.perfetto.derived.groups import group_counters
-from tracelink.converters.perfetto.group_tracks import group_seats
-from tracelink.converters.perfetto.hung import Hangs
-from tracelink.converters.perfetto.numbering import Numbering
-from tracelink.events import NO_TIME
-from tracelink.job import Job
+from tracelink.converters.perfetto.timeline.derived import Hangs, group_counters
+from tracelink.converters.perfetto.timeline.groups import group_seats
+from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.model.columns import NO_TIME
+from tracelink.model.job import Job
 
 Samples = dict[str, list[tuple[int, float]]]
 """For each counter, by its name: time and value."""

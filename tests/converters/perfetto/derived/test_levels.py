@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.derived import levels as module
-from tracelink.converters.perfetto.derived.levels import FEW, Levels, levels_of, thinned
+from tracelink.converters.perfetto.timeline import derived as module
+from tracelink.converters.perfetto.timeline.derived import FEW, Levels, levels_of, thinned
 
 Samples = list[tuple[int, int, int]]
 """Counter, time and value."""

@@ -6,10 +6,11 @@ import pytest
 
 from builders import perfetto, perfetto_native
 from builders.graph import START, GraphBuilder
-from tracelink.converters.perfetto.derived.outstanding import with_outstanding
-from tracelink.converters.perfetto.numbering import Numbering
-from tracelink.events import COUNT, UNFINISHED, EventKind, Relation, TrackKind
-from tracelink.graph import EventGraph
+from tracelink.converters.perfetto.timeline.derived import with_outstanding
+from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.model.columns import UNFINISHED
+from tracelink.model.events import COUNT, EventKind, Relation, TrackKind
+from tracelink.model.graph import EventGraph
 
 Samples = list[tuple[int, float]]
 """Time and value."""

@@ -32,7 +32,7 @@ from builders.native_packets import (
     written,
 )
 from tracelink.errors import UnreadableError
-from tracelink.job import Job
+from tracelink.model.job import Job
 
 ADVICE = "Open it at ui.perfetto.dev, or give tracelink what torch.profiler wrote."
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto_native.reading.pairs import pairs_of
+from tracelink.converters.perfetto.native.decode import pairs_of
 
 EVENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.booleans()), max_size=30)
 

@@ -13,13 +13,13 @@ from builders.data import shared
 from builders.inputs import found
 from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
-from tracelink.converters.perfetto_native.reader import PerfettoReader
+from tracelink.api import survey_sources
+from tracelink.converters.perfetto.native.reader import PerfettoReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.events import EventKind, TrackKind
-from tracelink.selection import Selection
-from tracelink.surveying import survey_sources
-from tracelink.trace import Payloads
+from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.trace import Payloads
+from tracelink.pipeline.selection import Selection
 
 PAIR = samples.path("gpu_pair")
 PROFILES = [PAIR / f"kineto_{rank}.json.gz" for rank in (0, 1)]

@@ -15,10 +15,9 @@ from builders.graph import GraphBuilder
 from builders.native_packets import as_json, written
 from builders.same_document import meaning
 from tracelink import api, samples
-from tracelink.api import Merged
-from tracelink.converting import Converted
-from tracelink.events import EventKind, Relation, TrackKind
-from tracelink.job import Job
+from tracelink.api import Converted, Merged
+from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.job import Job
 
 SHARED = ["kineto/nccl_data.json.gz", "kineto/h100_qwen.json.gz", "matched8", "fr/straggler/dumps_hang"]
 
@@ -69,9 +68,9 @@ def test_however_many_work_on_it(tmp_path: Path) -> None:
 
 def test_a_large_file_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where batches are cut changes nothing."""
-    monkeypatch.setattr("tracelink.converters.perfetto_native.reading.framing.CHUNK", 4000)
-    monkeypatch.setattr("tracelink.converters.perfetto_native.reading.unbundling.TOGETHER", 9000)
-    monkeypatch.setattr("tracelink.converters.perfetto_native.reading.slices.CHUNK", 7)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.decode.CHUNK", 4000)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.decode.TOGETHER", 9000)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.as_json.CHUNK", 7)
     assert_same([samples.path("gpu_pair")], tmp_path)
 
 

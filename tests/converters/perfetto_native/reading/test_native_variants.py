@@ -20,7 +20,7 @@ from builders.native_packets import (
     number,
     packet,
 )
-from tracelink.wire import delimited
+from tracelink.io.protobuf import delimited
 
 ADD = {"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": THREAD, "ts": 5, "dur": 2}
 SLICE = Sequence().begin(5000, "add").end(2000)

@@ -1,0 +1,199 @@
+"""Columns to bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
+from tracelink.converters.chakra.decode import framed
+from tracelink.converters.chakra.schema import (
+    ATTRIBUTE,
+    ATTRIBUTE_NAME,
+    CONTROL,
+    DATA,
+    DURATION,
+    FIELD_OF_KIND,
+    ID,
+    NAME,
+    START,
+    TYPE,
+    VERSION,
+    Kind,
+)
+from tracelink.converters.chakra.table import Attribute, Links, NodeTable
+from tracelink.io.protobuf import (
+    DELIMITED,
+    MOST_BYTES,
+    SHORT,
+    SHORT_LENGTHS,
+    VARINT,
+    delimited,
+    key,
+    varint,
+    varints,
+)
+from tracelink.model.columns import Int64s
+
+# Columns to the bytes of protobuf fields, a column at a time: a message object for each node costs four times as much.
+
+
+def number_fields(number: int, values: Int64s) -> list[bytes]:
+    """A scalar field of each node; empty where it is zero, which is what its absence means."""
+    head = key(number, VARINT)
+    buffer, bounds = varints(values)
+    return [
+        head + buffer[begin:end] if given else b""
+        for (begin, end), given in zip(pairwise(bounds.tolist()), (values != 0).tolist(), strict=True)
+    ]
+
+
+def packed_fields(number: int, bounds: Int64s, ids: Int64s) -> list[bytes]:
+    """A repeated field of each node: that of node `i` holds `ids[bounds[i]:bounds[i + 1]]`."""
+    head = key(number, DELIMITED)
+    buffer, places = varints(ids)
+    cuts = places[bounds].tolist()
+    return [
+        head
+        + (SHORT_LENGTHS[end - begin] if end - begin < SHORT else varint(end - begin))
+        + buffer[begin:end]
+        if end > begin
+        else b""
+        for begin, end in pairwise(cuts)
+    ]
+
+
+def attribute(name: str, kind: Kind, value: Any) -> bytes:
+    """One attribute of a node; negative numbers take ten bytes, as protobuf writes them."""
+    body = delimited(ATTRIBUTE_NAME, name.encode())
+    if kind == Kind.STRING:
+        body += delimited(kind, value.encode())
+    else:
+        body += key(kind, VARINT) + varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
+    return delimited(ATTRIBUTE, body)
+
+
+def number_attributes(name: str, kind: Kind, values: Int64s) -> list[bytes]:
+    """An attribute that is a whole number, of each node."""
+    before = delimited(ATTRIBUTE_NAME, name.encode()) + key(kind, VARINT)
+    heads = [
+        key(ATTRIBUTE, DELIMITED) + varint(len(before) + width) + before for width in range(MOST_BYTES + 1)
+    ]
+    buffer, bounds = varints(values)
+    return [heads[end - begin] + buffer[begin:end] for begin, end in pairwise(bounds.tolist())]
+
+
+def scattered(length: int, rows: Int64s, fields: Sequence[bytes]) -> list[bytes]:
+    """Fields of some nodes as one for each node, empty for the others."""
+    if len(rows) == length:
+        return list(fields)
+    column = [b""] * length
+    for row, text in zip(rows.tolist(), fields, strict=True):
+        column[row] = text
+    return column
+
+
+def repeated(values: npt.NDArray[Any], fields: Sequence[bytes]) -> list[bytes]:
+    """`fields[i]` for each `i` in `values`."""
+    return list(map(fields.__getitem__, values.tolist()))
+
+
+# Columns of nodes to the bytes of an `.et` file.
+
+
+FEW = 4096
+"""An attribute of at most so many different values is spelt once for all nodes that share one."""
+TOGETHER = 8192
+"""Nodes that are written at a time."""
+
+Metadata = Mapping[str, tuple[Kind, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelt:
+    """An attribute whose values are known as bytes already; `codes` say which each node has."""
+
+    rows: Int64s
+    codes: Int64s
+    texts: Sequence[bytes]
+
+    def fields(self, begin: int, end: int) -> list[bytes]:
+        """The attribute of the nodes from `begin` to `end`."""
+        inside = slice(*np.searchsorted(self.rows, [begin, end]))
+        return scattered(end - begin, self.rows[inside] - begin, repeated(self.codes[inside], self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """An attribute that is another number almost everywhere."""
+
+    name: str
+    kind: Kind
+    rows: Int64s
+    values: Int64s
+
+    def fields(self, begin: int, end: int) -> list[bytes]:
+        """The attribute of the nodes from `begin` to `end`."""
+        inside = slice(*np.searchsorted(self.rows, [begin, end]))
+        written = number_attributes(self.name, self.kind, self.values[inside])
+        return scattered(end - begin, self.rows[inside] - begin, written)
+
+
+def encoded(metadata: Metadata, nodes: NodeTable, tensors: Sequence[bytes] | None = None) -> Iterator[bytes]:
+    """The pieces of a file; `tensors` are the fields of inputs and outputs of each node, if any."""
+    yield framed(metadata_message(metadata))
+    names = [delimited(NAME, text.encode()) if text else b"" for text in nodes.strings]
+    attributes = [_spelt(name, column) for name, column in nodes.attributes.items()]
+    for begin in range(0, len(nodes), TOGETHER):
+        end = min(begin + TOGETHER, len(nodes))
+        inside = slice(begin, end)
+        columns = [
+            number_fields(ID, nodes.id[inside]),
+            repeated(nodes.name[inside], names),
+            number_fields(TYPE, nodes.type[inside].astype(np.int64)),
+            _ids(CONTROL, nodes.control, begin, end),
+            _ids(DATA, nodes.data, begin, end),
+            number_fields(START, nodes.start[inside]),
+            number_fields(DURATION, nodes.duration[inside]),
+            *([tensors[inside]] if tensors is not None else []),
+            *(column.fields(begin, end) for column in attributes),
+        ]
+        yield b"".join(map(_framed, map(b"".join, zip(*columns, strict=True))))
+
+
+def metadata_message(metadata: Metadata) -> bytes:
+    """The first message of a file."""
+    attributes = [
+        AttributeProto(name=name, **{FIELD_OF_KIND[kind]: value}) for name, (kind, value) in metadata.items()
+    ]
+    message: bytes = GlobalMetadata(version=VERSION, attr=attributes).SerializeToString()
+    return message
+
+
+def _ids(number: int, links: Links, begin: int, end: int) -> list[bytes]:
+    bounds = links.bounds[begin : end + 1]
+    return packed_fields(number, bounds - bounds[0], links.ids[bounds[0] : bounds[-1]])
+
+
+def _spelt(name: str, column: Attribute) -> _Spelt | _Numbers:
+    """An attribute of one kind, as it is written."""
+    kind = Kind(int(column.kinds[0])) if len(column) else Kind.INT64
+    if kind == Kind.STRING:
+        codes: dict[str, int] = {}
+        coded = np.array([codes.setdefault(text, len(codes)) for text in column.values], np.int64)
+        return _Spelt(column.rows, coded, [attribute(name, kind, text) for text in codes])
+    values = np.asarray(column.values, np.int64)
+    distinct, coded = np.unique(values, return_inverse=True)
+    if len(distinct) > FEW:
+        return _Numbers(name, kind, column.rows, values)
+    return _Spelt(column.rows, coded, [attribute(name, kind, value) for value in distinct.tolist()])
+
+
+def _framed(body: bytes) -> bytes:
+    length = len(body)
+    return (SHORT_LENGTHS[length] if length < SHORT else varint(length)) + body

@@ -1,0 +1,184 @@
+"""A native trace as a profile for each rank."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from tracelink.converters.perfetto.json import text as header
+from tracelink.converters.perfetto.json.pieces import NEXT
+from tracelink.converters.perfetto.json.text import encoded, micros, numbers
+from tracelink.converters.perfetto.native.as_json import Lane, Sheet, events_by_group
+from tracelink.converters.perfetto.native.decode import CounterFact, Facts, ThreadFact
+from tracelink.converters.perfetto.native.trace import Native
+from tracelink.converters.perfetto.timeline.derived import WHAT
+from tracelink.converters.perfetto.timeline.layout import OVERHEAD, OWN_HEADER, TIE_NAMES, category
+from tracelink.io.sources import Source, of_spool
+from tracelink.model.columns import Bools, Int64s
+from tracelink.model.events import EventKind
+
+PROFILER = "kineto"
+"""What reads profiles."""
+
+DISTRIBUTED = "distributedInfo"
+RANK_BEFORE = re.compile(r"rank \d+ ")
+ROLE_BEHIND = re.compile(r" · (compute|communication|copy)$")
+THREAD = re.compile(r"(?:main )?(thread -?\d+)(?: (.*))?$")
+DERIVED = re.compile(rf"(CPU|GPU|device type \d+)( \d+)? (allocated|reserved)$|.*{WHAT}")
+"""Counters that follow from events."""
+NOT_PROFILED = {category(EventKind.NODE), category(EventKind.RECORD), *TIE_NAMES.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The profiles of a file."""
+
+    source: Source
+    native: Native
+
+    def of_ranks(self) -> list[Source]:
+        """A source for each rank of which there is a profile: JSON. The file is read once for all of them."""
+        native, blocks = self.native, self.native.said.blocks
+        wanted = np.where(self._profiled(), self._block_of_event(), -1)
+        chosen = np.unique(wanted[wanted >= 0]).tolist()
+        spools = {block: _spool(self._opening(blocks[block])) for block in chosen}
+        sheet = Sheet(self.source, native, self._lanes(), lambda _: None, recorded=True)
+        for block, text in events_by_group(sheet, 0, len(native.stretches), wanted):
+            spools[block].write(text)
+        for block, spool in spools.items():
+            spool.writelines(self._closing(blocks[block]))
+        return [
+            of_spool(f"{self.source.path}:rank-{blocks[block].rank}", spool, self.source)
+            for block, spool in spools.items()
+        ]
+
+    def left_out(self) -> int:
+        """Events of ranks that profilers did not record."""
+        return int(np.count_nonzero(~self._profiled() & (self._block_of_event() >= 0)))
+
+    def _opening(self, facts: Facts) -> bytes:
+        """Everything before the events of a rank."""
+        return (
+            header.unclosed_object(self._header(facts)) + header.EVENTS + header.unclosed(iter(_names(facts)))
+        )
+
+    def _closing(self, facts: Facts) -> Iterator[bytes]:
+        """The samples of its counters, and what closes its document."""
+        yield from self._samples(facts)
+        yield (header.LAST if any(True for _ in _names(facts)) else b"") + header.END
+
+    def _header(self, facts: Facts) -> dict[str, Any]:
+        """What the rank's profile said of itself, and when time 0 is."""
+        whole = self.native.said.header or {}
+        said: dict[str, Any] = {name: value for name, value in whole.items() if name != OWN_HEADER}
+        world_size = None
+        for rank in _dicts(_dict(whole.get(OWN_HEADER)).get("ranks")):
+            if rank.get("rank") == facts.rank:
+                world_size = rank.get("world_size")
+                for source in _dicts(rank.get("sources")):
+                    said |= source if source.get("format") == PROFILER else {}
+        known = {} if world_size is None else {"world_size": world_size}
+        said[DISTRIBUTED] = {"rank": facts.rank} | known | _dict(said.get(DISTRIBUTED)) | {"rank": facts.rank}
+        return {DISTRIBUTED: said.pop(DISTRIBUTED)} | said | {"baseTimeNanoseconds": self.native.base}
+
+    def _profiled(self) -> Bools:
+        """Which events a profiler recorded."""
+        texts = self.native.texts
+        others = np.array([*(text in NOT_PROFILED for text in texts), False], np.bool_)
+        return ~others[self.native.events.category]
+
+    def _block_of_event(self) -> Int64s:
+        """Which of the descriptions of ranks each event stands in; -1 for what ranks did together."""
+        numbered = enumerate(self.native.said.blocks)
+        places = [-1 if block.rank is None else place for place, block in numbered for _ in block.threads]
+        return np.array(places, np.int64)[self.native.events.seat]
+
+    def _lanes(self) -> list[Lane]:
+        return [
+            Lane(encoded(pid), encoded(tid))
+            for block in self.native.said.blocks
+            for pid, tid in _places(block)
+        ]
+
+    def _samples(self, facts: Facts) -> Iterator[bytes]:
+        native, processes = self.native, _processes(facts)
+        first = native.said.counters.index(facts.counters[0]) if facts.counters else 0
+        for place, counter in enumerate(facts.counters, first):
+            if DERIVED.match(counter.name):
+                continue
+            some = np.flatnonzero(native.samples.counter == place)
+            opening, value = _sample_texts(counter, processes)
+            for time, number in zip(
+                micros(native.samples.time[some]), numbers(native.samples.value[some]), strict=True
+            ):
+                yield b"%s%s%s%s}" % (opening, time, value, number)
+
+
+def _spool(opening: bytes) -> BinaryIO:
+    """A file without a name that begins so."""
+    spool = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the source
+    spool.write(opening)
+    return spool
+
+
+def _sample_texts(counter: CounterFact, processes: Mapping[int, int | str]) -> tuple[bytes, bytes]:
+    """What stands before the time of a sample, and between that and its value."""
+    name, _, series = counter.name.rpartition(" ")
+    event = {"ph": "C", "name": name, "pid": processes.get(counter.pid, 0)}
+    opening = NEXT + encoded(event).removesuffix(b"}") + b',"ts":'
+    return opening, b',"args":{%s:' % encoded(series)
+
+
+def _names(facts: Facts) -> Iterator[dict[str, Any]]:
+    """The names of processes and threads in the profile."""
+    processes = _processes(facts)
+    for process in facts.processes:
+        yield _named("process_labels", processes[process.pid], 0, {"labels": process.label})
+    known: set[tuple[int | str, int | str]] = set()
+    for thread, (pid, tid) in zip(facts.threads, _places(facts), strict=True):
+        if (pid, tid) not in known:
+            known.add((pid, tid))
+            yield _named("thread_name", pid, tid, {"name": _own_name(thread)})
+
+
+def _named(name: str, pid: int | str, tid: int | str, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def _own_name(thread: ThreadFact) -> str:
+    """The name as profilers write it."""
+    name = ROLE_BEHIND.sub("", RANK_BEFORE.sub("", thread.name, count=1))
+    if not (found := THREAD.match(name)):
+        return name
+    return f"{found[1]} ({found[2]})" if found[2] else found[1]
+
+
+def _processes(facts: Facts) -> dict[int, int | str]:
+    """The number that each process has in the source."""
+    return {process.pid: _number(process.original) for process in facts.processes}
+
+
+def _places(facts: Facts) -> Iterator[tuple[int | str, int | str]]:
+    """The process and thread of each thread in the source."""
+    processes = _processes(facts)
+    for thread in facts.threads:
+        overhead = thread.name.endswith("profiler overhead")
+        yield int(OVERHEAD) if overhead else processes.get(thread.pid, 0), _number(thread.original)
+
+
+def _number(text: str | None) -> int | str:
+    text = text or ""
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -1,0 +1,393 @@
+"""What is drawn when; lanes; what opens first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.converters.perfetto.timeline.layout import MAX_DEPTH
+from tracelink.errors import Finding, Severity
+from tracelink.linking.nesting import LOWEST, NONE, nest, previous_at_least, sort_outer_first
+from tracelink.model.columns import NO_TIME, UNFINISHED, Bools, Int64s
+from tracelink.model.events import EventKind, Key, Relation
+from tracelink.model.graph import EventGraph, depths
+from tracelink.model.job import Job
+
+# What is drawn, and when: every event with a time; nodes in logical order where nothing has one.
+
+
+SECOND = 10**9
+MICROSECOND = 1000
+SHOWS_PROGRESS = frozenset({"started", "completed"})
+DONE = "completed"
+NO_ROWS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """For each event whether and when it is drawn; times are nanoseconds after `base`."""
+
+    base: int
+    shown: Bools
+    instant: Bools
+    start: Int64s
+    duration: Int64s
+    open_ended: Int64s
+    """Rows whose end was not recorded."""
+    nodes: Mapping[int, int]
+    """Row of a timed event to that of the execution-trace node that is the same."""
+    findings: tuple[Finding, ...] = ()
+    hung: frozenset[int] = frozenset()
+    """Rows of `open_ended` that hang."""
+
+
+def base_of(job: Job) -> int | None:
+    """The whole second before the first event; None where nothing has a time."""
+    return None if job.first_ns is None else job.first_ns // SECOND * SECOND
+
+
+def draw(
+    graph: EventGraph,
+    base: int | None,
+    left_out: Collection[EventKind] = (),
+    hung: Int64s = NO_ROWS,
+    hung_until: int = 0,
+) -> Drawing:
+    """Times for everything of one rank that can be drawn and is not of a kind `left_out`, relative to `base`."""
+    events = graph.events
+    unwanted = events.timed & events.of_kind(*left_out)
+    shown = events.timed & ~unwanted
+    if base is None and events.of_kind(EventKind.NODE).any():
+        return _in_logical_order(graph)
+    base = base or 0
+    start = np.where(shown, events.start - base, 0)
+    instant = events.of_kind(EventKind.INSTANT, EventKind.MEMORY) & (events.duration <= 0) & shown
+    open_ended = np.flatnonzero(shown & (events.duration == UNFINISHED) & ~instant)
+    duration = np.maximum(events.duration, 0)
+    findings = _left_out_findings(unwanted)
+    if len(open_ended):
+        duration[open_ended] = _until_end_of_same(graph, open_ended, _until_last_sign(graph, open_ended))
+        duration[hung] = hung_until - events.start[hung]
+        findings += _open_ended_findings(graph, open_ended, hung)
+    nodes = _partners(graph, shown)
+    findings += _untimed_findings(graph, nodes)
+    caught = frozenset(hung[shown[hung]].tolist())
+    return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings), caught)
+
+
+def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
+    """How long to draw events without an end: to the last sign of life of their rank, or not at all.
+
+    gloo's entries stay "scheduled" for ever, so a recorder track on which nothing ever started says nothing
+    about an end; neither does a completed entry without a duration.
+    """
+    events = graph.events
+    until: Int64s = events.end[events.timed].max() - events.start[rows]
+    records = events.kind[rows] == EventKind.RECORD
+    states = graph.key(Key.STATE).dense(len(events), -1)
+    progress = np.array([text in SHOWS_PROGRESS for text in graph.strings] + [False])
+    done = np.array([text == DONE for text in graph.strings] + [False])
+    telling = np.zeros(len(graph.tracks), np.bool_)
+    telling[events.track[progress[states]]] = True
+    until[records & (done[states[rows]] | ~telling[events.track[rows]])] = 0
+    return until
+
+
+def _until_end_of_same(graph: EventGraph, rows: Int64s, otherwise: Int64s) -> Int64s:
+    """How long to draw events without an end that are the same as one with an end: as long as that lasts."""
+    events = graph.events
+    same = graph.edges.where(Relation.SAME)
+    one, other = np.concatenate([same.source, same.target]), np.concatenate([same.target, same.source])
+    known = events.timed[other] & (events.duration[other] != UNFINISHED)
+    last = np.full(len(events), NO_TIME)
+    np.maximum.at(last, one[known], events.end[other[known]])
+    return np.where(last[rows] > events.start[rows], last[rows] - events.start[rows], otherwise)
+
+
+def _open_ended_findings(graph: EventGraph, rows: Int64s, hung: Int64s) -> list[Finding]:
+    others = np.setdiff1d(rows, hung)
+    messages = {
+        "hung": "entries of recorders that hang are drawn to the end of the trace; their names begin with HUNG",
+        "unfinished": "events whose end was not recorded are drawn to the end of the event that is the same, else to "
+        "the last event of their rank, or without length where their source never says that anything ends",
+    }
+    return [
+        Finding(Severity.INFO, reason, messages[reason], len(some), example=graph.name(int(some[0])))
+        for reason, some in (("hung", hung), ("unfinished", others))
+        if len(some)
+    ]
+
+
+def _left_out_findings(unwanted: Bools) -> list[Finding]:
+    """How many events nobody wants to see."""
+    count = int(np.count_nonzero(unwanted))
+    message = "calls of Python functions are left out, as was asked for"
+    return [Finding(Severity.INFO, "left_out", message, count)] if count else []
+
+
+def _untimed_findings(graph: EventGraph, nodes: Mapping[int, int]) -> list[Finding]:
+    """How many events have neither a time nor a partner with one."""
+    hidden = ~graph.events.timed
+    hidden[list(nodes.values())] = False
+    rows = np.flatnonzero(hidden)
+    if not len(rows):
+        return []
+    message = "events that have no time and are the same as none that has one are not drawn"
+    return [Finding(Severity.INFO, "untimed", message, len(rows), example=graph.name(int(rows[0])))]
+
+
+def _partners(graph: EventGraph, shown: Bools) -> dict[int, int]:
+    """The timed events that are the same as an execution-trace node without a time, and the node's row."""
+    same = graph.edges.where(Relation.SAME)
+    number = graph.key(Key.NODE_ID).dense(len(graph), -1)
+    timed = np.concatenate([same.source, same.target])
+    node = np.concatenate([same.target, same.source])
+    fits = shown[timed] & ~shown[node] & (number[node] >= 0)
+    return dict(zip(timed[fits].tolist(), node[fits].tolist(), strict=True))
+
+
+def _in_logical_order(graph: EventGraph) -> Drawing:
+    """Nodes in the order of their ids, one microsecond after the other, around their children."""
+    events = graph.events
+    shown = events.of_kind(EventKind.NODE)
+    rows = np.flatnonzero(shown)
+    ids = graph.key(Key.NODE_ID).dense(len(events), -1)
+    start = np.zeros(len(events), np.int64)
+    end = np.zeros(len(events), np.int64)
+    for source in np.unique(events.source[rows]).tolist():
+        mine = rows[events.source[rows] == source]
+        mine = mine[np.argsort(ids[mine], kind="stable")]
+        start[mine] = np.arange(len(mine)) * MICROSECOND
+        end[mine] = start[mine] + MICROSECOND
+        _enclose_children(graph, mine, ids, end)
+    none = np.empty(0, np.int64)
+    finding = Finding(
+        Severity.WARNING,
+        "logical_order",
+        "no event has a time: nodes are drawn in the order of their ids, a microsecond for each; "
+        "lengths mean nothing",
+        count=len(rows),
+    )
+    untimed = np.zeros(len(events), np.bool_)
+    return Drawing(0, shown, untimed, start, np.maximum(end - start, 0), none, {}, (finding,))
+
+
+def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s) -> None:
+    """Lets every node end after its children; `rows` are one source's nodes in the order of their ids."""
+    parents = graph.key(Key.NODE_PARENT).dense(len(ids), -1)[rows]
+    row_of = dict(zip(ids[rows].tolist(), rows.tolist(), strict=True))
+    ends = dict(zip(rows.tolist(), end[rows].tolist(), strict=True))
+    for row, parent in zip(reversed(rows.tolist()), reversed(parents.tolist()), strict=True):
+        outer = row_of.get(parent, row)
+        if ends[outer] < ends[row]:
+            ends[outer] = ends[row]
+    end[rows] = list(ends.values())
+
+
+# Lanes: slices of one thread that overlap without nesting are put side by side.
+
+
+PATIENCE = 8
+"""So many slices in a row that are over end the search for one that is open: kernels can overlap in long chains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Slices by track in the order in which they open, the longest first."""
+
+    track: Int64s
+    start: Int64s
+    end: Int64s
+
+    def __len__(self) -> int:
+        return len(self.track)
+
+    def take(self, places: Int64s) -> Slices:
+        """The slices at `places`."""
+        return Slices(self.track[places], self.start[places], self.end[places])
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The lane of each row, and the rows in the order in which they open on their track."""
+
+    lane: Int64s
+    order: Int64s
+
+
+def halves(start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
+    """Start and end in half nanoseconds; what has no length, instants too, lasts for one of them."""
+    end = 2 * (start + duration)
+    end += duration == 0
+    return 2 * start, end
+
+
+def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
+    """Lanes on which all slices nest; of two that cross the lighter one moves, with all that is in it."""
+    order = sort_outer_first(track, start, end, np.zeros(len(track), np.int64))
+    slices = Slices(track[order], start[order], end[order])
+    lane = np.zeros(len(slices), np.int64)
+    parent, crosses = _on_lanes(slices, lane)
+    if crosses.any():
+        places = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
+        lane[places], inside = _separated(slices.take(places), crosses[places])
+        parent[places] = np.where(inside == NONE, NONE, places[inside])
+    depth = depths(parent)
+    if depth.max(initial=0) >= MAX_DEPTH:
+        _split_deep(slices.track, depth, lane)
+    by_row = np.empty_like(lane)
+    by_row[order] = lane
+    return Lanes(by_row, order)
+
+
+def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
+    """What each slice is in on its lane, and whether it crosses another there."""
+    if not lane.any():
+        nesting = nest(slices.track, slices.start, slices.end)
+        return nesting.parent, nesting.crosses
+    seat = slices.track * (int(lane.max()) + 1) + lane
+    order = np.argsort(seat, kind="stable")
+    nesting = nest(seat[order], slices.start[order], slices.end[order])
+    parent = np.empty_like(lane)
+    parent[order] = np.where(nesting.parent == NONE, NONE, order[nesting.parent])
+    crosses = np.empty(len(lane), np.bool_)
+    crosses[order] = nesting.crosses
+    return parent, crosses
+
+
+def _separated(slices: Slices, crosses: Bools) -> tuple[Int64s, Int64s]:
+    """Lanes for slices of which some cross, and what each is in there: those choose, all others follow."""
+    opens, closes = _on_one_line(slices)
+    late = np.flatnonzero(crosses)
+    early = _outermost_crossed(opens, closes, late)
+    yields = _lighter(opens, closes, late, early)
+    choosing = crosses.copy()
+    choosing[early] = True
+    lane = _chosen(opens, closes, yields, choosing)
+    parent, crosses = _on_lanes(slices, lane)
+    if crosses.any():  # one moved to where another follows
+        lane = _chosen(opens, closes, yields, np.ones_like(choosing))
+        parent, _ = _on_lanes(slices, lane)
+    return lane, parent
+
+
+def _chosen(opens: Int64s, closes: Int64s, yields: Bools, choosing: Bools) -> Int64s:
+    """Lanes for those that choose, and for the others that of the slice they open in."""
+    places = np.flatnonzero(choosing)
+    lanes = choose_lanes(opens[places].tolist(), closes[places].tolist(), yields[places].tolist())
+    lane = np.zeros(len(opens), np.int64)
+    lane[places] = lanes
+    turns = np.unique(np.concatenate([[0], places, np.searchsorted(opens, closes[places])]))
+    turns = turns[turns < len(opens)]  # between two of them all are in the same slice
+    mine = choosing[turns]
+    inside, _ = previous_at_least(np.where(mine, closes[turns], LOWEST), opens[turns] + 1)
+    followed = np.where(mine | (inside == NONE), lane[turns], lane[turns[inside]])
+    return np.repeat(followed, np.diff(turns, append=len(opens)))
+
+
+def _on_one_line(slices: Slices) -> tuple[Int64s, Int64s]:
+    """Starts and ends with each track behind the one before it, so that they can be compared over all tracks."""
+    start, end = slices.start, slices.end
+    low, span = int(start.min()), int(end.max() - start.min()) + 2
+    if span * (int(slices.track.max()) + 1) >= 1 << 62:
+        ranks = np.unique(np.concatenate([start, end]), return_inverse=True)[1].astype(np.int64)
+        start, end = ranks[: len(start)], ranks[len(start) :]
+        low, span = 0, int(ranks.max()) + 2
+    base = slices.track * span - low
+    return start + base, end + base
+
+
+def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s) -> Int64s:
+    """For each of `late`, the outermost of the slices that are open at its start and that it outlasts."""
+    around, _ = previous_at_least(closes, opens + 1)
+    outermost = around[late]
+    climber, node = np.arange(len(late)), outermost
+    over = np.zeros(len(late), np.int64)
+    while len(climber):
+        node = around[node]
+        on = (node != NONE) & (closes[node] < closes[late[climber]]) & (over < PATIENCE)
+        climber, node, over = climber[on], node[on], over[on]
+        still_open = closes[node] > opens[late[climber]]
+        outermost[climber[still_open]] = node[still_open]
+        over = np.where(still_open, 0, over + 1)
+    return outermost
+
+
+def _lighter(opens: Int64s, closes: Int64s, late: Int64s, early: Int64s) -> Bools:
+    """Which slices make way for a slice that crosses them: those that hold less than it does."""
+    before, after = np.searchsorted(late, late + 1), np.searchsorted(opens, closes[late])
+    crossing_inside = np.searchsorted(late, after) - before
+    held = after - late - crossing_inside
+    lighter = np.zeros(len(opens), np.bool_)
+    lighter[early[late - early < held]] = True
+    return lighter
+
+
+def choose_lanes(starts: list[int], ends: list[int], yields: list[bool]) -> list[int]:
+    """For slices in opening order: the lane of the slice around, or the first after it where there is room.
+
+    One that yields leaves the lane of the slice around to a later slice.
+    """
+    around: list[tuple[int, int]] = []
+    lanes: list[list[int]] = []
+    chosen: list[int] = []
+    for start, end, leaves in zip(starts, ends, yields, strict=True):
+        while around and around[-1][0] < end:
+            around.pop()
+        number = (around[-1][1] if around else 0) + leaves
+        while not _fits(lanes, number, start, end):
+            number += 1
+        lanes[number].append(end)
+        around.append((end, number))
+        chosen.append(number)
+    return chosen
+
+
+def _fits(lanes: list[list[int]], number: int, start: int, end: int) -> bool:
+    """Whether a slice nests in what is open on a lane at its start."""
+    while number >= len(lanes):
+        lanes.append([])
+    open_ends = lanes[number]
+    while open_ends and open_ends[-1] <= start:
+        open_ends.pop()
+    return not open_ends or open_ends[-1] >= end
+
+
+def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:
+    """Gives slices that are too deep in their lane a further lane of their track."""
+    band = depth // MAX_DEPTH
+    used = np.zeros(int(track[-1]) + 1, np.int64)
+    np.maximum.at(used, track, lane + 1)
+    deep = np.flatnonzero(band)
+    wanted, which = np.unique(np.stack([track[deep], band[deep], lane[deep]]), axis=1, return_inverse=True)
+    nth = np.arange(wanted.shape[1]) - np.searchsorted(wanted[0], wanted[0])
+    lane[deep] = (used[wanted[0]] + nth)[which.ravel()]
+
+
+# In which order slices open on each lane: what an arrow's end binds to depends on it.
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """The drawn rows, lane by lane in the order in which they open."""
+
+    order: Int64s
+    first: Bools
+    """For each row, whether it opens before all others of its lane that open at the same instant."""
+    last: Bools
+    """Whether it opens after all of those."""
+
+
+def openings_of(drawing: Drawing, seat: Int64s, order: Int64s) -> Openings:
+    """`order` holds the drawn rows by track in opening order; the lanes of a track are told apart here."""
+    order = order[np.argsort(seat[order], kind="stable")]
+    start, lane = drawing.start[order], seat[order]
+    apart = np.ones(len(order) + 1, np.bool_)
+    apart[1:-1] = (start[1:] != start[:-1]) | (lane[1:] != lane[:-1])
+    first = np.zeros(len(seat), np.bool_)
+    last = np.zeros(len(seat), np.bool_)
+    first[order] = apart[:-1]
+    last[order] = apart[1:]
+    return Openings(order, first, last)

@@ -1,0 +1,321 @@
+"""How large an output will be."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from tracelink.converters.perfetto.timeline.derived import FEW, SHARE
+from tracelink.converters.perfetto.timeline.layout import FLOW_NAMES
+from tracelink.engine import Engine
+from tracelink.io.targets import GzipStream
+from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import PARTICIPATION_ROWS, Job
+from tracelink.model.trace import TEXT_KEYS, ListedPayloads, Payload, Payloads, SparsePayloads
+from tracelink.plugins import Forecast, Output, Target
+
+# A few events of a rank as a job of their own, with what they recorded at hand.
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """One rank, of which only some events are there."""
+
+    rank: int
+    graph: EventGraph
+
+    def load(self) -> EventGraph:
+        """Those events."""
+        return self.graph
+
+
+def job_of(job: Job, graph: EventGraph, before: int) -> Job:
+    """The job as if this were all of it, behind so many ranks without events."""
+    rank = graph.ranks[0]
+    nothing = fewer(graph, np.empty(0, np.int64)) if before else graph
+    return Job(
+        [Excerpt(rank.rank, nothing)] * before + [Excerpt(rank.rank, graph)],
+        [rank],
+        (),
+        first_ns=job.first_ns,
+        last_ns=job.last_ns,
+        events=len(graph),
+    )
+
+
+def excerpt_of(graph: EventGraph, rows: Int64s, *, arguments: bool) -> EventGraph:
+    """Only these rows, in order: without links, and with their arguments in memory, if any."""
+    chosen = fewer(graph, rows)
+    if not arguments:
+        return replace(chosen, payloads=[])
+    payloads = [
+        ListedPayloads(_texts(graph, source, chosen.events.payload[low:high]))
+        for source, (low, high) in enumerate(pairwise(chosen.bounds))
+    ]
+    first = np.repeat(chosen.bounds[:-1], np.diff(chosen.bounds))
+    places = np.arange(len(rows)) - first
+    return replace(chosen, events=replace(chosen.events, payload=places), payloads=payloads)
+
+
+def fewer(graph: EventGraph, rows: Int64s) -> EventGraph:
+    """Only these rows, and the texts that they use."""
+    keys = {key: _picked(column, rows) for key, column in graph.keys.items()}
+    names = graph.events.name[rows].astype(np.int64)
+    used = np.unique(np.concatenate([names, *(keys[key].values for key in TEXT_KEYS & keys.keys())]))
+    used = used[used >= 0]
+    events = replace(graph.events.take(rows), name=np.searchsorted(used, names).astype(np.int32))
+    return replace(
+        graph,
+        strings=[graph.strings[code] for code in used.tolist()],
+        tracks=[_underived(track) for track in graph.tracks],
+        events=events,
+        edges=Edges.empty(),
+        bounds=np.searchsorted(rows, graph.bounds).tolist(),
+        keys={key: _recoded(key, column, used) for key, column in keys.items()},
+        counters=Counters.empty(),
+    )
+
+
+def _underived(track: Track) -> Track:
+    """A stream as a thread: nothing is derived from what it has been given to do."""
+    return replace(track, kind=TrackKind.THREAD) if track.kind == TrackKind.STREAM else track
+
+
+def _picked(column: KeyColumn, rows: Int64s) -> KeyColumn:
+    place = np.searchsorted(rows, column.rows)
+    found = np.append(rows, -1)[place] == column.rows
+    return replace(column.where(found), rows=place[found])
+
+
+def _recoded(key: Key, column: KeyColumn, used: Int64s) -> KeyColumn:
+    if key not in TEXT_KEYS:
+        return column
+    given = column.values >= 0
+    return replace(column, values=np.where(given, np.searchsorted(used, column.values), column.values))
+
+
+def _texts(graph: EventGraph, source: int, numbers: Int64s) -> list[Payload]:
+    """What these events recorded of themselves."""
+    wanted, texts = np.unique(numbers[numbers >= 0]), dict[int, Payload]()
+    for first, run in _runs(graph.payloads[source], wanted) if source < len(graph.payloads) else ():
+        low, high = np.searchsorted(wanted, [first, first + len(run)]).tolist()
+        texts |= {number: bytes(run[number - first]) for number in wanted[low:high].tolist()}
+    return [texts.get(number, b"") for number in numbers.tolist()]
+
+
+def _runs(payloads: Payloads, wanted: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+    if isinstance(payloads, SparsePayloads):
+        return payloads.near(wanted)
+    return payloads.batches(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else iter(())
+
+
+# How large a trace will be before it is written: some events of each kind are written, and the rest is counted.
+
+
+LARGE = 1_000_000
+"""Ranks of a job are alike: one is looked into, but two of so many events, which may be too large to be shown."""
+
+PLACES, RUN = 4, 128
+"""At so many places of a rank, so many events of each kind are looked at."""
+
+MANY = 32
+"""A kind that has one in so many of the events is looked at by itself."""
+
+BEFORE = 2
+"""Of the ranks before one, so many tell how long the numbers of its threads are."""
+
+Write = Callable[[Job, Target, Engine], list[Output]]
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """Bytes of what is counted and not looked at, as measured on many jobs."""
+
+    track: int
+    """What a track is called."""
+    arrow: int
+    tie: int
+    """An arrow between ranks."""
+    said: int
+    """What is said of an event's part in a collective."""
+    node: int
+    """What is said of the node that is the same."""
+    collective: int
+    participation: int
+    """What the track of a group says of a rank."""
+    arrival: int
+    """Who came last."""
+    sample: int
+    """A sample of a counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a job is written."""
+
+    write: Write
+    """Without compression."""
+    typical: Typical
+    arguments: bool
+    """Whether it takes what events recorded of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is known of a rank: how much it will take, and how far what was looked at can be compressed."""
+
+    bytes: float
+    written: int
+    compressed: int
+
+
+def forecast_of(job: Job, engine: Engine, way: Way, *, compressed: bool) -> Forecast:
+    """The size of a job that is written so, and then made gzip if it is `compressed`."""
+    weights = _weights(job)
+    chosen = _spread(len(job.parts), 1 + (job.events >= LARGE))
+    looks = engine.map(partial(_look, job, way), chosen)
+    seen = sum(weights[job.parts[place].rank] for place in chosen)
+    share = sum(weights[part.rank] for part in job.parts) / seen if seen else 0.0
+    size = round(sum(look.bytes for look in looks) * share) + _common(job, way.typical)
+    written = sum(look.written for look in looks)
+    if not compressed or not written:
+        return Forecast(size, size)
+    return Forecast(round(size * sum(look.compressed for look in looks) / written), size)
+
+
+def _weights(job: Job) -> dict[int, int]:
+    """How many events each rank has about."""
+    weights = dict.fromkeys((part.rank for part in job.parts), 1)
+    for source in job.sources:
+        if source.rank in weights:
+            weights[source.rank] += source.events
+    return weights
+
+
+def _spread(parts: int, most: int) -> list[int]:
+    count = min(most, parts)
+    return [parts * (2 * number + 1) // (2 * count) for number in range(count)]
+
+
+def _common(job: Job, typical: Typical) -> int:
+    """What ranks have together, and what is said of their parts in it."""
+    parts, whole = job.participations, job.collectives
+    rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in PARTICIPATION_ROWS)
+    size = rows * typical.said
+    if len(job.parts) > 1:
+        size += len(job.ties) * typical.tie
+        size += len(whole) * typical.collective + len(parts) * typical.participation
+        size += int(np.count_nonzero(whole.skew > 0)) * typical.arrival
+        changes = 2 * (len(whole) + int(np.count_nonzero(np.isfinite(whole.bus_gb_s))))
+        size += _most_samples(changes, job.events) * typical.sample
+    return size
+
+
+def _look(job: Job, way: Way, place: int) -> _Look:
+    graph = job.parts[place].load()
+    sorts = _sorts(graph)
+    chosen = [_spread_rows(rows) for rows in sorts]
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *chosen]))
+    excerpt = excerpt_of(graph, every, arguments=way.arguments)
+
+    def written(rows: Int64s) -> bytes:
+        some = fewer(excerpt, np.searchsorted(every, rows))
+        return _written(job_of(job, some, min(place, BEFORE)), way.write)
+
+    nothing, texts = written(every[:0]), list[bytes]()
+    size = float(len(nothing) + _links(graph, way.typical))
+    for rows, some in zip(sorts, chosen, strict=True):
+        whole = written(some)
+        if len(some) == len(rows):
+            size += len(whole) - len(nothing)
+        else:
+            size += (len(whole) - len(written(_begins(some)))) * len(rows) / (len(some) // 2)
+        texts.append(whole)
+    text = b"".join(texts)
+    return _Look(size, len(text), _gzipped(text))
+
+
+def _sorts(graph: EventGraph) -> list[Int64s]:
+    """The rows of each kind that there are many of, and all others."""
+    kinds = graph.events.kind
+    counts = np.bincount(kinds)
+    many = np.flatnonzero(counts * MANY >= len(kinds)).tolist() if len(kinds) else []
+    sorts = [np.flatnonzero(kinds == kind) for kind in many]
+    rest = np.flatnonzero(~np.isin(kinds, many))
+    return [*sorts, rest] if len(rest) else sorts
+
+
+def _spread_rows(rows: Int64s) -> Int64s:
+    """All rows, or runs of them."""
+    if len(rows) <= PLACES * RUN:
+        return rows
+    begins = [len(rows) * (2 * place + 1) // (2 * PLACES) - RUN // 2 for place in range(PLACES)]
+    return np.concatenate([rows[begin : begin + RUN] for begin in begins])
+
+
+def _begins(rows: Int64s) -> Int64s:
+    """The first half of each run."""
+    return rows.reshape(PLACES, RUN)[:, : RUN // 2].ravel()
+
+
+def _links(graph: EventGraph, typical: Typical) -> int:
+    """Tracks, arrows, what is said of nodes that are not drawn, and samples."""
+    edges, timed = graph.edges, graph.events.timed
+    both = timed[edges.source] & timed[edges.target]
+    arrows = np.isin(edges.relation, list(FLOW_NAMES)) & both
+    nodes = (edges.relation == Relation.SAME) & ~both
+    work = graph.events.of_kind(*GPU_WORK) & timed
+    samples = len(graph.counters) + _most_samples(2 * int(np.count_nonzero(work)), len(graph))
+    return (
+        len(np.unique(graph.events.track[timed])) * typical.track
+        + int(np.count_nonzero(arrows)) * typical.arrow
+        + int(np.count_nonzero(nodes)) * typical.node
+        + samples * typical.sample
+    )
+
+
+def _most_samples(changes: int, events: int) -> int:
+    """How many samples there are of counters that so many things change."""
+    return min(changes, max(FEW, events // SHARE))
+
+
+def _written(job: Job, write: Write) -> bytes:
+    target = _Memory()
+    write(job, target, Engine(1))
+    return target.stream.getvalue()
+
+
+def _gzipped(text: bytes) -> int:
+    place = io.BytesIO()
+    with GzipStream(place) as stream:
+        stream.write(text)
+    return len(place.getvalue())
+
+
+@dataclass(slots=True)
+class _Memory:
+    """A target that keeps what is written."""
+
+    stream: io.BytesIO = field(default_factory=io.BytesIO)
+
+    @contextmanager
+    def file(self, name: str = "") -> Iterator[BinaryIO]:
+        """The only file."""
+        yield cast(BinaryIO, self.stream)
+
+    def path(self, name: str = "") -> str:
+        """It has no name."""
+        return ""
+
+    def size(self, name: str = "") -> int:
+        """How much was written."""
+        return len(self.stream.getvalue())

@@ -1,1 +1,0 @@
-"""Native traces that tracelink wrote, read back."""

@@ -1,0 +1,199 @@
+"""The group of commands; errors to words and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from tracelink import __version__
+from tracelink.cli.console import Console
+from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
+
+# The end that schedulers ask for before they force it.
+
+
+TERMINATED = 143
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Lets SIGTERM raise, so that neither unfinished files nor processes are left behind."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
+        yield
+        return
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """Ends once: nothing disturbs what tidies up."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(TERMINATED)
+
+
+# From an error to one paragraph and an exit code.
+
+
+FINE = 0
+NO = 1
+USAGE = 2
+UNREADABLE = 3
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+@contextmanager
+def explained(ctx: click.Context) -> Iterator[None]:
+    """Says what went wrong in `ctx`, in words or as JSON, and ends with the exit code for it."""
+    console: Console = ctx.obj
+    try:
+        with ended_in_order():
+            yield
+    except TraceError as error:
+        _report(console, error)
+        ctx.exit(_code(error))
+    except click.UsageError as error:
+        if console.json:
+            _document(console, error.format_message(), advice="See: tracelink --help")
+        raise
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except KeyboardInterrupt:
+        console.error("interrupted.")
+        ctx.exit(INTERRUPTED)
+    except BrokenPipeError:
+        _drop_output()
+        ctx.exit(PIPE_CLOSED)
+    except OSError as error:
+        _report(console, _of_system(error))
+        if error.errno == errno.ENOSPC and error.filename is None:
+            _drop_output()
+        ctx.exit(NO)
+    except Exception as error:  # noqa: BLE001  a user is shown words, and the traceback only on request
+        _report_unexpected(console, error)
+        ctx.exit(NO)
+
+
+def _code(error: TraceError) -> int:
+    if isinstance(error, UsageError | RankConflictError):
+        return USAGE
+    return UNREADABLE if isinstance(error, UnreadableError) else NO
+
+
+def _of_system(error: OSError) -> TraceError:
+    """What the system refused: a full disk, too many open files, no permission."""
+    where = str(error.filename) if error.filename is not None else ""
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return TraceError(reason, source=where, advice="The system refused it; -v shows the traceback.")
+
+
+def _report(console: Console, error: TraceError) -> None:
+    console.error(str(error))
+    if console.verbose:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    if console.json:
+        _document(console, error.problem, error.source, error.position, error.advice)
+
+
+def _report_unexpected(console: Console, error: Exception) -> None:
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    if console.verbose:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        console.error(f"unexpected {text}.")
+    else:
+        console.error(f"unexpected {text}; run with -v for the traceback.")
+    if console.json:
+        _document(console, text, advice="Run with -v for the traceback.")
+
+
+def _document(console: Console, message: str, source: str = "", position: str = "", advice: str = "") -> None:
+    console.document(
+        {"error": {"message": message, "source": source, "position": position, "advice": advice}}
+    )
+
+
+def _drop_output() -> None:
+    """Standard output is closed or full: what is left in its buffer must not raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# The group of commands; a command is imported when it is used.
+
+
+COMMANDS = {
+    "merge": ("merge", "Link traces of all ranks and write them as one."),
+    "diagnose": ("diagnose", "Say which rank, which collective and why a job hangs."),
+    "convert": ("merge", "Write one trace in another format."),
+    "collectives": ("collectives", "List what ranks did together, and who came last."),
+    "clocks": ("clocks", "Say how far the clocks of ranks are apart."),
+    "inspect": ("inspect", "Say what each trace is and what is wrong with it."),
+    "validate": (
+        "validate",
+        "Say whether simulators can load Chakra traces, and whether all ranks fit together.",
+    ),
+    "formats": ("formats", "List the readers, writers and conversions that are installed."),
+    "open": ("open", "Show a trace in Perfetto's UI."),
+    "demo": ("merge", "Merge the traces that come with tracelink."),
+    "completion": ("formats", "Print the script that completes commands in your shell."),
+}
+"""Of each command its module and the first line of its help."""
+
+
+class LazyGroup(click.Group):
+    """Shows its help without importing a command, and turns every error into words and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands, in the order in which a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"tracelink.cli.{module}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Makes the console before anything can go wrong."""
+        ctx.obj = Console(json="--json" in args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command."""
+        with explained(ctx):
+            return super().invoke(ctx)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+def main() -> None:
+    """One event graph from everything that a distributed PyTorch job left behind.
+
+    Reads Kineto profiles, execution traces and flight-recorder dumps of all ranks, links their events, and
+    writes a timeline for https://ui.perfetto.dev or traces for Chakra.
+
+    Try it: tracelink demo
+    """

@@ -1,0 +1,359 @@
+"""Pages, tables, progress, findings for people."""
+
+from __future__ import annotations
+
+import glob
+import io
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console as RichConsole
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tracelink.cli.console import Console, printable
+from tracelink.cli.main import FINE, NO, UNREADABLE
+from tracelink.errors import Finding, Severity
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from tracelink.model.trace import SourceInfo
+
+
+# Text and tables for a person: styled on a terminal and fitted to it, plain and unwrapped elsewhere.
+
+
+UNWRAPPED = 100_000
+"""Columns of a page that goes to a file or a pipe."""
+
+NOTHING = "-"
+"""A cell with nothing to say."""
+
+INDENTED = (0, 0, 0, 2)
+"""Blanks above, right, below and left."""
+
+KILO = 1000
+
+
+class Page:
+    """Collects what is to be read."""
+
+    def __init__(self, *, aside: bool = False) -> None:
+        terminal = (sys.stderr if aside else sys.stdout).isatty()
+        self._lines = io.StringIO()
+        self._console = RichConsole(
+            file=self._lines,
+            force_terminal=terminal,
+            width=shutil.get_terminal_size().columns if terminal else UNWRAPPED,
+            highlight=False,
+            emoji=False,
+            markup=False,
+        )
+
+    @property
+    def width(self) -> int:
+        """Letters of a line."""
+        return self._console.width
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Adds a paragraph."""
+        self._console.print(Text(printable(text), style=style))
+
+    def gap(self) -> None:
+        """Adds an empty line, unless there is one or nothing stands before it."""
+        text = self._lines.getvalue()
+        if text and not text.endswith("\n\n"):
+            self._lines.write("\n")
+
+    def table(
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        numbers: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        styles: Mapping[str, str] | None = None,
+    ) -> None:
+        """Adds a table; the columns `numbers` are aligned to the right, and `styles` are by the text of a cell.
+
+        Where it is too wide, the `optional` columns go, the first of them first.
+        """
+        for count in range(len(optional) + 1):
+            kept = [place for place, name in enumerate(header) if name not in optional[:count]]
+            names, cells = [header[place] for place in kept], [[row[place] for place in kept] for row in rows]
+            for narrow in (False, True):
+                table = _table(names, cells, numbers, styles, narrow=narrow)
+                if self._fits(table):
+                    self._console.print(table)
+                    return
+        self._console.print(_table(names, cells, numbers, styles))
+
+    def beneath(self, rows: Sequence[Sequence[str]]) -> None:
+        """Adds rows of cells under the line before, set in and without a header."""
+        if not rows:
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        for _ in rows[0]:
+            table.add_column(overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(text)) for text in row))
+        self._console.print(Padding(table, INDENTED))
+
+    def entries(
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+    ) -> None:
+        """Adds a table, or a paragraph for each row where a table would be too wide."""
+        table = _table(header, rows, numbers)
+        if self._fits(table):
+            self._console.print(table)
+            return
+        for first, *others in rows:
+            self.line(first, "bold")
+            said = zip(header[1:], others, strict=True)
+            details = ", ".join(f"{name} {text}" for name, text in said if text != NOTHING)
+            self._console.print(Padding(Text(printable(details)), INDENTED))
+
+    def _fits(self, table: Table) -> bool:
+        unwrapped = self._console.options.update(width=UNWRAPPED)
+        return self._console.measure(table, options=unwrapped).maximum <= self._console.width
+
+    @property
+    def text(self) -> str:
+        """Everything so far, without the last line's end."""
+        lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
+        return "\n".join(lines).rstrip("\n")
+
+
+def number(value: int) -> str:
+    """12,345."""
+    return f"{value:,}"
+
+
+def counted(count: int, thing: str) -> str:
+    """1 file, 2 files."""
+    return f"{number(count)} {thing}" if count == 1 else f"{number(count)} {thing}s"
+
+
+def size(count: int) -> str:
+    """12.3 MB."""
+    if count < KILO:
+        return f"{count} B"
+    value, units = float(count), iter(("kB", "MB", "GB", "TB"))
+    unit = ""
+    while value >= KILO and (following := next(units, "")):
+        value, unit = value / KILO, following
+    return f"{value:.1f} {unit}"
+
+
+def _table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Sequence[str],
+    styles: Mapping[str, str] | None = None,
+    *,
+    narrow: bool = False,
+) -> Table:
+    """A table; in a narrow one the names of columns are wrapped, and nothing else."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name, *cells in zip(header, *rows, strict=True):
+        table.add_column(
+            name,
+            justify="right" if name in numbers else "left",
+            overflow="fold",
+            width=max(map(len, [*name.split(), *cells])) if narrow else None,
+        )
+    for row in rows:
+        table.add_row(*(_cell(text, styles or {}) for text in row))
+    return table
+
+
+def _cell(text: str, styles: Mapping[str, str]) -> Text:
+    usual = "bold red" if text.startswith("0 of ") else ""
+    return Text(printable(text), style=styles.get(text, usual))
+
+
+# The progress bar: on a terminal, for work that lasts.
+
+
+PATIENCE = 1.0
+"""Seconds before a bar appears."""
+
+INTERVAL = 0.1
+"""Seconds between two looks of the bar."""
+
+COMPRESSED = (b"\x1f\x8b", b"PK")
+
+
+@contextmanager
+def watching(console: Console, paths: Sequence[str]) -> Iterator[Bar | None]:
+    """Something to tell the bytes that are done; nothing where nobody would see them."""
+    if console.quiet or not sys.stderr.isatty() or (console.json and sys.stdout.isatty()):
+        yield None
+        return
+    bar = Bar(paths)
+    try:
+        yield bar
+    finally:
+        bar.end()
+
+
+class Bar:
+    """Shows how far the work is, of which it is told the bytes that are done."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._began = self._shown = time.monotonic()
+        self._done = 0
+        self._anew = False
+        """Whether bytes are counted from 0 again: all is read."""
+        self._reading = True
+        self._read = 0
+        """Bytes that were counted before anything was written."""
+        self._progress: Progress | None = None
+
+    def __call__(self, done: int) -> None:
+        """Shows that so many bytes are done."""
+        now = time.monotonic()
+        self._anew |= done < self._done
+        self._done = done
+        if now - self._began < PATIENCE or now - self._shown < INTERVAL:
+            return
+        self._shown = now
+        progress = self._progress = self._progress or self._appeared()
+        (task,) = progress.tasks
+        if self._anew:
+            progress.reset(task.id, description="writing")
+            task.total, task.start_time = None, self._began
+            self._anew = False
+        if task.total and done > task.total:
+            task.total = None  # the sources are larger than their files
+        progress.update(task.id, completed=done - self._read)
+        progress.refresh()
+
+    def _appeared(self) -> Progress:
+        """A bar that draws only when told: a thread of its own would keep the engine from forking."""
+        from rich import progress as parts
+
+        progress = parts.Progress(
+            parts.TextColumn("{task.description}"),
+            parts.BarColumn(),
+            parts.TaskProgressColumn(),
+            parts.FileSizeColumn(),
+            parts.TransferSpeedColumn(),
+            parts.TimeElapsedColumn(),
+            console=RichConsole(stderr=True),
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_time=time.monotonic,
+        )
+        if self._reading:
+            task = progress.add_task("reading", total=total_bytes(self._paths))
+        else:
+            task = progress.add_task("writing", total=None)
+        progress.tasks[task].start_time = self._began
+        progress.start()
+        return progress
+
+    def now_writing(self) -> None:
+        """Makes room for what is to be said between reading and writing."""
+        self.end()
+        self._reading = False
+        self._read = self._done
+        self._began = time.monotonic()
+
+    def end(self) -> None:
+        """Goes, and leaves no trace."""
+        if self._progress:
+            self._progress.stop()
+            self._progress = None
+
+
+def total_bytes(paths: Sequence[str]) -> int | None:
+    """How much there is to read; None where only reading would tell."""
+    total = 0
+    for path in paths:
+        matches = (
+            [Path(path)]
+            if Path(path).exists()
+            else [Path(match) for match in glob.glob(path, recursive=True)]
+        )
+        files = [file for match in matches for file in (match.rglob("*") if match.is_dir() else [match])]
+        sizes = [_plain_size(file) for file in files if not file.is_dir()]
+        if not sizes or None in sizes:
+            return None
+        total += sum(size for size in sizes if size is not None)
+    return total
+
+
+def _plain_size(file: Path) -> int | None:
+    if not file.is_file():
+        return None  # to look into a pipe would be to take from it
+    try:
+        with file.open("rb") as stream:
+            compressed = stream.read(2) in COMPRESSED
+    except OSError:
+        return None
+    return None if compressed else file.stat().st_size
+
+
+# Findings and exit codes that follow from them.
+
+
+STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
+SHOWN = 3
+"""Findings of one reason that are shown before the rest of them is only counted."""
+
+
+def exit_code(sources: Sequence[SourceInfo], findings: Sequence[Finding]) -> int:
+    """What a shell is told about a job."""
+    if not sources:
+        return UNREADABLE
+    return NO if any(finding.severity is Severity.ERROR for finding in findings) else FINE
+
+
+def complain_of_errors(console: Console, findings: Sequence[Finding]) -> None:
+    """Says what even a quiet user must know."""
+    for finding in findings:
+        if finding.severity is Severity.ERROR:
+            console.error(paragraph(finding))
+
+
+def show_findings(page: Page, findings: Sequence[Finding], *, verbose: bool) -> None:
+    """One paragraph for each finding, errors first; infos only if `verbose`."""
+    for severity in (Severity.ERROR, Severity.WARNING, Severity.INFO):
+        reasons: dict[str, list[Finding]] = {}
+        for finding in findings:
+            if finding.severity is severity:
+                reasons.setdefault(finding.reason, []).append(finding)
+        if severity is Severity.INFO and not verbose:
+            if infos := sum(map(len, reasons.values())):
+                page.line(f"{severity}: {number(infos)} more to know; -v shows it.", "dim")
+            continue
+        for alike in reasons.values():
+            _show_alike(page, alike, SHOWN if not verbose else len(alike))
+
+
+def _show_alike(page: Page, findings: Sequence[Finding], shown: int) -> None:
+    style = STYLES[findings[0].severity]
+    for finding in findings[:shown]:
+        page.line(paragraph(finding), style)
+    if (rest := len(findings) - shown) > 0:
+        page.line(f"{findings[0].severity}: {number(rest)} more of the same sort; -v shows them.", style)
+
+
+def paragraph(finding: Finding) -> str:
+    """A finding in words."""
+    where = f"{finding.source}: " if finding.source and finding.source not in finding.message else ""
+    times = f" ({number(finding.count)} times)" if finding.count > 1 else ""
+    example = f" For example: {finding.example}" if finding.example else ""
+    message = " ".join(finding.message.split())
+    return f"{finding.severity}: {where}{message}{times}{example}"

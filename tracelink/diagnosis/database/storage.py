@@ -1,0 +1,244 @@
+"""Rows; SQLite and Parquet."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracelink.diagnosis.database import schema
+from tracelink.diagnosis.database.schema import Column, Table, Type
+from tracelink.errors import TraceError, UsageError
+from tracelink.io.targets import ANOTHER_PLACE, DirectoryTarget, whole_place
+from tracelink.model.columns import NO_TIME, UNKNOWN
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+# Rows of a table as lists, one for each column, with None for what is not known.
+
+
+LARGEST = (1 << 63) - 1
+"""What a column of whole numbers can hold."""
+
+Lists = Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some rows of one table."""
+
+    table: str
+    columns: Lists
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+
+def listed(column: Any, missing: int = UNKNOWN) -> list[Any]:
+    """The values of a column of numbers; None where it holds `missing`."""
+    values: list[Any] = column.tolist()
+    for row in np.flatnonzero(column == missing).tolist():
+        values[row] = None
+    return values
+
+
+def times(column: Any) -> list[Any]:
+    """The values of a column of times."""
+    return listed(column, NO_TIME)
+
+
+def flags(column: Any) -> list[Any]:
+    """True, False, or None where it is not known."""
+    return [None if value == UNKNOWN else bool(value) for value in column.tolist()]
+
+
+def whole(value: object) -> int | None:
+    """A number that a column can hold."""
+    return value if type(value) is int and -LARGEST <= value <= LARGEST else None
+
+
+def clean(text: str) -> str:
+    """The same with a question mark for halves of characters, which no database holds."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+# One SQLite file: keys are declared, and `.schema` shows what each column means.
+
+
+SETTINGS = ("journal_mode = OFF", "synchronous = OFF", f"user_version = {schema.VERSION}")
+"""The file is a new one that nobody sees before it is whole: there is nothing to roll back to."""
+
+TYPES = {Type.BOOLEAN: "INTEGER"}
+"""SQLite has no truth values: 1 and 0 stand for them."""
+
+
+def write_sqlite(batches: Iterable[Batch], path: Path) -> None:
+    """Writes all rows; the file appears when it is complete."""
+    with whole_place(path) as temporary, _explained(path), closing(_connected(temporary)) as connection:
+        connection.execute("BEGIN")
+        for table in schema.TABLES.values():
+            connection.execute(created(table))
+        for batch in batches:
+            connection.executemany(_inserting(batch), zip(*batch.columns.values(), strict=True))
+        for table in schema.TABLES.values():
+            for columns in table.indexes:
+                connection.execute(_indexing(table, columns))
+        connection.execute("COMMIT")
+
+
+def created(table: Table) -> str:
+    """The statement that makes a table, with what its columns mean beside them."""
+    lines = [(_declared(column), column.text) for column in table.columns]
+    if table.key:
+        lines.append((f"PRIMARY KEY ({', '.join(table.key)})", ""))
+    told = [
+        f"  {line}{'' if place == len(lines) else ','}{f' -- {text}' if text else ''}\n"
+        for place, (line, text) in enumerate(lines, start=1)
+    ]
+    return f"CREATE TABLE {table.name} ( -- {table.text}\n{''.join(told)}){_storage(table)}"
+
+
+def _declared(column: Column) -> str:
+    parts = [column.name, TYPES.get(column.type, column.type.value)]
+    if column.always:
+        parts.append("NOT NULL")
+    if column.references:
+        table, _, referenced = column.references.partition(".")
+        parts.append(f"REFERENCES {table} ({referenced})")
+    return " ".join(parts)
+
+
+def _storage(table: Table) -> str:
+    return " WITHOUT ROWID" if len(table.key) > 1 else ""
+
+
+def _inserting(batch: Batch) -> str:
+    names = list(batch.columns)
+    return f"INSERT INTO {batch.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
+def _indexing(table: Table, columns: tuple[str, ...]) -> str:
+    return f"CREATE INDEX {table.name}_by_{'_and_'.join(columns)} ON {table.name} ({', '.join(columns)})"
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for setting in SETTINGS:
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What SQLite says of a full disk or a lost one, as an error that a user can act on."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise TraceError(f"cannot be written: {error}", source=str(path), advice=ANOTHER_PLACE) from error
+
+
+# A directory of Parquet files, one for each table; columns carry what they mean.
+
+
+SUFFIX = ".parquet"
+MOST_ROWS = 1 << 16
+MOST_BYTES = 32 << 20
+"""So much is collected before it is written: readers are quick where row groups are large."""
+
+
+def check_arrow() -> None:
+    """Raises an error that says what to install, where Arrow is missing."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "Parquet files need pyarrow, which is not installed",
+            advice="Run: pip install 'torch-tracelink[arrow]', or write SQLite: -o flight.sqlite",
+        ) from None
+
+
+def write_parquet(batches: Iterable[Batch], target: DirectoryTarget) -> None:
+    """Writes all rows; the files appear when all of them are complete."""
+    check_arrow()
+    new = not target.location.exists()
+    try:
+        with ExitStack() as stack:
+            files = {table.name: _opened(table, target, stack) for table in schema.TABLES.values()}
+            for batch in batches:
+                files[batch.table].add(batch)
+            for file in files.values():
+                file.finish()
+    except BaseException:
+        if new and target.location.is_dir() and not any(target.location.iterdir()):
+            target.location.rmdir()
+        raise
+
+
+@dataclass(slots=True)
+class _File:
+    """One file that is being written."""
+
+    schema: pyarrow.Schema
+    writer: Any
+    waiting: list[pyarrow.Table] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, batch: Batch) -> None:
+        import pyarrow
+
+        table = pyarrow.table({name: batch.columns[name] for name in self.schema.names}, schema=self.schema)
+        self.waiting.append(table)
+        self.rows += table.num_rows
+        self.bytes += table.nbytes
+        if self.rows >= MOST_ROWS or self.bytes >= MOST_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        import pyarrow
+
+        if self.waiting:
+            self.writer.write_table(pyarrow.concat_tables(self.waiting).combine_chunks())
+        self.waiting, self.rows, self.bytes = [], 0, 0
+
+    def finish(self) -> None:
+        self.flush()
+        self.writer.close()
+
+
+def _opened(table: Table, target: DirectoryTarget, stack: ExitStack) -> _File:
+    import pyarrow.parquet
+
+    stream = stack.enter_context(target.file(table.name + SUFFIX))
+    fields = _fields(table)
+    return _File(fields, stack.enter_context(pyarrow.parquet.ParquetWriter(stream, fields)))
+
+
+def _fields(table: Table) -> pyarrow.Schema:
+    import pyarrow
+
+    types = {
+        Type.INTEGER: pyarrow.int64(),
+        Type.REAL: pyarrow.float64(),
+        Type.TEXT: pyarrow.string(),
+        Type.BOOLEAN: pyarrow.bool_(),
+    }
+    return pyarrow.schema(
+        [
+            pyarrow.field(
+                column.name,
+                types[column.type],
+                nullable=not column.always,
+                metadata={"description": column.text, "references": column.references},
+            )
+            for column in table.columns
+        ],
+        metadata={"description": table.text, "version": str(schema.VERSION)},
+    )

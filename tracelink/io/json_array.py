@@ -1,0 +1,426 @@
+"""One long JSON array in pieces, read again when asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import accumulate, count
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.salvage import Damage, parse_document, parse_elements
+from tracelink.io.sources import Opened, Source
+from tracelink.model.columns import Int64s
+from tracelink.model.trace import Payload
+
+# The elements of one long array in a JSON document, read in pieces that fit the cache.
+
+
+Decoded = TypeVar("Decoded")
+
+PIECE = 1 << 20
+"""Decoded elements of a piece this size stay in the processor's cache."""
+
+LONGEST = 512 << 20
+"""The longest header, element or trailer that is held in memory."""
+
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFormat(Generic[Decoded]):
+    """Which array a format keeps its elements in, and how a piece of it is decoded.
+
+    `decode` takes the text of an array; `convert` takes elements that only a lenient parser could read.
+    """
+
+    key: str
+    first_keys: tuple[str, ...]
+    """Keys that an element begins with; the first of them never begins an object inside an element."""
+    decode: Callable[[memoryview], Decoded]
+    convert: Callable[[list[Any]], Decoded]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a document: bytes [start, stop) of the uncompressed text, cut between elements."""
+
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(slots=True)
+class ArrayDocument(Generic[Decoded]):
+    """One document, or a part of one. Iterate `pieces()` to the end, then look at the rest."""
+
+    source: Source
+    format: ArrayFormat[Decoded]
+    part: Part = field(default_factory=Part)
+    header: Mapping[str, Any] = field(default_factory=dict)
+    """The keys of the object before the array and, once all was read, after it."""
+    damage: list[Damage] = field(default_factory=list)
+    cut_off: int | None = None
+    """Where the document ended before its time."""
+    cut_off_reason: str = ""
+
+    def pieces(self, count: Callable[[int], None]) -> Iterator[tuple[int, Decoded]]:
+        """(byte offset, elements) of each piece; `count` is told the bytes as they are dealt with."""
+        with self.source.open() as stream:
+            yield from _Scan(self, stream, count).run()
+
+    def boundary_near(self, offset: int) -> int | None:
+        """The offset of an element that begins shortly after `offset`, in a file that is stored as it is."""
+        pattern = _boundary(self.format.first_keys[:1])
+        with self.source.open() as stream:
+            stream.skip(offset)
+            match = pattern.search(stream.read(4 * PIECE))
+        return None if match is None else offset + match.start("element")
+
+
+def _boundary(keys: tuple[str, ...]) -> re.Pattern[bytes]:
+    return re.compile(rb"\}\s*(?P<comma>,)\s*(?P<element>\{)\s*\"(?:%s)\"\s*:" % "|".join(keys).encode())
+
+
+class _Scan(Generic[Decoded]):
+    """Reads one part: a buffer whose first byte is kept for the bracket that opens a piece."""
+
+    def __init__(
+        self, document: ArrayDocument[Decoded], stream: Opened, count: Callable[[int], None]
+    ) -> None:
+        self.document = document
+        self.format = document.format
+        self.stream = stream
+        self.count = count
+        self.best_boundary = _boundary(self.format.first_keys[:1])
+        self.any_boundary = _boundary(self.format.first_keys)
+        self.text_boundary = re.compile(self.any_boundary.pattern.decode())
+        self.sure_boundary = re.compile(self.best_boundary.pattern.decode())
+        self.buffer = bytearray(2 * PIECE)
+        self.end = 1
+        self.offset = document.part.start - 1
+        """Place in the document of the buffer's first byte."""
+        self.left = None if document.part.stop is None else document.part.stop - document.part.start
+        self.finished = False
+        self.bare = False
+        """Whether the document is the array itself, not an object around it."""
+        self.unfinished = False
+        """Whether the last element that did not parse is one that the text ends in."""
+
+    def run(self) -> Iterator[tuple[int, Decoded]]:
+        if start := self.document.part.start:
+            beginning = self.stream.read(min(start, 256))
+            self.bare = beginning.removeprefix(BOM).lstrip().startswith(b"[")
+            self.stream.skip(start - len(beginning))
+        elif not self._header():
+            return
+        closed = False
+        while not closed:
+            if not self.finished:
+                self._fill()
+            cut = self._last_boundary()
+            if cut is None:
+                if not self.finished:
+                    self._fill(self.end)  # as much again: what is long is looked through a few times only
+                    continue
+                yield self._tail()
+                return
+            comma, element = cut
+            place = self.offset + 1
+            decoded = self._fast(comma)
+            if decoded is not None:
+                self._discard(element)
+                yield place, decoded
+                continue
+            elements, closed = self._lenient(element, final=False)
+            if self.finished and not closed and self.offset + 1 == place:
+                yield self._tail()
+                return
+            yield place, elements
+        self._trailer()
+
+    def _fill(self, least: int = 0) -> None:
+        wanted = max(PIECE, least)
+        while len(self.buffer) - self.end < wanted:
+            self._grow()
+        if self.left is not None:
+            wanted = min(wanted, self.left)
+        got = self.stream.readinto(memoryview(self.buffer)[self.end : self.end + wanted]) if wanted else 0
+        self.end += got
+        self.count(got)
+        if self.left is not None:
+            self.left -= got
+        self.finished = got < wanted or self.left == 0
+
+    def _grow(self) -> None:
+        if len(self.buffer) > LONGEST:
+            raise UnreadableError(
+                f"no end of an element within {LONGEST >> 20} MB",
+                source=self.document.source.path,
+                position=f"byte {self.offset + 1}",
+                advice="The file is not a trace, or is damaged there.",
+            )
+        self.buffer.extend(bytes(len(self.buffer)))
+
+    def _discard(self, until: int) -> None:
+        """Forgets the buffer before `until`; what follows moves to behind the bracket."""
+        kept = self.buffer[until : self.end]
+        self.buffer[1 : 1 + len(kept)] = kept
+        self.offset += until - 1
+        self.end = 1 + len(kept)
+
+    def _header(self) -> bool:
+        """Reads up to the array; False if there is none."""
+        opening = re.compile(rb"\"%s\"\s*:\s*\[" % self.format.key.encode())
+        while True:
+            self._fill()
+            start = 1 + (len(BOM) if self.buffer.startswith(BOM, 1) else 0)
+            text = bytes(memoryview(self.buffer)[start : min(self.end, start + 256)]).lstrip()
+            if text.startswith(b"["):
+                self.bare = True
+                self._discard(self.buffer.index(b"[", start) + 1)
+                return True
+            if match := opening.search(self.buffer, 1, self.end):
+                self._read_header(bytes(self.buffer[start : match.start()]))
+                self._discard(match.end())
+                return True
+            if self.finished:
+                self._no_array(bytes(self.buffer[start : self.end]))
+                return False
+
+    def _read_header(self, text: bytes) -> None:
+        try:
+            self.document.header = parse_document(text.rstrip().rstrip(b",") + b"}")
+        except ValueError as error:
+            self.document.damage.append(Damage(0, f"the keys before {self.format.key!r}: {error}"))
+
+    def _no_array(self, text: bytes) -> None:
+        damage = self.stream.damage
+        if not text.strip():
+            problem = f"the file is empty ({damage})" if damage else "the file is empty"
+            raise UnreadableError(problem, source=self.document.source.path, advice="Record it again.")
+        try:
+            header = parse_document(text)
+        except ValueError:
+            header = None
+        if not isinstance(header, dict) or damage:
+            raise UnreadableError(
+                f"cut off before {self.format.key!r}" + (f" ({damage})" if damage else ""),
+                source=self.document.source.path,
+                position=f"byte {self.end - 1}",
+                advice="Nothing can be read from it. Copy or record it again.",
+            )
+        self.document.header = header
+        raise UnreadableError(
+            f"it has no {self.format.key!r}",
+            source=self.document.source.path,
+            advice="Is this the file that the profiler wrote?",
+        )
+
+    def _last_boundary(self) -> tuple[int, int] | None:
+        place = self.end
+        for _ in range(64):
+            place = self.buffer.rfind(b"},", 1, place)
+            if place < 0:
+                break
+            if match := self.best_boundary.match(self.buffer, place, self.end):
+                return match.start("comma"), match.start("element")
+        last = None
+        for pattern in (self.best_boundary, self.any_boundary):
+            for match in pattern.finditer(self.buffer, 1, self.end):
+                last = match
+            if last:
+                return last.start("comma"), last.start("element")
+        return None
+
+    def _fast(self, comma: int) -> Decoded | None:
+        """Decodes the piece before `comma` in place; None if the decoder refuses it."""
+        self.buffer[0:1] = b"["
+        self.buffer[comma : comma + 1] = b"]"
+        view = memoryview(self.buffer)
+        try:
+            return self.format.decode(view[: comma + 1])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        finally:
+            view.release()
+            self.buffer[comma : comma + 1] = b","
+
+    def _lenient(self, until: int, *, final: bool) -> tuple[Decoded, bool]:
+        text = bytes(self.buffer[1:until])
+        salvaged = parse_elements(text, self.text_boundary, final=final, sure=self.sure_boundary)
+        base = self.offset + 1
+        self.document.damage += [
+            Damage(base + damage.position, damage.problem, damage.repaired) for damage in salvaged.damage
+        ]
+        self.unfinished = salvaged.unfinished
+        self._discard(1 + salvaged.consumed)
+        decoded = None if salvaged.damage else self._strict(text[: salvaged.consumed])
+        return decoded or self.format.convert(salvaged.elements), salvaged.closed
+
+    def _strict(self, text: bytes) -> Decoded | None:
+        """Decodes whole elements, with or without the bracket behind them; None if the decoder refuses them."""
+        try:
+            return self.format.decode(memoryview(b"[" + text.rstrip(b" \t\r\n,]") + b"]"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def _tail(self) -> tuple[int, Decoded]:
+        """The last element, the end of the array, and what follows it."""
+        place = self.offset + 1
+        elements, closed = self._lenient(self.end, final=True)
+        if closed:
+            self._trailer()
+        elif self.document.part.stop is None:
+            if self.unfinished:
+                self.document.damage.pop()
+            self.document.cut_off = self.offset + self.end
+            self.document.cut_off_reason = self.stream.damage or "the text ends inside the array"
+        return place, elements
+
+    def _trailer(self) -> None:
+        while not self.finished:
+            self._fill()
+        text = bytes(self.buffer[1 : self.end]).strip()
+        problem = self._after(text)
+        if problem or self.stream.damage:
+            self.document.cut_off = self.offset + self.end
+            self.document.cut_off_reason = self.stream.damage or problem
+
+    def _after(self, text: bytes) -> str:
+        """Takes in what follows the array; says what is wrong with it, if anything is."""
+        if not text:
+            return (
+                "" if self.bare or self.document.part.stop is not None else "the text ends before the last }"
+            )
+        if text == b"}":
+            return ""
+        try:
+            self.document.header = {
+                **self.document.header,
+                **parse_document(b"{" + text.lstrip(b", \t\r\n")),
+            }
+        except ValueError:
+            return f"the keys after {self.format.key!r} do not parse"
+        return ""
+
+
+# What to tell of text that did not parse: the same words for every format.
+
+
+def damage_findings(
+    path: str,
+    damage: Sequence[Damage],
+    cut_off: tuple[int, str] | None,
+    kept: int,
+    what: str,
+    aside: str = "",
+) -> Iterator[Finding]:
+    """Findings on a file of which `kept` of `what` (say, events) are used; `aside` adds to those before a cut."""
+    if cut_off:
+        offset, reason = cut_off
+        text = f"{path}: {reason} at byte {offset}; the {kept} {what} before it are used{aside}."
+        yield Finding(Severity.WARNING, "cut_off", text, source=path, example=f"byte {offset}")
+    lost = [place for place in damage if not place.repaired]
+    if lost:
+        text = f"{path}: {len(lost)} places do not parse, {_first(lost)}; {kept} {what} are used."
+        yield _finding("damaged", text, path, lost)
+    repaired = [place for place in damage if place.repaired]
+    if repaired:
+        text = f"{path}: {len(repaired)} {what} were not valid JSON and were mended, {_first(repaired)}."
+        yield _finding("repaired", text, path, repaired)
+
+
+def _first(places: Sequence[Damage]) -> str:
+    return f"first at byte {places[0].position} ({places[0].problem})"
+
+
+def _finding(reason: str, text: str, path: str, places: Sequence[Damage]) -> Finding:
+    return Finding(Severity.WARNING, reason, text, len(places), path, f"byte {places[0].position}")
+
+
+# What events recorded of themselves, read again from the source when someone asks.
+
+
+FAR = 1 << 11
+"""So many payloads that nobody asks for are passed over and not decoded."""
+
+LARGEST = sys.float_info.max
+"""Numbers beyond this are given back as texts: few readers of JSON can hold them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RereadPayloads:
+    """The payloads of a long array: knows where each piece of it begins and how many elements it holds."""
+
+    source: Source
+    format: ArrayFormat[list[Payload]]
+    """How the payload of each element is found in a piece."""
+    offsets: Sequence[int]
+    counts: Sequence[int]
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Runs of consecutive payloads, a piece of the file each."""
+        before = [0, *accumulate(self.counts)]
+        end = before[-1] if last is None else min(last, before[-1])
+        if first >= end:
+            return
+        piece = min(bisect_right(before, first) - 1, len(self.counts) - 1)
+        number = before[piece]
+        document = ArrayDocument(self.source, self.format, Part(self.offsets[piece] if piece else 0))
+        for _, texts in document.pieces(lambda _: None):
+            if number + len(texts) > first:
+                skipped = max(0, first - number)
+                yield number + skipped, texts[skipped : end - number]
+            number += len(texts)
+            if number >= end:
+                return
+
+    def near(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Runs of consecutive payloads with these among them, in order; as little else as possible is decoded."""
+        if not len(numbers):
+            return
+        with self.source.open() as stream:
+            plain = stream.plain
+        if not plain:
+            yield from self._in_one_pass(numbers)
+            return
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > FAR) + 1):
+            yield from self.batches(int(run[0]), int(run[-1]) + 1)
+
+    def _in_one_pass(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Whole pieces: to begin in the middle of what is compressed would be to begin anew each time."""
+        before = [0, *accumulate(self.counts)]
+        wanted = set((np.searchsorted(before[1:-1], numbers, side="right")).tolist())
+        turn = count()
+
+        def decode(text: memoryview) -> list[Payload]:
+            return self.format.decode(text) if next(turn) in wanted else []
+
+        document = ArrayDocument(self.source, replace(self.format, decode=decode))
+        numbered = dict(zip(self.offsets, before, strict=False))
+        for place, texts in document.pieces(lambda _: None):
+            if texts and place in numbered:
+                yield numbered[place], texts
+            if place >= self.offsets[max(wanted)]:
+                return
+
+
+def as_json(value: Any) -> bytes:
+    """The text of something that only a lenient parser could read."""
+    return json.dumps(value, ensure_ascii=False, default=_number).encode("utf-8", "replace")
+
+
+def _number(value: Decimal) -> int | float | str | None:
+    if not value.is_finite():
+        return None
+    if value.copy_abs() > LARGEST:
+        return str(value)
+    return int(value) if value == value.to_integral_value() else float(value)

@@ -1,0 +1,201 @@
+"""JSON that a strict parser refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+PLAIN = json.JSONDecoder(strict=False)
+LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=Decimal)
+"""Takes control characters, NaN, Infinity and integers of any size; keeps the decimal text of numbers exact."""
+
+SPACE = re.compile(r"[\s\ufeff]*")
+INVALID_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+NAME = re.compile(
+    r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|rf_id|parent|ctrl_deps|inputs)"\s*:|"\s*\}\s*$)',
+    re.DOTALL,
+)
+"""A name up to the quote that another key of an event or a node, or the end of the object, follows."""
+
+TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+"""A comma before a closing bracket; texts are matched too, so that those in them stay."""
+
+CLOSING = re.compile(r"\}\s*\]")
+CLOSING_BEFORE_KEY = re.compile(r"\}\s*\]\s*,\s*\"")
+
+LONG = 1 << 20
+"""An element that goes on for longer than this without an end is damaged, not unfinished."""
+
+UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place in the text that does not parse."""
+
+    position: int
+    problem: str
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What could be parsed of a run of array elements."""
+
+    elements: list[Any] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    consumed: int = 0
+    """How many bytes of the run are dealt with."""
+    closed: bool = False
+    """Whether the array ended in this run; what follows `consumed` is then outside it."""
+    unfinished: bool = False
+    """Whether the last damage is an element that the text ends in."""
+
+
+def parse_document(data: bytes | bytearray | memoryview) -> Any:
+    """One whole JSON document, leniently; raises `ValueError` where that does not help."""
+    text = bytes(data).decode("utf-8", "replace").lstrip("\ufeff")
+    for candidate in (text, *_repairs(text)):
+        try:
+            return PLAIN.decode(candidate)
+        except (ValueError, RecursionError) as error:
+            problem = error
+    raise ValueError(str(problem))
+
+
+def parse_elements(
+    data: bytes, boundary: re.Pattern[str], *, final: bool, sure: re.Pattern[str] | None = None
+) -> Salvaged:
+    """The elements of an array, from the middle of it; `boundary` matches between two of them.
+
+    It may match between objects inside an element too; `sure` does so only between elements of the usual form.
+    Unless `final`, an element that does not end within `data` is left unconsumed.
+    """
+    run = _Run(data, boundary, sure or boundary, final)
+    return run.parse()
+
+
+class _Run:
+    def __init__(self, data: bytes, boundary: re.Pattern[str], sure: re.Pattern[str], final: bool) -> None:
+        self.text = data.decode("utf-8", "surrogateescape")
+        self.ascii = data.isascii()
+        self.boundary = boundary
+        self.sure = sure
+        self.final = final
+        self.result = Salvaged()
+
+    def parse(self) -> Salvaged:
+        position = self._skip_space(0)
+        while position < len(self.text):
+            if self.text[position] == "]":
+                self.result.closed = True
+                position += 1
+                break
+            if self.text[position] == ",":
+                position = self._skip_space(position + 1)
+                continue
+            after = self._element(position)
+            if after is None:
+                break
+            position = self._skip_space(after)
+        self.result.consumed = self._bytes_before(position)
+        return self.result
+
+    def _element(self, position: int) -> int | None:
+        """Takes one element; returns where it ends, or None to wait for more text."""
+        try:
+            value, end = LENIENT.raw_decode(self.text, position)
+        except (ValueError, RecursionError) as error:
+            return self._damaged_element(position, error)
+        element = self.text[position:end]
+        if not self.ascii and not _is_clean(element):
+            value = LENIENT.decode(_clean(element))
+            self._note(position, "bytes that are not UTF-8", repaired=True)
+        self.result.elements.append(value)
+        return end
+
+    def _damaged_element(self, position: int, error: Exception) -> int | None:
+        fault = error.pos if isinstance(error, json.JSONDecodeError) else position
+        if not self.final and fault >= len(self.text) and len(self.text) - position < LONG:
+            return None
+        end = self._resume_at(position, fault)
+        if end is None:
+            if not self.final:
+                return None
+            end = len(self.text)
+        element = _clean(self.text[position:end])
+        for candidate in _repairs(element):
+            try:
+                value, used = LENIENT.raw_decode(candidate)
+            except (ValueError, RecursionError):
+                continue
+            self.result.elements.append(value)
+            self._note(position, _problem(error), repaired=True)
+            if candidate[used:].strip(" \t\r\n,"):
+                self._note(position, "what follows it does not parse")
+            return end
+        self._note(position, _problem(error))
+        self.result.unfinished = end == len(self.text)
+        return end
+
+    def _resume_at(self, position: int, fault: int) -> int | None:
+        """The comma that most likely ends the element; what only may be one counts behind the fault."""
+        if self.sure.match("}," + self.text[position : position + 64]):
+            found = [self.sure.search(self.text, position), self.boundary.search(self.text, fault)]
+        else:
+            found = [self.boundary.search(self.text, position)]
+        if commas := [self.text.index(",", match.start()) for match in found if match]:
+            return min(commas)
+        return self._last_end(position, fault) if self.final else None
+
+    def _last_end(self, position: int, fault: int) -> int | None:
+        """Where the last element ends: before the first bracket behind the fault that closes more than it opened."""
+        start, depth = position, 0
+        for closing in CLOSING.finditer(self.text, position):
+            depth += self.text.count("[", start, closing.end()) - self.text.count("]", start, closing.end())
+            if depth < 0 and closing.end() > fault:
+                return closing.start() + 1
+            start = closing.end()
+        followed = CLOSING_BEFORE_KEY.search(self.text, max(position, fault - 1))
+        return followed.start() + 1 if followed else None
+
+    def _note(self, position: int, problem: str, *, repaired: bool = False) -> None:
+        self.result.damage.append(Damage(self._bytes_before(position), problem, repaired))
+
+    def _bytes_before(self, position: int) -> int:
+        if self.ascii:
+            return position
+        return len(self.text[:position].encode("utf-8", "surrogateescape"))
+
+    def _skip_space(self, position: int) -> int:
+        match = SPACE.match(self.text, position)
+        return match.end() if match else position
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong, without the place: that is told from the start of the document."""
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _repairs(element: str) -> Iterator[str]:
+    """The element with defects mended that writers are known for: backslashes, quotes, trailing commas."""
+    escaped = INVALID_ESCAPE.sub(r"\\\\", element)
+    yield escaped
+    yield TRAILING_COMMA.sub(r"\1", escaped)
+    yield NAME.sub(_requoted, escaped, count=1)
+
+
+def _requoted(match: re.Match[str]) -> str:
+    return match[1] + UNESCAPED_QUOTE.sub(r"\"", match[2]) + match[3]
+
+
+def _is_clean(text: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in text)
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,479 @@
+"""Paths, globs, archives, stdin to opened sources; ranks in names."""
+
+from __future__ import annotations
+
+import builtins
+import glob
+import io
+import os
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tracelink.engine import Engine, Meter
+from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
+
+# Ranks: from the content, else from the name, else from the user; a contradiction is an error.
+
+
+SAYS_RANK = re.compile(r"rank[\[\]=._-]*(\d{1,6})(?!\d)", re.IGNORECASE)
+"""The word itself, followed by a number: as good as a statement."""
+
+RANK_AFTER_HOST = re.compile(r"rank[._-].*[._-](\d{1,6})$", re.IGNORECASE)
+"""`nccl_trace_rank_<host>_<rank>`: flight-recorder dumps with the host in the name."""
+
+LOOKS_LIKE_RANK = re.compile(
+    r"(?:^|[._-])(?:kineto|k|et|fr|host(?=[._-])|device|worker|gpu|r|trace|traces|profile|prof|eg|dump|pt|nccl_trace)"
+    r"(?:[._-]?trace)?[._-]?(\d{1,5})(?=$|[._-])",
+    re.IGNORECASE,
+)
+"""A number after a word that names a per-rank file: a guess, used only where the content says nothing."""
+
+NUMBERED = re.compile(r"\.(\d{1,6})\.et(?:\.gz)?$", re.IGNORECASE)
+"""`<prefix>.<rank>.et`: how simulators find the file of a rank."""
+
+SUFFIXES = re.compile(r"(?:\.(?:json|gz|pt|trace|pkl|pickle|bin|zip|tar|tgz|et|txt))+$", re.IGNORECASE)
+
+LARGEST_RANK = 999_999
+"""Larger numbers are no ranks; tables by rank need memory for all up to the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankHint:
+    """What a file name says about the rank, and whether it says so in so many words."""
+
+    rank: int
+    certain: bool
+
+
+def rank_in_name(name: str) -> RankHint | None:
+    """The rank in a file name, if there is one."""
+    stem = SUFFIXES.sub("", name)
+    if match := SAYS_RANK.search(stem):
+        return RankHint(int(match[1]), certain=True)
+    if match := RANK_AFTER_HOST.search(stem):
+        return RankHint(int(match[1]), certain=True)
+    if match := NUMBERED.search(name) or LOOKS_LIKE_RANK.search(stem):
+        return RankHint(int(match[1]), certain=False)
+    return None
+
+
+def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said: int | None) -> int | None:
+    """One rank out of what the content, the name and the user say; None where nobody says anything."""
+    statements = {"the content says": content, "--rank says": said}
+    if name and name.certain:
+        statements["the name says"] = name.rank
+    made = {who: rank for who, rank in statements.items() if rank is not None}
+    if len(set(made.values())) > 1:
+        text = ", ".join(f"{who} {rank}" for who, rank in made.items())
+        raise RankConflictError(
+            f"the rank is contradictory: {text}",
+            source=path,
+            advice="Rename the file, or leave out --rank for it, so that all agree.",
+        )
+    if made:
+        return next(iter(made.values()))
+    return name.rank if name else None
+
+
+# Inputs: from what the user typed to opened, uncompressed, rank-tagged byte streams.
+
+
+STDIN = "-"
+HEAD = 64 << 10
+ZIP_MAGIC = b"PK\x03\x04"
+EMPTY_ZIP_MAGIC = b"PK\x05\x06"
+TAR_MAGIC = b"ustar"
+TAR_MAGIC_AT = 257
+MEMBERS = 100_000
+"""Archives with more members than this are refused: nobody has that many ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input. `path` is how the user knows it; an archive's member is `archive:member`."""
+
+    path: str
+    opener: Callable[[], BinaryIO] = field(repr=False)
+    """Opens the bytes as they are stored, from the start."""
+    bytes: int = 0
+    """Size as stored."""
+    local: Path | None = None
+    """The file itself, where the bytes as stored are a file on this machine."""
+    format: str = ""
+    """The format that the user says this is; empty means: look inside."""
+    rank: int | None = None
+    """The rank that the user says this is of."""
+    named: bool = False
+    """Whether the user named this very file, rather than a directory or archive around it."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.replace(":", "/").rsplit("/", 1)[-1]
+
+    @property
+    def rank_hint(self) -> RankHint | None:
+        """What the name says about the rank."""
+        return rank_in_name(self.name)
+
+    def open(self) -> Opened:
+        """The uncompressed bytes, from the start."""
+        raw = self.opener()
+        start = raw.read(len(GZIP_MAGIC))
+        raw.seek(0)
+        if start == GZIP_MAGIC:
+            return Opened(Inflated(raw), plain=False)
+        return Opened(raw, plain=True)
+
+    def head(self, size: int = HEAD) -> builtins.bytes:
+        """The first uncompressed bytes."""
+        with self.open() as stream:
+            return stream.read(size)
+
+
+class Opened:
+    """An open source: read it, skip in it, and ask in the end what was damaged."""
+
+    def __init__(self, stream: io.RawIOBase | BinaryIO, *, plain: bool) -> None:
+        self._stream = stream
+        self.plain = plain
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    @property
+    def damage(self) -> str:
+        """Why the bytes ended before their time; empty if they did not."""
+        return self._stream.damage if isinstance(self._stream, Inflated | Unzipped) else ""
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fills `buffer` unless the end comes first; returns how many bytes there are."""
+        filled = 0
+        while filled < len(buffer):
+            count = self._stream.readinto(buffer[filled:])  # type: ignore[union-attr]
+            if not count:
+                break
+            filled += count
+        return filled
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes, fewer only at the end."""
+        buffer = bytearray(size)
+        return bytes(memoryview(buffer)[: self.readinto(memoryview(buffer))])
+
+    def read_all(self, limit: int) -> bytes:
+        """Everything that is left; more than `limit` bytes is an error."""
+        parts, size = [], 0
+        while part := self.read(min(1 << 20, limit + 1 - size)):
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                raise UnreadableError(
+                    f"more than {limit >> 20} MB", advice="This is too large for its format."
+                )
+        return b"".join(parts)
+
+    def skip(self, count: int) -> None:
+        """Passes over `count` bytes."""
+        if self.plain:
+            self._stream.seek(count, io.SEEK_CUR)
+            return
+        while count > 0 and (passed := len(self.read(min(count, 1 << 20)))):
+            count -= passed
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked to read: paths with, where they said so, a format; and ranks for some files."""
+
+    paths: Sequence[tuple[str, str]]
+    """(path, format); an empty format means: look inside."""
+    ranks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Discovery:
+    """The sources behind a request, and what could not become one."""
+
+    sources: list[Source] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def discover(request: Request) -> Discovery:
+    """Every source that the request names: files, directories, globs, archives, standard input."""
+    found = Discovery()
+    used: dict[str, str] = {}
+    seen: set[tuple[str, str]] = set()
+    for path, format_name in request.paths:
+        for source in _expand(path, format_name, found.findings):
+            if (source.path, format_name) in seen:
+                continue
+            seen.add((source.path, format_name))
+            named = _named_rank(source, request.ranks)
+            if named:
+                _check_unambiguous(named, source, used)
+                source = _with_rank(source, request.ranks[named])
+            found.sources.append(source)
+    if unused := set(request.ranks) - set(used):
+        raise UsageError(
+            f"--rank names {', '.join(sorted(unused))}, which is not among the inputs",
+            advice="Give the file's path or name as: --rank FILE=N",
+        )
+    return found
+
+
+def _check_unambiguous(named: str, source: Source, used: dict[str, str]) -> None:
+    other = used.setdefault(named, source.path)
+    if other != source.path:
+        raise UsageError(
+            f"--rank {named} fits {other} and {source.path}", advice="Give the whole path as: --rank FILE=N"
+        )
+
+
+def _with_rank(source: Source, rank: int) -> Source:
+    return replace(source, rank=rank)
+
+
+def _named_rank(source: Source, ranks: Mapping[str, int]) -> str:
+    return next((name for name in ranks if name in (source.path, source.name)), "")
+
+
+def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[Source]:
+    if path == STDIN:
+        yield from _standard_input(format_name)
+        return
+    here = Path(path)
+    if not here.exists():
+        matches = sorted(glob.glob(path, recursive=True))
+        if not matches:
+            raise UsageError(f"{path}: there is no such file or directory", advice="Check the path.")
+        for match in matches:
+            yield from _expand(match, format_name, findings)
+    elif here.is_dir():
+        for file in sorted(here.rglob("*")):
+            hidden = any(part.startswith(".") for part in file.relative_to(here).parts)
+            if file.is_file() and not hidden:
+                yield from _file(file, format_name, findings)
+    elif here.is_file():
+        for source in _file(here, format_name, findings):
+            yield replace(source, named=source.local is not None)
+    else:
+        yield from _pipe(here, format_name)
+
+
+def _standard_input(format_name: str) -> Iterator[Source]:
+    yield _spooled(STDIN, sys.stdin.buffer, format_name)
+
+
+def _pipe(path: Path, format_name: str) -> Iterator[Source]:
+    with path.open("rb") as stream:
+        yield _spooled(str(path), stream, format_name)
+
+
+def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
+    """A source that can be read again, from a stream that cannot."""
+    spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
+    shutil.copyfileobj(stream, spool, 1 << 20)
+    size = spool.tell()
+    spool.flush()
+    return Source(name, partial(_window, spool, 0, size), size, None, format_name)
+
+
+def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
+    """A part of a source, which was written into a file without a name."""
+    size = spool.tell()
+    spool.flush()
+    return replace(
+        whole, path=path, opener=partial(_window, spool, 0, size), bytes=size, local=None, format=""
+    )
+
+
+def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Source]:
+    opener = partial(_stored, path)
+    source = Source(str(path), opener, path.stat().st_size, path, format_name)
+    try:
+        head = source.head(1 << 10)
+        if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
+            yield from _zip_members(source, format_name)
+        elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
+            yield from _tar_members(source, format_name, findings)
+        else:
+            yield source
+    except (OSError, zipfile.BadZipFile, tarfile.TarError, UnreadableError) as error:
+        findings.append(Finding(Severity.ERROR, "unreadable", f"{path}: {error}", source=str(path)))
+
+
+def _zip_members(source: Source, format_name: str) -> Iterator[Source]:
+    assert source.local is not None
+    whole = _stored(source.local)
+    archive = zipfile.ZipFile(_window(whole, 0, source.bytes))
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    _check_member_count(source, len(members))
+    for member in sorted(members, key=lambda member: member.filename):
+        opener = partial(_unzipped, archive, member)
+        yield Source(f"{source.path}:{member.filename}", opener, member.compress_size, None, format_name)
+
+
+def _tar_members(source: Source, format_name: str, findings: list[Finding]) -> Iterator[Source]:
+    with source.open() as opened:
+        if opened.plain:
+            assert source.local is not None
+            spool: BinaryIO = source.local.open("rb")
+        else:
+            spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the sources in it
+            while chunk := opened.read(1 << 20):
+                spool.write(chunk)
+            spool.seek(0)
+    members: list[tarfile.TarInfo] = []
+    with tarfile.open(fileobj=spool, mode="r:") as archive:
+        try:
+            for member in archive:
+                if member.isfile():
+                    members.append(member)  # noqa: PERF401  what stands before a fault is kept
+        except tarfile.TarError as error:
+            message = (
+                f"{source.path}: the archive is damaged ({error}); {len(members)} files before that are used."
+            )
+            findings.append(Finding(Severity.ERROR, "unreadable", message, source=source.path))
+    _check_member_count(source, len(members))
+    for member in sorted(members, key=lambda member: member.name):
+        opener = partial(_window, spool, member.offset_data, member.size)
+        yield Source(f"{source.path}:{member.name}", opener, member.size, None, format_name)
+
+
+def _check_member_count(source: Source, count: int) -> None:
+    if count > MEMBERS:
+        raise UnreadableError(
+            f"an archive of {count} files", source=source.path, advice="Unpack what you need."
+        )
+
+
+def _stored(path: Path) -> BinaryIO:
+    return path.open("rb", buffering=0)
+
+
+def _unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
+    try:
+        return cast("BinaryIO", Unzipped(archive, member))
+    except (RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise UnreadableError(str(error), advice="Unpack it by other means.") from error
+
+
+def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
+    return io.BufferedReader(_Window(whole, start, size))
+
+
+class _Window(io.RawIOBase):
+    """A part of a file as a file of its own, with a position of its own, also where processes share the file."""
+
+    def __init__(self, whole: BinaryIO, start: int, size: int) -> None:
+        self._whole = whole
+        self._start = start
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        view = memoryview(buffer)[: max(0, self._size - self._at)]
+        count = os.preadv(self._whole.fileno(), [view], self._start + self._at)
+        self._at += count
+        return count
+
+
+# Dumps of one job among those of several: by how their names begin, which also says where the rank stands.
+
+
+RANK = re.compile(r"\d{1,6}", re.ASCII)
+SHOWN = 3
+MAYBE_DUMPS = frozenset({"", "flight-recorder"})
+"""What users say of sources that can be dumps: nothing, or that they are."""
+
+
+def only_with_prefix(discovery: Discovery, prefix: str) -> Discovery:
+    """The sources whose names begin so; a number that is all that follows is the rank.
+
+    What is said to be something else than a dump stays whatever its name.
+    """
+    dumps = [source for source in discovery.sources if source.format in MAYBE_DUMPS]
+    kept = [_ranked(source, prefix) for source in dumps if source.name.startswith(prefix)]
+    others = [source.path for source in dumps if not source.name.startswith(prefix)]
+    if not kept:
+        seen = ", ".join(others[:SHOWN]) + (", …" if len(others) > SHOWN else "")
+        raise UsageError(
+            f"--prefix: no file's name begins with {prefix!r}",
+            advice=f"There are: {seen}." if seen else "There is no file at all.",
+        )
+    kept += [source for source in discovery.sources if source.format not in MAYBE_DUMPS]
+    if not others:
+        return Discovery(kept, discovery.findings)
+    message = f"{len(others)} files were passed over: their names do not begin with {prefix!r}."
+    passed = Finding(Severity.INFO, "other_prefix", message, len(others), example=others[0])
+    return Discovery(kept, [*discovery.findings, passed])
+
+
+def _ranked(source: Source, prefix: str) -> Source:
+    rest = SUFFIXES.sub("", source.name.removeprefix(prefix))
+    return replace(source, rank=int(rest)) if source.rank is None and RANK.fullmatch(rest) else source
+
+
+# What callers name to be read, and how many processes may read it.
+
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Watch = Callable[[int], None]
+
+RECORDER_FORMAT = "flight-recorder"
+
+
+def discover_inputs(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    ranks: Mapping[str, int] | None = None,
+) -> Discovery:
+    """The sources behind the same inputs that `load` takes."""
+    said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
+    requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
+    if not requested:
+        raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
+    return discover(Request(requested, ranks or {}))
+
+
+def engine_for(jobs: int | None, watch: Watch | None) -> Engine:
+    """An engine with so many processes, or one for each core; `watch` is told the bytes dealt with so far."""
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"{jobs} jobs", advice="Give at least 1.")
+    engine = Engine.of_this_machine() if jobs is None else Engine(jobs)
+    engine.meter = Meter(watch)
+    return engine
+
+
+def _listed(paths: Paths) -> list[str]:
+    if isinstance(paths, str | os.PathLike):
+        return [os.fspath(paths)]
+    return [os.fspath(path) for path in paths]

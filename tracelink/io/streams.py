@@ -1,0 +1,181 @@
+"""Gzip and zip that give all they can."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from copy import copy
+from typing import BinaryIO
+
+from isal import isal_zlib
+
+GZIP_MAGIC = b"\x1f\x8b"
+CHUNK = 256 << 10
+GZIP_WINDOW = 31
+"""zlib's `wbits` for a gzip member."""
+
+UNZIPPED_AT_ONCE = 64 << 10
+BROKEN_MEMBER = (zipfile.BadZipFile, zlib.error, EOFError)
+
+
+class Inflated(io.RawIOBase):
+    """The bytes inside a gzip stream of any number of members.
+
+    A stream that is cut off or broken ends early, and `damage` then says why.
+    """
+
+    def __init__(self, compressed: BinaryIO) -> None:
+        self._compressed = compressed
+        self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
+        self._pending = b""
+        self._begun = False
+        self._at = 0
+        """How many compressed bytes were read."""
+        self._member_at = 0
+        self._given = 0
+        """How many bytes of this member were given."""
+        self._again = 0
+        """How many bytes come that were given before."""
+        self._fault_at: int | None = None
+        self._ended = False
+        self.damage = ""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fills `buffer` as far as one step of inflating goes."""
+        view = memoryview(buffer)
+        data = self._inflate(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Closes the compressed stream too."""
+        self._compressed.close()
+        super().close()
+
+    def _inflate(self, limit: int) -> bytes:
+        while not self._ended:
+            if self._member.eof:
+                self._next_member()
+                continue
+            chunk = self._pending or self._read()
+            if not chunk:
+                self._end("the gzip stream is cut off" if self._begun else "")
+                break
+            self._begun = True
+            try:
+                data = self._member.decompress(chunk, limit)
+            except isal_zlib.error as error:  # type: ignore[misc]
+                if self._fault_at is None:
+                    self._approach(self._at - len(chunk))
+                    continue
+                self._end(f"the gzip stream is broken ({error})")
+                break
+            self._pending = self._member.unconsumed_tail
+            fresh = data[self._again :]
+            self._again -= len(data) - len(fresh)
+            if fresh:
+                self._given += len(fresh)
+                return fresh
+        return b""
+
+    def _read(self) -> bytes:
+        ahead = CHUNK if self._fault_at is None else self._fault_at - self._at
+        chunk = self._compressed.read(min(max(ahead, 1), CHUNK))
+        self._at += len(chunk)
+        return chunk
+
+    def _approach(self, fault_at: int) -> None:
+        """Inflates the member again, byte by byte once near the fault: a fault costs all that its step gives."""
+        self._fault_at = fault_at
+        self._compressed.seek(self._member_at)
+        self._at = self._member_at
+        self._again = self._given
+        self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
+        self._pending = b""
+
+    def _next_member(self) -> None:
+        rest = self._member.unused_data or self._read()
+        self._member_at = self._at - len(rest)
+        self._given = 0
+        rest = rest.lstrip(b"\0") if rest.strip(b"\0") == b"" else rest
+        if not rest:
+            self._end("")
+        elif not rest.startswith(GZIP_MAGIC[: len(rest)]):
+            self._end("bytes that are no gzip member follow the last one")
+        else:
+            self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
+            self._pending = rest
+
+    def _end(self, damage: str) -> None:
+        self._ended = True
+        self.damage = damage
+
+
+class Unzipped(io.RawIOBase):
+    """The bytes of one member of a zip archive.
+
+    A member that is broken ends early, and `damage` then says why.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+        self._archive = archive
+        self._member = copy(member)
+        self._stream = archive.open(member)
+        self._at = 0
+        self._fault = ""
+        self.damage = ""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Goes to a place in the member."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._member.file_size}[whence]
+        self._go_to(base + offset)
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fills `buffer` as far as one step goes; near a fault the steps are bytes, as it costs what its step gives."""
+        view = memoryview(buffer)
+        while not self.damage:
+            try:
+                data = self._stream.read(min(len(view), 1 if self._fault else UNZIPPED_AT_ONCE))
+            except BROKEN_MEMBER as error:
+                if self._fault:
+                    self.damage = self._fault
+                else:
+                    self._approach(f"the zip member is broken ({error})")
+                continue
+            if not data:
+                self.damage = self._fault
+            view[: len(data)] = data
+            self._at += len(data)
+            return len(data)
+        return 0
+
+    def _approach(self, fault: str) -> None:
+        """Opens the member again without a checksum, which would be found wrong before the last bytes are given."""
+        self._fault = fault
+        del self._member.CRC
+        self._go_to(self._at)
+
+    def _go_to(self, place: int) -> None:
+        """From the start again if it must be; a member without a checksum can only be read."""
+        if place < self._at or self._fault:
+            self._stream = self._archive.open(self._member)
+            self._at = 0
+        try:
+            while self._at < place and (passed := self._stream.read(min(place - self._at, UNZIPPED_AT_ONCE))):
+                self._at += len(passed)
+        except BROKEN_MEMBER as error:
+            self.damage = f"the zip member is broken ({error})"

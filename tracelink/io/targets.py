@@ -1,0 +1,288 @@
+"""Outputs that appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from isal import isal_zlib
+
+from tracelink.errors import TraceError, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from tracelink.plugins import Target
+
+
+# Where outputs go: a file, a directory of files, a stream. A file appears whole or not at all.
+
+
+STDOUT = "-"
+USUAL_PREFIX = "job"
+"""How files are called in a directory, when they have a name in common that nobody gave."""
+GZIP_SUFFIX = ".gz"
+GZIP_LEVEL = 2
+GZIP_WINDOW = 16 + 15
+"""zlib's way to ask for gzip members; they carry no time, so equal content gives equal bytes."""
+
+ANOTHER_PLACE = "Choose another place to write to."
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class GzipStream(io.BufferedIOBase):
+    """Compresses what is written into `raw`, as one or more gzip members."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self.raw = raw
+        self._member = isal_zlib.compressobj(GZIP_LEVEL, wbits=GZIP_WINDOW)
+        self._open = True
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        """Compresses `data`; begins a member where none is open."""
+        if not self._open:
+            self._member = isal_zlib.compressobj(GZIP_LEVEL, wbits=GZIP_WINDOW)
+            self._open = True
+        self.raw.write(self._member.compress(data))
+        return memoryview(data).nbytes
+
+    def end_member(self) -> None:
+        """Ends the open member, so that other members can be put behind it in `raw`."""
+        if self._open:
+            self.raw.write(self._member.flush())
+            self._open = False
+
+    def close(self) -> None:
+        """Ends the open member; `raw` stays open."""
+        if not self.closed:
+            self.end_member()
+            super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class FileTarget:
+    """One file."""
+
+    location: Path
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """The file itself; `name` is how the writer would call it in a directory."""
+        return _whole_file(self.location)
+
+    def path(self, name: str = "") -> str:
+        """The file's path."""
+        return str(self.location)
+
+    def size(self, name: str = "") -> int:
+        """The file's size now."""
+        return self.location.stat().st_size
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryTarget:
+    """Files in a directory, which is made where it does not exist."""
+
+    location: Path
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """The file `name` in the directory."""
+        if not name or Path(name).name != name:
+            raise UsageError(f"{name!r} is not the name of a file in {self.location}")
+        try:
+            self.location.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.location, error) from error
+        return _whole_file(self.location / name)
+
+    def path(self, name: str = "") -> str:
+        """The path of the file `name`."""
+        return str(self.location / name)
+
+    def size(self, name: str = "") -> int:
+        """The size of the file `name` now."""
+        return (self.location / name).stat().st_size
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTarget:
+    """Files whose names begin alike: `job` before `.0.et` and `.groups.json`."""
+
+    directory: Path
+    prefix: str
+    only: Path | None = None
+    """The file of the only rank, where it was named in full."""
+
+    @classmethod
+    def of(cls, target: Target, suffix: str, ranks: int) -> PrefixTarget:
+        """What a path means: `et/job`, `et/job.et`, `et/job.0.et`, or a directory."""
+        if not isinstance(target, FileTarget):
+            return cls(Path(target.path()), USUAL_PREFIX)
+        name = target.location.name
+        prefix = re.sub(r"(\.\d+)?$", "", name.removesuffix(suffix)) if name.endswith(suffix) else name
+        named = name.endswith(suffix) and ranks == 1
+        return cls(target.location.parent, prefix or USUAL_PREFIX, target.location if named else None)
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """The file whose name ends so."""
+        place = self._place(name)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(place.parent, error) from error
+        return _whole_file(place)
+
+    def path(self, name: str = "") -> str:
+        """The path of that file."""
+        return str(self._place(name))
+
+    def size(self, name: str = "") -> int:
+        """The size of that file now."""
+        return self._place(name).stat().st_size
+
+    def _place(self, name: str) -> Path:
+        if self.only and name.endswith(self.only.suffix):
+            return self.only
+        return self.directory / f"{self.prefix}.{name}"
+
+
+@dataclass(slots=True)
+class StreamTarget:
+    """A stream that is open already, such as standard output; it stays open."""
+
+    stream: BinaryIO
+    written: int = field(default=0, init=False)
+
+    @contextmanager
+    def file(self, name: str = "") -> Iterator[BinaryIO]:
+        """The stream, counted."""
+        counted = _Counted(self.stream)
+        yield cast(BinaryIO, counted)
+        self.stream.flush()
+        self.written = counted.count
+
+    def path(self, name: str = "") -> str:
+        """The sign for standard output."""
+        return STDOUT
+
+    def size(self, name: str = "") -> int:
+        """How much the last file took."""
+        return self.written
+
+
+class _Counted(io.BufferedIOBase):
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self.count = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        self.stream.write(data)
+        size = memoryview(data).nbytes
+        self.count += size
+        return size
+
+
+def target_of(path: str) -> Target:
+    """What the user means by `path`: `-` is standard output, `dir/` and a directory that exists hold files."""
+    if path == STDOUT:
+        return StreamTarget(sys.stdout.buffer)
+    if path.endswith(os.sep) or Path(path).is_dir():
+        return DirectoryTarget(Path(path))
+    return FileTarget(Path(path))
+
+
+@contextmanager
+def whole_place(path: Path) -> Iterator[Path]:
+    """An empty temporary file beside `path` that takes its place when all is written, for what writes to paths."""
+    place = Path(os.path.realpath(path))  # a link keeps leading to the file
+    if place.exists() and not place.is_file():
+        raise TraceError("cannot be written: it is not a file", source=str(path), advice=ANOTHER_PLACE)
+    temporary = place.with_name(f".{place.name[:200]}.{secrets.token_hex(4)}.part")
+    _opened(temporary, "xb", path).close()
+    try:
+        yield temporary
+        temporary.replace(place)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise _unwritable(path, error) from error
+        raise
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside `path` that takes its place when all is written."""
+    if path.exists() and not path.is_file():
+        with _opened(path, "wb") as device, _compressed(device, path) as stream:  # a pipe, /dev/null
+            yield stream
+        return
+    with (
+        whole_place(path) as temporary,
+        _opened(temporary, "wb", path) as raw,
+        _compressed(raw, path) as stream,
+    ):
+        yield stream
+
+
+@contextmanager
+def _compressed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    if path.name.endswith(GZIP_SUFFIX):
+        with GzipStream(raw) as stream:
+            yield cast(BinaryIO, stream)
+    else:
+        yield raw
+
+
+def _opened(place: Path, mode: str, called: Path | None = None) -> BinaryIO:
+    try:
+        return cast(BinaryIO, place.open(mode))
+    except OSError as error:
+        raise _unwritable(called or place, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> TraceError:
+    return TraceError(
+        f"cannot be written: {(error.strerror or str(error)).lower()}",
+        source=str(path),
+        advice=ANOTHER_PLACE,
+    )
+
+
+# Where an output must not go: on top of what it is made of, or where there is no place for it.
+
+
+def check_folder(path: str) -> None:
+    """Raises before anything is read where the folder of a file to be is missing."""
+    folder = Path(path).parent
+    if path != STDOUT and not path.endswith(os.sep) and not folder.is_dir():
+        raise TraceError(
+            f"cannot be written: there is no folder {folder}", source=path, advice=f"Make it. {ANOTHER_PLACE}"
+        )
+
+
+def check_not_read(path: str, read: Iterable[str]) -> None:
+    """Raises where an output would take the place of what was read for it: a file, or an archive around it."""
+    if path == STDOUT or not Path(path).is_file():
+        return
+    for source in read:
+        for place in (source, source.rpartition(":")[0]):
+            if place and Path(place).is_file() and os.path.samefile(place, path):
+                raise UsageError(
+                    f"{path} is one of the inputs, and would be overwritten", advice=ANOTHER_PLACE
+                )

@@ -1,0 +1,304 @@
+"""Job: ranks loaded one at a time, ties between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from tracelink.errors import Finding
+from tracelink.model.collectives import TEXTS, Collectives, Messages, Participations
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, Int64s, arrow_table, frame
+from tracelink.model.communications import Evidence, recoded
+from tracelink.model.events import Edges, Relation
+from tracelink.model.graph import EventGraph, LinkReport, Rank, listed, shared_table, source_bounds
+from tracelink.model.trace import ProcessGroup, SourceInfo
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+
+PARTICIPATION_ROWS = ("record", "operator", "annotation", "node", "kernel")
+MESSAGE_ROWS = {"send": "source", "receive": "target", "send_node": "source", "receive_node": "target"}
+"""Columns of rows of events, and whose they are."""
+
+Table = TypeVar("Table", Collectives, Participations, Messages)
+EventTable = TypeVar("EventTable", Participations, Messages)
+
+
+class Part(Protocol):
+    """The events of one rank, on the reference clock; read from where they are kept whenever asked."""
+
+    @property
+    def rank(self) -> int:
+        """Which rank."""
+        ...
+
+    def load(self) -> EventGraph:
+        """A graph of this rank alone: its events, edges, tracks, sources, counters and payloads."""
+        ...
+
+
+SECOND = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Ties(Columns):
+    """Edges between ranks: one event of one rank made one of another possible. Rows are within the rank's part."""
+
+    cause_rank: Int32s
+    cause: Int64s
+    effect_rank: Int32s
+    effect: Int64s
+    relation: Int32s
+    """WAITS_FOR: in a collective, for the last that entered. DEPENDS_ON: a message received, on its sending."""
+
+    def __len__(self) -> int:
+        return len(self.cause)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What writers write: ranks one by one, and the tables that join them.
+
+    Columns of events in `participations` and `messages` hold rows within the part of the rank in question.
+    """
+
+    parts: Sequence[Part]
+    ranks: Sequence[Rank]
+    sources: Sequence[SourceInfo]
+    strings: Sequence[str] = ()
+    """The texts of `collectives`, `participations` and `messages`."""
+    groups: Sequence[ProcessGroup] = ()
+    collectives: Collectives = field(default_factory=lambda: Collectives.of(0))
+    participations: Participations = field(default_factory=lambda: Participations.of(0))
+    messages: Messages = field(default_factory=lambda: Messages.of(0))
+    findings: Sequence[Finding] = ()
+    reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
+    first_ns: int | None = None
+    """The earliest time of any event or sample; None where nothing has a time."""
+    last_ns: int | None = None
+    """The latest."""
+    events: int = 0
+
+    @classmethod
+    def of(cls, graph: EventGraph) -> Job:
+        """A graph in memory as a job; its parts are views."""
+        rows = {rank.rank: rank_rows(graph, rank.rank) for rank in graph.ranks}
+        first_ns, last_ns = graph.span
+        return cls(
+            [GraphPart(graph, rank.rank) for rank in graph.ranks],
+            graph.ranks,
+            graph.sources,
+            graph.strings,
+            graph.groups,
+            graph.collectives,
+            shifted_to_graph(graph.participations, rows, -1),
+            shifted_to_graph(graph.messages, rows, -1),
+            graph.findings,
+            graph.reports,
+            first_ns,
+            last_ns,
+            len(graph),
+        )
+
+    @property
+    def base_ns(self) -> int | None:
+        """The whole second before the first event, from which outputs count; None where nothing has a time."""
+        return None if self.first_ns is None else self.first_ns // SECOND * SECOND
+
+    @cached_property
+    def ties(self) -> Ties:
+        """The edges between ranks, where both ends have an event."""
+        parts = self.participations
+        last = _first_of(parts.collective, parts.rank == self.collectives.last_rank[parts.collective])
+        event = event_of(parts)
+        cause = last[parts.collective]
+        tied = (cause != UNKNOWN) & (cause != np.arange(len(parts))) & (event != UNKNOWN)
+        tied &= np.where(cause == UNKNOWN, UNKNOWN, np.append(event, UNKNOWN)[cause]) != UNKNOWN
+        tied[tied] &= _waited(parts, np.flatnonzero(tied), cause[tied])
+        cause, effect = cause[tied], np.flatnonzero(tied)
+        sent = self.messages
+        whole = (sent.send != UNKNOWN) & (sent.receive != UNKNOWN)
+        return Ties(
+            np.concatenate([parts.rank[cause], sent.source[whole]]).astype(np.int32),
+            np.concatenate([event[cause], sent.send[whole]]),
+            np.concatenate([parts.rank[effect], sent.target[whole]]).astype(np.int32),
+            np.concatenate([event[effect], sent.receive[whole]]),
+            np.where(
+                np.arange(len(effect) + np.count_nonzero(whole)) < len(effect),
+                Relation.WAITS_FOR,
+                Relation.DEPENDS_ON,
+            ).astype(np.int32),
+        )
+
+    def to_pandas(self, table: str) -> pandas.DataFrame:
+        """One table as a pandas frame, with texts instead of codes (needs the extra `pandas`)."""
+        return frame(self.table(table))
+
+    def to_arrow(self, table: str) -> pyarrow.Table:
+        """One table as an Arrow table, with texts instead of codes (needs the extra `arrow`)."""
+        return arrow_table(self.table(table))
+
+    def table(self, name: str) -> dict[str, Any]:
+        """The columns of one table of a graph, but of `events`, `edges`, `counters` and `tracks`: parts have those.
+
+        What is unknown is as in `EventGraph.table`; rows of events are those within the part of their rank.
+        """
+        return listed(Rank, self.ranks) if name == "ranks" else shared_table(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPart:
+    """One rank of a graph in memory."""
+
+    graph: EventGraph
+    rank: int
+
+    def load(self) -> EventGraph:
+        """Views of the rank's rows."""
+        graph = self.graph
+        (place,) = (place for place, rank in enumerate(graph.ranks) if rank.rank == self.rank)
+        if len(graph.ranks) == 1:
+            return graph
+        rows = rank_rows(graph, self.rank)
+        sources = [number for number, source in enumerate(graph.sources) if source.rank == self.rank]
+        first = sources[0] if sources else 0
+        events = graph.events.take(np.arange(rows.start, rows.stop))
+        events = replace(events, source=events.source - np.int32(first))
+        edges = graph.edges
+        inside = (edges.source >= rows.start) & (edges.source < rows.stop)
+        inside &= (edges.target >= rows.start) & (edges.target < rows.stop)
+        mine = np.array([track.rank == self.rank for track in graph.tracks], np.bool_)
+        samples = mine[graph.counters.track] if len(graph.counters) else np.empty(0, np.bool_)
+        return EventGraph(
+            strings=graph.strings,
+            events=events,
+            edges=Edges(edges.source[inside], edges.target[inside], edges.relation[inside]).shifted(
+                -rows.start
+            ),
+            tracks=graph.tracks,
+            ranks=[graph.ranks[place]],
+            sources=[graph.sources[number] for number in sources],
+            bounds=source_bounds(events.source, len(sources)),
+            keys={
+                key: column.where((column.rows >= rows.start) & (column.rows < rows.stop)).shifted(
+                    -rows.start
+                )
+                for key, column in graph.keys.items()
+            },
+            counters=type(graph.counters)(
+                graph.counters.track[samples], graph.counters.time[samples], graph.counters.value[samples]
+            ),
+            groups=graph.groups,
+            payloads=[graph.payloads[number] for number in sources if number < len(graph.payloads)],
+            reports={self.rank: graph.reports.get(self.rank, ())},
+        )
+
+
+def rank_rows(graph: EventGraph, rank: int) -> slice:
+    """The rows of one rank, which stand together."""
+    numbers = [number for number, source in enumerate(graph.sources) if source.rank == rank]
+    if not numbers:
+        return slice(0, len(graph)) if len(graph.ranks) == 1 else slice(0, 0)
+    return slice(int(graph.bounds[numbers[0]]), int(graph.bounds[numbers[-1] + 1]))
+
+
+def _waited(parts: Participations, effect: Int64s, cause: Int64s) -> Bools:
+    """Whether each did not leave before the last had entered: the root of a broadcast waits for nobody."""
+    waited: Bools = (parts.end[effect] == NO_TIME) | (parts.end[effect] >= parts.start[cause])
+    return waited
+
+
+def event_of(participations: Participations) -> Int64s:
+    """The event that stands for each participation: the kernel, else annotation, operator or record.
+
+    An operator may only ask for the work: where the times are the recorder's, its entry stands before it.
+    """
+    recorded = (participations.evidence == Evidence.RECORDER) & (participations.record != UNKNOWN)
+    event = np.where(
+        recorded | (participations.operator == UNKNOWN), participations.record, participations.operator
+    )
+    for better in (participations.annotation, participations.kernel):
+        event = np.where(better != UNKNOWN, better, event)
+    return event
+
+
+def shifted_to_graph(table: EventTable, rows: Mapping[int, slice], sign: int = 1) -> EventTable:
+    """Participations or messages with rows of the whole graph in place of those within parts; -1 turns back."""
+    first = _by_rank({rank: sign * span.start for rank, span in rows.items()})
+    return _changed(table, lambda ranks, events: events + first[ranks])
+
+
+def mentioned_rows(job: Job) -> dict[int, Int64s]:
+    """The rows of each rank's events that participations or messages name, in order."""
+    ranks: list[Int64s] = [np.empty(0, np.int64)]
+    rows: list[Int64s] = [np.empty(0, np.int64)]
+    for table in (job.participations, job.messages):
+        for name, owner in _event_columns(table).items():
+            given = getattr(table, name) != UNKNOWN
+            rows.append(getattr(table, name)[given])
+            ranks.append(getattr(table, owner)[given].astype(np.int64))
+    named: Int64s = np.unique(np.stack([np.concatenate(ranks), np.concatenate(rows)]), axis=1)
+    numbers = [part.rank for part in job.parts]
+    begins = np.searchsorted(named[0], numbers).tolist()
+    ends = np.searchsorted(named[0], numbers, side="right").tolist()
+    return {number: named[1, begin:end] for number, begin, end in zip(numbers, begins, ends, strict=True)}
+
+
+def moved(table: EventTable, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> EventTable:
+    """The table where event `old[rank][i]` has become `new[rank][i]`."""
+    ordered: list[int] = sorted(old)
+    begins = dict(zip(ordered, np.cumsum([0, *(len(old[rank]) for rank in ordered)]).tolist(), strict=False))
+    first = _by_rank(begins)
+    every_new = np.concatenate([np.empty(0, np.int64), *(new[rank] for rank in ordered)])
+
+    def places(owners: Int32s, events: Int64s) -> Int64s:
+        place = np.empty(len(events), np.int64)
+        for rank in np.unique(owners).tolist():
+            mine = owners == rank
+            place[mine] = first[rank] + np.searchsorted(old[rank], events[mine])
+        return every_new[place]
+
+    return _changed(table, places)
+
+
+def recoded_texts(table: Table, codes: Int32s) -> Table:
+    """The table with texts by other codes: `codes[old]` is the new one."""
+    names = [name for name in TEXTS if hasattr(table, name)]
+    changed: dict[str, Any] = {name: recoded(getattr(table, name), codes) for name in names}
+    return replace(table, **changed)
+
+
+def _changed(table: EventTable, change: Callable[[Int32s, Int64s], Int64s]) -> EventTable:
+    """The table with every event replaced by `change(its rank, its row)`."""
+    changed: dict[str, Any] = {}
+    for name, owner in _event_columns(table).items():
+        events = getattr(table, name).copy()
+        given = events != UNKNOWN
+        events[given] = change(getattr(table, owner)[given], events[given])
+        changed[name] = events
+    return replace(table, **changed)
+
+
+def _event_columns(table: Participations | Messages) -> Mapping[str, str]:
+    return MESSAGE_ROWS if isinstance(table, Messages) else dict.fromkeys(PARTICIPATION_ROWS, "rank")
+
+
+def _by_rank(numbers: Mapping[int, int]) -> Int64s:
+    column = np.zeros(max(numbers, default=0) + 1, np.int64)
+    for rank, number in numbers.items():
+        column[rank] = number
+    return column
+
+
+def _first_of(group: Int64s, chosen: Bools) -> Int64s:
+    """For each group the first chosen row, or UNKNOWN."""
+    result = np.full(int(group.max()) + 1 if len(group) else 0, UNKNOWN, np.int64)
+    rows = np.flatnonzero(chosen)[::-1]
+    result[group[rows]] = rows
+    return result

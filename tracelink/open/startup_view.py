@@ -1,0 +1,163 @@
+"""What the UI shows first; the browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.diagnosis.timeline import hung_of, missing_from
+from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.job import Job
+from tracelink.open.server import LOOPBACK, PORT
+
+# What the UI shows first: commands and times that it takes from the address once a trace is loaded.
+
+
+PIN = "dev.perfetto.PinTracksByRegex"
+EXPAND = "dev.perfetto.ExpandTracksByRegex"
+"""Commands that the UI allows in an address."""
+
+GROUP_TRACKS = "^group "
+"""Tracks of process groups over all ranks; the names of those of one rank begin with the rank."""
+
+HUNG_TRACKS = "^group .* HUNG"
+"""Those of them on which everything hangs."""
+
+NO_LANE = r"(?!.*\(\d+\))"
+"""Not the further lanes of a track, which hold what overlaps."""
+
+MARGIN = 0.02
+"""What is shown on both sides of the work, as a part of it."""
+
+WORTH = 0.5
+"""Of all the time at most, or there is no use in showing only a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartupView:
+    """Patterns of the names of tracks, and the first and last nanosecond of what is shown."""
+
+    pinned: Sequence[str] = (GROUP_TRACKS,)
+    expanded: Sequence[str] = ()
+    window: tuple[int, int] | None = None
+
+    def query(self, zero_ns: int) -> Mapping[str, str]:
+        """The view as parts of an address, for a trace whose times count from `zero_ns`."""
+        commands = [(EXPAND, pattern) for pattern in self.expanded]
+        commands += [(PIN, pattern) for pattern in self.pinned]
+        listed = [{"id": command, "args": [pattern]} for command, pattern in commands]
+        parts = {"startupCommands": json.dumps(listed, separators=(",", ":"))}
+        if self.window:
+            first, last = self.window
+            parts |= {"visStart": str(first - zero_ns), "visEnd": str(last - zero_ns)}
+        return parts
+
+
+def startup_view(job: Job) -> StartupView:
+    """Pins what the slowest rank of a job does, and the tracks of process groups, from when work was profiled.
+
+    The groups come last: the UI gives what is pinned little room, and scrolls to its end. Where a job hangs, that is
+    pinned, and the rank that others wait for is expanded.
+    """
+    hung, slowest = hung_collectives(job), slowest_rank(job)
+    shown = awaited_rank(job, hung) if hung else slowest
+    if shown is None:
+        shown = min((rank.rank for rank in job.ranks), default=None)
+    expanded = () if shown is None else (rf"^rank 0*{shown}(?: ·|$)",)
+    if hung:
+        return StartupView((HUNG_TRACKS,), expanded)
+    pinned = (GROUP_TRACKS,) if slowest is None else (_work_of(job, slowest), GROUP_TRACKS)
+    return StartupView(pinned, expanded, _profiled(job))
+
+
+def hung_collectives(job: Job) -> Sequence[int]:
+    """The collectives that hang."""
+    rows: Sequence[int] = np.flatnonzero(hung_of(job).collectives).tolist()
+    return rows
+
+
+def awaited_rank(job: Job, hung: Sequence[int]) -> int | None:
+    """The rank of the job that is missing from most of these collectives; None where none of them is missing."""
+    there = {rank.rank for rank in job.ranks}
+    missing = Counter(rank for collective in hung for rank in missing_from(job, collective) & there)
+    return max(missing, key=lambda rank: (missing[rank], -rank), default=None)
+
+
+def slowest_rank(job: Job) -> int | None:
+    """The rank for which the others waited longest, all collectives together; None where nobody waited."""
+    ranks, skews = job.collectives.last_rank, job.collectives.skew
+    known = (skews != UNKNOWN) & (ranks != UNKNOWN)
+    if not known.any():
+        return None
+    waited = np.bincount(ranks[known], weights=skews[known])
+    return int(waited.argmax()) if waited.any() else None
+
+
+def _work_of(job: Job, rank: int) -> str:
+    """The names of the GPU streams of a rank, else of what its recorder saw, else of its main thread."""
+    parts = job.participations
+    mine = parts.rank == rank
+    if (parts.kernel[mine] != UNKNOWN).any():
+        work = r"stream \d+\b"
+    else:
+        work = "group " if (parts.record[mine] != UNKNOWN).any() else r"main thread\b"
+    return rf"^rank 0*{rank} {work}{NO_LANE}"
+
+
+def _profiled(job: Job) -> tuple[int, int] | None:
+    """When profilers saw collectives, where that is a small part of the job: recorders look further back."""
+    parts = job.participations
+    seen = (parts.kernel != UNKNOWN) | (parts.annotation != UNKNOWN) | (parts.operator != UNKNOWN)
+    seen &= (parts.start != NO_TIME) & (parts.end != NO_TIME)
+    if not seen.any() or job.first_ns is None or job.last_ns is None:
+        return None
+    first, last = int(parts.start[seen].min()), int(parts.end[seen].max())
+    margin = int(MARGIN * (last - first))
+    if last - first > WORTH * (job.last_ns - job.first_ns):
+        return None
+    return max(first - margin, job.first_ns), min(last + margin, job.last_ns)
+
+
+# The user's browser: whether there is one here, and starting it.
+
+
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+REMOTE = ("SSH_CONNECTION", "SSH_TTY")
+WITHOUT_DISPLAY = ("darwin", "win32")
+"""Systems that show windows without saying where."""
+
+
+def is_here(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
+    """Whether a browser that is started here can be seen."""
+    if any(environment.get(name) for name in DISPLAYS):
+        return True
+    return system in WITHOUT_DISPLAY and not is_remote(environment)
+
+
+def is_remote(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user came here over SSH."""
+    return any(environment.get(name) for name in REMOTE)
+
+
+def forwarding(port: int) -> str:
+    """What to type where the browser is, so that it reaches a port of this machine."""
+    return f"ssh -L {PORT}:{LOOPBACK}:{port} {socket.gethostname()}"
+
+
+def start(page: str, failed: Callable[[], None]) -> None:
+    """Opens a page; `failed` is called where no browser starts. Some last as long as this call: nobody waits."""
+
+    def run() -> None:
+        if not webbrowser.open(page):
+            failed()
+
+    threading.Thread(target=run, name="browser", daemon=True).start()

@@ -1,0 +1,398 @@
+"""Stream order; waits of streams, recorded or inferred."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from tracelink.linking.communicating import RECORDED
+from tracelink.model.columns import Bools, Int64s
+from tracelink.model.events import GPU_WORK, EventKind, Events
+from tracelink.model.graph import NONE, Excerpt, callers, innermost
+from tracelink.model.operations import COLLECTIVE_ANNOTATION
+from tracelink.ordering.order import (
+    EVENT_RECORDS,
+    Awaited,
+    Lanes,
+    Launched,
+    Order,
+    Synchronizations,
+    calls_named,
+    calls_of_waits,
+    can_follow,
+    lane_of_tracks,
+    stream_lanes,
+)
+
+# Work on one stream runs one after the other.
+
+
+def stream_order(part: Excerpt) -> Order:
+    """Each kernel, copy and memset after the last one of its stream that had ended when it started.
+
+    What overlaps on one stream, as graphs and programmatic launches do, is not put in order, but all of it comes
+    before what starts once it has ended.
+    """
+    events = part.events
+    rows = part.rows(*GPU_WORK)
+    rows = rows[events.timed[rows]]
+    lanes = lane_of_tracks(part.graph.tracks)
+    lane = lanes[events.track[rows]] if len(rows) else rows
+    previous, following = np.full((2, len(rows)), NONE, np.int64)
+    for stream in np.unique(lane).tolist():
+        places = np.flatnonzero(lane == stream)
+        previous[places] = _previous(
+            rows[places], events.start[rows[places]], events.end[rows[places]], events.duration[rows[places]]
+        )
+        ended = places[events.duration[rows[places]] >= 0]
+        following[ended] = _following(rows[ended], events.start[rows[ended]], events.end[rows[ended]])
+    found = previous != NONE
+    ahead = np.flatnonzero(following != NONE)
+    ahead = ahead[can_follow(events, rows[ahead], following[ahead])]
+    counts = {"work": len(rows), "first": int(np.count_nonzero(~found))}
+    before, after = np.append(previous[found], rows[ahead]), np.append(rows[found], following[ahead])
+    return Order.of(before, after, counts)
+
+
+def _previous(rows: Int64s, start: Int64s, end: Int64s, duration: Int64s) -> Int64s:
+    """For each row the one that ended last before it starts, or NONE; `rows` ascend."""
+    ended = np.flatnonzero(duration >= 0)
+    by_end = ended[np.lexsort((rows[ended], start[ended], end[ended]))]
+    earlier = np.searchsorted(end[by_end], start, side="right")
+    instant = end[by_end] == start[by_end]
+    # Of several without length at one time each follows the one before it, the first what ended at that time.
+    earlier[by_end[instant]] = np.flatnonzero(instant)
+    return np.where(earlier > 0, rows[by_end[earlier - 1]], NONE) if len(by_end) else np.full(len(rows), NONE)
+
+
+def _following(rows: Int64s, start: Int64s, end: Int64s) -> Int64s:
+    """For each row the first other one that starts once it has ended, or NONE."""
+    by_start = np.lexsort((rows, end, start))
+    place = np.searchsorted(start[by_start], end)
+    instant = np.flatnonzero(start == end)
+    place[by_start] = np.where(np.isin(by_start, instant), np.arange(len(rows)) + 1, place[by_start])
+    return np.append(rows[by_start], NONE)[place]
+
+
+# Which communication a wait of other work is for, where nothing says it.
+
+
+class JoinedWork:
+    """Communications are waited for in the order of their launches, unless times show another one.
+
+    Each wait is for one communication that none was for before. Work that was launched, and whose stream was free,
+    while a communication still ran, and that began after its end, visibly waited for that one. Where no wait is
+    visible, the first one is the safe answer: the later ones of its stream ended after it.
+    """
+
+    def __init__(self, events: Events, launched: Launched, communicates: Bools) -> None:
+        self._start, self._end = events.start[launched.row], events.end[launched.row]
+        self._begun, self._stream = launched.begun, launched.stream
+        self._communications = np.flatnonzero(communicates)
+        self._launched = launched.begun[self._communications]
+        self._open = np.ones(len(self._communications), np.bool_)
+        self._by_end = Lanes.of(launched.stream, self._end)
+
+    def awaited(self, called: int, after: int) -> int:
+        """The place of what the wait called then is for, before the work at `after`; or NONE."""
+        launched = int(np.searchsorted(self._launched, called))
+        numbers = np.flatnonzero(self._open[:launched])
+        if after == NONE or not len(numbers):
+            return NONE
+        ends = self._end[self._communications[numbers]]
+        visible = np.flatnonzero((ends <= self._start[after]) & (ends > self._ready(after)))
+        if len(visible):
+            return self._close(int(numbers[visible[np.argmax(ends[visible])]]))
+        return self._close(int(numbers[0])) if ends[0] <= self._start[after] else NONE
+
+    def _ready(self, after: int) -> int:
+        """When the work at `after` was launched and what ran before it on its stream had ended."""
+        previous = self._by_end.last_before(self._stream[[after]], self._start[[after]] + 1)[0]
+        ended = self._begun[after] if previous in (NONE, after) else self._end[previous]
+        return int(max(ended, self._begun[after]))
+
+    def _close(self, number: int) -> int:
+        """Nothing on its stream up to this one is waited for again."""
+        place = int(self._communications[number])
+        earlier = self._communications[: number + 1]
+        self._open[: number + 1] &= self._stream[earlier] != self._stream[place]
+        return place
+
+
+# Waits of streams of which only the call was recorded: which streams they were, by what the threads launched.
+
+
+class WaitKind(IntEnum):
+    """What a wait is for."""
+
+    BEGIN = 0
+    """A communication waits for what the thread launched before."""
+    WITHIN_CALL = 1
+    """The library of a communication waits for its own work."""
+    JOIN = 2
+    """Other work waits for a communication."""
+    SIDE_STREAM = 3
+    """Work on one stream waits for other work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One wait, with places of `Launched`, or NONE."""
+
+    kind: WaitKind
+    before: int = NONE
+    after: int = NONE
+
+
+def inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequence[Wait]:
+    """What each of these calls waits for, in their order, which is that of time."""
+    if not len(calls) or not len(launched):
+        return [Wait(WaitKind.SIDE_STREAM) for _ in calls]
+    view = _View.of(part, launched)
+    joined = JoinedWork(part.events, launched, view.communicates)
+    thread = view.lane[part.events.track[calls]]
+    began = part.events.start[calls]
+    around = view.around[calls]
+    previous, following = view.by_thread.last_before(thread, began), view.by_thread.first_since(thread, began)
+    last_other = view.others.last_before(thread, began)
+    next_other = view.next_other(thread, began, last_other)
+    last_recorded = view.by_thread.last_before(thread, view.recorded(thread, began))
+    kinds = _kinds(view, around, previous, following)
+    waits: list[Wait] = []
+    for wait, kind in enumerate(kinds.tolist()):
+        if kind == WaitKind.BEGIN:
+            pair = int(last_other[wait]), int(following[wait])
+        elif kind == WaitKind.JOIN:
+            after = int(next_other[wait])
+            pair = joined.awaited(int(began[wait]), after), after
+        elif kind == WaitKind.SIDE_STREAM:
+            pair = int(last_recorded[wait]), int(following[wait])
+        else:
+            pair = NONE, NONE
+        same = NONE not in pair and launched.stream[pair[0]] == launched.stream[pair[1]]
+        waits.append(Wait(WaitKind(kind)) if same else Wait(WaitKind(kind), *pair))
+    return waits
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What was launched, as a wait sees it."""
+
+    lane: Int64s
+    """The lane of each track."""
+    around: Int64s
+    """For each row the communication around it, or NONE."""
+    within: Int64s
+    """For each place of `Launched` the communication that launched it, or NONE."""
+    stream: Int64s
+    by_thread: Lanes
+    others: Lanes
+    """By thread, without communication."""
+    others_by_stream: Lanes
+    records: Lanes
+    record_start: Int64s
+
+    @classmethod
+    def of(cls, part: Excerpt, launched: Launched) -> _View:
+        lane = lane_of_tracks(part.graph.tracks)
+        around = _communications(part)
+        within = np.where(launched.call == NONE, NONE, around[launched.call])
+        other = within == NONE
+        records = calls_named(part, EVENT_RECORDS)
+        record_start = part.events.start[records]
+        return cls(
+            lane,
+            around,
+            within,
+            launched.stream,
+            Lanes.of(launched.thread, launched.begun),
+            Lanes.of(np.where(other, launched.thread, NONE), launched.begun),
+            Lanes.of(np.where(other, launched.stream, NONE), launched.begun),
+            Lanes.of(lane[part.events.track[records]], record_start),
+            record_start,
+        )
+
+    @property
+    def communicates(self) -> Bools:
+        """Which places of `Launched` are communication."""
+        communicates: Bools = self.within != NONE
+        return communicates
+
+    def next_other(self, thread: Int64s, began: Int64s, last: Int64s) -> Int64s:
+        """The next work but communication on the stream that a thread uses, whoever launches it.
+
+        That is the stream of the thread's next such work, else of its last.
+        """
+        following = self.others.first_since(thread, began)
+        known = np.where(following == NONE, last, following)
+        stream = np.where(known == NONE, NONE, self.stream[known])
+        return self.others_by_stream.first_since(stream, began)
+
+    def recorded(self, thread: Int64s, began: Int64s) -> Int64s:
+        """When each thread recorded its last event before these times; the times themselves where it did not."""
+        record = self.records.last_before(thread, began)
+        return np.where(record == NONE, began, np.append(self.record_start, 0)[record])
+
+
+def _kinds(view: _View, around: Int64s, previous: Int64s, following: Int64s) -> Int64s:
+    """A value of `WaitKind` for each wait, from the communication around it and what is launched before and after."""
+    within = np.append(view.within, NONE)
+    stream = np.append(view.stream, NONE)
+    inside = around != NONE
+    begin = inside & (within[following] == around)
+    own = inside & ~begin & (within[previous] == around)
+    alone = (previous == NONE) | (following == NONE) | (stream[previous] == stream[following])
+    join = ~begin & ~own & (inside | alone | (within[previous] != NONE))
+    return np.select(
+        [begin, own, join], [WaitKind.BEGIN, WaitKind.WITHIN_CALL, WaitKind.JOIN], WaitKind.SIDE_STREAM
+    ).astype(np.int64)
+
+
+def _communications(part: Excerpt) -> Int64s:
+    """For each row the communication around it: its record, else the annotation of the library; or NONE."""
+    caller = callers(part)
+    events = part.events
+    recorded = np.array([text == RECORDED for text in part.graph.strings], np.bool_)
+    annotated = np.array([bool(COLLECTIVE_ANNOTATION.match(text)) for text in part.graph.strings], np.bool_)
+    record = innermost(caller, events.of_kind(EventKind.OPERATOR) & recorded[events.name])
+    annotation = innermost(caller, events.of_kind(EventKind.ANNOTATION) & annotated[events.name])
+    return np.where(record == NONE, annotation, record)
+
+
+# Waits of streams that the profiler recorded: exact.
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWaits:
+    """Pairs of rows, the wait that each is from, and the call of every wait."""
+
+    before: Int64s
+    after: Int64s
+    wait: Int64s
+    """The place in `calls`."""
+    calls: Int64s
+
+
+def recorded_waits(part: Excerpt, launched: Launched, waits: Synchronizations) -> RecordedWaits:
+    """The last work given to a stream before the event was recorded there, and the first after the wait."""
+    began, call = wait_starts(part, waits)
+    recorded = record_starts(part, waits)
+    by_stream = Lanes.of(launched.stream, launched.begun)
+    waiting = stream_lanes(part, waits.device, waits.stream)
+    awaited = stream_lanes(part, waits.device, waits.event_stream)
+    last = by_stream.last_before(awaited, recorded)
+    first = by_stream.first_since(waiting, began)
+    passed_on = _PassedOn(launched.begun, launched.stream)
+    pairs: list[tuple[int, int, int]] = []
+    for wait in np.argsort(began, kind="stable").tolist():
+        works = passed_on.works(int(awaited[wait]), int(last[wait]), int(recorded[wait]))
+        passed_on.keep(int(waiting[wait]), int(began[wait]), works)
+        if first[wait] != NONE:
+            pairs += [(work, int(first[wait]), wait) for work in works]
+    table = np.array(pairs, np.int64).reshape(-1, 3)
+    return RecordedWaits(launched.row[table[:, 0]], launched.row[table[:, 1]], table[:, 2], call)
+
+
+def wait_starts(part: Excerpt, waits: Synchronizations) -> tuple[Int64s, Int64s]:
+    """When each wait was called, and by which call; that of the record itself where there is none."""
+    call = calls_of_waits(part, waits).call
+    return part.events.start[np.where(call == NONE, waits.row, call)], call
+
+
+def record_starts(part: Excerpt, waits: Synchronizations) -> Int64s:
+    """When the event of each wait was recorded.
+
+    Profiles of 2023 do not say by which call: it is the last one of the thread, else the wait itself.
+    """
+    began, call = wait_starts(part, waits)
+    record = calls_of_waits(part, waits).record
+    calls = calls_named(part, EVENT_RECORDS)
+    lane = lane_of_tracks(part.graph.tracks)
+    threads = Lanes.of(lane[part.events.track[calls]], part.events.start[calls])
+    thread = np.where(call == NONE, NONE, lane[part.events.track[call]])
+    last = threads.last_before(thread, began)
+    latest = np.where(last == NONE, NONE, np.append(calls, NONE)[last])
+    record = np.where(record == NONE, latest, record)
+    return np.where(record == NONE, began, part.events.start[record])
+
+
+@dataclass(slots=True)
+class _PassedOn:
+    """What streams wait for that have been given no work since: who waits for them waits for that as well."""
+
+    begun: Int64s
+    stream: Int64s
+    times: dict[int, list[int]] = field(default_factory=dict)
+    awaited: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+
+    def works(self, stream: int, last: int, recorded: int) -> tuple[int, ...]:
+        """All work that an event recorded on `stream` then stands for: of each stream the last."""
+        latest: dict[int, int] = {}
+        own = () if last == NONE else (last,)
+        times = self.times.get(stream, [])
+        since = 0 if last == NONE else bisect_right(times, int(self.begun[last]))
+        for works in [own, *self.awaited.get(stream, [])[since : bisect_left(times, recorded)]]:
+            for work in works:
+                lane = int(self.stream[work])
+                latest[lane] = max(latest.get(lane, NONE), work)
+        return tuple(latest.values())
+
+    def keep(self, stream: int, time: int, works: tuple[int, ...]) -> None:
+        """Notes that a stream waits for these from `time` on."""
+        self.times.setdefault(stream, []).append(time)
+        self.awaited.setdefault(stream, []).append(works)
+
+
+# A stream waits for what another one had been given: `cudaStreamWaitEvent` and its kin.
+
+
+STREAM_WAITS = re.compile(r"StreamWaitEvent")
+
+
+def stream_waits(part: Excerpt, launched: Launched, recorded: Synchronizations) -> Order:
+    """The first work of a stream after its wait, after the last work that the wait is for.
+
+    Exact where the profiler recorded waits. Else the call says neither stream nor event: both are inferred, and only
+    what the times allow is kept.
+    """
+    exact = recorded_waits(part, launched, recorded.where(Awaited.EVENT_BY_STREAM))
+    calls = np.setdiff1d(calls_named(part, STREAM_WAITS), exact.calls)
+    told = np.isin(part.events.source[calls], part.events.source[recorded.row])
+    inferred = inferred_waits(part, launched, _by_time(part, calls[~told]))
+    before, after = _pairs(launched, inferred)
+    allowed = can_follow(part.events, before, after)
+    exact_allowed = can_follow(part.events, exact.before, exact.after)
+    found = np.unique(exact.wait[exact_allowed])
+    contradicted = np.setdiff1d(exact.wait[~exact_allowed], found)
+    explained = int(np.count_nonzero(allowed))
+    within = sum(wait.kind == WaitKind.WITHIN_CALL for wait in inferred)
+    counts = {
+        "waits": len(exact.calls) + len(calls),
+        "recorded": len(found),
+        "inferred": explained,
+        "within_a_communication": within,
+        "nothing_to_wait_for": len(exact.calls) - len(found) - len(contradicted),
+        "contradicted_by_times": len(contradicted),
+        "unexplained": len(calls) - explained - within,
+    }
+    return Order.of(
+        np.concatenate([exact.before[exact_allowed], before[allowed]]),
+        np.concatenate([exact.after[exact_allowed], after[allowed]]),
+        counts,
+    )
+
+
+def _by_time(part: Excerpt, calls: Int64s) -> Int64s:
+    ordered: Int64s = calls[np.argsort(part.events.start[calls], kind="stable")]
+    return ordered
+
+
+def _pairs(launched: Launched, waits: Sequence[Wait]) -> tuple[Int64s, Int64s]:
+    found = [(wait.before, wait.after) for wait in waits if NONE not in (wait.before, wait.after)]
+    places = np.array(found, np.int64).reshape(-1, 2)
+    return launched.row[places[:, 0]], launched.row[places[:, 1]]

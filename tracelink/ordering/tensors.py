@@ -1,0 +1,107 @@
+"""Producers and consumers of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelink.linking.links import lookup
+from tracelink.model.columns import Bools, Columns, Int64s
+from tracelink.model.events import EventKind, Key, Relation
+from tracelink.model.graph import NONE, Excerpt, greatest_inside
+from tracelink.ordering.order import Order, can_follow
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUses(Columns):
+    """A row for each storage that a node of an execution trace reads or writes."""
+
+    row: Int64s
+    """The node."""
+    storage: Int64s
+    writes: Bools
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def tensor_order(part: Excerpt, uses: StorageUses) -> Order:
+    """Each node after the last one to write what it reads, of those that were complete when it began.
+
+    Addresses are used again, and so are the ids of storages: only the last writer counts.
+    """
+    nodes = part.rows(EventKind.NODE)
+    before, after = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for source in np.unique(part.events.source[nodes]).tolist():
+        span = _Span.of(part, nodes[part.events.source[nodes] == source])
+        written, read = _last_writers(span, uses)
+        before.append(written)
+        after.append(read)
+    written, read = np.concatenate(before), np.concatenate(after)
+    allowed = _allowed(part, written, read)
+    linked = np.count_nonzero(allowed)
+    counts = {
+        "reads": int(np.count_nonzero(~uses.writes)),
+        "with_writer": int(linked),
+        "writer_not_recorded": int(np.count_nonzero(~uses.writes) - len(read)),
+        "contradicted_by_times": int(len(read) - linked),
+    }
+    return Order.of(written[allowed], read[allowed], counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """When nodes of one source began and were complete, counted in beginnings of nodes."""
+
+    row: Int64s
+    """In the order of their ids, which is that in which they began."""
+    last: Int64s
+    """For each the last node that began inside it."""
+    place: Int64s
+    """For each row of the graph its place in `row`, or NONE."""
+
+    @classmethod
+    def of(cls, part: Excerpt, rows: Int64s) -> _Span:
+        ids = part.key(Key.NODE_ID, NONE)[rows]
+        order = np.argsort(ids, kind="stable")
+        rows, ids = rows[order], ids[order]
+        parent = lookup(ids, part.key(Key.NODE_PARENT, NONE)[rows])
+        place = np.full(len(part.events), NONE, np.int64)
+        place[rows] = np.arange(len(rows))
+        return cls(rows, greatest_inside(parent, np.arange(len(parent))), place)
+
+
+def _last_writers(span: _Span, uses: StorageUses) -> tuple[Int64s, Int64s]:
+    """The rows of the last writer and of the reader, for each read that has one."""
+    place = span.place[uses.row]
+    writing, reading = (
+        np.flatnonzero(uses.writes & (place != NONE)),
+        np.flatnonzero(~uses.writes & (place != NONE)),
+    )
+    number = np.unique(uses.storage, return_inverse=True)[1]
+    size = len(span.row) + 1
+    # Of two that were complete at once the outer one, which stands earlier, was so last.
+    moment = number[writing] * size + span.last[place[writing]]
+    order = np.lexsort((-place[writing], moment))
+    reached = np.searchsorted(moment[order], number[reading] * size + place[reading])
+    found = reached > 0
+    writer = writing[order[reached[found] - 1]] if len(writing) else writing
+    reader = reading[found]
+    same = uses.storage[writer] == uses.storage[reader]
+    return uses.row[writer[same]], uses.row[reader[same]]
+
+
+def _allowed(part: Excerpt, written: Int64s, read: Int64s) -> Bools:
+    """Which pairs the times of the profiled operators do not contradict, where both are known.
+
+    Numbers of nodes say for certain what was complete only within a thread.
+    """
+    same = part.where(Relation.SAME)
+    timed = part.events.timed[same.target]
+    operator = np.full(len(part.events), NONE, np.int64)
+    operator[same.source[timed]] = same.target[timed]
+    before, after = operator[written], operator[read]
+    unknown = (before == NONE) | (after == NONE)
+    allowed: Bools = unknown | can_follow(part.events, before, after)
+    return allowed

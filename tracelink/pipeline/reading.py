@@ -1,0 +1,272 @@
+"""Which reader, which rank; damaged files cost only themselves."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tracelink import plugins
+from tracelink.engine import Engine
+from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError
+from tracelink.io.sources import Discovery, Source, resolve_rank
+from tracelink.model.trace import RankTrace, SourceInfo
+from tracelink.plugins import Plugin, Reader, Refusing, Unpacking
+
+# Sources to rank traces: which reader reads which; one damaged file never costs the others.
+
+
+SNIFFED = 4 << 20
+"""Where a file's first bytes tell nothing, so many are looked at: headers can be long."""
+
+RANK_MARK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,6})\b')
+"""What the first bytes of a profile say of its rank, where they do: a guess until it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A source, who reads it, and whose it seems to be before it is read."""
+
+    source: Source
+    reader: Reader
+    likely_rank: int | None
+
+
+def tasks_of(discovery: Discovery, findings: list[Finding], first: str = "") -> list[Task]:
+    """A task for every source that a reader recognises, that of the format `first` before others; or a finding.
+
+    Readers that need not be asked are not imported.
+    """
+    readers = dict(sorted(plugins.readers().items(), key=lambda named: named[0] != first))
+    tasks: list[Task] = []
+    others: list[Finding] = []
+    for source in discovery.sources:
+        if other := _other_format(source):
+            others.append(other)
+        elif task := _task(source, readers, findings):
+            tasks.append(task)
+    read = {task.source.path for task in tasks}
+    findings += [other for other in others if other.source not in read]
+    return tasks
+
+
+def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> list[Task]:
+    """The same tasks, but one for each rank of the files that hold several."""
+    found: list[Task] = []
+    for task in tasks:
+        if not isinstance(task.reader, Unpacking):
+            found.append(task)
+            continue
+        try:
+            sources, misfits = task.reader.unpacked(task.source, engine)
+        except UnreadableError as error:
+            error.source = error.source or task.source.path
+            findings.append(_not_read(task.source, str(error)))
+            continue
+        findings += misfits
+        found += [Task(source, task.reader, _likely_rank(source, source.head())) for source in sources]
+    return found
+
+
+def _not_read(source: Source, message: str) -> Finding:
+    """In a directory there may be files of others."""
+    if source.named:
+        return unreadable(source.path, message)
+    return Finding(Severity.INFO, "passed_over", f"passed over: {message}", source=source.path)
+
+
+def read(task: Task, engine: Engine) -> RankTrace | Finding:
+    """The trace of one source, or why it cannot be read."""
+    try:
+        return task.reader.read(task.source, engine)
+    except UnreadableError as error:
+        error.source = error.source or task.source.path
+        return unreadable(task.source.path, str(error))
+    except OSError as error:
+        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+
+
+def nothing_readable(findings: Sequence[Finding]) -> UnreadableError:
+    """The error that says why there is nothing at all."""
+    errors = [finding for finding in findings if finding.severity == Severity.ERROR] or list(findings)
+    if not errors:
+        return UnreadableError("there is nothing to read", advice="Name at least one file or directory.")
+    if len(errors) == 1:
+        return UnreadableError(errors[0].message.rstrip("."))
+    return UnreadableError(
+        f"none of {len(errors)} files can be read; the first: {errors[0].message.rstrip('.')}",
+        advice="For each of them: tracelink inspect FILE",
+    )
+
+
+def _other_format(source: Source) -> Finding | None:
+    """A directory or an archive that is said to be of one format can hold files of others too."""
+    if not source.format or source.named:
+        return None
+    try:
+        head = source.head()
+    except (UnreadableError, OSError):
+        return None
+    found = {
+        reader.name for reader in plugins.working(plugins.readers()) if reader.recognises(head, source.name)
+    }
+    if not found or source.format in found:
+        return None
+    message = f"{source.path}: passed over, it is {min(found)} and not {source.format}."
+    return Finding(Severity.INFO, "other_format", message, source=source.path)
+
+
+def _task(source: Source, readers: Mapping[str, Plugin[Reader]], findings: list[Finding]) -> Task | None:
+    try:
+        if source.format:
+            return Task(source, plugins.reader(source.format), _likely_rank(source, source.head()))
+        for size in (None, SNIFFED):
+            head = source.head(size) if size else source.head()
+            for reader in plugins.working(readers):
+                if not reader.recognises(head, source.name):
+                    continue
+                if isinstance(reader, Refusing) and (reason := reader.refused(head)):
+                    findings.append(_not_read(source, f"{source.path}: {reason}"))
+                    return None
+                return Task(source, reader, _likely_rank(source, head))
+    except UnreadableError as error:
+        error.source = error.source or source.path
+        findings.append(unreadable(source.path, str(error)))
+        return None
+    except OSError as error:
+        findings.append(unreadable(source.path, str(error)))
+        return None
+    findings.append(_unknown(source, empty=not head))
+    return None
+
+
+def _likely_rank(source: Source, head: bytes) -> int | None:
+    if source.rank is not None:
+        return source.rank
+    if match := RANK_MARK.search(head):
+        return int(match[1])
+    return source.rank_hint.rank if source.rank_hint else None
+
+
+def _unknown(source: Source, *, empty: bool) -> Finding:
+    path = source.path
+    if empty:
+        return unreadable(path, f"{path}: the file is empty. Record it again.")
+    if source.named:
+        known = ", ".join(plugins.readers())
+        return unreadable(path, f"{path}: no reader recognises it. Known formats: {known}.", "unknown_format")
+    return Finding(
+        Severity.INFO, "passed_over", f"{path}: passed over, it is of no known format.", source=path
+    )
+
+
+def unreadable(path: str, message: str, reason: str = "unreadable") -> Finding:
+    """What to say of a file that cannot be read."""
+    return Finding(Severity.ERROR, reason, message, source=path)
+
+
+# Whose each source is: what its content, its name and the user say, else what it has in common with others.
+
+
+MOST_FOLDERS = 4
+"""More are only counted."""
+
+
+def said_rank(info: SourceInfo, source: Source) -> int | None:
+    """The rank that content, name or user give it; raises `RankConflictError` where they differ."""
+    return resolve_rank(info.path, content=info.rank, name=source.rank_hint, said=source.rank)
+
+
+def placed(infos: Sequence[SourceInfo], findings: list[Finding]) -> list[int | None]:
+    """A rank for each source: as said, else that of its process, else of the only rank there is, else 0."""
+    ranks = [info.rank for info in infos]
+    unranked = [number for number, rank in enumerate(ranks) if rank is None]
+    alone = len(unranked) == len({infos[number].format for number in unranked})
+    for number in unranked:
+        ranks[number] = _place(infos[number], infos, ranks, findings, alone=alone)
+    return ranks
+
+
+def surveyed(
+    infos: Sequence[SourceInfo], sources: Sequence[Source], findings: list[Finding]
+) -> list[SourceInfo]:
+    """The sources with their ranks, where something says it; contradictions are findings."""
+    found = []
+    for info, source in zip(infos, sources, strict=True):
+        try:
+            rank = said_rank(info, source)
+        except RankConflictError as conflict:
+            findings.append(_conflict(conflict, info.path))
+            rank = info.rank
+        found.append(replace(info, rank=rank))
+    try:
+        check_duplicates([info for info in found if info.rank is not None])
+    except RankConflictError as conflict:
+        findings.append(_conflict(conflict, ""))
+    return found
+
+
+def check_duplicates(infos: Sequence[SourceInfo]) -> None:
+    """One rank has one file of a format, except for the windows of one profiler, one after the other."""
+    for (rank, format_name), count in Counter((info.rank, info.format) for info in infos).items():
+        if count == 1 or rank is None:
+            continue
+        alike = [info for info in infos if (info.rank, info.format) == (rank, format_name)]
+        if not _successive(alike):
+            paths = " and ".join(info.path for info in alike[:2])
+            raise RankConflictError(
+                f"rank {rank} stands twice in format {format_name}: {paths}", advice=_one_of(alike)
+            )
+
+
+def _one_of(alike: Sequence[SourceInfo]) -> str:
+    folders = list(dict.fromkeys(os.path.dirname(info.path) or "." for info in alike))
+    if len(folders) == 1:
+        return "Take each job by itself: leave one out, or say whose each is with --rank FILE=N."
+    if any(os.path.isfile(folder.partition(":")[0]) for folder in folders):
+        return "Take each job by itself: unpack the archive, and name one folder of it."
+    more = f" or {len(folders) - MOST_FOLDERS} more" if len(folders) > MOST_FOLDERS else ""
+    return (
+        f"Take each job by itself and name one folder: {' or '.join(folders[:MOST_FOLDERS])}{more}. Of one job, "
+        "say whose each file is with --rank FILE=N."
+    )
+
+
+def _place(
+    info: SourceInfo,
+    infos: Sequence[SourceInfo],
+    ranks: Sequence[int | None],
+    findings: list[Finding],
+    *,
+    alone: bool,
+) -> int | None:
+    known = {rank for rank in ranks if rank is not None}
+    of_process = {
+        rank
+        for other, rank in zip(infos, ranks, strict=True)
+        if rank is not None and info.pid is not None and other.pid == info.pid
+    }
+    if len(of_process) == 1:
+        rank, why = of_process.pop(), f"its process {info.pid} is that of rank"
+    elif alone and len(known) <= 1:
+        rank, why = next(iter(known), 0), "nothing says otherwise, so it counts as rank"
+    else:
+        message = f"{info.path}: neither content nor name says its rank. Say it with --rank {info.path}=N."
+        findings.append(Finding(Severity.ERROR, "unknown_rank", message, source=info.path))
+        return None
+    message = f"{info.path}: neither content nor name says its rank; {why} {rank}."
+    findings.append(Finding(Severity.INFO, "assumed_rank", message, source=info.path))
+    return rank
+
+
+def _conflict(conflict: RankConflictError, path: str) -> Finding:
+    return Finding(Severity.ERROR, "rank_conflict", str(conflict), source=path)
+
+
+def _successive(infos: Sequence[SourceInfo]) -> bool:
+    windows = sorted((info.start_ns, info.end_ns or 0) for info in infos if info.start_ns is not None)
+    apart = all(before[1] <= after[0] for before, after in pairwise(windows))
+    return len(windows) == len(infos) and apart and len({info.pid for info in infos}) == 1

@@ -1,0 +1,486 @@
+"""Selection, Window, View; a job cut to it, and what to say of that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TypeVar
+
+import numpy as np
+
+from tracelink.engine import Engine
+from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.spool import Keeper, Place
+from tracelink.model.collectives import Collectives, Messages, Participations
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import MESSAGE_ROWS, PARTICIPATION_ROWS, Job, Part, mentioned_rows, moved
+from tracelink.ranges import LATEST, Numbers, Spans
+
+# Training steps: the annotations that say where each begins and ends.
+
+
+STEP_NAMES = (
+    re.compile(r"ProfilerStep\s*#\s*(\d{1,18})"),
+    re.compile(
+        r"[#\s]*(?:train(?:ing)?[\s_]*)?(?:step|iter(?:ation)?)[\s_:#=]*(\d{1,18})[#\s]*", re.IGNORECASE
+    ),
+)
+"""How steps are named, the surest first: of one rank, only names of the first sort that it has count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One row for each annotation of a step."""
+
+    number: Int64s
+    start: Int64s
+    end: Int64s
+
+    @property
+    def numbers(self) -> Numbers:
+        """Which steps there are."""
+        return Numbers.of(np.unique(self.number).tolist())
+
+    def spans(self, wanted: Numbers) -> Spans:
+        """When the wanted steps ran."""
+        chosen = wanted.mark(self.number)
+        return Spans.of(self.start[chosen], self.end[chosen])
+
+
+def steps_of(graph: EventGraph) -> Steps:
+    """The steps of one rank; one whose end was not recorded lasts for ever."""
+    events = graph.events
+    step_of_name = _step_of_name(graph)
+    # profiles of before 2022 list annotations among the operators
+    marks = events.of_kind(EventKind.ANNOTATION, EventKind.OPERATOR) & events.timed
+    rows = np.flatnonzero(marks & (step_of_name[events.name] >= 0))
+    end = np.where(events.duration[rows] < 0, LATEST, events.end[rows])
+    return Steps(step_of_name[events.name[rows]], events.start[rows], end)
+
+
+def _step_of_name(graph: EventGraph) -> Int64s:
+    """The step that each text of the table names, or -1."""
+    used = np.zeros(len(graph.strings) + 1, np.bool_)
+    used[graph.events.name[graph.events.of_kind(EventKind.ANNOTATION, EventKind.OPERATOR)]] = True
+    names = [(code, graph.strings[code]) for code in np.flatnonzero(used).tolist()]
+    result = np.full(len(used), -1, np.int64)
+    for pattern in STEP_NAMES:
+        found = [(code, match) for code, name in names if (match := pattern.fullmatch(name))]
+        for code, match in found:
+            result[code] = int(match[1])
+        if found:
+            break
+    return result
+
+
+# What of a job a user wants to see: ranks, a stretch of time, steps, kinds of events.
+
+
+UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "min": 60 * 10**9,
+}
+MOMENT = re.compile(rf"(\d{{1,15}}(?:\.\d+)?)\s*({'|'.join(UNITS)})|0", re.ASCII)
+
+COLLECTIVES = "collectives"
+COUNTERS = "counters"
+
+KINDS: Mapping[str, Sequence[EventKind]] = {
+    "operators": (EventKind.OPERATOR,),
+    "annotations": (EventKind.ANNOTATION, EventKind.GPU_ANNOTATION),
+    "python": (EventKind.PYTHON,),
+    "runtime": (EventKind.RUNTIME, EventKind.SYNCHRONIZATION),
+    "kernels": (EventKind.KERNEL,),
+    "copies": (EventKind.MEMCPY, EventKind.MEMSET),
+    "gpu": (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET, EventKind.GPU_ANNOTATION),
+    COLLECTIVES: (),
+    "memory": (EventKind.MEMORY,),
+    COUNTERS: (),
+    "nodes": (EventKind.NODE,),
+    "records": (EventKind.RECORD,),
+    "other": (EventKind.OVERHEAD, EventKind.SPAN, EventKind.INSTANT, EventKind.OTHER),
+}
+"""The words that choose events by their kind. Collectives are whatever takes part in one, of any kind."""
+
+RUNNING = "started"
+"""The recorder's word for what has begun and not ended; entries of gloo are never more than scheduled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time, in ns after the first event of the job; None where it has no bound."""
+
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Window:
+        """A window such as `2.5s..3.1s`, `2.5s..` or `..800ms`."""
+        first, separator, last = (part.strip() for part in text.partition(".."))
+        if not separator or not (first or last):
+            raise UsageError(
+                f"--window: {text!r} is not a stretch of time",
+                advice="Write, for example, --window 2.5s..3.1s, 2.5s.. or ..3.1s",
+            )
+        window = cls(_moment(first), _moment(last))
+        if window.first_ns is not None and window.last_ns is not None and window.first_ns >= window.last_ns:
+            raise UsageError(
+                f"--window: {text!r} ends before it begins", advice="Give the earlier time first."
+            )
+        return window
+
+    def after(self, origin_ns: int) -> tuple[int | None, int | None]:
+        """Its bounds as times, where the job begins at `origin_ns`."""
+        first = None if self.first_ns is None else origin_ns + self.first_ns
+        return first, None if self.last_ns is None else origin_ns + self.last_ns
+
+
+def _moment(text: str) -> int | None:
+    if not text:
+        return None
+    match = MOMENT.fullmatch(text)
+    if not match:
+        raise UsageError(
+            f"--window: {text!r} is not a time after the job's beginning",
+            advice=f"Write a number and a unit: {', '.join(UNITS)}.",
+        )
+    return int(Decimal(match[1]) * UNITS[match[2]]) if match[1] else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted; None where nothing is said, and then all of it is."""
+
+    ranks: Numbers | None = None
+    window: Window | None = None
+    steps: Numbers | None = None
+    only: frozenset[str] | None = None
+    """Words of `KINDS`."""
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        ranks: str | None = None,
+        window: str | None = None,
+        steps: str | None = None,
+        only: str | None = None,
+    ) -> Selection:
+        """A selection as the options of `tracelink merge` spell it."""
+        return cls(
+            None if ranks is None else Numbers.parse(ranks, "--ranks"),
+            None if window is None else Window.parse(window),
+            None if steps is None else Numbers.parse(steps, "--steps"),
+            None if only is None else _words(only),
+        )
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it leaves out events of the ranks that it keeps."""
+        return not (self.window is None and self.steps is None and self.only is None)
+
+    def keeps(self, word: str) -> bool:
+        """Whether what `word` stands for is wanted."""
+        return self.only is None or word in self.only
+
+
+def _words(text: str) -> frozenset[str]:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in KINDS:
+            raise UsageError(
+                f"--only: there is no kind of events {word!r}", advice=f"There are: {', '.join(KINDS)}."
+            )
+    return frozenset(words)
+
+
+def apply(
+    selection: Selection, graph: EventGraph, first_ns: int, communication_rows: Int64s
+) -> tuple[EventGraph, Int64s]:
+    """What is wanted of the graph of one rank, and the old row of each of its events.
+
+    `first_ns` is when the job begins, `communication_rows` are the events that take part in collectives
+    and messages.
+    """
+    if not selection.cuts:
+        return graph, np.arange(len(graph))
+    events, samples = _of_time(selection, graph, first_ns)
+    events &= _of_kind(selection, graph, communication_rows)
+    samples &= selection.keeps(COUNTERS)
+    return _taken(graph, events, samples), np.flatnonzero(events)
+
+
+def _of_kind(selection: Selection, graph: EventGraph, communication_rows: Int64s) -> Bools:
+    if selection.only is None:
+        return np.ones(len(graph), np.bool_)
+    wanted = graph.events.of_kind(*(kind for word in selection.only for kind in KINDS[word]))
+    if selection.keeps(COLLECTIVES):
+        wanted[communication_rows] = True
+    return wanted
+
+
+def _of_time(selection: Selection, graph: EventGraph, first_ns: int) -> tuple[Bools, Bools]:
+    """Which events and which samples lie in the wanted time."""
+    if selection.window is None and selection.steps is None:
+        return np.ones(len(graph), np.bool_), np.ones(len(graph.counters), np.bool_)
+    bounds = (selection.window or Window()).after(first_ns)
+    wanted = window = Spans.between(*bounds)
+    if selection.steps is not None:
+        wanted = steps_of(graph).spans(selection.steps).within(*bounds)
+    events, end = graph.events, _end(graph)
+    inside = events.timed & wanted.overlap(events.start, end)
+    if selection.steps is not None:
+        # what a step puts on the GPU often runs after the step's end on the CPU
+        launched = _targets(graph, Relation.LAUNCHES, inside)
+        inside |= launched & events.timed & window.overlap(events.start, end)
+    vague = ~events.timed | (events.duration < 0)
+    inside |= vague & (_targets(graph, Relation.SAME, inside) | _sources(graph, Relation.SAME, inside))
+    times = graph.counters.time
+    return inside, wanted.overlap(times, times)
+
+
+def _end(graph: EventGraph) -> Int64s:
+    """When each event ended: never, if it is known to have been running when the recording stopped."""
+    events = graph.events
+    marks = events.of_kind(EventKind.INSTANT, EventKind.MEMORY)
+    running = events.timed & (events.duration < 0) & ~marks
+    if running.any():
+        records = events.of_kind(EventKind.RECORD)
+        begun = np.array([*(text == RUNNING for text in graph.strings), False])
+        running &= ~records | begun[graph.key(Key.STATE).dense(len(events), -1)]
+    return np.where(running, LATEST, events.end)
+
+
+def _targets(graph: EventGraph, relation: Relation, sources: Bools) -> Bools:
+    """The events to which an edge leads from one of `sources`."""
+    edges = graph.edges.where(relation)
+    return _marked(len(graph), edges.target[sources[edges.source]])
+
+
+def _sources(graph: EventGraph, relation: Relation, targets: Bools) -> Bools:
+    edges = graph.edges.where(relation)
+    return _marked(len(graph), edges.source[targets[edges.target]])
+
+
+def _marked(count: int, rows: Int64s) -> Bools:
+    marked = np.zeros(count, np.bool_)
+    marked[rows] = True
+    return marked
+
+
+def _taken(graph: EventGraph, kept: Bools, samples: Bools) -> EventGraph:
+    """The graph of these events and samples; tracks, sources and payloads stay."""
+    place = np.cumsum(kept) - 1
+    edges, counters = graph.edges, graph.counters
+    whole = kept[edges.source] & kept[edges.target]
+    keys = {key: column.where(kept[column.rows]) for key, column in graph.keys.items()}
+    return replace(
+        graph,
+        events=graph.events.take(kept),
+        edges=Edges(place[edges.source[whole]], place[edges.target[whole]], edges.relation[whole]),
+        bounds=np.searchsorted(np.flatnonzero(kept), graph.bounds).tolist(),
+        keys={key: replace(column, rows=place[column.rows]) for key, column in keys.items()},
+        counters=Counters(counters.track[samples], counters.time[samples], counters.value[samples]),
+    )
+
+
+# What of traces a drawing shows.
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Nesting down to a depth, a stretch of time, some ranks, no more than so many nodes.
+
+    None stands for all there is; for `limit` it stands for what the drawing can show.
+    """
+
+    depth: int | None = None
+    window: Window | None = None
+    ranks: Numbers | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise UsageError(f"--depth: {self.depth} levels", advice="Give at least 1.")
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"--limit: {self.limit} nodes", advice="Give at least 1.")
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        depth: int | None = None,
+        window: str | None = None,
+        ranks: str | None = None,
+        limit: int | None = None,
+    ) -> View:
+        """A view as the options of `tracelink convert` spell it."""
+        return cls(
+            depth,
+            None if window is None else Window.parse(window),
+            None if ranks is None else Numbers.parse(ranks, "--ranks"),
+            limit,
+        )
+
+
+# What a selection came to: how much it leaves out, and what there is where it asks for what is not there.
+
+
+SECOND = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What a selection found on one rank, and how much of it is left."""
+
+    rank: int
+    events: int = 0
+    kept: int = 0
+    kept_samples: int = 0
+    steps: Numbers = Numbers()  # noqa: RUF009  it is frozen
+    first_ns: int | None = None
+    last_ns: int | None = None
+    """When its first event began and its last ended; None where no event has a time."""
+
+    @classmethod
+    def of(cls, rank: int, whole: EventGraph, kept: EventGraph) -> Stock:
+        """Of the graph of one rank, and of what was selected of it."""
+        timed = whole.events.take(whole.events.timed)
+        return cls(
+            rank,
+            len(whole),
+            len(kept),
+            len(kept.counters),
+            steps_of(whole).numbers,
+            int(timed.start.min()) if len(timed) else None,
+            int(timed.end.max()) if len(timed) else None,
+        )
+
+
+def outcome(selection: Selection, stocks: Sequence[Stock], origin_ns: int | None) -> list[Finding]:
+    """What is to be said of a cut of a job that begins at `origin_ns`; one that leaves nothing is refused."""
+    empty = [stock for stock in stocks if not (stock.kept or stock.kept_samples)]
+    if len(empty) == len(stocks):
+        raise UsageError("nothing is selected", advice=f"There is: {_supply(stocks, origin_ns)}.")
+    findings = _absent_steps(selection, stocks)
+    if empty:
+        message = f"Nothing is selected on {_supply(empty, origin_ns)}."
+        findings.append(Finding(Severity.WARNING, "nothing_selected", message, len(empty)))
+    events, kept = sum(stock.events for stock in stocks), sum(stock.kept for stock in stocks)
+    if events > kept:
+        message = f"{events - kept:,} of {events:,} events are outside the selection."
+        findings.append(Finding(Severity.INFO, "left_out", message, events - kept))
+    return findings
+
+
+def _absent_steps(selection: Selection, stocks: Sequence[Stock]) -> list[Finding]:
+    there = _steps(stocks)
+    absent = selection.steps.without(there) if selection.steps else None
+    if not absent:
+        return []
+    message = f"No rank has {absent.called('step')}; there are {there.called('step')}."
+    return [Finding(Severity.WARNING, "no_such_step", message)]
+
+
+def _supply(stocks: Sequence[Stock], origin_ns: int | None) -> str:
+    """Ranks 0-3 with steps 4-6, from 0.000000s to 2.500000s."""
+    ranks, steps = Numbers.of(stock.rank for stock in stocks), _steps(stocks)
+    marked = steps.called("step") if steps else "no annotation of a step"
+    begun = [stock.first_ns for stock in stocks if stock.first_ns is not None]
+    ended = [stock.last_ns for stock in stocks if stock.last_ns is not None]
+    if origin_ns is None or not begun:
+        return f"{ranks.called('rank')} with {marked} and no times"
+    first, last = (min(begun) - origin_ns) / SECOND, (max(ended) - origin_ns) / SECOND
+    return f"{ranks.called('rank')} with {marked}, from {first:.6f}s to {last:.6f}s"
+
+
+def _steps(stocks: Sequence[Stock]) -> Numbers:
+    return Numbers.of(number for stock in stocks for number in stock.steps)
+
+
+# A job cut to what was selected: smaller parts, and tables whose rows are those of the smaller parts.
+
+
+Table = TypeVar("Table", Collectives, Participations, Messages)
+
+
+@dataclass(frozen=True, slots=True)
+class CutPart:
+    """What was selected of one rank."""
+
+    rank: int
+    keeper: Keeper
+    place: Place[EventGraph]
+
+    def load(self) -> EventGraph:
+        """The graph of what was selected."""
+        return self.keeper.get(self.place)
+
+
+def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
+    """The selected events of every rank; what was matched stays matched."""
+    mentioned = mentioned_rows(job)
+    first_ns = job.first_ns or 0
+
+    def work(part: Part) -> tuple[Place[EventGraph], Int64s, Stock, int | None]:
+        rows, whole = mentioned[part.rank], part.load()
+        graph, kept = apply(selection, whole, first_ns, rows)
+        return keeper.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph), graph.span[1]
+
+    results = engine.map(work, job.parts, shared=keeper.shared)
+    new_rows = {part.rank: rows for part, (_, rows, *_) in zip(job.parts, results, strict=True)}
+    stocks = [stock for _, _, stock, _ in results]
+    smaller = replace(
+        job,
+        parts=[
+            CutPart(part.rank, keeper, place) for part, (place, *_) in zip(job.parts, results, strict=True)
+        ],
+        participations=moved(job.participations, mentioned, new_rows),
+        messages=moved(job.messages, mentioned, new_rows),
+        findings=[*job.findings, *outcome(selection, stocks, job.first_ns)],
+        last_ns=max((last for *_, last in results if last is not None), default=None),
+        events=sum(stock.kept for stock in stocks),
+    )
+    return without_unseen(smaller, shown=selection.keeps(COLLECTIVES))
+
+
+def without_unseen(job: Job, *, shown: bool = True) -> Job:
+    """The job without the collectives and messages of which no event is left; without any, unless `shown`."""
+    parts, messages = job.participations, job.messages
+    left = _seen(parts, PARTICIPATION_ROWS)
+    seen = np.zeros(len(job.collectives), np.bool_)
+    seen[parts.collective[left & shown]] = True
+    participations = _taken_cutting(parts, seen[parts.collective])
+    place = np.cumsum(seen) - 1
+    return replace(
+        job,
+        collectives=_taken_cutting(job.collectives, seen),
+        participations=replace(participations, collective=place[participations.collective]),
+        messages=_taken_cutting(messages, _seen(messages, MESSAGE_ROWS) & shown),
+    )
+
+
+def _seen(table: Participations | Messages, rows: Iterable[str]) -> Bools:
+    """Of which any event is there."""
+    seen: Bools = np.any([getattr(table, name) != UNKNOWN for name in rows], axis=0)
+    return seen
+
+
+def _taken_cutting(table: Table, rows: Bools) -> Table:
+    return type(table)(*(column[rows] for column in table.columns().values()))
+
+
+def _new_rows(kept: Int64s, rows: Int64s) -> Int64s:
+    """Where each of `rows` stands among the kept ones, or UNKNOWN."""
+    place = np.searchsorted(kept, rows)
+    found = np.append(kept, UNKNOWN)[place] == rows
+    return np.where(found, place, UNKNOWN)
