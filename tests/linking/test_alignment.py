@@ -1,4 +1,6 @@
-"""Alignment: fewest left over, in order, and only what is certain."""
+"""Package."""
+
+from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Calls: one row for each communication of a rank, joined from whatever tells of it."""
+"""Package."""
 
 from __future__ import annotations
 

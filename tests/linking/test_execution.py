@@ -1,4 +1,6 @@
-"""*same*: execution-trace nodes and profiled operators."""
+"""Package."""
+
+from __future__ import annotations
 
 from builders.trace import TraceBuilder, pairs
 from tracelink.linking.execution import link_execution

@@ -1,4 +1,4 @@
-"""Process groups: the same one is one row, whatever its ranks call it."""
+"""Package."""
 
 from __future__ import annotations
 

@@ -1,18 +1,29 @@
-"""What collectives took: who came last, how long others waited, bytes and bandwidth as nccl-tests has them."""
+"""Package."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from builders.calls import call, group, rank, whole
+import tracelink
+from builders.calls import call, group, rank, recv, send, whole
+from tracelink.clocks.clock import Crossings
+from tracelink.linking.collectives import judge, match_collectives
+from tracelink.linking.groups import resolve_groups
 from tracelink.linking.job import JobTables, link_ranks
+from tracelink.linking.measures import crossings
+from tracelink.linking.messages import match_messages
+from tracelink.linking.stack import stack
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import Evidence
+
+# What collectives took: who came last, how long others waited, bytes and bandwidth as nccl-tests has them.
 
 
 def linked(*ranks: RankCalls) -> JobTables:
@@ -122,3 +133,219 @@ def test_a_barrier_moves_nothing() -> None:
 def test_bytes_of_an_unknown_type_are_unknown() -> None:
     table = linked(*whole(2, call(sequence=1, start=0, end=10, type="Decimal"))).collectives
     assert (table.bytes.tolist(), np.isnan(table.algorithm_gb_s).all()) == ([UNKNOWN], True)
+
+
+# What each rank gives and gets in a collective, in bytes, and who its root is.
+
+
+def together(*members: int, operation: str = "all_reduce", **said: object) -> JobTables:
+    return linked(
+        *(
+            rank(number, call(operation, 1, 0, 10, **said), groups=[group("0", *members)])
+            for number in members
+        )
+    )
+
+
+def test_bytes_are_elements_of_their_type() -> None:
+    parts = together(0, 1, operation="all_gather", elements=(8, 16), type="Half").participations
+    assert (parts.bytes_in.tolist(), parts.bytes_out.tolist()) == ([16, 16], [32, 32])
+
+
+def test_every_rank_has_its_own() -> None:
+    tables = linked(
+        *(
+            rank(number, call("all_to_all", 1, 0, 10, elements=(8 * number, 4)), groups=[group("0", 0, 1)])
+            for number in (0, 1)
+        )
+    )
+    assert tables.participations.bytes_in.tolist() == [0, 32]
+    assert tables.participations.bytes_out.tolist() == [16, 16]
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "gotten"),
+    [
+        ({"elements": (-1, 8)}, UNKNOWN, 32),
+        ({"elements": (8, 8), "type": "Unheard"}, UNKNOWN, UNKNOWN),
+        ({"elements": (0, 0), "type": "Unheard"}, 0, 0),
+        ({"elements": (0, 8), "type": "Unheard"}, 0, UNKNOWN),
+    ],
+)
+def test_what_is_not_known(said: dict[str, object], given: int, gotten: int) -> None:
+    parts = together(0, 1, **said).participations
+    assert (parts.bytes_in.tolist(), parts.bytes_out.tolist()) == ([given] * 2, [gotten] * 2)
+
+
+@pytest.mark.parametrize("operation", ["broadcast", "reduce", "gather", "scatter"])
+def test_a_root_is_a_rank_of_the_job_whichever_way_it_is_said(operation: str) -> None:
+    assert together(4, 5, 6, operation=operation, source=1).collectives.root.tolist() == [5]
+    of_job = together(4, 5, 6, operation=operation, source=5, global_ranks=True)
+    assert of_job.collectives.root.tolist() == [5]
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "barrier"])
+def test_where_all_do_the_same_there_is_none(operation: str) -> None:
+    assert together(4, 5, operation=operation, source=1).collectives.root.tolist() == [UNKNOWN]
+
+
+def test_a_root_that_nobody_says_or_that_is_no_member_is_unknown() -> None:
+    assert together(4, 5, operation="broadcast").collectives.root.tolist() == [UNKNOWN]
+    assert together(4, 5, operation="broadcast", source=7).collectives.root.tolist() == [UNKNOWN]
+
+
+def test_messages_know_the_nodes_that_ask_for_them() -> None:
+    tables = linked(
+        rank(0, send(1, 1, node=7), groups=[group("0", 0, 1)]),
+        rank(1, recv(0, 1, node=3, operator=9), groups=[group("0", 0, 1)]),
+    )
+    messages = tables.messages
+    assert (messages.send_node.tolist(), messages.receive_node.tolist()) == ([7], [3])
+    assert (messages.send.tolist(), messages.receive.tolist()) == ([UNKNOWN], [9])
+
+
+def test_the_node_of_an_end_that_is_missing_is_unknown() -> None:
+    tables = linked(rank(0, send(1, 1, node=7), groups=[group("0", 0, 1)]))
+    assert (tables.messages.send_node.tolist(), tables.messages.receive_node.tolist()) == ([7], [UNKNOWN])
+
+
+# Crossings: who waits for whom in what, and what of it is known by which clock.
+
+
+PAIR = [group("0", 0, 1)]
+
+
+def crossed(*ranks: RankCalls) -> Crossings:
+    calls, _ = stack(ranks)
+    groups = resolve_groups(calls)
+    matching = match_collectives(calls, groups)
+    judged = judge(calls, groups, matching)
+    return crossings(calls, groups, matching, judged, match_messages(calls, groups).messages)
+
+
+def roles(found: Crossings) -> list[tuple[int, int, bool, bool]]:
+    """Meeting, rank, whether it waits, whether it is awaited."""
+    columns = (found.meeting, found.rank, found.waits, found.awaited)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_in_a_synchronizing_collective_all_wait_for_all() -> None:
+    found = crossed(*whole(2, call(sequence=1, start=10, end=20)))
+    assert roles(found) == [(0, 0, True, True), (0, 1, True, True)]
+    assert (found.entered.tolist(), found.left.tolist()) == ([10, 10], [20, 20])
+    assert found.together.all()
+
+
+def test_only_the_root_of_a_broadcast_is_awaited() -> None:
+    found = crossed(*whole(3, call("broadcast", 1, 10, 20, source=2)))
+    assert roles(found) == [(0, 0, True, False), (0, 1, True, False), (0, 2, False, True)]
+    assert not found.together.any()
+
+
+def test_only_the_root_of_a_reduction_waits() -> None:
+    found = crossed(*whole(2, call("reduce", 1, 10, 20, source=0)))
+    assert roles(found) == [(0, 0, True, False), (0, 1, False, True)]
+
+
+def test_a_root_is_a_rank_of_its_group_unless_said_to_be_of_the_job() -> None:
+    stages = [group("pp", 4, 6)]
+    for root, of_job in ((1, False), (6, True)):
+        ranks = [
+            rank(r, call("broadcast", 1, 10, 20, group="pp", source=root, global_ranks=of_job), groups=stages)
+            for r in (4, 6)
+        ]
+        assert roles(crossed(*ranks)) == [(0, 4, True, False), (0, 6, False, True)]
+
+
+def test_what_makes_nobody_wait_says_nothing() -> None:
+    assert len(crossed(*whole(2, call("broadcast", 1, 10, 20)))) == 0
+    assert len(crossed(*whole(2, call("all_reduce", 1, 10, 20, elements=0)))) == 0
+    uneven = [rank(r, call("all_to_all", 1, 10, 20, elements=(4 + r, 9)), groups=PAIR) for r in (0, 1)]
+    assert len(crossed(*uneven)) == 0
+    different = [rank(r, call("all_reduce", 1, 10, 20, elements=4 + r), groups=PAIR) for r in (0, 1)]
+    assert len(crossed(*different)) == 0
+
+
+def test_a_barrier_makes_wait_without_any_element() -> None:
+    assert len(crossed(*whole(2, call("barrier", 1, 10, 20, elements=0)))) == 2
+
+
+def test_a_recorder_tells_when_something_was_asked_for_and_had_ended() -> None:
+    found = crossed(*whole(2, call(sequence=1, start=50, end=90, enqueued=10, evidence=Evidence.RECORDER)))
+    assert (found.entered.tolist(), found.left.tolist()) == ([10, 10], [90, 90])
+    assert not found.together.any()
+
+
+def test_without_evidence_nobody_is_known_to_have_left() -> None:
+    found = crossed(*whole(2, call(sequence=1, enqueued=10)))
+    assert (found.entered.tolist(), found.left.tolist()) == ([10, 10], [NO_TIME, NO_TIME])
+
+
+def test_what_could_be_several_says_nothing() -> None:
+    def same(count: int) -> list[dict[str, Any]]:
+        return [call() for _ in range(count)]
+
+    assert len(crossed(rank(0, *same(3), groups=PAIR), rank(1, *same(2), groups=PAIR))) == 0
+
+
+def test_the_receiver_of_a_message_waits_for_its_sender() -> None:
+    found = crossed(rank(0, send(1, start=10, end=11), groups=PAIR), rank(1, recv(0, end=15), groups=PAIR))
+    assert roles(found) == [(0, 0, False, True), (0, 1, True, False)]
+    assert (found.entered.tolist(), found.left.tolist()) == ([10, NO_TIME], [NO_TIME, 15])
+
+
+# The rates that are known for the shared traces.
+
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+def linked_rates(*paths: str) -> dict[int, dict[str, tuple[int, int]]]:
+    missing = [path for path in paths if not (SHARED / path).exists()]
+    if missing:
+        pytest.skip(f"shared data are not here: {missing[0]}")
+    graph = tracelink.load([SHARED / path for path in paths], jobs=1)
+    return {
+        rank: {report.relation: (report.linked, report.candidates) for report in reports}
+        for rank, reports in graph.reports.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("trace", "launches"),
+    [
+        ("nccl_data", (3774, 3774)),
+        ("cuda_graphs", (6875, 7747)),
+        ("h100_qwen", (1198, 1707)),
+        ("mi300_resnet", (2685, 3653)),
+    ],
+)
+def test_launches(trace: str, launches: tuple[int, int]) -> None:
+    (rank,) = linked_rates(f"kineto/{trace}.json.gz").values()
+    assert rank["launches"] == launches
+
+
+def test_backward_arrows() -> None:
+    (rank,) = linked_rates("kineto/nccl_data.json.gz").values()
+    assert rank["backward_of"] == (543, 543)
+
+
+def test_matched8() -> None:
+    ranks = linked_rates("matched8")
+    assert {rank: relations["same.et_kineto"] for rank, relations in ranks.items()} == dict.fromkeys(
+        range(8), (1436, 1436)
+    )
+    assert sum(relations["same.recorder_kineto"][0] for relations in ranks.values()) == 368
+    assert all(relations["same.recorder_kineto"] == (46, 46) for relations in ranks.values())
+
+
+def test_resnet_and_simple_add() -> None:
+    assert linked_rates("pairs/resnet_110_nccl")[0]["same.et_kineto"] == (14388, 14389)
+    assert linked_rates("pairs/simple_add")[0]["same.et_kineto"] == (36, 36)
+
+
+def test_dlrm_without_record_function_ids() -> None:
+    ranks = linked_rates("pairs/dlrm8")
+    assert {rank: relations["same.et_kineto"] for rank, relations in ranks.items()} == dict.fromkeys(
+        range(8), (1672, 1672)
+    )

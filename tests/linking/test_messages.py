@@ -1,4 +1,4 @@
-"""Messages: a send and a receive of one pair of ranks, in order; one that is missing shifts nothing."""
+"""Package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""*calls*: what runs inside what on a thread."""
+"""Package."""
+
+from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st

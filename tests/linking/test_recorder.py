@@ -1,4 +1,6 @@
-"""*same*: flight-recorder entries, their operators, and the kernels these launched."""
+"""Package."""
+
+from __future__ import annotations
 
 from builders.trace import TraceBuilder, pairs
 from tracelink.linking.launch import link_launches

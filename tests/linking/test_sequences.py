@@ -1,4 +1,4 @@
-"""Collectives without numbers: what is missing on one rank shifts nothing, and nothing is guessed."""
+"""Package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a trace: counts, what is communicated, and the longest chain."""
+"""Package."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""What Python pickled again is read at once where that is safe, and comes out as the replay has it."""
+"""Package."""
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,9 @@ from hypothesis import strategies as st
 from builders.recorder import collective, dump, frame
 from tracelink.converters.flight_recorder import python_pickles
 from tracelink.converters.flight_recorder.python_pickles import NotPlain, replay
+
+# What Python pickled again is read at once where that is safe, and comes out as the replay has it.
+
 
 PROTOCOLS = st.integers(2, 5)
 STACK = [frame("all_reduce"), frame("main", line=70_000)]
@@ -170,3 +175,46 @@ def test_not_even_one_pair_in_a_pair_is_read_at_once(protocol: int, levels: int)
 def test_a_cut_pickle_is_left(protocol: int) -> None:
     data = pickle.dumps(FIRST, protocol)
     assert all(is_left(data[:at]) for at in range(len(data)))
+
+
+# Dumps that were pickled again by Python are read too; what is not plain data is refused.
+
+
+ANY_INTEGERS = st.integers(-(2**63), 2**63 - 1)
+ANY_PLAIN = st.recursive(
+    st.none() | st.booleans() | ANY_INTEGERS | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | ANY_INTEGERS, inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(ANY_PLAIN, st.integers(0, pickle.HIGHEST_PROTOCOL))
+def test_plain_data_comes_back_from_any_protocol(data: Any, protocol: int) -> None:
+    assert replay(pickle.dumps(data, protocol)) == data
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
+    with contextlib.suppress(NotPlain):
+        replay(data)
+
+
+@pytest.mark.parametrize("hostile", [Path("x"), print, range(3), {(1, 2): 3}, 1 << 100])
+def test_objects_and_odd_keys_are_refused(hostile: Any) -> None:
+    with pytest.raises(NotPlain):
+        replay(pickle.dumps([hostile]))
+
+
+def test_a_structure_that_holds_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(NotPlain, match="holds itself"):
+        replay(pickle.dumps(endless))
+
+
+def test_a_shared_frame_stays_one_object() -> None:
+    frame = {"name": "step", "filename": "train.py", "line": 3}
+    first, second = replay(pickle.dumps([[frame], [frame]]))
+    assert first[0] is second[0]

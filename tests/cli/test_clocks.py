@@ -1,0 +1,114 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from builders.command_line import Job, Run
+from builders.graph import START
+from builders.job import JobBuilder
+from tracelink import schemas
+from tracelink.model.clock import Clock
+
+MS = 10**6
+FIRST = Clock(0, "a", low_ns=0, high_ns=0, constraints=12, reference_ns=START)
+SECOND = Clock(1, "b", 3 * MS, -12.5, 2 * MS, 5 * MS, 12, START)
+LOOSE = Clock(2, reference_ns=START)
+
+
+@pytest.fixture
+def clocks(job: Job) -> None:
+    job.together = JobBuilder(clocks=[FIRST, SECOND]).build()
+
+
+def test_what_is_asked_for(tracelink: Run, job: Job, clocks: None) -> None:
+    tracelink("clocks", "traces/", "--clock", "collectives", "-j", "3")
+    assert (job.asked["paths"], job.asked["clock"], job.asked["jobs"]) == (("traces/",), "collectives", 3)
+
+
+def test_a_row_for_each_clock_and_what_it_rests_on(tracelink: Run, clocks: None) -> None:
+    assert [line.split() for line in tracelink("clocks", "traces/").stdout.splitlines()[:3]] == [
+        ["rank", "host", "offset", "drift", "lies", "between", "constraints"],
+        ["0", "a", "0", "ms", "0", "ppm", "0", "ms", "…", "0", "ms", "12"],
+        ["1", "b", *("+3.000", "ms"), *("-12.50", "ppm"), *("+2.000", "ms", "…", "+5.000", "ms"), "12"],
+    ]
+    assert tracelink("clocks", "traces/").stdout.splitlines()[3:] == [
+        "offsets are to the clock of rank 0, at 2023-11-14 22:13:20.000 UTC; its own needs no correction",
+        "they rest on this: nobody leaves before the last has entered, nothing arrives before it is sent",
+    ]
+
+
+def test_ranks_that_share_a_clock_share_a_row(tracelink: Run, job: Job) -> None:
+    ranks = [Clock(rank, "ab"[rank // 3], low_ns=0, high_ns=0) for rank in range(6)]
+    job.together = JobBuilder(clocks=ranks).build()
+    rows = tracelink("clocks", "traces/").stdout.splitlines()[1:3]
+    assert [row.split()[:2] for row in rows] == [["0-2", "a"], ["3-5", "b"]]
+
+
+def test_ranks_of_one_host_have_nothing_to_compare(tracelink: Run, job: Job) -> None:
+    job.together = JobBuilder(clocks=[Clock(rank, "a", low_ns=0, high_ns=0) for rank in range(4)]).build()
+    assert tracelink("clocks", "traces/").stdout.splitlines()[2:] == [
+        "all ranks share one clock: there is nothing to compare; --clock collectives would"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"), [(None, None, "-"), (-2 * MS, None, "≥ -2.000 ms"), (None, 0, "≤ 0 ms")]
+)
+def test_what_bounds_only_one_side_or_none(
+    tracelink: Run, job: Job, low: int | None, high: int | None, text: str
+) -> None:
+    job.together = JobBuilder(clocks=[FIRST, Clock(1, low_ns=low, high_ns=high)]).build()
+    said = tracelink("clocks", "traces/").stdout
+    assert f" {text} " in said.splitlines()[2]
+    assert "nothing bounds the clock of rank 1: " in said
+    assert "--clock FILE" in said
+
+
+def test_where_nothing_is_corrected_it_says_so(tracelink: Run, clocks: None) -> None:
+    said = tracelink("clocks", "traces/", "--clock", "none").stdout
+    assert said.splitlines()[-1] == "nothing is corrected; --clock host and --clock collectives would"
+    assert tracelink("clocks", "t/", "--clock", "c.json").stdout.splitlines()[-1] == "as c.json says"
+
+
+def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
+    job.together = JobBuilder(clocks=[FIRST, SECOND, LOOSE]).build()
+    result = tracelink("clocks", "traces/", "--json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, schemas.load("clocks"))
+    assert result.stderr == ""
+    assert document["reference_rank"] == 0
+    assert document["reference_ns"] == START
+    assert document["ranks"][1:] == [
+        {
+            "rank": 1,
+            "host": "b",
+            "offset_ns": 3 * MS,
+            "drift_ppm": -12.5,
+            "low_ns": 2 * MS,
+            "high_ns": 5 * MS,
+            "constraints": 12,
+        },
+        {
+            "rank": 2,
+            "host": "",
+            "offset_ns": 0,
+            "drift_ppm": 0.0,
+            "low_ns": None,
+            "high_ns": None,
+            "constraints": 0,
+        },
+    ]
+
+
+def test_hosts_cannot_command_the_terminal(tracelink: Run, job: Job) -> None:
+    job.together = JobBuilder(clocks=[Clock(0, "\x1b[31mred")]).build()
+    assert "\x1b" not in tracelink("clocks", "traces/").stdout
+
+
+def test_quiet_says_nothing(tracelink: Run, clocks: None) -> None:
+    result = tracelink("clocks", "traces/", "-q")
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)

@@ -1,0 +1,506 @@
+"""Package."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from builders.command_line import Job, Run
+from builders.data import shared
+from builders.graph import START
+from builders.job import JobBuilder
+from tracelink import samples, schemas
+from tracelink.cli.collectives_page import rate
+from tracelink.errors import Finding, Severity
+from tracelink.model.clock import Clock
+from tracelink.model.collectives import Verdict
+from tracelink.model.columns import NO_TIME
+
+# `tracelink collectives`: what ranks did together, as a table, as CSV and as JSON.
+
+
+MS = 10**6
+
+
+def built() -> JobBuilder:
+    """Three collectives of four ranks and two of a pair; rank 2 comes last, by 3, 1 and 2 ms."""
+    made = JobBuilder(clocks=[Clock(rank, low_ns=0, high_ns=0) for rank in range(4)])
+    world, pair = made.group("0", [0, 1, 2, 3], "default_pg"), made.group("5", [0, 2], "tp")
+    for place, late in enumerate((3, 1, 2)):
+        begin = 10 * place * MS
+        spans = dict.fromkeys((0, 1, 3), (begin, begin + 5 * MS))
+        known = {"bytes": 4_000_000, "algorithm_gb_s": 2.0, "bus_gb_s": 3.0 + place}
+        made.collective(world, {**spans, 2: (begin + late * MS, begin + 5 * MS)}, **known)
+    made.collective(pair, {0: (40 * MS, 47 * MS), 2: (40 * MS, 47 * MS)}, "broadcast")
+    made.collective(pair, {0: (50 * MS, 51 * MS)}, "barrier", Verdict.MISSING)
+    return made
+
+
+@pytest.fixture
+def together(job: Job) -> JobBuilder:
+    made = built()
+    job.together = made.build()
+    return made
+
+
+def document(tracelink: Run, *options: str) -> Any:
+    result = tracelink("collectives", "traces/", "--json", *options)
+    made = json.loads(result.stdout)
+    jsonschema.validate(made, schemas.load("collectives"))
+    assert result.stderr == ""
+    return made
+
+
+def cells(said: str, header: str) -> list[list[str]]:
+    """The rows of the table whose first column is `header`."""
+    lines = said.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith(f"{header} "))
+    rows = lines[first + 1 :]
+    return [
+        row.split() for row in rows[: next((n for n, row in enumerate(rows) if "  " not in row), len(rows))]
+    ]
+
+
+class TestWhatIsAskedFor:
+    def test_inputs_and_clock(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
+        tracelink("collectives", "traces/", "--fr", "dumps/", "--clock", "collectives", "-j", "3")
+        assert job.asked["paths"] == ("traces/",)
+        assert job.asked["fr"] == ("dumps/",)
+        assert (job.asked["clock"], job.asked["jobs"]) == ("collectives", 3)
+        tracelink("collectives", "traces/")
+        assert job.asked["clock"] == "host"
+
+    def test_csv_and_json_exclude_each_other(self, tracelink: Run, together: JobBuilder) -> None:
+        assert tracelink("collectives", "traces/", "--csv", "--json").exit_code == 2
+
+
+class TestPage:
+    def test_first_what_there_is_and_who_keeps_whom_waiting(
+        self, tracelink: Run, together: JobBuilder
+    ) -> None:
+        assert tracelink("collectives", "traces/").stdout.splitlines()[:4] == [
+            "5 collectives in 2 groups on 4 ranks",
+            "slowest: broadcast 0 of group 5 tp: 7.000 ms",
+            "last most often: rank 2, in 100 % of its 3 collectives; the others waited 18.000 ms for it, all "
+            "together",
+            "not complete: 1 missing; --sort verdict shows them first",
+        ]
+
+    def test_a_row_for_each_the_largest_skew_first_and_what_is_unknown_last(
+        self, tracelink: Run, together: JobBuilder
+    ) -> None:
+        first, second, *_ = cells(tracelink("collectives", "traces/").stdout, "group")
+        start, duration, skew = ["0.000", "ms"], ["2.000", "ms"], ["3.000", "ms"]
+        assert first == [
+            *("0", "default_pg", "0", "all_reduce", "4", "4.0", "MB"),
+            *(*start, *duration, *skew, "9.000", "ms"),
+            *("2", "3.00", "complete"),
+        ]
+        assert second[-5:-3] == ["6.000", "ms"]
+
+    @pytest.mark.parametrize(
+        ("order", "numbers"),
+        [
+            ("skew", [0, 2, 1, 3, 4]),
+            ("duration", [3, 1, 2, 0, 4]),
+            ("wait", [0, 2, 1, 3, 4]),
+            ("start", [0, 1, 2, 3, 4]),
+            ("bytes", [0, 1, 2, 3, 4]),
+            ("bandwidth", [0, 1, 2, 3, 4]),
+            ("verdict", [4, 0, 1, 2, 3]),
+        ],
+    )
+    def test_sorted_by_what_is_asked_for(
+        self, tracelink: Run, together: JobBuilder, order: str, numbers: list[int]
+    ) -> None:
+        text = tracelink("collectives", "traces/", "--csv", "--sort", order).stdout
+        starts = [int(row["start_ns"]) - START for row in csv.DictReader(io.StringIO(text))]
+        assert [[0, 10, 20, 40, 50].index(start // MS) for start in starts] == numbers
+
+    def test_of_a_group_by_its_name_its_description_or_a_part_of_it(
+        self, tracelink: Run, together: JobBuilder
+    ) -> None:
+        for name, count in (("5", 2), ("tp", 2), ("DEFAULT", 3)):
+            said = tracelink("collectives", "traces/", "--group", name).stdout
+            assert said.splitlines()[0].startswith(f"{count} collectives in 1 group")
+
+    def test_an_unknown_group_is_refused_with_those_there_are(
+        self, tracelink: Run, together: JobBuilder
+    ) -> None:
+        result = tracelink("collectives", "traces/", "--group", "pp")
+        assert result.exit_code == 2
+        assert "there is no group 'pp'. There are: 0 default_pg, 5 tp." in result.stderr
+
+    def test_as_many_rows_as_fit_and_how_many_more_there_are(
+        self, tracelink: Run, together: JobBuilder
+    ) -> None:
+        assert (
+            "3 more; --limit 0 shows all"
+            in tracelink("collectives", "t/", "--limit", "2").stdout.splitlines()
+        )
+        assert "more;" not in tracelink("collectives", "t/", "--limit", "0").stdout
+
+    def test_the_order_where_no_source_gives_numbers(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        group = made.group("0", [0, 1])
+        for place in range(2):
+            made.collective(group, {0: (0, 5), 1: (1, 5)}, sequence=-1, order=place)
+        job.together = made.build()
+        said = tracelink("collectives", "traces/").stdout
+        assert ["group", "order"] in [line.split()[:2] for line in said.splitlines()]
+        assert [row[1] for row in cells(said, "group")] == ["0", "1"]
+
+    def test_verdicts_only_where_one_is_worth_a_word(self, tracelink: Run, together: JobBuilder) -> None:
+        assert "verdict" not in tracelink("collectives", "traces/", "--group", "0").stdout
+
+    def test_only_columns_of_which_anything_is_known(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        made.collective(made.group("0", [0, 1]), {0: (0, 5), 1: (1, 5)}, duration=-1)
+        job.together = made.build()
+        lines = tracelink("collectives", "traces/").stdout.splitlines()
+        (header,) = [line.split() for line in lines if line.startswith("group")]
+        assert header == ["group", "sequence", "operation", "ranks", "start", "skew", "wait", "last", "rank"]
+
+    def test_of_how_many_it_is_only_known_when_ranks_asked_for_them(
+        self, tracelink: Run, job: Job, together: JobBuilder
+    ) -> None:
+        line = "of 1 it is only known when ranks asked for them: their skew and wait rest on that"
+        assert line not in tracelink("collectives", "traces/").stdout
+        together.collective(0, {0: (60, 70), 1: (61, 70)}, start=NO_TIME, end=NO_TIME, duration=-1)
+        job.together = together.build()
+        assert line in tracelink("collectives", "traces/").stdout.splitlines()
+
+    def test_who_does_not_take_part(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
+        assert " 1 of 2, not 2 " in tracelink("collectives", "traces/").stdout
+        made = JobBuilder()
+        group = made.group("0", range(0, 64, 2))
+        made.collective(group, {0: (0, 5), 2: (1, 5)}, verdict=Verdict.PARTIAL)
+        job.together = made.build()
+        assert " 2 of 32, not 4, 6, 8, 10, 12… " in tracelink("collectives", "traces/").stdout
+
+    def test_groups_of_one_name_are_told_apart_by_their_ranks(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        for ranks in ([0, 1], [2, 3]):
+            made.collective(made.group("tp", ranks), dict.fromkeys(ranks, (0, 5)))
+        job.together = made.build()
+        rows = cells(tracelink("collectives", "traces/").stdout, "group")
+        assert [row[:2] for row in rows] == [["tp", "[0-1]"], ["tp", "[2-3]"]]
+
+    def test_how_exactly_clocks_are_known(self, tracelink: Run, job: Job) -> None:
+        made = built()
+        made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5, low_ns=-1_200_000, high_ns=700)]
+        job.together = made.build()
+        assert (
+            "clocks are known to ± 1.200 ms: smaller skews say nothing"
+            in tracelink("collectives", "t/").stdout
+        )
+        made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5)]
+        job.together = made.build()
+        assert "see `tracelink clocks`" in tracelink("collectives", "t/").stdout
+        made.clocks = [Clock(0), Clock(2)]
+        job.together = made.build()
+        assert "clocks" not in tracelink("collectives", "t/", "--clock", "none").stdout
+
+    def test_nothing_at_all(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("collectives", "traces/")
+        assert result.stdout == "no collectives: the sources record none, or none of what was asked for\n"
+        assert result.exit_code == 0
+
+    def test_names_cannot_command_the_terminal(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        made.collective(made.group("\x1b[31mtp", [0, 1], "a\nb"), {0: (0, 5), 1: (1, 5)}, "all\x07")
+        job.together = made.build()
+        for how in ((), ("--csv",), ("--json",)):
+            said = tracelink("collectives", "traces/", *how).stdout
+            assert not {"\x1b", "\x07"} & set(said)
+
+
+class TestMessages:
+    @pytest.fixture
+    def sent(self, job: Job) -> None:
+        made = JobBuilder()
+        group = made.group("0", [0, 1])
+        made.message(group, 0, 1, 0, 2 * MS, bytes=1000, tag=7)
+        made.message(group, 1, 0, 5 * MS, 8 * MS, bytes=500)
+        made.message(group, 1, 0, 9 * MS, None)
+        job.together = made.build()
+
+    def test_are_counted(self, tracelink: Run, sent: None) -> None:
+        assert "3 messages from rank to rank; --messages lists them" in tracelink("collectives", "t/").stdout
+
+    def test_are_listed_the_longest_first(self, tracelink: Run, sent: None) -> None:
+        rows = cells(tracelink("collectives", "t/", "--messages").stdout, "group")
+        assert rows == [
+            ["0", "1", "0", "-", "500", "B", "5.000", "ms", "3.000", "ms", "complete"],
+            ["0", "0", "1", "7", "1.0", "kB", "0.000", "ms", "2.000", "ms", "complete"],
+            ["0", "1", "0", "-", "-", "9.000", "ms", "-", "unmatched"],
+        ]
+
+    @pytest.mark.parametrize(
+        ("order", "tags"), [("start", ["7", "", ""]), ("bytes", ["7", "", ""]), ("skew", ["", "7", ""])]
+    )
+    def test_as_csv(self, tracelink: Run, sent: None, order: str, tags: list[str]) -> None:
+        text = tracelink("collectives", "t/", "--messages", "--csv", "--sort", order).stdout
+        assert [row["tag"] for row in csv.DictReader(io.StringIO(text))] == tags
+
+
+class TestCsv:
+    def test_every_row_with_nothing_where_nothing_is_known(
+        self, tracelink: Run, together: JobBuilder
+    ) -> None:
+        rows = list(csv.DictReader(io.StringIO(tracelink("collectives", "traces/", "--csv").stdout)))
+        assert len(rows) == 5
+        assert rows[0] == {
+            "group": "0",
+            "description": "default_pg",
+            "ranks": "0-3",
+            "sequence": "0",
+            "order": "",
+            "operation": "all_reduce",
+            "type": "",
+            "bytes": "4000000",
+            "start_ns": str(START),
+            "end_ns": str(START + 5 * MS),
+            "duration_ns": str(2 * MS),
+            "skew_ns": str(3 * MS),
+            "wait_ns": str(9 * MS),
+            "last_rank": "2",
+            "algorithm_gb_s": "2.0",
+            "bus_gb_s": "3.0",
+            "verdict": "complete",
+        }
+
+    def test_no_rows_still_have_names(self, tracelink: Run, job: Job) -> None:
+        assert tracelink("collectives", "traces/", "--csv").stdout.startswith("group,description,ranks,")
+
+    def test_errors_stand_beside_it(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
+        job.findings = [Finding(Severity.ERROR, "unreadable", "b.json: the file is empty.")]
+        result = tracelink("collectives", "traces/", "--csv")
+        assert result.exit_code == 1
+        assert result.stderr == "tracelink: error: b.json: the file is empty.\n"
+
+
+class TestJson:
+    def test_a_collective_with_every_rank_in_it(self, tracelink: Run, together: JobBuilder) -> None:
+        first = document(tracelink, "--sort", "start")["collectives"][0]
+        participation = first.pop("participations")
+        assert first == {
+            "group": "0",
+            "description": "default_pg",
+            "ranks": [0, 1, 2, 3],
+            "sequence": 0,
+            "order": None,
+            "operation": "all_reduce",
+            "type": None,
+            "bytes": 4_000_000,
+            "start_ns": START,
+            "end_ns": START + 5 * MS,
+            "duration_ns": 2 * MS,
+            "skew_ns": 3 * MS,
+            "wait_ns": 9 * MS,
+            "last_rank": 2,
+            "algorithm_gb_s": 2.0,
+            "bus_gb_s": 3.0,
+            "verdict": "complete",
+        }
+        assert [row["rank"] for row in participation] == [0, 1, 3, 2]
+        assert participation[-1] == {
+            "rank": 2,
+            "enqueued_ns": START + 3 * MS,
+            "start_ns": START + 3 * MS,
+            "end_ns": START + 5 * MS,
+            "wait_ns": 0,
+            "evidence": "kernel",
+            "state": "completed",
+        }
+
+    def test_what_could_not_be_matched_stands_apart_and_what_is_unknown_is_null(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        made = built()
+        made.unmatched(0, 3)
+        job.together = made.build()
+        result = document(tracelink)
+        assert len(result["collectives"]) == 5
+        (alone,) = result["unmatched"]
+        assert {name for name, value in alone.items() if value is not None} == {
+            *("group", "description", "ranks", "operation", "verdict", "participations"),
+        }
+        assert alone["participations"] == [
+            {
+                "rank": 3,
+                "enqueued_ns": None,
+                "start_ns": None,
+                "end_ns": None,
+                "wait_ns": None,
+                "evidence": "none",
+                "state": None,
+            }
+        ]
+
+    def test_messages(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        made.message(made.group("0", [0, 1]), 0, 1, 0, None, bytes=1000, order=3)
+        job.together = made.build()
+        assert document(tracelink)["messages"] == [
+            {
+                "group": "0",
+                "description": "",
+                "source": 0,
+                "target": 1,
+                "tag": None,
+                "order": 3,
+                "bytes": 1000,
+                "sent_ns": START,
+                "received_ns": None,
+                "verdict": "unmatched",
+            }
+        ]
+
+    def test_a_call_of_no_known_group(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        made.unmatched(-1, 3)
+        job.together = made.build()
+        (alone,) = document(tracelink)["unmatched"]
+        assert (alone["group"], alone["description"], alone["ranks"]) == (None, None, [3])
+        assert cells(tracelink("collectives", "traces/").stdout, "operation") == [
+            ["all_reduce", "1", "unmatched"]
+        ]
+
+    def test_sorted_and_limited_too(self, tracelink: Run, together: JobBuilder) -> None:
+        result = document(tracelink, "--sort", "duration", "--limit", "1", "--group", "tp")
+        assert [row["operation"] for row in result["collectives"]] == ["broadcast"]
+
+    def test_findings(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
+        job.findings = [Finding(Severity.WARNING, "mismatch", "ranks differ.", 2)]
+        (found,) = document(tracelink)["findings"]
+        assert (found["reason"], found["count"]) == ("mismatch", 2)
+        assert tracelink("collectives", "traces/").exit_code == 0
+
+
+def test_quiet_says_nothing(tracelink: Run, together: JobBuilder) -> None:
+    result = tracelink("collectives", "traces/", "-q")
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("gb_s", "text"),
+    [
+        (1234.5, "1,234"),
+        (99.96, "100.0"),
+        (12.34, "12.3"),
+        (1.234, "1.23"),
+        (0.0123, "0.012"),
+        (1e-5, "<0.001"),
+        (0.0, "0.000"),
+    ],
+)
+def test_bandwidths_have_three_digits_that_count(gb_s: float, text: str) -> None:
+    assert rate(gb_s) == text
+
+
+# `collectives`, `clocks` and a cut `merge` on recorded jobs.
+
+
+def document_of(tracelink: Run, command: str, *arguments: str) -> Any:
+    result = tracelink(command, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    jsonschema.validate(made, schemas.load(command))
+    return made
+
+
+def slices(path: Path) -> list[Any]:
+    return [event for event in json.loads(path.read_bytes())["traceEvents"] if event["ph"] == "X"]
+
+
+class TestOnTheSample:
+    FOLDER = str(samples.path("cpu_job"))
+
+    def test_collectives_of_both_ranks(self, tracelink: Run) -> None:
+        made = document_of(tracelink, "collectives", self.FOLDER)
+        assert made["collectives"]
+        assert made["unmatched"] == []
+        for row in made["collectives"]:
+            assert [part["rank"] for part in row["participations"]] == row["ranks"] == [0, 1]
+            assert row["verdict"] == "complete"
+            assert row["skew_ns"] >= 0
+            assert row["last_rank"] in (0, 1)
+
+    def test_the_page_lists_as_many(self, tracelink: Run) -> None:
+        count = len(document_of(tracelink, "collectives", self.FOLDER)["collectives"])
+        said = tracelink("collectives", self.FOLDER, "--limit", "0").stdout
+        assert said.splitlines()[0].startswith(f"{count} collectives in ")
+        rows = said.split("last rank  bus GB/s\n")[1].splitlines()[:count]
+        assert all(row.startswith(("0 default_pg", "1 tensor_parallel")) for row in rows)
+        assert len(rows) == count
+
+    def test_clocks_that_were_written_can_be_given_back(self, tracelink: Run, tmp_path: Path) -> None:
+        made = document_of(tracelink, "clocks", self.FOLDER, "--clock", "collectives")
+        assert [rank["rank"] for rank in made["ranks"]] == [0, 1]
+        (tmp_path / "clocks.json").write_text(json.dumps(made))
+        again = document_of(tracelink, "clocks", self.FOLDER, "--clock", str(tmp_path / "clocks.json"))
+        assert again["ranks"] == made["ranks"]
+
+    def test_a_rank_that_is_not_there_is_refused_with_those_there_are(self, tracelink: Run) -> None:
+        result = tracelink("merge", self.FOLDER, "--ranks", "1-3")
+        assert result.exit_code == 2
+        assert "there is no rank 2-3" in result.stderr
+        assert "0-1" in result.stderr
+
+    def test_a_window_of_which_nothing_is_left_is_refused_with_what_there_is(self, tracelink: Run) -> None:
+        result = tracelink("merge", self.FOLDER, "--window", "1000s..")
+        assert result.exit_code == 2
+        assert "nothing is selected. There is: ranks 0-1 with " in result.stderr
+        assert not Path("merged.json").exists()
+
+    def test_only_one_rank_and_only_collectives(self, tracelink: Run, tmp_path: Path) -> None:
+        whole, cut = tmp_path / "whole.json", tmp_path / "cut.json"
+        assert tracelink("merge", self.FOLDER, "-o", str(whole)).exit_code == 0
+        result = tracelink("merge", self.FOLDER, "-o", str(cut), "--ranks", "1", "--only", "collectives")
+        assert result.exit_code == 0
+        assert "are outside the selection." in result.stdout
+        names = Counter(event["name"] for event in slices(cut))
+        assert names
+        assert names <= Counter(event["name"] for event in slices(whole))
+        assert all(name.startswith(("gloo:", "c10d::")) for name in names)
+
+
+@pytest.fixture(scope="module")
+def matched8() -> str:
+    return str(shared("matched8"))
+
+
+class TestOnEightRanks:
+    def test_every_collective_of_every_group(self, tracelink: Run, matched8: str) -> None:
+        made = document_of(tracelink, "collectives", matched8)
+        assert Counter(len(row["ranks"]) for row in made["collectives"]) == {8: 30, 4: 28, 2: 60}
+        assert all(len(row["participations"]) == len(row["ranks"]) for row in made["collectives"])
+        assert made["unmatched"] == []
+        assert {message["verdict"] for message in made["messages"]} == {"complete"}
+
+    def test_the_events_of_a_step_and_of_no_other(
+        self, tracelink: Run, matched8: str, tmp_path: Path
+    ) -> None:
+        result = tracelink("merge", matched8, "-o", str(tmp_path / "cut.json"), "--steps", "3")
+        assert result.exit_code == 0
+        marks = Counter(
+            event["name"] for event in slices(tmp_path / "cut.json") if "## step" in event["name"]
+        )
+        assert marks == {"## step 3 ##": 8}
+
+
+def test_who_is_missing_in_a_job_that_hangs(tracelink: Run) -> None:
+    made = document_of(tracelink, "collectives", str(shared("fr/skip_hang/dumps_hang")), "--sort", "verdict")
+    worst = made["collectives"][0]
+    present = [part["rank"] for part in worst["participations"]]
+    assert (worst["verdict"], worst["group"], worst["sequence"]) == ("missing", "0", 9)
+    assert present == [0, 1, 2, 4, 5, 6, 7]
+    assert {row["verdict"] for row in made["collectives"][1:]} == {"complete"}

@@ -1,0 +1,43 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracelink.cli.console import Console
+
+TEXTS = st.text(st.characters())
+VALUES = st.none() | st.integers(-(2**70), 2**70) | TEXTS | st.lists(TEXTS)
+
+
+def printed(result: Any, capsys: pytest.CaptureFixture[str]) -> str:
+    Console(json=True).document({"result": result})
+    return capsys.readouterr().out
+
+
+@given(st.dictionaries(TEXTS, VALUES))
+def test_what_is_printed_is_what_was_meant_in_printable_ascii(result: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        said: list[str] = []
+        patch.setattr("click.echo", said.append)
+        Console(json=True).document(result)
+    assert json.loads(said[0]) == result
+    assert all(char == "\n" or (char.isascii() and char.isprintable()) for char in said[0])
+
+
+def test_numbers_out_of_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(printed(np.int64(7), capsys)) == {"result": 7}
+
+
+def test_what_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(printed(float("nan"), capsys)) == {"result": None}
+
+
+def test_names_of_files_that_are_not_utf8(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(printed("\udcff.json", capsys)) == {"result": "\udcff.json"}

@@ -1,0 +1,184 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import networkx as nx
+import pytest
+
+from builders.chakra_nodes import EtFile
+from builders.chakra_scene import kernel, operator
+from builders.command_line import Run
+from builders.kineto import cpu_op, trace, write
+from builders.native_packets import Sequence
+from tracelink import api, samples, schemas
+
+# `tracelink convert` to a picture: what it takes, what it shows, what it says of the rest.
+
+
+@pytest.fixture
+def et(tmp_path: Path) -> Path:
+    """A folder of two ranks, each with an operator that launches three kernels, one after the other."""
+    folder = tmp_path / "et"
+    folder.mkdir()
+    for rank in (0, 1):
+        one = EtFile(rank, metadata={"rank": {"uint64_val": rank}})
+        outer = operator(one, f"step of {rank}", 0, 100)
+        for number in range(3):
+            inner = operator(one, f"op {number}", 10 + 20 * number, 5, outer)
+            kernel(one, f"kernel {number}", 20 + 20 * number, 10, inner, stream=7)
+        one.save(folder)
+    return folder
+
+
+def names(path: str) -> set[str]:
+    return {data["name"] for _, data in nx.read_graphml(path).nodes(data=True)}
+
+
+@pytest.mark.parametrize("output", ["job.svg", "job.dot", "job.gv", "job.graphml"])
+def test_the_name_of_the_output_says_the_format(tracelink: Run, et: Path, output: str) -> None:
+    result = tracelink("convert", str(et / "job.0.et"), output)
+    assert (result.exit_code, result.stdout.split("(")[0]) == (0, f"wrote {output} ")
+    assert "kernel 2" in Path(output).read_text()
+
+
+def test_to_says_it_and_standard_output_takes_it(tracelink: Run, et: Path) -> None:
+    result = tracelink("convert", str(et / "job.0.et"), "-", "--to", "svg")
+    assert ElementTree.fromstring(result.stdout).tag.endswith("svg")
+
+
+def test_json_fits_the_schema_of_merge(tracelink: Run, et: Path) -> None:
+    document = json.loads(tracelink("convert", str(et), "job.svg", "--limit", "2", "--json").stdout)
+    jsonschema.validate(document, schemas.load("merge"))
+    assert [(output["format"], output["events"]) for output in document["outputs"]] == [("svg", 2)]
+    assert [finding["reason"] for finding in document["findings"]] == ["not_drawn"]
+
+
+def test_depth_folds(tracelink: Run, et: Path) -> None:
+    tracelink("convert", str(et / "job.0.et"), "job.graphml", "--depth", "1")
+    assert names("job.graphml") == {"step of 0", "kernel 0", "kernel 1", "kernel 2"}
+
+
+def test_a_window_cuts(tracelink: Run, et: Path) -> None:
+    tracelink("convert", str(et / "job.0.et"), "job.graphml", "--window", "31us..45us")
+    assert names("job.graphml") == {"step of 0", "op 1", "kernel 1"}
+
+
+def test_a_directory_is_drawn_as_one_and_ranks_choose(tracelink: Run, et: Path) -> None:
+    tracelink("convert", str(et), "both.graphml")
+    tracelink("convert", str(et), "one.graphml", "--ranks", "1")
+    assert {name for name in names("both.graphml") if "step" in name} == {"step of 0", "step of 1"}
+    assert "step of 0" not in names("one.graphml")
+
+
+def test_what_is_not_drawn_is_said(tracelink: Run, et: Path) -> None:
+    result = tracelink("convert", str(et / "job.0.et"), "job.svg", "--limit", "2")
+    assert "only the first 2 of 7 nodes are drawn" in result.stdout
+
+
+def test_a_graph_takes_all_nodes(tracelink: Run, tmp_path: Path) -> None:
+    many = EtFile()
+    for number in range(2001):
+        kernel(many, f"k{number}", number, 1)
+    many.save(tmp_path)
+    assert "only the first 2,000" in tracelink("convert", "job.0.et", "job.svg").stdout
+    assert "only" not in tracelink("convert", "job.0.et", "job.graphml").stdout
+    assert len(names("job.graphml")) == 2001
+
+
+def test_files_that_end_too_soon_are_drawn_as_far_as_they_go(tracelink: Run, et: Path) -> None:
+    whole = (et / "job.0.et").read_bytes()
+    Path("cut.et").write_bytes(whole[:-10])
+    result = tracelink("convert", "cut.et", "job.graphml")
+    assert "the file ends after" in result.stdout
+    assert names("job.graphml") == {"step of 0", "op 0", "kernel 0", "op 1", "kernel 1", "op 2"}
+
+
+class TestRefused:
+    def refused(self, tracelink: Run, *arguments: str) -> str:
+        result = tracelink("convert", *arguments)
+        assert result.exit_code == 2
+        assert not Path(arguments[1]).exists()
+        return result.stderr
+
+    def test_other_traces_become_chakra_first(self, tracelink: Run, tmp_path: Path) -> None:
+        profile = write(tmp_path / "k.json", trace(cpu_op("aten::add", 2), rank=0))
+        said = self.refused(tracelink, str(profile), "job.svg")
+        assert "k.json is kineto" in said
+        assert "tracelink merge INPUT --to chakra" in said
+
+    def test_options_of_drawings_are_for_drawings(self, tracelink: Run, et: Path) -> None:
+        said = self.refused(tracelink, str(et / "job.0.et"), "job.json", "--depth", "2")
+        assert "job.json is no drawing" in said
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (("--depth", "0"), "at least 1"),
+            (("--limit", "0"), "at least 1"),
+            (("--window", "soon"), "is not a stretch of time"),
+            (("--window", "5s..6s"), "no node lies in it"),
+            (("--ranks", "7"), "no file is of rank 7"),
+        ],
+    )
+    def test_what_makes_no_sense(
+        self, tracelink: Run, et: Path, options: tuple[str, ...], words: str
+    ) -> None:
+        assert words in self.refused(tracelink, str(et), "job.svg", *options)
+
+
+def test_other_files_of_a_directory_are_named(tracelink: Run, et: Path) -> None:
+    write(et / "k.json", trace(cpu_op("aten::add", 2), rank=0))
+    result = tracelink("convert", str(et), "job.svg")
+    assert "k.json is not drawn: it is kineto" in result.stdout
+
+
+# `tracelink convert job.pftrace job.json`, and other commands on such a file.
+
+
+@pytest.fixture
+def native(tmp_path: Path) -> str:
+    """The sample of two ranks as a native timeline."""
+    path = tmp_path / "job.pftrace"
+    api.merge([samples.path("gpu_pair")], output=path)
+    return str(path)
+
+
+def test_says_what_it_wrote(tracelink: Run, native: str, tmp_path: Path) -> None:
+    result = tracelink("convert", native, str(tmp_path / "job.json"))
+    assert result.exit_code == 0
+    assert "job.json (444.0 kB, 1,018 events)" in result.stdout
+    document = json.loads((tmp_path / "job.json").read_bytes())
+    jsonschema.validate(document, schemas.load("perfetto-json"))
+
+
+def test_to_standard_output(tracelink: Run, native: str) -> None:
+    result = tracelink("convert", native, "-", "--to", "perfetto-json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["traceEvents"]
+
+
+def test_inspect_shows_its_ranks(tracelink: Run, native: str) -> None:
+    result = tracelink("inspect", native)
+    assert result.exit_code == 0
+    assert [line.split()[1] for line in result.stdout.splitlines() if ":rank-" in line] == ["perfetto"] * 2
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("merge", "-o", "a.json"), ("convert", "a.json")])
+def test_the_trace_of_somebody_else_is_refused(
+    tracelink: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    path = tmp_path / "other.pftrace"
+    path.write_bytes(bytes(Sequence().instant(0, "another")))
+    name, *rest = command
+    arguments = [str(path), str(tmp_path / "a.json")] if name == "convert" else [str(path), *rest]
+    result = tracelink(name, *arguments)
+    assert result.exit_code == 3
+    assert result.stderr.strip() == (
+        f"tracelink: {path}: a Perfetto trace that tracelink did not write: it reads only its own. "
+        "Open it at ui.perfetto.dev, or give tracelink what torch.profiler wrote."
+    )

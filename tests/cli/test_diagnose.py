@@ -1,0 +1,482 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import shutil
+import sqlite3
+from pathlib import Path
+
+import click
+import jsonschema
+import orjson
+import pytest
+
+import tracelink
+from builders.command_line import Run
+from builders.data import shared
+from builders.dumps import dumps as dump_builders
+from builders.dumps import dumps as dumps_for_page
+from builders.dumps import dumps as profiled_dumps
+from builders.dumps import hang, healthy, stack, steps
+from builders.html_page import read_html
+from builders.kineto import cpu_op, trace, write
+from builders.profiles import LOADER, call, loading, profile
+from builders.recorder import collective, dump, pickled, process_group
+from tracelink import schemas
+from tracelink.cli import main
+from tracelink.cli.main import FINE, NO, UNREADABLE, USAGE
+from tracelink.diagnosis.model import Kind, Stage
+
+# `tracelink diagnose` on folders of dumps: verdict, evidence, advice, exit codes.
+
+
+HANG = """\
+Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait.
+
+group           ranks   last
+0 (default_pg)  2       all_reduce #2  finished, not in #3
+                0-1, 3  all_reduce #3  joined, not finished
+
+What rank 2 did last:
+time (UTC)    group           call           sizes     type   state      called at    in
+06:29:20.603  0 (default_pg)  all_reduce #1  [64, 16]  Float  completed  train.py:10  step
+06:29:21.603  0 (default_pg)  all_reduce #2  [64, 16]  Float  completed  train.py:20  step
+  /home/me/train.py:20   step
+  /home/me/train.py:200  main
+
+Rank 0 (one of 3 that wait) waits in all_reduce #3 of group 0 (default_pg):
+  /home/me/train.py:30   step
+  /home/me/train.py:200  main
+
+Next: See what rank 2 does now: py-spy dump --pid PID on its host, and the end of its log. Between \
+train.py:20 (step), its last call, and train.py:30 (step), where the others wait, look for a branch, a loop or \
+an exception that only it takes.
+"""
+
+
+def test_a_hang_on_one_screen(tracelink: Run) -> None:
+    result = tracelink("diagnose", str(dump_builders(Path("dumps"), hang(4, culprit=2))))
+    assert (result.exit_code, result.stdout, result.stderr) == (NO, HANG, "")
+
+
+def test_whoever_wants_it_quiet_hears_the_verdict(tracelink: Run) -> None:
+    result = tracelink("diagnose", str(dump_builders(Path("dumps"), hang(4, culprit=2))), "-q")
+    assert (result.exit_code, result.stdout) == (NO, HANG.splitlines(keepends=True)[0])
+
+
+def test_a_healthy_job_and_what_was_checked(tracelink: Run) -> None:
+    folder = str(dump_builders(Path("dumps"), healthy(4)))
+    said = (
+        "Nothing is wrong in what 4 ranks recorded: 2 collectives of 1 group, 8 entries checked: everybody joined; "
+        "operations, types and sizes agree.\n"
+    )
+    result = tracelink("diagnose", folder)
+    assert (result.exit_code, result.stdout) == (FINE, said)
+    quiet = tracelink("diagnose", folder, "-q")
+    assert (quiet.exit_code, quiet.stdout) == (FINE, "")
+
+
+def test_whoever_wants_everything_sees_all_groups_whole_stacks_and_who_was_late(tracelink: Run) -> None:
+    entries = hang(4, culprit=2)
+    for rank in (0, 1):
+        entries[rank].insert(0, steps(rank, 2, group=("1", "tp"))[0])
+    page = tracelink("diagnose", str(dump_builders(Path("dumps"), entries)), "-v").stdout
+    assert "1 (tp)          0-1     all_reduce #1  finished\n" in page
+    assert "  /usr/lib/python3.11/runpy.py:88  run\n" in page
+    assert "Who came last, and how long the others waited for it, all together:\n" in page
+
+
+def test_groups_in_which_all_are_at_the_same_place_are_counted(tracelink: Run) -> None:
+    entries = hang(4, culprit=2)
+    for rank in (0, 1):
+        entries[rank].insert(0, steps(rank, 2, group=("1", "tp"))[0])
+    page = tracelink("diagnose", str(dump_builders(Path("dumps"), entries))).stdout
+    assert "1 other group: everybody at the same place\n" in page
+    assert "1 (tp)" not in page
+
+
+def test_a_missing_dump_and_what_the_others_prove_about_it(tracelink: Run) -> None:
+    folder = dump_builders(Path("dumps"), hang(4, culprit=2))
+    (folder / "comm_lib_trace_rank_3").unlink()
+    page = tracelink("diagnose", str(folder)).stdout
+    assert page.startswith("Rank 2 never joined all_reduce #3 of group 0 (default_pg); 2 ranks wait.\n")
+    assert (
+        "No dump of rank 3. The other dumps prove that it joined #2 of group 0 (default_pg); not what came after.\n"
+    ) in page
+
+
+def test_the_dump_of_the_culprit_is_missing(tracelink: Run) -> None:
+    folder = dump_builders(Path("dumps"), hang(4, culprit=2))
+    (folder / "comm_lib_trace_rank_2").unlink()
+    page = tracelink("diagnose", str(folder)).stdout
+    first, *_ = page.splitlines()
+    assert "Rank 2" in first
+    assert "no dump" in first
+    assert "~/.cache/torch/comm_lib_trace_rank_N" in page
+
+
+def test_a_dump_that_breaks_off_costs_only_itself(tracelink: Run) -> None:
+    folder = dump_builders(Path("dumps"), hang(4, culprit=2))
+    broken = folder / "comm_lib_trace_rank_3"
+    broken.write_bytes(broken.read_bytes()[:-40])
+    result = tracelink("diagnose", str(folder))
+    assert result.exit_code == NO
+    assert result.stdout.startswith("Rank 2 never joined all_reduce #3 of group 0 (default_pg); ")
+    assert result.stdout.count("The dump of rank 3 is damaged: ") == 1
+    assert result.stdout.count("comm_lib_trace_rank_3") == 1
+
+
+def test_an_empty_dump_is_that_of_its_rank(tracelink: Run) -> None:
+    folder = dump_builders(Path("dumps"), hang(4, culprit=2))
+    (folder / "comm_lib_trace_rank_3").write_bytes(b"")
+    page = tracelink("diagnose", str(folder)).stdout
+    assert "The dump of rank 3 is damaged: dumps/comm_lib_trace_rank_3: the file is empty." in page
+    assert "No dump of" not in page
+
+
+def test_several_problems_are_numbered_and_explained_one_after_the_other(tracelink: Run) -> None:
+    entries = {rank: [_sum(group, rank) for group in ("1", "2")] for rank in range(4)}
+    result = tracelink("diagnose", str(dump_builders(Path("dumps"), entries)))
+    first, second, *rest = result.stdout.splitlines()
+    assert (first[:2], second[:2]) == ("1.", "2.")
+    assert [line for line in rest if line in (first, second)] == [first, second]
+    assert tracelink("diagnose", "dumps", "-q").stdout.splitlines() == [first, second]
+
+
+def _sum(group: str, rank: int) -> dict[str, object]:
+    size = [[4 if rank != int(group) else 8]]
+    return collective(
+        group=(group, ""), completed=1, input_sizes=size, output_sizes=size, frames=stack("step", 1)
+    )
+
+
+def test_a_folder_without_dumps(tracelink: Run) -> None:
+    Path("empty").mkdir()
+    result = tracelink("diagnose", "empty")
+    assert result.exit_code == UNREADABLE
+    assert result.stderr == (
+        "tracelink: there is no flight-recorder dump; there is no file at all. A rank writes its dump on its own "
+        "host: to the path in TORCH_FR_DUMP_TEMP_FILE with the rank behind it, by default "
+        "~/.cache/torch/comm_lib_trace_rank_N.\n"
+    )
+
+
+def test_a_folder_of_something_else(tracelink: Run) -> None:
+    Path("texts").mkdir()
+    for name in ("a.txt", "b.txt"):
+        Path("texts", name).write_text("hello")
+    result = tracelink("diagnose", "texts")
+    assert result.exit_code == UNREADABLE
+    assert result.stderr.startswith(
+        "tracelink: there is no flight-recorder dump; the 2 files here are something else."
+    )
+
+
+def test_dumps_of_which_nobody_knows_the_rank(tracelink: Run) -> None:
+    folder = dump_builders(Path("dumps"), healthy(2))
+    for rank, name in enumerate("ab"):
+        (folder / f"comm_lib_trace_rank_{rank}").rename(folder / name)
+    result = tracelink("diagnose", "dumps")
+    assert result.exit_code == UNREADABLE
+    assert "Say it with --rank dumps/a=N." in result.stderr
+    named = tracelink("diagnose", "dumps", "--rank", "a=0", "--rank", "b=1")
+    assert named.stdout.startswith("Nothing is wrong in what 2 ranks recorded")
+
+
+def test_a_rank_that_stands_twice_and_which_folders_to_choose_from(tracelink: Run) -> None:
+    for moment in ("before", "after"):
+        dump_builders(Path("dumps", moment), hang(4, culprit=2))
+    result = tracelink("diagnose", "dumps")
+    assert result.exit_code == USAGE
+    assert result.stderr == (
+        "tracelink: rank 0 stands twice in format flight-recorder: dumps/after/comm_lib_trace_rank_0 and "
+        "dumps/before/comm_lib_trace_rank_0. Take each job by itself and name one folder: dumps/after or "
+        "dumps/before. Of one job, say whose each file is with --rank FILE=N.\n"
+    )
+
+
+def test_a_rank_that_stands_twice_in_one_folder(tracelink: Run) -> None:
+    folder = dump_builders(Path("dumps"), healthy(2))
+    shutil.copy(folder / "comm_lib_trace_rank_0", folder / "old_rank_0")
+    result = tracelink("diagnose", "dumps")
+    assert result.exit_code == USAGE
+    assert "Take each job by itself: leave one out" in result.stderr
+
+
+def test_of_two_jobs_in_one_archive_no_folder_is_named_that_cannot_be(tracelink: Run, tmp_path: Path) -> None:
+    for moment in ("before", "after"):
+        dump_builders(tmp_path / "dumps" / moment, hang(ranks=2, culprit=1))
+    shutil.make_archive(str(tmp_path / "both"), "tar", tmp_path, "dumps")
+    result = tracelink("diagnose", str(tmp_path / "both.tar"))
+    assert result.exit_code == 2
+    assert result.stderr.endswith("Take each job by itself: unpack the archive, and name one folder of it.\n")
+
+
+REAL = {
+    "dtype_mismatch/dumps_hang": "Rank 1 ",
+    "healthy8/dumps": "Nothing is wrong in what 8 ranks recorded: 141 collectives of 8 groups, 714 entries",
+    "missing_other/dumps": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 6 ranks wait",
+    "op_mismatch/dumps_hang": "Rank 4 ",
+    "skip_hang/dumps_hang": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 7 ranks wait",
+    "skip_hang/dumps_after_timeout": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 7 ranks wait",
+    "skip_next/dumps_hang": "Rank 5 skipped all_reduce #7 of group 0 (default_pg)",
+    "straggler/dumps_end": "Nothing is wrong in what 8 ranks recorded",
+    "straggler/dumps_hang": "Rank 6 never joined all_reduce #7 of group 0 (default_pg); 7 ranks wait",
+    "subgroup_deadlock/dumps_hang": "Deadlock: ranks 0-5, 7 in all_reduce #5 of group 0 (default_pg) wait for rank 6",
+    "truncated/dumps": "Nothing is wrong in what 8 ranks recorded",
+    "wrapped/dumps": "Nothing is wrong in what 8 ranks recorded",
+}
+SCREEN = 40
+
+
+@pytest.mark.parametrize(("case", "verdict"), REAL.items(), ids=REAL)
+def test_what_happened_in_a_real_job_fits_on_a_screen(tracelink: Run, case: str, verdict: str) -> None:
+    result = tracelink("diagnose", str(shared(f"fr/{case}")))
+    assert result.stdout.startswith(verdict)
+    assert len(result.stdout.splitlines()) <= SCREEN
+    assert result.exit_code == (FINE if verdict.startswith("Nothing") else NO)
+
+
+# `tracelink diagnose -o`: the database beside the answer.
+
+
+DONE = collective(retired=True)
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> str:
+    """Rank 1 never joins the second collective."""
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    for rank, entries in enumerate([(DONE, collective(sequence=2)), (DONE,)]):
+        content = dump(*entries, pg_config=process_group("0", [0, 1]))
+        (folder / f"comm_lib_trace_rank_{rank}").write_bytes(pickled(content))
+    return str(folder)
+
+
+def culprits(path: Path) -> list[tuple[int]]:
+    with sqlite3.connect(path) as database:
+        return database.execute("SELECT rank FROM problem_ranks WHERE role = 'culprit'").fetchall()
+
+
+def test_the_answer_is_the_same_and_the_database_lies_beside_it(
+    tracelink: Run, dumps: str, tmp_path: Path
+) -> None:
+    alone = tracelink("diagnose", dumps)
+    result = tracelink("diagnose", dumps, "-o", "flight.sqlite")
+    assert (result.exit_code, result.stdout) == (1, alone.stdout)
+    assert result.stderr == "Wrote flight.sqlite: 3 entries.\n"
+    assert culprits(tmp_path / "flight.sqlite") == [(1,)]
+
+
+def test_json_stays_one_document(tracelink: Run, dumps: str, tmp_path: Path) -> None:
+    result = tracelink("diagnose", dumps, "--json", "--output", "flight.db")
+    assert orjson.loads(result.stdout)["problems"][0]["culprits"] == [1]
+    assert result.stderr == ""
+    assert culprits(tmp_path / "flight.db") == [(1,)]
+
+
+def test_a_directory_gets_parquet_files(tracelink: Run, dumps: str, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert tracelink("diagnose", dumps, "-o", "flight/").stderr == "Wrote flight/: 3 entries.\n"
+    assert parquet.read_table(tmp_path / "flight" / "entries.parquet").num_rows == 3
+
+
+def test_a_name_that_says_nothing_is_refused_before_anything_is_read(tracelink: Run) -> None:
+    result = tracelink("diagnose", "there-is-nothing-here", "-o", "flight.xlsx")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'flight.xlsx' does not say what to write" in result.stderr
+
+
+def test_nothing_readable_writes_nothing(tracelink: Run, tmp_path: Path) -> None:
+    (tmp_path / "comm_lib_trace_rank_0").write_bytes(b"\x80\x02junk")
+    assert tracelink("diagnose", "comm_lib_trace_rank_0", "-o", "flight.sqlite").exit_code == 3
+    assert not (tmp_path / "flight.sqlite").exists()
+
+
+# `tracelink diagnose --html`: the page beside the answer.
+
+
+VERDICT = "Rank 2 never joined all_reduce #3 of group 0 (default_pg)"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """Rank 2 of four never joins the third collective."""
+    return str(dumps_for_page(tmp_path / "dumps", hang(ranks=4, culprit=2)))
+
+
+def verdict(page: bytes) -> str:
+    return read_html(page.decode()).one("h1").text
+
+
+def test_the_answer_is_the_same_and_the_page_lies_beside_it(
+    tracelink: Run, folder: str, tmp_path: Path
+) -> None:
+    alone = tracelink("diagnose", folder)
+    result = tracelink("diagnose", folder, "--html", "report.html")
+    page = (tmp_path / "report.html").read_bytes()
+    assert (result.exit_code, result.stdout) == (1, alone.stdout)
+    assert result.stderr == f"Wrote report.html: {len(page) / 1000:.1f} kB.\n"
+    assert verdict(page) == alone.stdout.partition("\n")[0]
+    assert verdict(page).startswith(VERDICT)
+
+
+def test_json_stays_one_document_with_html(tracelink: Run, folder: str, tmp_path: Path) -> None:
+    result = tracelink("diagnose", folder, "--json", "--html", "report.html")
+    assert orjson.loads(result.stdout)["problems"][0]["culprits"] == [2]
+    assert result.stderr == ""
+    assert verdict((tmp_path / "report.html").read_bytes()).startswith(VERDICT)
+
+
+def test_a_name_that_ends_in_gz_is_compressed(tracelink: Run, folder: str, tmp_path: Path) -> None:
+    assert tracelink("diagnose", folder, "--html", "report.html.gz").exit_code == 1
+    assert verdict(gzip.decompress((tmp_path / "report.html.gz").read_bytes())).startswith(VERDICT)
+
+
+def test_a_place_that_cannot_be_written_is_said_after_the_answer(tracelink: Run, folder: str) -> None:
+    result = tracelink("diagnose", folder, "--html", "absent/report.html")
+    assert result.exit_code == 1
+    assert result.stdout.startswith(VERDICT)
+    assert "absent/report.html: cannot be written: no such file or directory." in result.stderr
+
+
+def test_a_directory_is_refused(tracelink: Run, folder: str) -> None:
+    result = tracelink("diagnose", folder, "--html", folder)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_standard_output_is_for_the_answer(tracelink: Run, folder: str, tmp_path: Path) -> None:
+    result = tracelink("diagnose", folder, "--html", "-")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Name a file, such as report.html." in result.stderr
+    assert not (tmp_path / "-").exists()
+
+
+def test_nothing_readable_writes_no_page(tracelink: Run, tmp_path: Path) -> None:
+    (tmp_path / "comm_lib_trace_rank_0").write_bytes(b"\x80\x02junk")
+    assert tracelink("diagnose", "comm_lib_trace_rank_0", "--html", "report.html").exit_code == 3
+    assert not (tmp_path / "report.html").exists()
+
+
+# `tracelink diagnose` with profiles beside the dumps.
+
+
+SEEN = """\
+In the profile of rank 2:
+  all_reduce #2   DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
+  carried out by  ncclDevKernel_AllReduce_Sum_f32_RING_LL on stream 20, 1.0 ms
+  then            for 4.5 s of 5.0 s main (train.py:100) > batches (data.py:12) > \
+enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, on thread 4200
+
+In the profile of rank 0:
+  all_reduce #3   DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
+  carried out by  a kernel that did not end before the profile
+
+Next: See what rank 2 does now"""
+
+
+def job() -> Path:
+    """Rank 2 loads data while the others wait for it in the third all-reduce."""
+    folder = Path("job")
+    profiled_dumps(folder / "dumps", hang(4, culprit=2))
+    profile(folder / "traces", 0, call(1), call(2), call(3, finished=False))
+    profile(folder / "traces", 2, call(1), call(2), loading(2.3, 6.8))
+    return folder
+
+
+def test_what_profiles_show_stands_between_the_evidence_and_the_advice(tracelink: Run) -> None:
+    page = tracelink("diagnose", str(job()))
+    assert (page.exit_code, page.stderr) == (NO, "")
+    assert SEEN in page.stdout
+    assert page.stdout.index("Rank 0 (one of 3 that wait)") < page.stdout.index(SEEN)
+
+
+def test_stacks_of_profiles_are_shown_where_dumps_have_none(tracelink: Run) -> None:
+    folder, entries = job(), hang(4, culprit=2)
+    without = {rank: [entry | {"frames": []} for entry in rows] for rank, rows in entries.items()}
+    profiled_dumps(folder / "dumps", without)
+    assert (
+        "  in              step (train.py:20), main (train.py:100)\n"
+        in tracelink("diagnose", str(folder)).stdout
+    )
+
+
+def test_an_earlier_call_says_how_much_earlier(tracelink: Run) -> None:
+    folder = job()
+    profile(folder / "traces", 0, call(1), until=2)
+    page = tracelink("diagnose", str(folder)).stdout
+    assert "In the profile of rank 0 (it ends 1.0 s before this call):\n  all_reduce #1, 2 before " in page
+
+
+def test_long_chains_are_cut_and_shown_whole_to_whoever_wants_everything(tracelink: Run) -> None:
+    folder = job()
+    around = [cpu_op(f"outer{depth}", 2e6 - 1000 + depth, 2000 - 2 * depth) for depth in range(3)]
+    profile(folder / "traces", 2, around, call(2))
+    shown, whole = "… > outer2 > DistributedDataParallel.forward > ", "outer0 > outer1 > outer2 > Distributed"
+    assert shown in tracelink("diagnose", str(folder)).stdout
+    assert whole in tracelink("diagnose", str(folder), "-v").stdout
+
+
+@pytest.mark.parametrize("until", [2, 7])
+def test_the_document_holds_what_profiles_show(tracelink: Run, until: int) -> None:
+    folder = job()
+    profile(folder / "traces", 0, call(1), until=until)
+    document = json.loads(tracelink("diagnose", str(folder), "--json").stdout)
+    jsonschema.validate(document, schemas.load("diagnose"))
+    culprit, other = document["problems"][0]["sightings"]
+    assert (culprit["rank"], culprit["role"], culprit["call"]["work"]["where"]) == (2, "culprit", "stream 20")
+    assert culprit["stretches"][0]["running"][-1] == {"name": LOADER, "duration_ns": 4_500_000_000}
+    assert (other["rank"], other["role"], other["call"]["before"]) == (0, "waiting", 2)
+
+
+def test_profiles_without_any_dump(tracelink: Run) -> None:
+    write(Path("traces/kineto_0.json"), trace(cpu_op("aten::add"), rank=0))
+    result = tracelink("diagnose", "traces")
+    assert result.exit_code == UNREADABLE
+    assert "there is no flight-recorder dump" in result.stderr
+    assert "tracelink collectives on the same paths" in result.stderr
+
+
+# What docs/diagnose.md says is so.
+
+
+DOCS = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text("utf-8")
+COMMAND = re.compile(r"^(tracelink [^#|\n]*)", re.MULTILINE)
+
+
+def rows(title: str) -> list[str]:
+    """The first cells of the table under a heading, code in them only."""
+    (section,) = re.findall(rf"^## {title}\n(.*?)(?:^## |\Z)", DOCS, re.DOTALL | re.MULTILINE)
+    cells = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`(\w+)(?:\[\])?`", cell)]
+
+
+@pytest.mark.parametrize("command", COMMAND.findall(DOCS))
+def test_an_example_is_understood(command: str) -> None:
+    _, name, *arguments = shlex.split(command)
+    found = main.get_command(click.Context(main), name)
+    assert found
+    found.make_context(name, arguments)
+
+
+def test_every_kind_is_explained() -> None:
+    assert set(rows("What it decides")) == {kind.value for kind in Kind}
+
+
+def test_every_key_of_the_document_is_explained() -> None:
+    assert set(rows("JSON")) == set(schemas.load("diagnose")["properties"])
+
+
+def test_every_key_of_a_problem_and_every_stage_is_named() -> None:
+    names = set(re.findall(r"`(\w+)`", DOCS))
+    assert set(schemas.load("diagnose")["$defs"]["problem"]["properties"]) <= names
+    assert {stage.value for stage in Stage} <= names
+
+
+def test_the_names_in_python_are_there() -> None:
+    assert all(hasattr(tracelink, name) for name in re.findall(r"\btracelink\.(\w+)\(", DOCS))

@@ -1,0 +1,342 @@
+"""Package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tracelink.cli.diagnosis_page import (
+    LONGEST_LIST,
+    MOST_EXPLAINED,
+    MOST_GROUPS,
+    MOST_NOTES,
+    MOST_PROBLEMS,
+    diagnosis_page,
+    ranks_cell,
+    verdict,
+)
+from tracelink.diagnosis.model import (
+    Checked,
+    Diagnosis,
+    Evidence,
+    Kind,
+    Lateness,
+    Link,
+    Problem,
+    Role,
+    Stage,
+    Standing,
+)
+from tracelink.errors import Finding, Severity
+from tracelink.model.records import Entry, Frame
+
+SECOND = 1_000_000_000
+MANY = 512
+OK = Diagnosis([], [], [], range(MANY), [], {}, Checked(MANY, 1_024_000, 300, 93_000, 12))
+HANG = Problem(
+    Kind.NEVER_JOINED, "0", "", 9, "nccl:all_reduce", (3,), tuple(range(4, MANY)), "Rank 3 is gone."
+)
+
+
+def standing(group: str, stage: Stage, ranks: Sequence[int], sequence: int | None = 8) -> Standing:
+    return Standing(group, "", sequence, "nccl:all_reduce" if sequence else "", stage, tuple(ranks))
+
+
+def entry(operation: str = "nccl:all_reduce", sequence: int | None = 8, **fields: object) -> Entry:
+    made = Entry(
+        "0",
+        "",
+        sequence,
+        operation,
+        ((4,),),
+        ((4,),),
+        ("Float",),
+        ("Float",),
+        "started",
+        False,
+        None,
+        None,
+        (),
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def shown(problem: Problem, *entries: Entry, rank: int = 3, role: Role = Role.CULPRIT) -> Diagnosis:
+    return replace(OK, problems=[replace(problem, evidence=(Evidence(rank, role, entries),))])
+
+
+def page(diagnosis: Diagnosis, *, verbose: bool = False) -> list[str]:
+    return diagnosis_page(diagnosis, verbose=verbose).splitlines()
+
+
+def test_a_healthy_job_is_one_sentence() -> None:
+    assert page(OK) == [
+        "Nothing is wrong in what 512 ranks recorded: 93,000 collectives and 12 messages of 300 groups, 1,024,000 "
+        "entries checked: everybody joined; operations, types and sizes agree."
+    ]
+
+
+def test_a_healthy_job_with_ranks_missing_says_of_how_many_it_knows() -> None:
+    first, _, second = page(replace(OK, missing=[512, 513]))
+    assert first.startswith("Nothing is wrong in what 512 of 514 ranks recorded")
+    assert second == "No dump of ranks 512 and 513. The other dumps do not tell how far they came."
+
+
+def test_one_entry_of_one_rank() -> None:
+    assert page(replace(OK, present=[0], checked=Checked(1, 1, 1, 1))) == [
+        "Nothing is wrong in what 1 rank recorded: 1 collective of 1 group, 1 entry checked: everybody joined; "
+        "operations, types and sizes agree."
+    ]
+
+
+def test_of_one_dump_of_several_nobody_is_said_to_agree() -> None:
+    first, *_ = page(replace(OK, present=[0], missing=[1, 2], checked=Checked(1, 5, 1, 5)))
+    assert first == (
+        "Nothing is wrong in what 1 of 3 ranks recorded: 5 collectives of 1 group, 5 entries checked: no other dump "
+        "is there to compare it with."
+    )
+
+
+def test_where_no_entry_could_be_checked_nothing_is_said_to_be_fine() -> None:
+    first, *_ = page(replace(OK, present=[0], missing=[1], checked=Checked(1, 0, 1, 0)))
+    assert first == "Nothing can be said: what 1 of 2 ranks recorded holds no entry."
+
+
+def test_ranks_at_the_same_place_are_listed_as_ranges() -> None:
+    behind, before = standing("0", Stage.FINISHED, [3]), standing("0", Stage.WAITING, [0, *range(4, MANY)], 9)
+    assert page(replace(OK, problems=[HANG], standings=[behind, before])) == [
+        "Rank 3 is gone.",
+        "",
+        "group  ranks     last",
+        "0      3         all_reduce #8  finished, not in #9",
+        "       0, 4-511  all_reduce #9  joined, not finished",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        (range(MANY), "0-511"),
+        ([0, 2, 5], "0, 2, 5"),
+        (range(0, MANY, 8), "64: 0, 8, 16, 24, 32, 40, …"),
+        (range(100_000, 900_000, 1000), "800: 100000, 101000, …"),
+    ],
+)
+def test_ranks_far_apart_are_counted_and_some_are_named(ranks: Sequence[int], text: str) -> None:
+    assert ranks_cell(ranks) == text
+    assert len(text) <= LONGEST_LIST + 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "sequence", "last", "state"),
+    [
+        (Stage.NEVER_JOINED, None, "-", "never joined"),
+        (Stage.FINISHED, 8, "all_reduce #8", "finished, not in #9"),
+        (Stage.FINISHED, 9, "all_reduce #9", "finished"),
+        (Stage.WAITING, 9, "all_reduce #9", "joined, not finished"),
+        (Stage.UNKNOWN, 8, "all_reduce #8", "joined it at least"),
+        (Stage.UNKNOWN, None, "-", "not known"),
+    ],
+)
+def test_each_stage_in_words(stage: Stage, sequence: int | None, last: str, state: str) -> None:
+    standings = [standing("0", stage, [3], sequence), standing("0", Stage.FINISHED, [0], 9)]
+    row = page(replace(OK, problems=[HANG], standings=standings))[3]
+    assert [cell.strip() for cell in row.split("  ") if cell.strip()] == ["0", "3", last, state]
+
+
+def test_groups_of_problems_come_first_and_groups_that_say_nothing_are_counted() -> None:
+    ring = (Link("10", 1, "", (0,), (1,)), Link("9", 1, "", (1,), (0,)))
+    apart = [
+        [standing(name, Stage.FINISHED, [0]), standing(name, Stage.WAITING, [1], 9)]
+        for name in ("2", "10", "9")
+    ]
+    alike = [standing("7", Stage.FINISHED, [0, 1]), standing("8", Stage.UNKNOWN, [2], None)]
+    standings = [*(one for pair in apart for one in pair), *alike]
+    lines = page(
+        replace(OK, problems=[replace(HANG, kind=Kind.DEADLOCK, group="10", cycle=ring)], standings=standings)
+    )
+    assert [line.split()[0] for line in lines[3:9:2]] == ["10", "9", "2"]
+    assert lines[9] == "2 other groups: everybody at the same place"
+
+
+def test_many_groups_in_which_ranks_differ_are_cut_unless_everything_is_asked_for() -> None:
+    names = [str(name) for name in range(20)]
+    standings = [
+        one
+        for name in names
+        for one in (standing(name, Stage.FINISHED, [0]), standing(name, Stage.WAITING, [1], 9))
+    ]
+    diagnosis = replace(OK, problems=[HANG], standings=standings)
+    lines = page(diagnosis)
+    assert len(lines) == 3 + 2 * MOST_GROUPS + 1
+    assert lines[-1] == "12 more groups in which ranks differ; -v lists them"
+    assert [line.split()[0] for line in page(diagnosis, verbose=True)[3::2]] == names
+
+
+def test_a_group_in_which_nobody_did_a_collective_has_no_place_to_show() -> None:
+    nowhere = standing("0", Stage.NEVER_JOINED, [0, 1], None)
+    diagnosis = replace(OK, problems=[HANG], standings=[nowhere])
+    assert page(diagnosis)[2:] == ["1 group: everybody at the same place"]
+    assert page(diagnosis, verbose=True)[-1].endswith("in no collective")
+
+
+def test_many_problems_are_numbered_and_the_first_are_explained() -> None:
+    problems = [replace(HANG, message=f"Problem {number}.", advice="Look.") for number in range(1, 13)]
+    lines = page(replace(OK, problems=problems))
+    assert lines[:MOST_PROBLEMS] == [f"{number}. Problem {number}." for number in range(1, MOST_PROBLEMS + 1)]
+    assert lines[MOST_PROBLEMS].startswith("2 more problems; ")
+    explained = [f"{number}. Problem {number}." for number in range(1, MOST_EXPLAINED + 1)]
+    assert [line for line in lines[MOST_PROBLEMS + 1 :] if ". Problem" in line] == explained
+    assert lines.count("Next: Look.") == 1
+    assert verdict(replace(OK, problems=problems)).splitlines() == lines[: MOST_PROBLEMS + 1]
+
+
+def test_where_an_entry_says_little_columns_are_left_out() -> None:
+    bare = entry(input_sizes=(), output_sizes=(), input_types=(), output_types=(), state="")
+    assert page(shown(HANG, bare))[2:] == ["What rank 3 did last:", "group  call", "0      all_reduce #8"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "cells"),
+    [
+        ({}, ["all_reduce #8", "[4]", "Float", "started"]),
+        ({"state": "scheduled", "retired": True}, ["all_reduce #8", "[4]", "Float", "retired"]),
+        ({"state": "completed", "retired": True}, ["all_reduce #8", "[4]", "Float", "completed"]),
+        ({"output_sizes": ((2, 4),)}, ["all_reduce #8", "[4] → [2, 4]", "Float", "started"]),
+        ({"output_types": ("Half",)}, ["all_reduce #8", "[4]", "Float, Half", "started"]),
+        (
+            {"input_sizes": ((1,), (2,), (3,)), "output_sizes": ()},
+            ["all_reduce #8", "[1] + 2 more", "Float", "started"],
+        ),
+        ({"input_sizes": ()}, ["all_reduce #8", "[4]", "Float", "started"]),
+        ({"sequence": None}, ["all_reduce", "[4]", "Float", "started"]),
+    ],
+)
+def test_what_an_entry_says(fields: dict[str, object], cells: list[str]) -> None:
+    row = page(shown(HANG, entry(**fields)))[4]
+    assert [cell.strip() for cell in row.split("  ") if cell.strip()] == ["0", *cells]
+
+
+def test_entries_that_were_issued_as_one_are_one_line() -> None:
+    batch = [
+        entry("nccl:send 0->1", 4),
+        entry("nccl:recv 0<-1", 4),
+        entry("nccl:coalesced", 4, input_sizes=()),
+    ]
+    gathered = [entry("nccl:all_gather", 5), entry("nccl:ALLGATHER_coalesced", 5)]
+    lines = page(shown(HANG, *batch, *gathered, entry(sequence=6)))
+    assert [line[7:].split("  ")[0] for line in lines[4:]] == [
+        "send 0->1, recv 0<-1 #4",
+        "ALLGATHER_coalesced #5",
+        "all_reduce #6",
+    ]
+
+
+def test_messages_and_collectives_have_numbers_of_their_own() -> None:
+    lines = page(shown(HANG, entry("nccl:recv 1<-0", 1), entry("nccl:all_reduce", 1)))
+    assert [line[7:].split("  ")[0] for line in lines[4:]] == ["recv 1<-0 #1", "all_reduce #1"]
+
+
+def test_of_a_large_batch_the_first_are_named() -> None:
+    sends = [entry(f"nccl:send 0->{peer}", 4) for peer in range(1, 6)]
+    lines = page(shown(HANG, *sends, entry("nccl:coalesced", 4)))
+    assert lines[4].startswith("0      send 0->1, send 0->2 + 3 more #4  [4] + 5 more")
+
+
+def test_the_stack_is_that_of_the_program() -> None:
+    frames = [Frame(f"f{depth}", "train.py", depth) for depth in range(6)]
+    start = Frame("run", "/usr/lib/python3.11/runpy.py", 88), Frame("<module>", "<string>", 1)
+    diagnosis = shown(HANG, entry(frames=(*frames, *start)))
+    assert page(diagnosis)[-4:] == [f"  train.py:{depth}  f{depth}" for depth in range(4)]
+    assert len([line for line in page(diagnosis, verbose=True) if line.startswith("  ")]) == 8
+    assert page(shown(HANG, entry(frames=start)))[-1].split() == ["<string>:1", "<module>"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "line"),
+    [
+        (4, "Rank 4 (one of 508 that wait) waits in all_reduce #8 of group 0."),
+        (0, "Rank 0 called all_reduce #8 of group 0."),
+    ],
+)
+def test_where_another_is(rank: int, line: str) -> None:
+    assert page(shown(HANG, entry(), rank=rank, role=Role.WAITING))[2:] == [line]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stands_out"),
+    [
+        (5 * SECOND, SECOND, True),
+        (5 * SECOND, 2 * SECOND, False),
+        (SECOND // 2, 0, False),
+        (5 * SECOND, None, True),
+    ],
+)
+def test_who_was_late_is_told_where_one_stands_out(first: int, second: int | None, stands_out: bool) -> None:
+    late = [
+        Lateness(rank, 7, 9, total // 2, total, "5", 3)
+        for rank, total in enumerate([first, second])
+        if total is not None
+    ]
+    said = [
+        "Latest: rank 0 came last to 7 of 9 collectives; the others waited 5.0 s for it, all together, at most 2.5 s "
+        "(#3 of group 5)."
+    ]
+    assert page(replace(OK, lateness=late))[2:] == (said if stands_out else [])
+
+
+def test_what_a_missing_rank_must_have_joined() -> None:
+    standings = [
+        standing("0", Stage.UNKNOWN, [6]),
+        standing("1", Stage.UNKNOWN, [6], None),
+        standing("2", Stage.UNKNOWN, [7], 5),
+        standing("3", Stage.FINISHED, [6], 5),
+    ]
+    assert page(replace(OK, missing=[6], standings=standings))[2] == (
+        "No dump of rank 6. The other dumps prove that it joined #8 of group 0; not what came after."
+    )
+
+
+def test_a_missing_rank_that_is_to_blame_has_been_told_of() -> None:
+    lines = page(replace(OK, problems=[HANG], missing=[3]))
+    assert lines[-1] == "No dump of rank 3. What the other dumps prove about it stands above."
+
+
+def test_many_damaged_dumps_are_one_line() -> None:
+    why = {rank: f"d/{rank}: it is broken." for rank in range(8, 16)}
+    findings = [Finding(Severity.ERROR, "unreadable", text) for text in why.values()]
+    diagnosis = replace(OK, unreadable=why, findings=findings)
+    assert page(diagnosis)[2:] == [
+        "The dumps of ranks 8-15 are damaged. The other dumps do not tell how far they came. The first: d/8: it is "
+        "broken."
+    ]
+    assert len(page(diagnosis, verbose=True)[2:]) == 8
+
+
+def test_notes_and_what_rings_forgot() -> None:
+    findings = [Finding(Severity.INFO, "wrapped", f"rank {rank}") for rank in range(2)]
+    notes = [f"It is {number}." for number in range(9)]
+    forgotten = "Note: The buffers of 2 ranks had wrapped: what they did first is no longer known."
+    first = [f"Note: It is {number}." for number in range(MOST_NOTES)]
+    healthy = replace(OK, notes=notes, findings=findings)
+    assert page(healthy)[2:] == [forgotten, *first, f"{9 - MOST_NOTES} more notes; -v shows them."]
+    hang = replace(healthy, problems=[HANG])
+    assert page(hang)[2:] == [forgotten, "9 notes; -v shows them."]
+    assert [line for line in page(hang, verbose=True) if "It is" in line] == [
+        f"Note: {note}" for note in notes
+    ]
+
+
+def test_what_was_found_on_the_way_stands_last() -> None:
+    found = Finding(Severity.WARNING, "odd", "something is odd")
+    assert page(replace(OK, findings=[found]))[1:] == ["", "warning: something is odd"]
+
+
+def test_what_stands_in_a_dump_commands_no_terminal() -> None:
+    frame = Frame("\x1b[2Jf", "a\x07.py", 1)
+    said = "\n".join(
+        page(shown(replace(HANG, message="x\x1b[0m"), entry("nccl:\x1b]0;x\x07", frames=(frame,))))
+    )
+    assert not {"\x1b", "\x07"} & set(said)

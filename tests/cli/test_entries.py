@@ -1,0 +1,327 @@
+"""Package."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from builders.command_line import Run
+from builders.data import shared
+from builders.dumps import dumps, hang, healthy, stack, steps
+from builders.recorder import CREATED, collective, process_group
+from tracelink import schemas
+from tracelink.cli.entries import Table, columns_that_fit, ordinal, tensors_in_words
+from tracelink.cli.main import FINE, NO, USAGE
+from tracelink.model.records import Entry
+
+HANG = """\
+group           #  call        tensors      rank 0  rank 1  rank 2   rank 3
+0 (default_pg)  1  all_reduce  Float 64x16  done    done    done     done
+0 (default_pg)  2  all_reduce  Float 64x16  done    done    done     done
+0 (default_pg)  3  all_reduce  Float 64x16  queued  queued  missing  queued
+queued: asked for, not started; done: completed; missing: takes part by its group, and has no entry
+"""
+
+
+def entries(tracelink: Run, *options: str, folder: str = "dumps") -> str:
+    return tracelink("diagnose", folder, "--entries", *options).stdout
+
+
+def document(tracelink: Run, *options: str, folder: str = "dumps") -> Any:
+    made = json.loads(entries(tracelink, "--json", *options, folder=folder))
+    jsonschema.validate(made, schemas.load("entries"))
+    return made
+
+
+def table(tracelink: Run, *options: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(entries(tracelink, "--csv", *options))))
+
+
+class TestTable:
+    def test_a_hang(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), hang(4, culprit=2))
+        result = tracelink("diagnose", "dumps", "--entries")
+        assert (result.exit_code, result.stdout, result.stderr) == (NO, HANG, "")
+
+    def test_a_healthy_job(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), healthy(2))
+        result = tracelink("diagnose", "dumps", "--entries")
+        assert (result.exit_code, "missing" in result.stdout) == (FINE, False)
+
+    def test_who_does_something_else_says_what(self, tracelink: Run) -> None:
+        made = healthy(3)
+        made[1][1] |= {"profiling_name": "nccl:broadcast", "input_sizes": [[256]], "output_sizes": [[256]]}
+        dumps(Path("dumps"), made)
+        (row,) = (line for line in entries(tracelink).splitlines() if "broadcast" in line)
+        assert row == "0 (default_pg)  2  all_reduce  Float 64x16  done    broadcast Float 256 done  done"
+
+    def test_only_the_last_rows(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), hang(4, culprit=2))
+        said = entries(tracelink, "-n", "1").splitlines()
+        assert said[1].startswith("0 (default_pg)  3")
+        assert said[2:4] == [
+            "the last 1 row; 8 entries are before them, --limit 0 shows all",
+            "rank 2 has no entry in these rows; its last is all_reduce #2 of group 0 (default_pg)",
+        ]
+
+    def test_only_20_unless_it_is_said(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), {rank: steps(rank, 30) for rank in range(2)})
+        assert "the last 20 rows; 20 entries are before them" in entries(tracelink)
+        assert len(entries(tracelink, "-n", "0").splitlines()) == 1 + 30 + 1
+
+    def test_only_some_ranks(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), hang(4, culprit=2))
+        header = entries(tracelink, "--ranks", "0-1,3").splitlines()[0]
+        assert header.split("  ")[-3:] == ["rank 0", "rank 1", "rank 3"]
+
+    def test_only_some_groups(self, tracelink: Run) -> None:
+        config = process_group("0", [0, 1], "default_pg") | process_group("1", [0, 1], "tp")
+        made = {rank: [*steps(rank, 1), *steps(rank, 2, group=("1", "tp"))] for rank in range(2)}
+        dumps(Path("dumps"), made, pg_config=config)
+        groups = {line.split("  ")[0] for line in entries(tracelink, "-g", "tp").splitlines()[1:3]}
+        both = {line.split("  ")[0] for line in entries(tracelink, "-g", "tp", "-g", "0").splitlines()[1:4]}
+        assert (groups, both) == ({"1 (tp)"}, {"1 (tp)", "0 (default_pg)"})
+
+    def test_messages_by_the_ranks_of_the_job(self, tracelink: Run) -> None:
+        config = process_group("7", [1, 3], "pp")
+        told = {"group": ("7", "pp"), "is_p2p": True, "p2p_seq_id": 1, "created": CREATED}
+        sent = [collective("nccl:send 0->1", completed=CREATED + 9, **told)]
+        dumps(Path("dumps"), {1: sent, 3: [collective("nccl:recv 1<-0", **told)]}, pg_config=config)
+        assert entries(tracelink).splitlines()[:2] == [
+            "group   #  call            tensors      rank 1  rank 3",
+            "7 (pp)  1  message 1 -> 3  Float 64x16  done    queued",
+        ]
+
+    def test_absent_and_damaged_dumps_are_told(self, tracelink: Run) -> None:
+        folder = dumps(Path("dumps"), healthy(3), world=4)
+        whole = (folder / "comm_lib_trace_rank_1").read_bytes()
+        (folder / "comm_lib_trace_rank_1").write_bytes(whole[: len(whole) - 60])
+        said = entries(tracelink)
+        assert "no dump of rank 3\n" in said
+        assert "comm_lib_trace_rank_1" in said
+
+    def test_nothing_of_what_was_asked_for(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), {0: steps(0, 1), 1: []})
+        assert "no entries: the dumps hold none, or none of what was asked for" in entries(
+            tracelink, "--ranks", "1"
+        )
+
+    def test_a_quiet_user_hears_the_verdict_only(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), hang(4, culprit=2))
+        assert entries(tracelink, "-q") == tracelink("diagnose", "dumps", "-q").stdout != ""
+
+
+class TestStacks:
+    def test_each_different_one_once(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), hang(3, culprit=2))
+        said = entries(tracelink, "--stacks", "-n", "1")
+        assert said.splitlines()[1].split() == [
+            *("0", "(default_pg)", "3", "all_reduce", "Float", "64x16", "1", "queued", "queued", "missing")
+        ]
+        assert said.endswith("stack 1:\n  /home/me/train.py:30   step\n  /home/me/train.py:200  main\n")
+
+    def test_who_comes_from_elsewhere_says_so(self, tracelink: Run) -> None:
+        made = healthy(3)
+        made[1][1] |= {"frames": stack("other", 77)}
+        dumps(Path("dumps"), made)
+        said = entries(tracelink, "--stacks", "-n", "1")
+        assert said.splitlines()[1].split("  ")[-2:] == ["stack 2 done", "done"]
+        assert "stack 2:\n  /home/me/train.py:77   other\n" in said
+
+
+class TestForPrograms:
+    def test_a_row_of_csv_for_each_entry(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), hang(4, culprit=2))
+        rows = table(tracelink, "--stacks")
+        assert [(row["row"], row["rank"]) for row in rows] == [
+            *((str(row), str(rank)) for row in range(2) for rank in range(4)),
+            *(("2", rank) for rank in "013"),
+        ]
+        assert rows[-1] == {
+            "row": "2",
+            "rank": "3",
+            "group": "0",
+            "description": "default_pg",
+            "sequence": "3",
+            "operation": "nccl:all_reduce",
+            "source": "",
+            "target": "",
+            "input_type": "Float",
+            "output_type": "Float",
+            "input_sizes": "[[64, 16]]",
+            "output_sizes": "[[64, 16]]",
+            "state": "scheduled",
+            "retired": "False",
+            "created_ns": "1794983362603438457",
+            "started_ns": "",
+            "completed_ns": "",
+            "timeout_ms": "600000",
+            "stack": "train.py:30 step < train.py:200 main < runpy.py:88 run",
+        }
+
+    def test_json(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), hang(4, culprit=2), world=5)
+        made = document(tracelink, "-n", "1", "--stacks")
+        assert made["verdict"] == "problem"
+        assert made["ranks"] == {"shown": [0, 1, 2, 3], "missing": [4], "unreadable": []}
+        assert (made["rows"], made["earlier_entries"]) == (1, 8)
+        assert made["holes"] == [{"row": 0, "missing": [2], "lost": []}]
+        assert [entry["rank"] for entry in made["entries"]] == [0, 1, 3]
+        assert made["entries"][0]["frames"][0] == {
+            "name": "step",
+            "filename": "/home/me/train.py",
+            "line": 30,
+        }
+
+    def test_what_closes_others_is_there_too(self, tracelink: Run) -> None:
+        member = [collective("nccl:_all_gather_base", 1) for _ in range(2)]
+        closing = collective("nccl:coalesced", 1, completed=CREATED + 9, input_sizes=[], output_sizes=[])
+        dumps(Path("dumps"), {rank: [*member, closing] for rank in range(2)})
+        made = document(tracelink)["entries"]
+        assert [(entry["row"], entry["operation"].partition(":")[2]) for entry in made] == [
+            (0, "_all_gather_base"),
+            (0, "_all_gather_base"),
+            *((1, name) for _ in range(2) for name in ("_all_gather_base", "coalesced")),
+        ]
+        assert entries(tracelink).splitlines()[1].endswith("done    done")
+
+    def test_all_rows_unless_it_is_said(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), {rank: steps(rank, 30) for rank in range(2)})
+        assert len(table(tracelink)) == 60
+        assert len(table(tracelink, "-n", "2")) == 4
+
+    def test_a_dump_that_is_gone_by_now_costs_sizes_only(
+        self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tracelink.cli import diagnose as entries_output
+
+        dumps(Path("dumps"), healthy(2))
+        real = entries_output.Shown.of
+
+        def of(*asked: Any) -> Any:
+            shutil.rmtree("dumps")
+            return real(*asked)
+
+        monkeypatch.setattr(entries_output.Shown, "of", of)
+        made = document(tracelink)
+        assert [entry["input_sizes"] for entry in made["entries"]] == [None] * 4
+        assert [finding["reason"] for finding in made["findings"]] == ["not_retold"]
+
+
+class TestWhatCannotBe:
+    @pytest.mark.parametrize("option", ["--stacks", "--csv", "--ranks=0", "--group=tp"])
+    def test_without_entries(self, tracelink: Run, option: str) -> None:
+        result = tracelink("diagnose", "dumps", option)
+        assert (result.exit_code, "add --entries" in result.stderr) == (USAGE, True)
+
+    def test_ranks_without_a_dump(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), healthy(2))
+        result = tracelink("diagnose", "dumps", "--entries", "--ranks", "7-9")
+        assert (result.exit_code, result.stderr) == (
+            USAGE,
+            "tracelink: --ranks: there is no dump of ranks 7-9. There are dumps of ranks 0-1.\n",
+        )
+
+    def test_a_group_that_is_not_there(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), healthy(2))
+        result = tracelink("diagnose", "dumps", "--entries", "-g", "tp")
+        assert (result.exit_code, "there is no group 'tp'" in result.stderr) == (USAGE, True)
+
+    def test_two_forms_at_once(self, tracelink: Run) -> None:
+        assert tracelink("diagnose", "dumps", "--entries", "--csv", "--json").exit_code == USAGE
+
+
+class TestWhichDumps:
+    def test_of_two_jobs_in_a_folder_only_one(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), healthy(2))
+        for file in dumps(Path("other"), hang(2, culprit=1)).iterdir():
+            file.rename(Path("dumps") / file.name.replace("comm_lib_trace_rank_", "job7."))
+        assert tracelink("diagnose", "dumps", "--prefix", "comm_lib").exit_code == FINE
+        result = tracelink("diagnose", "dumps", "-p", "job7.")
+        assert (result.exit_code, result.stdout.partition(";")[0]) == (
+            NO,
+            "Rank 1 never joined all_reduce #3 of group 0 (default_pg)",
+        )
+
+    def test_replicas_that_count_their_own_ranks(self, tracelink: Run) -> None:
+        folder = dumps(Path("dumps"), healthy(2))
+        for rank, made in hang(2, culprit=1).items():
+            (there,) = (
+                file
+                for file in dumps(Path("other"), {rank: made}, world=2).iterdir()
+                if file.name[-1] == str(rank)
+            )
+            there.rename(folder / f"comm_lib_trace_rank_{rank + 2}")
+        result = tracelink("diagnose", "dumps", "--replica-size", "2")
+        assert result.stdout.startswith(
+            "Rank 3 never joined all_reduce #3 of group 0 (default_pg); rank 2 waits"
+        )
+
+    def test_a_size_that_does_not_fit_is_told(self, tracelink: Run) -> None:
+        dumps(Path("dumps"), healthy(4))
+        said = tracelink("diagnose", "dumps", "--replica-size", "2").stdout
+        assert "--replica-size says 2, but the group of all ranks of a replica has 4 ranks in 4 dumps" in said
+
+
+class TestColumns:
+    """Which columns fit so many letters."""
+
+    EVEN, ODD = ("done", "done"), ("done", "missing")
+
+    def made(self, *columns: tuple[str, ...]) -> Table:
+        return Table((), columns, [column.count("missing") for column in columns], ())
+
+    def names(self, table: Table, room: int) -> tuple[list[str], list[int]]:
+        columns, left_out = columns_that_fit(table, range(len(table.columns)), room)
+        return [column.name for column in columns], left_out
+
+    def test_one_for_each_rank(self) -> None:
+        assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 19) == (
+            ["rank 0", "rank 1", "rank 2"],
+            [],
+        )
+
+    def test_one_for_equal_ranks_where_that_does_not_fit(self) -> None:
+        assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 18) == (["ranks 0, 2", "rank 1"], [])
+
+    def test_those_that_stand_out_where_even_that_does_not_fit(self) -> None:
+        assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 7) == (["rank 1"], [0, 2])
+
+
+@pytest.mark.parametrize(
+    ("given", "got", "message", "words"),
+    [
+        ([[64, 16]], [[64, 16]], False, "Float 64x16"),
+        ([[64, 16]], [[8, 64, 16]], False, "Float 64x16 -> 8x64x16"),
+        ([[64, 16]], [], True, "Float 64x16"),
+        ([[]], [[]], False, "Float scalar"),
+        ([[1], [2], [3], [4]], [[1], [2], [3], [4]], False, "Float 1, 2 + 2 more"),
+        ([], [], False, "Float"),
+    ],
+)
+def test_tensors_in_words(given: list[list[int]], got: list[list[int]], message: bool, words: str) -> None:
+    entry = Entry("", "", 1, "", given, got, ["Float"], [], "", None, None, None, ())
+    assert tensors_in_words(entry, message=message) == words
+
+
+def test_ordinals() -> None:
+    assert [ordinal(place) for place in (0, 1, 2, 3, 10, 11, 20, 110)] == [
+        *("1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "111th")
+    ]
+
+
+class TestKnownJobs:
+    def test_a_deadlock_of_groups(self, tracelink: Run) -> None:
+        folder = str(shared("fr/subgroup_deadlock/dumps_hang"))
+        assert entries(tracelink, "-n", "2", "-g", "0", "-g", "5", folder=folder).splitlines()[1:3] == [
+            "5 (dp)          5  all_reduce  Float 4  missing          missing          missing          queued",
+            "0 (default_pg)  5  all_reduce  Float 2  queued   queued  queued   queued  queued   queued  missing"
+            "  queued",
+        ]

@@ -1,0 +1,95 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import Result
+
+from builders.command_line import Run
+from builders.kineto import cpu_op, trace, write
+from tracelink import schemas
+from tracelink.open import forecast as prospect
+from tracelink.open import offer as weight
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A profile that is worth a word before it is written."""
+    monkeypatch.setattr(prospect, "WORTH_SAYING", 1)
+    monkeypatch.setattr(prospect, "MAY_BE_HEAVY", 1)
+    operators = (cpu_op("aten::add", 2 * number, External_id=number) for number in range(1000))
+    return str(write(tmp_path / "k_0.json", trace(*operators, rank=0)))
+
+
+@pytest.fixture
+def small_browsers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Browsers that take native traces and no JSON."""
+    monkeypatch.setattr(weight, "MOST_OF_32_BITS", 150_000)
+
+
+def said(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return [line for line in result.stdout.splitlines() if line.startswith(("writing", "warning", "wrote"))]
+
+
+class TestTheSize:
+    @pytest.mark.parametrize("command", [("merge", "-o"), ("convert",)])
+    def test_is_said_before_it_is_written(
+        self, tracelink: Run, profile: str, command: tuple[str, ...]
+    ) -> None:
+        name, *option = command
+        before, after = said(tracelink(name, profile, *option, "job.json"))
+        assert re.fullmatch(r"writing job.json: about \d+ kB", before)
+        assert after.startswith("wrote job.json (")
+
+    def test_of_what_is_compressed_is_that_and_what_the_ui_makes_of_it(
+        self, tracelink: Run, profile: str
+    ) -> None:
+        for output in ("job.json.gz", "job.pftrace"):
+            before, _ = said(tracelink("merge", profile, "-o", output))
+            assert re.fullmatch(rf"writing {output}: about [\d.]+ kB, \d+ kB unpacked", before)
+
+    def test_is_said_beside_what_goes_to_standard_output(self, tracelink: Run, profile: str) -> None:
+        result = tracelink("merge", profile, "-o", "-")
+        assert result.stderr.startswith("writing standard output: about ")
+        assert result.stdout.startswith("{")
+
+    @pytest.mark.parametrize("option", ["-q", "--json"])
+    def test_is_not_said_to_who_wants_no_words(self, tracelink: Run, profile: str, option: str) -> None:
+        result = tracelink("merge", profile, "-o", "job.json", option)
+        assert "writing" not in result.output
+
+    def test_is_not_said_of_small_jobs(
+        self, tracelink: Run, profile: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(prospect, "WORTH_SAYING", 100_000)
+        (after,) = said(tracelink("merge", profile, "-o", "job.json"))
+        assert after.startswith("wrote job.json (")
+
+
+@pytest.mark.usefixtures("small_browsers")
+class TestTooLarge:
+    def test_is_said_once_with_what_fits_and_it_is_written(
+        self, tracelink: Run, profile: str, tmp_path: Path
+    ) -> None:
+        size, warning, written = said(tracelink("merge", profile, "-o", "job.json"))
+        assert size.startswith("writing job.json: about ")
+        assert warning.startswith("warning: job.json: Perfetto's UI needs about ")
+        assert "What would fit, with `tracelink merge`: -o job.pftrace (about " in warning
+        assert written.startswith("wrote job.json (")
+        assert (tmp_path / "job.json").exists()
+
+    def test_is_a_finding_for_programs(self, tracelink: Run, profile: str) -> None:
+        document = json.loads(tracelink("merge", profile, "-o", "job.json", "--json").stdout)
+        jsonschema.validate(document, schemas.load("merge"))
+        (finding,) = [one for one in document["findings"] if one["severity"] == "warning"]
+        assert (finding["reason"], finding["source"]) == ("larger_than_a_browser_takes", "job.json")
+
+    def test_what_was_chosen_is_not_offered(self, tracelink: Run, profile: str) -> None:
+        _, warning, _ = said(tracelink("merge", profile, "-o", "job.json", "--no-python"))
+        assert "--no-python" not in warning

@@ -1,0 +1,272 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from builders.chakra_nodes import EtFile
+from builders.chakra_scene import kernel, operator
+from builders.command_line import Job, Run
+from tracelink import samples, schemas
+from tracelink.cli.inspect import moment, time
+from tracelink.errors import Finding, Severity
+from tracelink.model.trace import SourceInfo
+from tracelink.text import span
+
+# `tracelink inspect`: what is here.
+
+
+PROFILE = SourceInfo(
+    "traces/k_3.json.gz",
+    "kineto",
+    "1",
+    rank=3,
+    host="node7",
+    events=12_345,
+    records=13_000,
+    bytes=1_234_567,
+    start_ns=1_763_472_750_123_456_789,
+    end_ns=1_763_472_751_357_456_789,
+)
+NODES = SourceInfo("et.json", "execution-trace")
+
+
+def test_a_source_is_described_without_linking(tracelink: Run, job: Job) -> None:
+    job.sources = [PROFILE]
+    header, row = tracelink("inspect", "traces/").stdout.splitlines()
+    assert header.split()[:6] == ["path", "format", "version", "rank", "host", "events"]
+    for text in (
+        "traces/k_3.json.gz",
+        "kineto",
+        "node7",
+        "12,345",
+        "2025-11-18 13:32:30.123",
+        "1.234 s",
+        "1.2 MB",
+    ):
+        assert text in row
+
+
+def test_what_a_source_does_not_say_is_a_dash(tracelink: Run, job: Job) -> None:
+    job.sources = [NODES]
+    row = tracelink("inspect", "et.json").stdout.splitlines()[1]
+    assert row.split() == ["et.json", "execution-trace", "-", "-", "-", "0", "-", "-", "0", "B", "-"]
+
+
+def test_problems_of_a_source_are_its_warnings_and_errors(tracelink: Run, job: Job) -> None:
+    job.sources = [NODES]
+    job.findings = [
+        Finding(severity, "odd", "odd.", source=path)
+        for severity, path in (
+            (Severity.WARNING, "et.json"),
+            (Severity.ERROR, "et.json"),
+            (Severity.INFO, "et.json"),
+            (Severity.WARNING, "other.json"),
+        )
+    ]
+    assert tracelink("inspect", "et.json").stdout.splitlines()[1].split()[-1] == "2"
+
+
+def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
+    job.sources = [PROFILE, NODES]
+    job.findings = [Finding(Severity.INFO, "passed_over", "passed over.")]
+    result = tracelink("inspect", "traces/", "--json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, schemas.load("inspect"))
+    assert result.stderr == ""
+    assert document["sources"][0] == {
+        "path": "traces/k_3.json.gz",
+        "format": "kineto",
+        "version": "1",
+        "rank": 3,
+        "host": "node7",
+        "world_size": None,
+        "pid": None,
+        "events": 12345,
+        "records": 13000,
+        "bytes": 1234567,
+        "start_ns": 1763472750123456789,
+        "end_ns": 1763472751357456789,
+    }
+
+
+def test_exit_code_is_1_with_an_error_and_3_without_a_source(tracelink: Run, job: Job) -> None:
+    assert tracelink("inspect", "traces/").exit_code == 0
+    job.findings = [Finding(Severity.ERROR, "unreadable", "empty.")]
+    assert tracelink("inspect", "traces/").exit_code == 1
+    job.sources = ()
+    assert tracelink("inspect", "traces/").exit_code == 3
+
+
+def test_the_sample_is_six_sources_of_two_ranks(tracelink: Run) -> None:
+    result = tracelink("inspect", str(samples.path("cpu_job")), "--json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, schemas.load("inspect"))
+    assert result.exit_code == 0
+    assert sorted((source["rank"], source["format"]) for source in document["sources"]) == [
+        (rank, name) for rank in (0, 1) for name in ("execution-trace", "flight-recorder", "kineto")
+    ]
+
+
+def test_a_damaged_file_does_not_cost_the_others(tracelink: Run, tmp_path: Path) -> None:
+    profile = samples.path("cpu_job") / "kineto_0.json.gz"
+    (tmp_path / "empty.json").touch()
+    result = tracelink("inspect", str(profile), str(tmp_path / "empty.json"))
+    assert result.exit_code == 1
+    assert str(profile) in result.stdout
+    assert "the file is empty" in result.stdout
+
+
+def test_nothing_but_unreadable_files_is_exit_code_3(tracelink: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text("not a trace")
+    result = tracelink("inspect", str(tmp_path / "notes.json"))
+    assert result.exit_code == 3
+    assert result.stderr.startswith("tracelink: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "1970-01-01 00:00:00.000"),
+        (1_763_472_750_999_999_999, "2025-11-18 13:32:30.999"),
+        (-1, "1969-12-31 23:59:59.999"),
+    ],
+)
+def test_moments_are_cut_not_rounded(ns: int, text: str) -> None:
+    assert moment(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(0, "0.000 ms"), (2_912_000, "2.912 ms"), (3_600_000_000_000, "3,600.000 s")]
+)
+def test_durations_are_in_seconds_or_milliseconds(ns: int, text: str) -> None:
+    assert span(ns) == text
+
+
+# `tracelink inspect` of Chakra traces: what is in them.
+
+
+def rank(number: int, of: int = 2) -> EtFile:
+    """An operator, a kernel that it launches, and an all-reduce of 4,096 bytes after that."""
+    one = EtFile(number, metadata={"rank": {"uint64_val": number}, "world_size": {"uint64_val": of}})
+    launch = operator(one, "launch", 0, 10)
+    gemm = kernel(one, "gemm", 10, 30, launch)
+    reduce = one.collective(size=4096, after=[gemm])
+    reduce.duration_micros = 60
+    return one
+
+
+@pytest.fixture
+def et(tmp_path: Path) -> Path:
+    folder = tmp_path / "et"
+    folder.mkdir()
+    for number in (0, 1):
+        rank(number).save(folder)
+    return folder
+
+
+def test_json_says_everything_of_each_trace(tracelink: Run, et: Path) -> None:
+    result = tracelink("inspect", str(et), "--json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, schemas.load("inspect"))
+    assert result.exit_code == 0
+    assert [source["chakra"] for source in document["sources"]] == [
+        {
+            "nodes": {"host": 1, "device": 1, "collective": 1},
+            "communication": [
+                {"kind": "all_reduce", "group": "", "count": 1, "bytes": 4096, "without_size": 0}
+            ],
+            "longest_chain": {
+                "ns": 100_000,
+                "compute_ns": 30_000,
+                "communication_ns": 60_000,
+                "host_ns": 10_000,
+                "nodes": 3,
+            },
+            "device_nodes": 2,
+            "device_nodes_after_device": 1,
+            "missing_dependencies": 0,
+            "nodes_without_order": 0,
+            "cycle": [],
+        }
+    ] * 2
+
+
+def test_the_page_shows_counts_communication_and_the_longest_chain(tracelink: Run, et: Path) -> None:
+    rows = [line.split() for line in tracelink("inspect", str(et)).stdout.splitlines()]
+    path = str(et / "job.0.et")
+    assert ["nodes", "of", "all", "host", "device", "collective"] in rows
+    assert [path, "3", "1", "1", "1"] in rows
+    assert ["all_reduce", "all", "ranks", "2", "2", "8.2", "kB"] in rows
+    shares = ["100", "µs", "30", "µs", "(30", "%)", "60", "µs", "(60", "%)", "10", "µs", "(10", "%)"]
+    assert [path, *shares, "3", "1", "of", "2", "(50", "%)"] in rows
+
+
+def test_many_traces_are_one_row(tracelink: Run, tmp_path: Path) -> None:
+    for number in range(17):
+        rank(number, of=17).save(tmp_path)
+    page = tracelink("inspect", str(tmp_path)).stdout
+    rows = [line.split() for line in page.splitlines()]
+    assert ["17", "traces", "51", "17", "17", "17"] in rows
+    assert "the longest of 17" in page
+
+
+def test_what_validate_finds_is_a_problem_of_the_trace(tracelink: Run, et: Path) -> None:
+    broken = rank(1)
+    broken.nodes[1].data_deps.append(99)
+    broken.save(et)
+    result = tracelink("inspect", str(et), "--json")
+    document = json.loads(result.stdout)
+    found = {finding["reason"]: finding for finding in document["findings"]}
+    problem = found["invalid.missing_dependency"]
+    assert (problem["severity"], problem["source"], problem["count"]) == ("warning", str(et / "job.1.et"), 1)
+    assert "99" in problem["example"]
+    assert [source["chakra"]["missing_dependencies"] for source in document["sources"]] == [0, 1]
+
+
+def test_circles_end_and_are_said(tracelink: Run, tmp_path: Path) -> None:
+    one = EtFile(metadata={"rank": {"uint64_val": 0}})
+    a = one.compute("a")
+    b = one.compute("b", [a])
+    a.data_deps.append(b.id)
+    one.compute("alone")
+    one.save(tmp_path)
+    census = json.loads(tracelink("inspect", "job.0.et", "--json").stdout)["sources"][0]["chakra"]
+    assert (census["longest_chain"]["nodes"], census["nodes_without_order"]) == (1, 2)
+    assert sorted(census["cycle"]) == [a.id, b.id]
+    assert "without 2 nodes that wait for each other in circles" in tracelink("inspect", "job.0.et").stdout
+
+
+def test_numbers_of_64_bits_and_more_are_written_whole(tracelink: Run, tmp_path: Path) -> None:
+    one = EtFile(metadata={"rank": {"uint64_val": 0}})
+    one.compute().duration_micros = (1 << 64) - 1
+    one.save(tmp_path)
+    document = json.loads(tracelink("inspect", "job.0.et", "--json").stdout)
+    assert document["sources"][0]["chakra"]["longest_chain"]["ns"] == ((1 << 64) - 1) * 1000
+
+
+def test_traces_in_archives_are_counted_and_not_checked(tracelink: Run, et: Path) -> None:
+    with zipfile.ZipFile("et.zip", "w") as archive:
+        archive.write(et / "job.0.et", "job.0.et")
+    document = json.loads(tracelink("inspect", "et.zip", "--json").stdout)
+    assert document["sources"][0]["chakra"]["longest_chain"]["ns"] == 100_000
+    assert "not_checked" in {finding["reason"] for finding in document["findings"]}
+
+
+def test_other_traces_have_no_census(tracelink: Run, tmp_path: Path) -> None:
+    (tmp_path / "k.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    document = json.loads(tracelink("inspect", "k.json", "--json").stdout)
+    assert all("chakra" not in source for source in document["sources"])
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(500, "0.5 µs"), (1_234_567, "1.235 ms"), (2_500_000_000, "2.500 s")]
+)
+def test_times(ns: int, text: str) -> None:
+    assert time(ns) == text

@@ -1,0 +1,326 @@
+"""Package."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from builders.command_line import Job, Run
+from tracelink import __version__, plugins, samples, schemas
+from tracelink.cli.main import COMMANDS
+from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
+from tracelink.plugins import Plugin
+
+# What a user sees when something goes wrong: words, never a traceback, and an exit code.
+
+
+CUT_OFF = UnreadableError("cut\noff", source="k.json", position="byte 12", advice="Copy it again.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("x"), 2),
+        (RankConflictError("x"), 2),
+        (UnreadableError("x"), 3),
+        (TraceError("x"), 1),
+        (RuntimeError("x"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+@pytest.mark.parametrize("how", [(), ("--json",), ("--quiet",)])
+def test_the_exit_code_says_what_kind_of_error_it_was(
+    tracelink: Run, job: Job, error: BaseException, code: int, how: tuple[str, ...]
+) -> None:
+    job.error = error
+    assert tracelink("inspect", "traces/", *how).exit_code == code
+
+
+class TestTraceError:
+    def test_is_one_paragraph_that_says_where_what_and_what_to_do(self, tracelink: Run, job: Job) -> None:
+        job.error = CUT_OFF
+        result = tracelink("inspect", "k.json")
+        assert result.stderr == "tracelink: k.json, byte 12: cut off. Copy it again.\n"
+        assert result.stdout == ""
+
+    def test_is_said_to_the_quiet_too(self, tracelink: Run, job: Job) -> None:
+        job.error = CUT_OFF
+        assert "cut off" in tracelink("inspect", "k.json", "-q").stderr
+
+    def test_is_json_for_a_program_and_words_for_its_log(self, tracelink: Run, job: Job) -> None:
+        job.error = CUT_OFF
+        result = tracelink("inspect", "k.json", "--json")
+        assert json.loads(result.stdout) == {
+            "error": {
+                "message": "cut\noff",
+                "source": "k.json",
+                "position": "byte 12",
+                "advice": "Copy it again.",
+            }
+        }
+        assert result.stderr.startswith("tracelink: ")
+
+
+class TestUnexpectedError:
+    def test_is_one_line_that_says_how_to_see_more(self, tracelink: Run, job: Job) -> None:
+        job.error = RuntimeError("the impossible\nhappened")
+        said = tracelink("inspect", "k.json").stderr
+        assert said.count("\n") == 1
+        assert "RuntimeError: the impossible happened" in said
+        assert "run with -v for the traceback" in said
+
+    def test_has_a_traceback_for_the_verbose(self, tracelink: Run, job: Job) -> None:
+        job.error = RuntimeError("the impossible")
+        said = tracelink("inspect", "k.json", "-v").stderr
+        assert "Traceback" in said
+        assert said.splitlines()[-1].startswith("tracelink: ")
+
+    def test_is_json_for_a_program(self, tracelink: Run, job: Job) -> None:
+        job.error = RuntimeError("the impossible")
+        document = json.loads(tracelink("inspect", "k.json", "--json").stdout)
+        assert "the impossible" in document["error"]["message"]
+
+
+def test_an_interrupt_is_one_line(tracelink: Run, job: Job) -> None:
+    job.error = KeyboardInterrupt()
+    assert tracelink("inspect", "traces/").stderr == "tracelink: interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect",),
+        ("convert", "one"),
+        ("completion", "powershell"),
+        ("inspect", "x", "--no-such-option"),
+        ("inspect", "x", "--jobs", "0"),
+        ("inspect", "x", "--verbose", "--quiet"),
+    ],
+)
+def test_a_wrong_use_ends_with_2_in_words_and_in_json(
+    tracelink: Run, job: Job, arguments: tuple[str, ...]
+) -> None:
+    result = tracelink(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Error: " in result.stderr
+    result = tracelink(*arguments, "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["message"]
+
+
+def test_an_unknown_command_ends_with_2(tracelink: Run) -> None:
+    result = tracelink("mergee")
+    assert result.exit_code == 2
+    assert "mergee" in result.stderr
+
+
+def test_a_path_that_is_not_there_ends_with_2_and_is_named(tracelink: Run) -> None:
+    result = tracelink("merge", "nowhere.json")
+    assert result.exit_code == 2
+    assert "nowhere.json" in result.stderr
+
+
+def test_a_rank_for_a_file_that_is_no_input_ends_with_2(tracelink: Run) -> None:
+    result = tracelink("inspect", str(samples.path("cpu_job")), "--rank", "other.json=3")
+    assert result.exit_code == 2
+    assert "other.json" in result.stderr
+
+
+def test_two_ranks_for_one_file_end_with_2(tracelink: Run) -> None:
+    profile = samples.path("cpu_job") / "kineto_0.json.gz"
+    result = tracelink("merge", str(profile), "--rank", f"{profile.name}=7")
+    assert result.exit_code == 2
+    assert "the content says 0, --rank says 7" in result.stderr
+
+
+def test_inspect_shows_two_ranks_for_one_file_beside_the_rest(tracelink: Run) -> None:
+    profile = samples.path("cpu_job") / "kineto_0.json.gz"
+    result = tracelink("inspect", str(profile), "--rank", f"{profile.name}=7")
+    assert result.exit_code == 1
+    assert "the content says 0, --rank says 7" in " ".join(result.stdout.split())
+
+
+def test_nothing_readable_ends_with_3_and_writes_nothing(tracelink: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing to see")
+    result = tracelink("merge", "notes.txt")
+    assert result.exit_code == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_name_in_an_error_cannot_command_the_terminal(tracelink: Run, job: Job) -> None:
+    job.error = UnreadableError("cut off", source="all.zip:\x1b[2J.json")
+    assert "all.zip:\\x1b[2J.json: cut off." in tracelink("inspect", "all.zip").stderr
+
+
+# Help: every command explains itself and shows an example.
+
+
+def test_the_group_lists_its_commands_and_says_what_to_try(tracelink: Run) -> None:
+    result = tracelink("--help")
+    assert result.exit_code == 0
+    assert all(f"  {name} " in result.stdout for name in COMMANDS)
+    assert "tracelink demo" in result.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("asking", ["-h", "--help"])
+def test_a_command_explains_itself_and_shows_an_example(tracelink: Run, name: str, asking: str) -> None:
+    result = tracelink(name, asking)
+    assert result.exit_code == 0
+    _, examples = result.stdout.split("Examples:\n")
+    assert f"tracelink {name}" in examples
+    for option in ("-v, --verbose", "-q, --quiet", "--json", "-h, --help"):
+        assert option in result.stdout
+
+
+@pytest.mark.parametrize(("name", "module", "summary"), [(name, *rest) for name, rest in COMMANDS.items()])
+def test_the_list_says_the_same_as_the_command(name: str, module: str, summary: str) -> None:
+    command = getattr(importlib.import_module(f"tracelink.cli.{module}"), name)
+    assert command.help.splitlines()[0] == summary
+
+
+@pytest.mark.parametrize("asking", ["-V", "--version"])
+def test_the_version(tracelink: Run, asking: str) -> None:
+    assert tracelink(asking).stdout == f"tracelink {__version__}\n"
+
+
+# Starting costs little: help needs none of the libraries that the work needs.
+
+
+HEAVY = {"isal", "msgspec", "networkx", "numpy", "orjson", "rich"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import tracelink",
+        "import tracelink.cli",
+        "from tracelink.cli import main; main(['--help'], standalone_mode=False)",
+    ],
+)
+def test_no_heavy_library_is_imported(statement: str) -> None:
+    code = f"import sys; {statement}; print(*sys.modules, file=sys.stderr)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert HEAVY.isdisjoint(result.stderr.split())
+
+
+# `tracelink convert`, `formats`, `demo` and `completion`.
+
+
+class TestConvert:
+    def test_one_input_one_output(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("convert", "k_0.json.gz", "k_0.json", "--to", "perfetto-json")
+        assert result.exit_code == 0
+        assert job.asked["paths"] == "k_0.json.gz"
+        assert (job.asked["output"], job.asked["to"]) == ("k_0.json", "perfetto-json")
+
+    def test_json_fits_the_schema_of_merge(self, tracelink: Run, job: Job) -> None:
+        document = json.loads(tracelink("convert", "a.json", "b.json", "--json").stdout)
+        jsonschema.validate(document, schemas.load("merge"))
+
+    def test_from_standard_input_to_standard_output(self, tracelink: Run) -> None:
+        profile = samples.path("gpu_pair") / "kineto_0.json.gz"
+        result = tracelink("convert", "-", "-", stdin=profile.read_bytes())
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["traceEvents"]
+
+    def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
+        assert tracelink("convert", "a.json", "-", "--json").exit_code == 2
+
+
+class TestFormats:
+    def test_each_with_where_it_comes_from(self, tracelink: Run) -> None:
+        result = tracelink("formats")
+        assert result.exit_code == 0
+        for name in ("kineto", "execution-trace", "flight-recorder", "perfetto-json"):
+            lines = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
+            assert lines
+            assert all("torch-tracelink" in line for line in lines)
+
+    def test_what_is_both_read_and_written_stands_twice(self, tracelink: Run) -> None:
+        lines = tracelink("formats").stdout.splitlines()
+        assert len([line for line in lines if line.startswith("chakra-json ")]) == 2
+
+    def test_json_fits_its_schema(self, tracelink: Run) -> None:
+        document = json.loads(tracelink("formats", "--json").stdout)
+        jsonschema.validate(document, schemas.load("formats"))
+        (writer,) = [writer for writer in document["writers"] if writer["name"] == "perfetto-json"]
+        assert ".json" in writer["suffixes"]
+
+    def test_a_plugin_that_cannot_be_imported_does_not_hide_the_others(
+        self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken() -> Any:
+            raise UsageError("the plugin 'mine' cannot be imported: no module named 'gone'")
+
+        installed = {**plugins.readers(), "mine": Plugin("mine", "mine 1.0", broken)}
+        monkeypatch.setattr(plugins, "readers", lambda: installed)
+        result = tracelink("formats")
+        assert result.exit_code == 1
+        assert "kineto" in result.stdout
+        assert "no module named 'gone'" in result.stderr
+
+
+class TestDemo:
+    def test_says_what_was_linked_and_what_to_open(
+        self, tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        result = tracelink("demo")
+        assert result.exit_code == 0
+        assert "same et kineto" in result.stdout
+        assert "https://ui.perfetto.dev" in result.stdout
+        assert "Open trace file, then tracelink-demo.json\n" in result.stdout
+        name, *rest = shlex.split(result.stdout.splitlines()[-1])
+        assert (name, tracelink(*rest).exit_code) == ("tracelink", 1)
+        assert json.loads((tmp_path / "tracelink-demo.json").read_bytes())["traceEvents"]
+
+    def test_json_is_that_of_merge(self, tracelink: Run, job: Job) -> None:
+        jsonschema.validate(json.loads(tracelink("demo", "--json").stdout), schemas.load("merge"))
+
+
+class TestCompletion:
+    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+    def test_prints_the_script(self, tracelink: Run, shell: str) -> None:
+        result = tracelink("completion", shell)
+        assert result.exit_code == 0
+        assert "_TRACELINK_COMPLETE" in result.stdout
+
+    def test_for_the_shell_of_the_user(self, tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SHELL", "/usr/bin/fish")
+        assert json.loads(tracelink("completion", "--json").stdout)["shell"] == "fish"
+
+    def test_an_unknown_shell_is_asked_for(self, tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SHELL", "/bin/csh")
+        result = tracelink("completion")
+        assert result.exit_code == 2
+        assert "tracelink completion bash|zsh|fish" in result.stderr
+
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ("tracelink in", "inspect"),
+            ("tracelink merge --ou", "--output"),
+            ("tracelink merge -t perf", "perfetto-json"),
+            ("tracelink merge --clock ho", "host"),
+            ("tracelink merge --only gpu,kern", "gpu,kernels"),
+            ("tracelink collectives --sort dur", "duration"),
+        ],
+    )
+    def test_completes_commands_options_and_formats(
+        self, tracelink: Run, monkeypatch: pytest.MonkeyPatch, words: str, expected: str
+    ) -> None:
+        monkeypatch.setenv("_TRACELINK_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+        assert expected in tracelink().stdout

@@ -1,0 +1,480 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from builders import execution_trace as et
+from builders.bundle import unpacked
+from builders.command_line import Job, Run
+from builders.job import JobBuilder
+from builders.kineto import cpu_op, trace, write
+from builders.perfetto_native import read
+from tracelink import samples, schemas
+from tracelink.cli.summary import RELATIONS
+from tracelink.converters.chakra.decode import decode
+from tracelink.errors import Finding, Severity
+from tracelink.model.clock import Clock
+from tracelink.model.graph import LinkReport
+from tracelink.open.offer import Kind, Offer
+from tracelink.pipeline.selection import Selection
+from tracelink.plugins import Output
+
+# `tracelink merge`: what it asks the library for, what it says, and how it ends.
+
+
+class TestWhatIsAskedFor:
+    def test_paths_of_unknown_format_and_paths_of_a_said_format(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/", "-e", "et.json", "--kineto", "a.json", "-k", "b.json", "--fr", "dumps/")
+        assert job.asked["paths"] == ("traces/",)
+        assert job.asked["et"] == ("et.json",)
+        assert job.asked["kineto"] == ("a.json", "b.json")
+        assert job.asked["fr"] == ("dumps/",)
+
+    def test_the_usual_name_in_the_usual_format_unless_said_otherwise(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/")
+        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == (None, None, None)
+        tracelink("merge", "traces/", "-o", "linked/", "-t", "chakra-json", "-j", "3")
+        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == ("linked/", "chakra-json", 3)
+
+    def test_ranks_by_file_whose_name_may_hold_an_equals_sign(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/", "--rank", "a.json=3", "-r", "run=1/b.json=12")
+        assert job.asked["ranks"] == {"a.json": 3, "run=1/b.json": 12}
+
+    def test_everything_on_the_clocks_of_hosts_unless_said_otherwise(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/")
+        assert (job.asked["selection"], job.asked["clock"]) == (None, "host")
+
+    def test_a_selection_and_how_clocks_are_taken(self, tracelink: Run, job: Job) -> None:
+        said = (
+            "--ranks",
+            "0-7,64",
+            "--window",
+            "2.5s..3.1s",
+            "--steps",
+            "3-5",
+            "--only",
+            "collectives,kernels",
+        )
+        tracelink("merge", "traces/", *said, "--clock", "clocks.json")
+        assert job.asked["selection"] == Selection.parse(
+            ranks="0-7,64", window="2.5s..3.1s", steps="3-5", only="collectives,kernels"
+        )
+        assert job.asked["clock"] == "clocks.json"
+
+    @pytest.mark.parametrize("option", ["--ranks", "--window", "--steps", "--only"])
+    def test_a_selection_that_makes_no_sense_is_refused_before_anything_is_read(
+        self, tracelink: Run, job: Job, option: str
+    ) -> None:
+        result = tracelink("merge", "traces/", option, "nonsense")
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"tracelink: {option}: ")
+        assert job.asked == {}
+
+    def test_whose_a_file_is_and_which_ranks_to_read_are_not_confused(self, tracelink: Run, job: Job) -> None:
+        assert "--rank FILE=N says whose" in tracelink("merge", "a.json", "--ranks", "a.json=3").stderr
+        assert "to read only some ranks: --ranks 3" in tracelink("merge", "a.json", "--rank", "3").stderr
+
+    @pytest.mark.parametrize("text", ["a.json", "a.json=", "=3", "a.json=x", "a.json=-1"])
+    def test_what_is_not_file_and_rank_is_refused(self, tracelink: Run, job: Job, text: str) -> None:
+        result = tracelink("merge", "traces/", "--rank", text)
+        assert result.exit_code == 2
+        assert "FILE=N" in result.stderr
+
+    def test_nothing_to_read_is_refused(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("merge")
+        assert result.exit_code == 2
+        assert "name files or directories" in result.stderr
+
+    def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("merge", "traces/", "-o", "-", "--json")
+        assert result.exit_code == 2
+        assert "give another output" in result.stderr
+
+
+class TestSummary:
+    def test_a_row_for_each_rank(self, tracelink: Run, job: Job) -> None:
+        job.reports = {rank: [LinkReport("launches", 3774, 3774)] for rank in (0, 5)}
+        lines = tracelink("merge", "traces/").stdout.splitlines()
+        assert lines[0].split()[:4] == ["rank", "events", "launches", "calls"]
+        assert [line.split()[:5] for line in lines[1:3]] == [
+            ["0", "10", "3,774", "of", "3,774"],
+            ["5", "10", "3,774", "of", "3,774"],
+        ]
+
+    def test_one_row_for_more_than_16_ranks(self, tracelink: Run, job: Job) -> None:
+        job.reports = {rank: [LinkReport("launches", 100, 100)] for rank in range(17)}
+        lines = tracelink("merge", "traces/").stdout.splitlines()
+        assert lines[1].split()[:6] == ["17", "ranks", "170", "1,700", "of", "1,700"]
+
+    def test_why_candidates_were_not_linked_over_all_ranks(self, tracelink: Run, job: Job) -> None:
+        job.reports = {
+            0: [LinkReport("launches", 7, 10, {"no correlation": 2, "launched outside the recording": 1})],
+            1: [LinkReport("launches", 9, 10, {"no correlation": 1})],
+        }
+        said = tracelink("merge", "traces/").stdout
+        assert (
+            "not linked: launches: 4: no correlation (3), launched outside the recording (1)"
+            in said.splitlines()
+        )
+
+    def test_a_relation_of_which_nothing_was_linked_is_called_out_with_its_ranks(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        job.reports = {
+            0: [LinkReport("same.et_kineto", 5, 5)],
+            3: [LinkReport("same.et_kineto", 0, 1436, {"its id is not in the profile": 1436})],
+        }
+        said = tracelink("merge", "traces/").stdout
+        line = "nothing linked: same et kineto on rank 3: 0 of 1,436: its id is not in the profile (1,436)"
+        assert line in said.splitlines()
+
+    def test_nothing_linked_for_no_reason_says_so(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport("launches", 0, 4)]}
+        assert "0 of 4: no reason is known" in tracelink("merge", "traces/").stdout
+
+    def test_relations_that_no_source_records_are_named(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport(relation, 1, 1) for relation in RELATIONS if relation != "launches"]}
+        assert "nothing to link: launches: the sources record none" in tracelink("merge", "traces/").stdout
+
+    def test_notes_are_for_the_verbose(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport("calls", 1, 1, notes={"crossing": 480})]}
+        assert "crossing" not in tracelink("merge", "traces/").stdout
+        assert "note: calls: crossing (480)" in tracelink("merge", "traces/", "-v").stdout
+
+    def test_what_was_matched_across_ranks_and_how_far_clocks_were_apart(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        made = JobBuilder(clocks=[Clock(0), Clock(1, offset_ns=-2_500_000)])
+        group = made.group("0", [0, 1])
+        made.collective(group, {0: (0, 5), 1: (1, 5)})
+        made.message(group, 0, 1, 0, 5)
+        job.together = made.build()
+        said = tracelink("merge", "traces/").stdout.splitlines()
+        assert "across ranks: 1 collective and 1 message; `tracelink collectives` lists them" in said
+        assert "clocks: corrected by up to 2.500 ms; `tracelink clocks` says what that rests on" in said
+
+    def test_what_a_selection_leaves_out(self, tracelink: Run, job: Job) -> None:
+        message = "7 of 10 events are outside the selection."
+        job.findings = [Finding(Severity.INFO, "left_out", message, 7)]
+        said = tracelink("merge", "traces/", "--steps", "3").stdout.splitlines()
+        assert said[-2] == "left out: 7 of 10 events are outside the selection."
+
+    def test_the_last_line_says_what_was_written(self, tracelink: Run, job: Job) -> None:
+        said = tracelink("merge", "traces/", "-o", "all.json").stdout
+        assert said.splitlines()[-1] == "wrote all.json (12.3 MB, 10 events)"
+
+    def test_each_of_few_outputs_has_a_line_and_many_share_one(self, tracelink: Run, job: Job) -> None:
+        job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(2)]
+        assert tracelink("merge", "traces/").stdout.splitlines()[-2:] == [
+            "wrote linked/0.json (500 B, 1 event)",
+            "wrote linked/1.json (500 B, 1 event)",
+        ]
+        job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(64)]
+        assert (
+            tracelink("merge", "traces/").stdout.splitlines()[-1]
+            == "wrote 64 files in linked (32.0 kB, 64 events)"
+        )
+
+    def test_quiet_says_nothing(self, tracelink: Run, job: Job) -> None:
+        result = tracelink("merge", "traces/", "--quiet")
+        assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
+
+    def test_quiet_still_says_errors(self, tracelink: Run, job: Job) -> None:
+        job.findings = [
+            Finding(Severity.WARNING, "odd", "odd."),
+            Finding(Severity.ERROR, "unreadable", "b.json: the file is empty.", source="b.json"),
+        ]
+        result = tracelink("merge", "traces/", "-q")
+        assert result.stderr == "tracelink: error: b.json: the file is empty.\n"
+
+
+class TestJson:
+    def test_fits_its_schema_and_is_all_there_is(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: [LinkReport("launches", 7, 10, {"no correlation": 3}, {"repeated": 1})], 1: ()}
+        job.findings = [Finding(Severity.WARNING, "damaged", "cut off.", 2, "k_0.json", "at byte 7")]
+        result = tracelink("merge", "traces/", "--json")
+        document = json.loads(result.stdout)
+        jsonschema.validate(document, schemas.load("merge"))
+        assert result.stderr == ""
+        assert document["outputs"] == [
+            {"path": "merged.json", "format": "perfetto-json", "rank": None, "bytes": 12345678, "events": 20}
+        ]
+        assert document["ranks"][0]["links"]["launches"] == {
+            "linked": 7,
+            "candidates": 10,
+            "unlinked": {"no correlation": 3},
+            "notes": {"repeated": 1},
+        }
+        assert document["findings"] == [
+            {
+                "severity": "warning",
+                "reason": "damaged",
+                "count": 2,
+                "source": "k_0.json",
+                "message": "cut off.",
+                "example": "at byte 7",
+            }
+        ]
+
+    def test_every_rank_has_every_relation(self, tracelink: Run, job: Job) -> None:
+        job.reports = {0: (), 1: [LinkReport("launches.annotation", 1, 1)]}
+        ranks = json.loads(tracelink("merge", "traces/", "--json").stdout)["ranks"]
+        assert [list(rank["links"]) for rank in ranks] == [[*RELATIONS], [*RELATIONS, "launches.annotation"]]
+        assert ranks[0]["links"]["calls"] == {"linked": 0, "candidates": 0, "unlinked": {}}
+
+
+class TestExitCode:
+    def test_0_with_warnings(self, tracelink: Run, job: Job) -> None:
+        job.findings = [Finding(Severity.WARNING, "damaged", "cut off.")]
+        assert tracelink("merge", "traces/").exit_code == 0
+
+    @pytest.mark.parametrize("how", [(), ("--json",), ("--quiet",)])
+    def test_1_with_an_error_among_the_findings(self, tracelink: Run, job: Job, how: tuple[str, ...]) -> None:
+        job.findings = [Finding(Severity.ERROR, "unreadable", "empty.")]
+        assert tracelink("merge", "traces/", *how).exit_code == 1
+
+    def test_3_without_a_source(self, tracelink: Run, job: Job) -> None:
+        job.sources = ()
+        assert tracelink("merge", "traces/").exit_code == 3
+
+
+class TestOnTheSample:
+    def test_every_node_of_the_sample_meets_its_operator(self, tracelink: Run, tmp_path: Path) -> None:
+        result = tracelink(
+            "merge", str(samples.path("cpu_job")), "-o", str(tmp_path / "merged.json.gz"), "--json"
+        )
+        document = json.loads(result.stdout)
+        jsonschema.validate(document, schemas.load("merge"))
+        assert result.exit_code == 0
+        assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
+        for rank in document["ranks"]:
+            same = rank["links"]["same.et_kineto"]
+            assert same["linked"] == same["candidates"] > 0
+        assert json.loads(gzip.decompress((tmp_path / "merged.json.gz").read_bytes()))["traceEvents"]
+
+    def test_standard_output_gets_the_trace_and_standard_error_the_summary(self, tracelink: Run) -> None:
+        result = tracelink("merge", str(samples.path("cpu_job")), "-o", "-")
+        assert json.loads(result.stdout)["traceEvents"]
+        assert "wrote standard output" in result.stderr
+
+    def test_standard_input_is_read(self, tracelink: Run, tmp_path: Path) -> None:
+        profile = samples.path("cpu_job") / "kineto_1.json.gz"
+        result = tracelink("merge", "-", "-o", str(tmp_path / "m.json"), stdin=profile.read_bytes())
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[1].startswith("1 ")
+
+
+# `tracelink merge --to chakra`: the options of the writer, and what is said of it.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((), {}),
+        (("--profile", "astra-sim"), {"profile": "astra-sim"}),
+        (("--deps", "data", "--gaps"), {"deps": "data", "gaps": "yes"}),
+    ],
+)
+def test_options_are_handed_on(
+    tracelink: Run, job: Job, arguments: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    assert tracelink("merge", "traces/", "--to", "chakra", *arguments).exit_code == 0
+    assert job.asked["options"] == options
+    assert job.asked["to"] == "chakra"
+
+
+@pytest.mark.parametrize("arguments", [("--profile", "some"), ("--deps", "none")])
+def test_words_that_there_are_not(tracelink: Run, arguments: tuple[str, str]) -> None:
+    result = tracelink("merge", "traces/", "--to", "chakra", *arguments)
+    assert result.exit_code == 2
+    assert "is not one of" in result.stderr
+
+
+class TestFiles:
+    @pytest.fixture
+    def profiles(self, tmp_path: Path) -> Path:
+        for rank in (0, 1):
+            write(tmp_path / "in" / f"k_{rank}.json", trace(cpu_op("aten::add", 2), rank=rank))
+        return tmp_path / "in"
+
+    def test_a_file_for_each_rank(self, tracelink: Run, profiles: Path, tmp_path: Path) -> None:
+        result = tracelink("merge", str(profiles), "--to", "chakra", "-o", str(tmp_path / "et" / "job"))
+        assert result.exit_code == 0, result.stderr
+        assert sorted(path.name for path in (tmp_path / "et").iterdir()) == [
+            "job.0.et",
+            "job.1.et",
+            "job.groups.json",
+        ]
+
+    def test_standard_output(self, tracelink: Run, profiles: Path) -> None:
+        result = tracelink("merge", str(profiles / "k_0.json"), "--to", "chakra", "-o", "-")
+        assert result.exit_code == 0, result.stderr
+        decoded = decode(io.BytesIO(result.stdout_bytes))
+        assert (len(decoded.nodes), decoded.faults) == (1, [])
+
+    def test_standard_output_takes_one(self, tracelink: Run, profiles: Path) -> None:
+        result = tracelink("merge", str(profiles), "--to", "chakra", "-o", "-")
+        assert result.exit_code == 2
+        assert "standard output takes one file, and these are 2 ranks" in " ".join(result.stderr.split())
+        assert "-o et/job" in result.stderr
+
+    def test_options_of_another_format(self, tracelink: Run, profiles: Path, tmp_path: Path) -> None:
+        result = tracelink("merge", str(profiles), "-o", str(tmp_path / "a.json"), "--profile", "full")
+        assert result.exit_code == 2
+        assert "perfetto-json has no option 'profile'" in " ".join(result.stderr.split())
+        assert not (tmp_path / "a.json").exists()
+
+    def test_gaps_of_threads_that_are_not_written(
+        self, tracelink: Run, profiles: Path, tmp_path: Path
+    ) -> None:
+        result = tracelink(
+            "merge",
+            str(profiles),
+            "--to",
+            "chakra",
+            "--profile",
+            "astra-sim",
+            "--gaps",
+            "-o",
+            str(tmp_path / "job"),
+        )
+        assert result.exit_code == 2
+        assert "Leave out --gaps" in result.stderr
+
+
+# `tracelink merge --bundle`.
+
+
+def profiles(folder: Path) -> str:
+    for rank in (0, 1):
+        write(folder / "in" / f"k_{rank}.json", trace(cpu_op(), rank=rank))
+    return str(folder / "in")
+
+
+@pytest.mark.parametrize("more", [(), ("--to", "perfetto-bundle")])
+def test_it_is_short_for_the_format(tracelink: Run, job: Job, more: tuple[str, ...]) -> None:
+    assert tracelink("merge", "traces/", "--bundle", *more).exit_code == 0
+    assert job.asked["to"] == "perfetto-bundle"
+
+
+def test_the_name_says_the_format_too(tracelink: Run, tmp_path: Path) -> None:
+    result = tracelink("merge", profiles(tmp_path), "-o", "job.tar")
+    assert result.exit_code == 0, result.stderr
+    assert "wrote job.tar (10.2 kB, 2 events)" in result.stdout
+
+
+def test_it_is_called_merged_where_nobody_says_how(tracelink: Run, tmp_path: Path) -> None:
+    assert tracelink("merge", profiles(tmp_path), "--bundle").exit_code == 0
+    assert list(unpacked(tmp_path / "merged.tar").files) == ["rank_0.json", "rank_1.json"]
+
+
+def test_it_can_go_to_standard_output(tracelink: Run, tmp_path: Path) -> None:
+    result = tracelink("merge", profiles(tmp_path), "--bundle", "-o", "-")
+    (tmp_path / "job.tar").write_bytes(result.stdout_bytes)
+    assert list(unpacked(tmp_path / "job.tar").files) == ["rank_0.json", "rank_1.json"]
+    assert "wrote standard output" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--to", "chakra"), "--bundle writes perfetto-bundle, and --to says chakra: leave out one of them."),
+        (
+            ("--window", "1s.."),
+            "perfetto-bundle copies files as they are: --window, --steps and --only cannot cut inside them.",
+        ),
+        (("--args", "link"), "perfetto-bundle has no option 'args'"),
+    ],
+)
+def test_what_does_not_go_with_it(tracelink: Run, tmp_path: Path, more: tuple[str, ...], said: str) -> None:
+    result = tracelink("merge", profiles(tmp_path), "--bundle", *more)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not list(tmp_path.glob("*.tar"))
+
+
+def test_without_a_profile_there_is_nothing_to_bundle(tracelink: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "et_0.json", et.trace(et.thread_root(), et.process_root()))
+    result = tracelink("merge", str(path), "--bundle")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "tracelink: nothing to bundle: none of the inputs is a whole profile (Kineto JSON), which is what Perfetto "
+        "loads. To draw everything that was recorded: tracelink merge, without --bundle.\n"
+    )
+
+
+def test_open_takes_it(tracelink: Run, tmp_path: Path) -> None:
+    tracelink("merge", profiles(tmp_path), "--bundle")
+    with Offer.of(tmp_path / "merged.tar") as offer:
+        assert offer.kind is Kind.ARCHIVE
+
+
+# `tracelink merge -o job.pftrace`: the options of the writer, and the files.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((), {}),
+        (("--args", "link"), {"args": "link"}),
+        (("--python",), {"python": "yes"}),
+        (("--no-python",), {"python": "no"}),
+        (("--compress",), {"compress": "yes"}),
+    ],
+)
+@pytest.mark.parametrize("output", ["job.pftrace", "job.json"])
+def test_options_of_perfetto_are_handed_on(
+    tracelink: Run, job: Job, arguments: tuple[str, ...], options: dict[str, Any], output: str
+) -> None:
+    assert tracelink("merge", "traces/", "-o", output, *arguments).exit_code == 0
+    assert job.asked["options"] == options
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "compressed"),
+    [
+        ("job.pftrace", (), False),
+        ("job.perfetto-trace", (), False),
+        ("job.pftrace", ("--compress",), False),
+        ("job.pftrace.gz", (), True),
+        ("job.pftrace.gz", ("--compress",), True),
+    ],
+)
+def test_the_name_says_the_format_and_whether_it_is_gzip(
+    tracelink: Run, tmp_path: Path, name: str, arguments: tuple[str, ...], compressed: bool
+) -> None:
+    for rank in (0, 1):
+        write(tmp_path / "in" / f"k_{rank}.json", trace(cpu_op("aten::add", 2), rank=rank))
+    result = tracelink("merge", str(tmp_path / "in"), "-o", str(tmp_path / name), *arguments)
+    assert result.exit_code == 0, result.stderr
+    data = (tmp_path / name).read_bytes()
+    native = read(gzip.decompress(data) if compressed else data)
+    assert [one.name for one in native.slices] == ["aten::add", "aten::add"]
+
+
+def test_json_is_gzip_where_that_is_asked_for(tracelink: Run, tmp_path: Path) -> None:
+    write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
+    output = tmp_path / "x.json"
+    assert tracelink("merge", str(tmp_path / "k_0.json"), "-o", str(output), "--compress").exit_code == 0
+    assert json.loads(gzip.decompress(output.read_bytes()))["traceEvents"][-1]["name"] == "aten::add"
+
+
+def test_a_terminal_is_not_filled_with_a_trace(
+    tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
+    monkeypatch.setattr(
+        "tracelink.cli.summary.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    )
+    result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", "-")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pipe it into something, or give a file" in result.stderr

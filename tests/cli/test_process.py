@@ -1,0 +1,127 @@
+"""Package."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tracelink import samples
+from tracelink.cli.main import ended_in_order
+from tracelink.io.targets import whole_place
+
+COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
+PATIENCE = 60
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_json_is_all_that_standard_output_gets() -> None:
+    result = run("inspect", str(samples.path("cpu_job")), "--json", "-v")
+    assert result.returncode == 0
+    assert len(json.loads(result.stdout)["sources"]) == 6
+    assert result.stderr == b""
+
+
+def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen([*COMMAND, "formats", "--json"], stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (141, b"")
+
+
+def test_a_trace_whose_reader_goes_away_is_no_reason_to_complain() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "merge", str(samples.path("cpu_job")), "-o", "-"]
+    process = subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [(signal.SIGINT, 130, b"tracelink: interrupted.\n"), (signal.SIGTERM, 143, b"")],
+)
+def test_an_end_that_is_asked_for_is_one_line_at_most(
+    tmp_path: Path, asked: signal.Signals, code: int, said: bytes
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = subprocess.Popen([*COMMAND, "merge", str(pipe)], stderr=subprocess.PIPE, cwd=tmp_path)
+    writing = _once_read(pipe)
+    process.send_signal(asked)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    os.close(writing)
+    assert (process.returncode, stderr) == (code, said)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_file_that_is_not_finished_ends_with_the_process(tmp_path: Path) -> None:
+    def ended_meanwhile() -> None:
+        with ended_in_order(), whole_place(tmp_path / "merged.json") as place:
+            assert place.exists()
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        ended_meanwhile()
+    assert ended.value.code == 143
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    Path(os.fsdecode(folder), "k_0.json").write_bytes(b"")
+    Path(os.fsdecode(folder), "k_1.json").write_text('{"traceEvents": []}')
+    result = run("inspect", os.fsdecode(folder), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert result.returncode in (1, 3)
+    assert b"\\udcff" in result.stdout + result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_is_said_in_words() -> None:
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            [*COMMAND, "formats"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (result.returncode, result.stderr) == (
+        1,
+        b"tracelink: no space left on device. The system refused it; -v shows the traceback.\n",
+    )
+
+
+def _once_read(pipe: Path) -> int:
+    """The writing end of a pipe that the command has begun to read."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        time.sleep(0.01)
+    raise TimeoutError(pipe)

@@ -1,0 +1,326 @@
+"""Package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from builders.chakra import Job
+from builders.chakra_written import only
+from builders.data import shared
+from builders.execution_trace import node, process_root, tensor
+from builders.graph import START, GraphBuilder
+from builders.ordering import RankBuilder
+from tracelink.api import merge
+from tracelink.converters.chakra.census import census
+from tracelink.converters.chakra.decode import decode
+from tracelink.converters.chakra.host import host_of
+from tracelink.converters.chakra.plan import HAND_OVER, HOST_WAIT, RESUMPTION, waited
+from tracelink.converters.chakra.schema import Name
+from tracelink.model.events import EventKind, Relation
+from tracelink.ordering.order import Order
+
+# How long operators waited: what a replay does by itself is no part of how long they run.
+
+
+def waits(rank: RankBuilder, orders: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Who waited how long, where these are the orders: what ended before what began."""
+    part = rank.part()
+    host = host_of(part)
+    pairs = {
+        name: Order.of(np.array([before]), np.array([after])) for name, (before, after) in orders.items()
+    }
+    time = waited(part, host, pairs)
+    return {part.graph.name(int(host.row[place])): int(time[place]) for place in np.flatnonzero(time)}
+
+
+def test_within_a_call_until_the_device_is_done() -> None:
+    rank = RankBuilder()
+    item = rank.op("item", 0, 100)
+    rank.call("cudaStreamSynchronize", 20, 95, inside=item)
+    kernel = rank.work("kernel", 5, 90)
+    after = rank.op("next", 110, 120)
+    assert waits(rank, {HOST_WAIT: (kernel, after)}) == {"item": 70}
+
+
+def test_nobody_waits_for_what_was_done_before_the_call() -> None:
+    rank = RankBuilder()
+    item = rank.op("item", 0, 100)
+    rank.call("cudaStreamSynchronize", 20, 95, inside=item)
+    kernel = rank.work("kernel", 5, 15)
+    after = rank.op("next", 110, 120)
+    assert waits(rank, {HOST_WAIT: (kernel, after)}) == {}
+
+
+@pytest.mark.parametrize("name", [HAND_OVER, RESUMPTION])
+def test_while_another_thread_works(name: str) -> None:
+    rank = RankBuilder()
+    step = rank.op("step", 0, 100)
+    rank.op("loss", 10, 20, inside=step)
+    backward = rank.op("backward", 25, 70, thread="autograd")
+    after = rank.op("optimizer", 75, 90, inside=step)
+    assert waits(rank, {name: (backward, after)}) == {"step": 50}
+
+
+def test_a_thread_that_did_something_meanwhile_did_not_wait() -> None:
+    rank = RankBuilder()
+    step = rank.op("step", 0, 100)
+    backward = rank.op("backward", 25, 40, thread="autograd")
+    rank.op("between", 50, 60, inside=step)
+    after = rank.op("optimizer", 75, 90, inside=step)
+    assert waits(rank, {HAND_OVER: (backward, after)}) == {}
+
+
+def test_outside_of_operators_nobody_is_made_shorter() -> None:
+    rank = RankBuilder()
+    rank.op("loss", 10, 20)
+    backward = rank.op("backward", 25, 70, thread="autograd")
+    after = rank.op("optimizer", 75, 90)
+    assert waits(rank, {HAND_OVER: (backward, after)}) == {}
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_the_longest_chain_is_about_as_long_as_the_step(rank: int, tmp_path: Path) -> None:
+    folder = shared("pairs/dlrm8")
+    merge(
+        [folder / f"host.{rank}.json.gz", folder / f"device.{rank}.json.gz"],
+        output=tmp_path / "job",
+        to="chakra",
+    )
+    with (tmp_path / f"job.{rank}.et").open("rb") as file:
+        nodes = decode(file).nodes
+    start = nodes.attribute(Name.START).whole_numbers(len(nodes), 0)
+    length = nodes.attribute(Name.INCLUSIVE).whole_numbers(len(nodes), 0)
+    length = np.maximum(length, nodes.attribute(Name.DURATION).whole_numbers(len(nodes), 0))
+    timed = start > 0
+    real = int((start + length)[timed].max() - start[timed].min())
+    assert 0.95 * real < census(nodes).longest.total_ns < 1.02 * real
+
+
+# What nodes wait for: their thread, their launch, their stream, what the host waited for, and their tensors.
+
+
+US = 1000
+
+
+def launched(
+    job: Job, name: str, at: float, called: float, caller: int | None = None, stream: str = "7"
+) -> int:
+    return job.kernel(name, at, 5, job.runtime("cudaLaunchKernel", called, caller=caller), stream=stream)
+
+
+def test_a_thread_runs_one_operator_after_the_other_the_enclosing_one_first(tmp_path: Path) -> None:
+    job = Job()
+    outer = job.operator("outer", 0, 50)
+    job.operator("inner", 0, 50, caller=outer)
+    job.operator("next", 60, 5)
+    job.operator("elsewhere", 30, 5, thread="other")
+    job.operator("elsewhere next", 65, 5, thread="other")
+    trace = only(job.build(), tmp_path)
+    assert trace.names == ["outer", "inner", "elsewhere", "next", "elsewhere next"]
+    assert {name: trace.waits(name) for name in trace.names} == {
+        "outer": [],
+        "inner": ["outer"],
+        "elsewhere": [],
+        "next": ["inner"],
+        "elsewhere next": ["elsewhere"],
+    }
+    assert {name: trace.inside(name) for name in trace.names} == {
+        "outer": [],
+        "inner": ["outer"],
+        "elsewhere": [],
+        "next": [],
+        "elsewhere next": [],
+    }
+
+
+def test_work_waits_for_what_launched_it_and_for_what_ran_before_on_its_stream(tmp_path: Path) -> None:
+    job = Job()
+    one = job.operator("one", 0, 10)
+    two = job.operator("two", 20, 10)
+    launched(job, "first", 40, 2, one)
+    launched(job, "second", 50, 21, two)
+    launched(job, "aside", 50, 24, two, stream="9")
+    trace = only(job.build(), tmp_path)
+    assert trace.waits("first") == ["one"]
+    assert trace.waits("second") == ["two", "first"]
+    assert trace.waits("aside") == ["two"]
+    assert trace.reasons["device_order"] == 1
+
+
+def test_work_that_clocks_put_before_its_launch_comes_after_it(tmp_path: Path) -> None:
+    """The clock of a device can be off by microseconds; the time of the node is then that of its launch."""
+    job = Job()
+    late = job.operator("late", 30, 10)
+    launched(job, "early", 20, 31, late)
+    trace = only(job.build(), tmp_path)
+    assert trace.names == ["late", "early"]
+    assert trace.times("early")[0] == START // 1000 + 30
+    assert trace.said("early")["start_ns"] == START + 20_000
+
+
+def test_the_host_goes_on_when_the_stream_that_it_waited_for_has_ended(tmp_path: Path) -> None:
+    job = Job()
+    one = job.operator("one", 0, 10)
+    launched(job, "gemm", 15, 2, one)
+    job.runtime("cudaStreamSynchronize", 12, 10)
+    job.operator("after", 30, 5)
+    trace = only(job.build(), tmp_path)
+    assert trace.waits("after") == ["one", "gemm"]
+    assert trace.reasons["inferred_waits"] == 1
+
+
+def test_said_dependencies_are_kept(tmp_path: Path) -> None:
+    job = Job()
+    cause = job.operator("cause", 0, 5)
+    waiting = job.operator("waiting", 10, 5, thread="other")
+    dependent = job.operator("dependent", 10, 5, thread="third")
+    job.edge(waiting, Relation.WAITS_FOR, cause)
+    job.edge(dependent, Relation.DEPENDS_ON, cause)
+    job.edge(cause, Relation.DEPENDS_ON, cause)
+    trace = only(job.build(), tmp_path)
+    assert (trace.waits("waiting"), trace.waits("dependent"), trace.waits("cause")) == (
+        ["cause"],
+        ["cause"],
+        [],
+    )
+
+
+def test_a_dependency_against_the_order_of_starts_is_left_out_and_counted(tmp_path: Path) -> None:
+    job = Job()
+    cause = job.operator("cause", 20, 5)
+    job.edge(job.operator("earlier", 0, 5, thread="other"), Relation.WAITS_FOR, cause)
+    trace = only(job.build(), tmp_path)
+    assert trace.waits("earlier") == []
+    assert trace.reasons["against_order"] == 1
+
+
+@pytest.fixture
+def of_tensors() -> Job:
+    """`make` writes what `use` on another thread reads; `other` runs between them on the thread of `use`."""
+    job = Job()
+    job.node(process_root())
+    make = node(3, "make", parent=1, outputs=[tensor()])
+    use = node(5, "use", parent=1, inputs=[tensor()])
+    made = job.operator("make", 0, 10, make)
+    job.operator("other", 20, 10, node(4, "other", parent=1), thread="second")
+    used = job.operator("use", 40, 10, use, thread="second")
+    launched(job, "writing", 12, 5, made)
+    launched(job, "reading", 50, 45, used, stream="9")
+    return job
+
+
+@pytest.mark.parametrize(
+    ("deps", "use", "reading"),
+    [
+        ("time", ["other"], ["use"]),
+        ("data", ["make"], ["writing", "use"]),
+        ("both", ["make", "other"], ["writing", "use"]),
+    ],
+)
+def test_by_time_by_tensors_or_both(
+    of_tensors: Job, deps: str, use: list[str], reading: list[str], tmp_path: Path
+) -> None:
+    trace = only(of_tensors.build(), tmp_path, deps=deps)
+    assert [name for name in trace.waits("use") if "process" not in name] == use
+    assert trace.waits("reading") == reading
+
+
+def test_without_threads_what_is_inside_an_operator_still_comes_after_it(tmp_path: Path) -> None:
+    job = Job()
+    outer = job.operator("outer", 0, 50)
+    job.operator("inner", 10, 10, caller=outer)
+    job.operator("next", 60, 5)
+    trace = only(job.build(), tmp_path, deps="data")
+    assert trace.waits("inner") == ["outer"]
+    assert trace.waits("next") == []
+
+
+def test_works_of_one_operator_are_in_order_where_streams_are_not(tmp_path: Path) -> None:
+    job = Job()
+    outer = job.operator("outer", 0, 50)
+    launched(job, "first", 10, 2, outer)
+    launched(job, "second", 20, 4, outer)
+    launched(job, "of another", 30, 52, job.operator("another", 51, 5))
+    trace = only(job.build(), tmp_path, deps="data")
+    assert trace.waits("second") == ["outer", "first"]
+    assert trace.waits("of another") == ["another"]
+
+
+class TestGaps:
+    """Pauses of a thread between operators that nothing encloses, as nodes between them."""
+
+    def test_a_pause_is_a_node_between_two_operators(self, tmp_path: Path) -> None:
+        job = Job()
+        outer = job.operator("outer", 0, 10)
+        job.operator("inner", 2, 3, caller=outer)
+        job.operator("next", 12.6, 5)
+        trace = only(job.build(), tmp_path, gaps="yes")
+        assert trace.names == ["outer", "inner", "idle", "next"]
+        assert trace.waits("idle") == ["inner"]
+        assert trace.waits("next") == ["inner", "idle"]
+        assert trace.inside("idle") == []
+        assert trace.times("idle") == (START // 1000 + 10, 3)
+        said = trace.said("idle")
+        assert (said["start_ns"], said["duration_ns"]) == (START + 10_000, 2600)
+        assert (said["cat"], said["is_cpu_op"], said["stream"]) == ("idle", True, 0)
+
+    @pytest.mark.parametrize(("pause", "nodes"), [(0.999, 2), (1, 3)])
+    def test_less_than_a_microsecond_is_none(self, pause: float, nodes: int, tmp_path: Path) -> None:
+        job = Job()
+        job.operator("one", 0, 10)
+        job.operator("two", 10 + pause, 5)
+        assert len(only(job.build(), tmp_path, gaps="yes").names) == nodes
+
+    def test_threads_pause_each_for_itself_and_devices_do_not(self, tmp_path: Path) -> None:
+        job = Job()
+        for thread, at in (("1", 0), ("2", 5)):
+            job.operator(f"one {thread}", at, 10, thread=thread)
+            job.operator(f"two {thread}", at + 20, 10, thread=thread)
+        job.kernel("early", 100, 1, None)
+        job.kernel("late", 200, 1, None)
+        trace = only(job.build(), tmp_path, gaps="yes")
+        assert trace.names.count("idle") == 2
+        numbers = [trace.attributes(row) for row, name in enumerate(trace.names) if name == "idle"]
+        assert [said["tid"] for said in numbers] == [1, 2]
+        assert [said["duration_ns"] for said in numbers] == [10_000, 10_000]
+
+    def test_time_within_an_operator_is_its_own(self, tmp_path: Path) -> None:
+        job = Job()
+        outer = job.operator("outer", 0, 100)
+        job.operator("one", 0, 10, caller=outer)
+        job.operator("two", 50, 10, caller=outer)
+        assert "idle" not in only(job.build(), tmp_path, gaps="yes").names
+
+    def test_what_nodes_said_stays_theirs(self, tmp_path: Path) -> None:
+        job = Job()
+        job.node(process_root())
+        job.operator("one", 0, 10, node(5, "one", parent=1))
+        two = job.operator("two", 20, 10, node(6, "two", parent=1), kind=EventKind.ANNOTATION)
+        launched(job, "gemm", 40, 22, two)
+        plain, spaced = (only(job.build(), tmp_path / gaps, gaps=gaps) for gaps in ("no", "yes"))
+        assert [name for name in spaced.names if name != "idle"] == plain.names
+        for name in plain.names:
+            assert plain.said(name) == spaced.said(name)
+            assert plain.times(name) == spaced.times(name)
+            assert plain.inside(name) == spaced.inside(name)
+            assert plain.waits(name) == [other for other in spaced.waits(name) if other != "idle"]
+
+    def test_a_pause_is_not_shown_before_what_it_follows(self, tmp_path: Path) -> None:
+        """Communication is shown after the one before it in its group, whatever its own time."""
+        builder = GraphBuilder()
+        threads = [builder.track(identity=name) for name in "12"]
+        late = builder.add(threads[0], "late", 50 * US, 5 * US)
+        early = builder.add(threads[1], "early", 0, 5 * US)
+        builder.add(threads[1], "next", 90 * US, 5 * US)
+        group = builder.group(0, 1, name="0")
+        for row in (late, early):
+            builder.together(group, row, as_what="operator", start=START, skew=0)
+            builder.participations[-1] |= {"bytes_in": 8}
+        trace = only(builder.build(), tmp_path, gaps="yes")
+        assert trace.waits("early") == ["late"]
+        assert trace.times("early")[0] == trace.times("idle")[0] == START // 1000 + 50
+        assert trace.said("idle")["start_ns"] == START + 5 * US

@@ -1,0 +1,201 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.chakra import Job
+from builders.data import shared
+from builders.execution_trace import node, process_root, thread_root
+from tracelink import load, samples
+from tracelink.api import write
+from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
+from tracelink.model.graph import EventGraph
+
+Timed = tuple[str, EventKind, int, int]
+BASE = 1_700_000_000_000_000_123
+
+
+def again(graph: EventGraph, folder: Path) -> EventGraph:
+    """The graph that the file of a graph makes."""
+    (output,) = write(graph, folder / "rank0.et.json", jobs=1)
+    return load(output.path, jobs=1)
+
+
+def timed(graph: EventGraph, rows: Iterable[int]) -> list[Timed]:
+    events = graph.events
+    return sorted(
+        (
+            graph.name(row).replace("ncclKernel_SendRecv", "ncclDevKernel_SendRecv"),
+            EventKind(events.kind[row]),
+            int(events.start[row]),
+            int(events.duration[row]),
+        )
+        for row in rows
+    )
+
+
+def merged_parts(graph: EventGraph) -> tuple[list[Timed], list[Timed]]:
+    """The operators that are nodes, and the work that has a launch, of a job of traces and profiles."""
+    edges = graph.edges
+    operators = set(edges.where(Relation.SAME).target[graph.events.timed[edges.where(Relation.SAME).target]])
+    launched = edges.where(Relation.LAUNCHES).target
+    return timed(graph, operators), timed(graph, launched[graph.events.of_kind(*GPU_WORK)[launched]])
+
+
+def read_parts(graph: EventGraph) -> tuple[list[Timed], list[Timed]]:
+    """The same of a linked trace."""
+    work = graph.events.of_kind(*GPU_WORK)
+    return timed(graph, (graph.events.timed & ~work).nonzero()[0]), timed(graph, work.nonzero()[0])
+
+
+def check(merged: EventGraph, folder: Path) -> EventGraph:
+    result = again(merged, folder)
+    assert read_parts(result) == merged_parts(merged)
+    document = json.loads((folder / "rank0.et.json").read_bytes())
+    written = {entry["id"]: entry for entry in document["nodes"]}
+    ids = result.key(Key.NODE_ID).dense(len(result), -1).tolist()
+    assert sorted(ids) == sorted(written)
+    assert [result.name(row) for row in range(len(result))] == [written[number]["name"] for number in ids]
+    for relation, marked in ((Relation.LAUNCHES, True), (Relation.CALLS, False)):
+        edges = result.edges.where(relation)
+        told = {
+            (ids[source], ids[target])
+            for source, target in zip(edges.source.tolist(), edges.target.tolist(), strict=True)
+        }
+        assert told == {
+            (entry["ctrl_deps"], number)
+            for number, entry in written.items()
+            if ("cat" in entry) is marked and entry["ctrl_deps"] != number
+        }
+    return result
+
+
+def test_a_job_built_by_hand(tmp_path: Path) -> None:
+    job = Job(baseTimeNanoseconds=BASE)
+    job.node(process_root())
+    job.node(thread_root())
+    step = job.operator("## step ##", 0, 100, node(5, "## step ##", scope=7), kind=EventKind.ANNOTATION)
+    mm = job.operator("aten::mm", 10.001, 30.25, node(6, "aten::mm", 5), caller=step)
+    job.kernel("gemm", 20.002, 10.003, job.runtime("cudaLaunchKernel", 12, caller=mm), stream="9")
+    copy = job.runtime("cudaMemcpyAsync", 50, caller=step)
+    job.kernel("Memcpy DtoH", 60, 1, copy, kind=EventKind.MEMCPY)
+    result = check(job.build(), tmp_path)
+    assert result.sources[0].header["baseTimeNanoseconds"] == BASE
+    assert [track.identity for track in result.tracks if track.kind == "stream"] == ["7", "9"]
+
+
+def test_a_node_waits_again_for_what_it_waited_for(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    first = job.operator("first", 0, 10, node(5, "first", 1))
+    gemm = job.kernel("gemm", 20, 10, job.runtime("cudaLaunchKernel", 2, caller=first))
+    other = job.operator("other", 11, 5, node(6, "other", 1, thread=2), thread="2")
+    last = job.operator("last", 40, 5, node(7, "last", 1))
+    job.edge(last, Relation.WAITS_FOR, gemm)
+    job.edge(last, Relation.DEPENDS_ON, other)
+    result = again(job.build(), tmp_path)
+    edges = result.edges.where(Relation.DEPENDS_ON)
+    assert sorted(
+        (result.name(source), result.name(target))
+        for source, target in zip(edges.source.tolist(), edges.target.tolist(), strict=True)
+    ) == [("last", "gemm"), ("last", "other")]
+
+
+def test_a_linked_trace_is_written_as_it_was(tmp_path: Path) -> None:
+    job = Job(baseTimeNanoseconds=BASE)
+    job.node(process_root())
+    first = job.operator("first", 0, 10, node(5, "first", 1))
+    gemm = job.kernel("gemm", 20, 10, job.runtime("cudaLaunchKernel", 2, caller=first))
+    job.edge(job.operator("last", 40, 5, node(7, "last", 1)), Relation.WAITS_FOR, gemm)
+    again(job.build(), tmp_path)
+    once = (tmp_path / "rank0.et.json").read_bytes()
+    write(load(tmp_path / "rank0.et.json", jobs=1), tmp_path / "twice.et.json", jobs=1)
+    assert (tmp_path / "twice.et.json").read_bytes() == once
+    assert b'"sync_dep":[2]' in once
+
+
+OPERATORS = st.lists(
+    st.tuples(
+        st.integers(0, 10**9),
+        st.integers(0, 10**6),
+        st.integers(0, 2),
+        st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 3)), max_size=3),
+    ),
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(OPERATORS, st.integers(0, 2 * 10**18))
+def test_any_job_comes_back(
+    operators: list[tuple[int, int, int, list[tuple[int, int, int]]]], base: int
+) -> None:
+    job = Job(baseTimeNanoseconds=base)
+    job.node(process_root())
+    for number, (start, duration, thread, kernels) in enumerate(operators, start=3):
+        name = f"op{number}"
+        made = node(number, name, 1, thread=thread + 1)
+        row = job.operator(name, start / 1000, duration / 1000, made, thread=str(thread))
+        for begun, lasted, stream in kernels:
+            job.kernel("k", begun / 1000, lasted / 1000, row, stream=str(stream))
+    with TemporaryDirectory() as folder:
+        check(job.build(), Path(folder))
+
+
+@pytest.mark.parametrize("name", ["cpu_job", "gpu_pair"])
+def test_samples(name: str, tmp_path: Path) -> None:
+    folder = samples.path(name)
+    check(load(et=folder / "et_0.json.gz", kineto=folder / "kineto_0.json.gz", jobs=1), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("trace", "profile"),
+    [
+        ("pairs/resnet_110_nccl/host.0.json.gz", "pairs/resnet_110_nccl/device.0.json.gz"),
+        ("pairs/dlrm8/host.0.json.gz", "pairs/dlrm8/device.0.json.gz"),
+        ("pairs/torch213_gloo2/host.0.json.gz", "pairs/torch213_gloo2/device.0.json.gz"),
+        ("matched8/et_0.json.gz", "matched8/kineto_0.json.gz"),
+    ],
+    ids=["resnet_110_nccl", "dlrm8", "torch213_gloo2", "matched8"],
+)
+def test_jobs_that_ran(trace: str, profile: str, tmp_path: Path) -> None:
+    merged = load(et=shared(trace), kineto=shared(profile), jobs=1)
+    result = check(merged, tmp_path)
+    assert operations(result) == operations(merged)
+
+
+def operations(graph: EventGraph) -> Counter[tuple[str, str, int | None]]:
+    table = graph.table("collectives")
+    columns = (table[name].tolist() for name in ("group_name", "operation", "sequence"))
+    return Counter(zip(*columns, strict=True))
+
+
+def test_ranks_still_do_the_same_together(tmp_path: Path) -> None:
+    folder = shared("pairs/dlrm8")
+    write(load(folder, jobs=1), tmp_path / "linked", to="chakra-json", jobs=1)
+    merged, linked = load(folder, jobs=1), load(tmp_path / "linked", jobs=1)
+    assert operations(linked) == operations(merged)
+    assert Counter(linked.table("collectives")["verdict"]) == Counter(merged.table("collectives")["verdict"])
+    assert len(linked.participations) == len(merged.participations) == 64
+
+
+def test_a_timeline_of_it_names_a_device_of_which_no_number_is_known(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    operator = job.operator("first", 0, 10, node(5, "first", 1))
+    job.kernel("gemm", 20, 10, operator)
+    write(again(job.build(), tmp_path), tmp_path / "timeline.json", jobs=1)
+    events = json.loads((tmp_path / "timeline.json").read_bytes())["traceEvents"]
+    assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {
+        "rank 0 (0)",
+        "rank 0 · GPU",
+    }

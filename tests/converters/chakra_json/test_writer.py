@@ -1,0 +1,531 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from builders.chakra import Job, named, written
+from builders.data import shared
+from builders.execution_trace import VERSIONS, Node, as_json, node, process_root, tensor, thread_root
+from builders.graph import START
+from tracelink import load, samples
+from tracelink.api import write
+from tracelink.errors import Severity, UsageError
+from tracelink.model.events import EventKind, Relation
+from tracelink.model.graph import EventGraph
+
+# Which files are written, and what is told of what is not in them.
+
+
+def two_ranks() -> Job:
+    job = Job()
+    for rank in (0, 3):
+        job.node(process_root(), rank=rank)
+        job.operator(f"of {rank}", 0, 5, node(5, f"of {rank}", parent=1), rank=rank)
+    return job
+
+
+def reasons(graph: EventGraph, folder: Path) -> dict[str, int]:
+    _, output = written(graph, folder)
+    return {finding.reason: finding.count for finding in output.findings}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_file_for_each_rank(tmp_path: Path, jobs: int) -> None:
+    outputs = write(two_ranks().build(), tmp_path / "out", to="chakra-json", jobs=jobs)
+    assert [(Path(output.path).name, output.rank, output.events) for output in outputs] == [
+        ("et_0.json", 0, 2),
+        ("et_3.json", 3, 2),
+    ]
+    for output in outputs:
+        text = Path(output.path).read_bytes()
+        assert output.bytes == len(text)
+        assert named(json.loads(text), f"of {output.rank}")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["et_0.json", "et_3.json"]
+
+
+def test_the_suffix_means_this_format_and_compression(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    (output,) = write(job.build(), tmp_path / "one.et.json.gz")
+    assert output.format == "chakra-json"
+    assert json.loads(gzip.decompress(Path(output.path).read_bytes()))["nodes"]
+
+
+def test_several_ranks_do_not_fit_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(buffer))
+    with pytest.raises(UsageError, match=r"takes one file, and these are 2 ranks.*-o DIRECTORY/"):
+        write(two_ranks().build(), "-", to="chakra-json")
+    assert not buffer.getvalue()
+
+
+def test_a_rank_without_an_execution_trace_is_an_error_of_that_rank(tmp_path: Path) -> None:
+    job = two_ranks()
+    job.operator("profiled", 0, 1, rank=5)
+    outputs = write(job.build(), tmp_path / "out", to="chakra-json", jobs=1)
+    assert [output.rank for output in outputs] == [0, 3]
+    (finding,) = (finding for output in outputs for finding in output.findings)
+    assert (finding.severity, finding.reason) == (Severity.ERROR, "no_execution_trace")
+    assert "rank 5" in finding.message
+
+
+def test_no_execution_trace_at_all_is_a_usage_error(tmp_path: Path) -> None:
+    job = Job()
+    job.operator("profiled", 0, 1)
+    with pytest.raises(UsageError, match="no rank has an execution trace"):
+        write(job.build(), tmp_path / "x.et.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_device_work_that_cannot_be_placed_is_counted(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    outer = job.operator("outer", 0, 10, node(5, "outer", parent=1))
+    job.kernel("placed", 20, 1, job.runtime("cudaLaunchKernel", 1, caller=outer))
+    job.kernel("before the recording", 0, 1, None)
+    job.kernel("of nobody", 30, 1, job.runtime("cudaLaunchKernel", 15))
+    job.kernel("of nobody", 31, 1, job.runtime("cudaLaunchKernel", 16))
+    assert reasons(job.build(), tmp_path) == {"without_launch": 1, "without_node": 2}
+
+
+def test_a_trace_without_a_profile_has_no_times(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    assert reasons(job.build(), tmp_path) == {"without_times": 1}
+
+
+def test_kernels_that_the_converter_does_not_know_are_told(tmp_path: Path) -> None:
+    job = Job()
+    job.node(process_root())
+    outer = job.operator("nccl:all_to_all", 0, 10, node(5, "nccl:all_to_all", parent=1))
+    launch = job.runtime("cudaLaunchKernel", 1, caller=outer)
+    job.kernel("ncclKernel_SendRecv_RING", 20, 1, launch)
+    job.kernel("ncclDevKernel_Reduce_Sum", 30, 1, launch)
+    content, output = written(job.build(), tmp_path)
+    assert named(content, "ncclDevKernel_SendRecv_RING")
+    assert {finding.reason: finding.example for finding in output.findings} == {
+        "renamed_kernel": "ncclKernel_SendRecv_RING",
+        "refused_kernel": "ncclDevKernel_Reduce_Sum",
+    }
+
+
+def test_nodes_that_are_the_same_operator_do_no_harm(tmp_path: Path) -> None:
+    """Record-function ids that stand twice in a file."""
+    job = Job()
+    job.node(process_root())
+    job.node(thread_root())
+    outer = job.operator("outer", 0, 10, node(5, "outer"))
+    job.node(node(6, "outer"), outer)
+    job.kernel("placed", 20, 1, job.runtime("cudaLaunchKernel", 1, caller=outer))
+    job.kernel("copied", 20, 1, job.runtime("cudaMemcpy", 3, caller=outer), kind=EventKind.MEMCPY)
+    content, _ = written(job.build(), tmp_path)
+    assert [entry["name"] for entry in content["nodes"][2:]] == ["outer", "placed", "copied", "outer"]
+    assert [entry["inclusive_dur"] for entry in content["nodes"][2:]] == [10, 1, 1, 10]
+
+
+# What the nodes of a Chakra trace say, node by node.
+
+
+SCHEMA = json.loads((files("tracelink.schemas") / "chakra-json.schema.json").read_text())
+GPU_ONLY = ("cat", "ph", "stream")
+TIMES = ("inclusive_dur", "exclusive_dur", "ts", "inter_thread_dep")
+
+
+@pytest.fixture
+def job() -> Job:
+    """A job that has its roots."""
+    return rooted(Job())
+
+
+def rooted(job: Job) -> Job:
+    job.node(thread_root(2))
+    job.node(process_root())
+    return job
+
+
+def document(graph: EventGraph, folder: Path) -> dict[str, Any]:
+    content, _ = written(graph, folder)
+    jsonschema.validate(content, SCHEMA)
+    return content
+
+
+def attributes(node: dict[str, Any]) -> dict[str, Any]:
+    return {attribute["name"]: attribute["value"] for attribute in node["attrs"]}
+
+
+def test_nodes_are_numbered_in_the_order_in_which_they_began(job: Job, tmp_path: Path) -> None:
+    job.node(node(30, "inner", parent=20))
+    job.node(node(20, "outer", parent=2))
+    nodes = document(job.build(), tmp_path)["nodes"]
+    assert [(node["id"], node["ctrl_deps"]) for node in nodes] == [(0, 0), (1, 0), (2, 1), (3, 2)]
+    assert [node["name"] for node in nodes][2:] == ["outer", "inner"]
+
+
+def test_a_node_that_is_not_linked_keeps_its_own_keys_only(job: Job, tmp_path: Path) -> None:
+    written_node = node(5, "aten::add", inputs=[tensor()], extra={"pg_name": "3", "in_msg_nelems": 64})
+    job.node(written_node)
+    found = named(document(job.build(), tmp_path), "aten::add")
+    assert found == as_json(written_node) | {"id": 2, "ctrl_deps": 1}
+
+
+def test_a_linked_node_has_times_in_microseconds(tmp_path: Path) -> None:
+    job = rooted(Job(baseTimeNanoseconds=START - 2_000))
+    outer = job.operator("outer", 0.5, 10, node(5, "outer"))
+    job.operator("inner", 2, 3.25, node(6, "inner", parent=5), caller=outer)
+    content = document(job.build(), tmp_path)
+    assert [named(content, "outer")[key] for key in TIMES] == [10.0, 6.75, 2.5, None]
+    assert [named(content, "inner")[key] for key in TIMES] == [3.25, 3.25, 4.0, None]
+
+
+def test_times_count_from_the_epoch_where_the_profile_has_no_base(job: Job, tmp_path: Path) -> None:
+    job.operator("outer", 0, 1, node(5, "outer"))
+    assert named(document(job.build(), tmp_path), "outer")["ts"] == START / 1000
+
+
+def test_an_unfinished_operator_has_no_duration(job: Job, tmp_path: Path) -> None:
+    job.operator("outer", 0, -0.001, node(5, "outer"))
+    assert named(document(job.build(), tmp_path), "outer")["inclusive_dur"] == 0
+
+
+def test_own_time_is_without_what_is_written_inside(job: Job, tmp_path: Path) -> None:
+    """Children that overlap count once, one that ends later counts up to the end, unlinked ones do not count."""
+    outer = job.operator("outer", 0, 100, node(5, "outer"))
+    job.operator("a", 10, 30, node(6, "a"), caller=outer)
+    job.operator("b", 30, 20, node(7, "b"), caller=outer)
+    job.operator("c", 90, 30, node(8, "c"), caller=outer)
+    unlinked = job.operator("python", 55, 30, caller=outer, kind=EventKind.PYTHON)
+    job.operator("d", 60, 5, node(9, "d"), caller=unlinked)
+    assert named(document(job.build(), tmp_path), "outer")["exclusive_dur"] == 100 - 40 - 10 - 5
+
+
+def test_device_work_follows_its_node_in_order_of_start(job: Job, tmp_path: Path) -> None:
+    values = {"inputs": [tensor(3)], "outputs": [tensor(4)]}
+    outer = job.operator("outer", 0, 100, node(5, "outer", handle=9, **values))
+    graph_launch = job.runtime("cudaGraphLaunch", 10, caller=outer)
+    job.kernel("late", 300, 7.5, graph_launch, stream="20")
+    job.kernel("early", 200, 1, graph_launch)
+    job.kernel("set", 250, 1, graph_launch, kind=EventKind.MEMSET)
+    job.kernel("copy", 260, 1, job.runtime("cudaMemcpyAsync", 20, caller=outer), kind=EventKind.MEMCPY)
+    job.operator("next", 110, 5, node(6, "next"))
+    content = document(job.build(), tmp_path)
+    parent = named(content, "outer")
+    work = content["nodes"][3:7]
+    assert [(node["name"], node["cat"]) for node in work] == [
+        ("early", "kernel"),
+        ("set", "gpu_memset"),
+        ("copy", "gpu_memcpy"),
+        ("late", "kernel"),
+    ]
+    assert [node["id"] for node in content["nodes"]] == list(range(8))
+    late = work[-1]
+    assert late["ctrl_deps"] == parent["id"]
+    assert (late["ph"], late["stream"], late["inclusive_dur"], late["exclusive_dur"]) == ("X", 20, 7.5, 7.5)
+    for key in ("inputs", "outputs", "attrs"):
+        assert late[key] == parent[key]
+    assert not any(key in parent for key in GPU_ONLY)
+
+
+def test_device_work_stands_under_the_innermost_node_around_its_launch(job: Job, tmp_path: Path) -> None:
+    outer = job.operator("record_param_comms", 0, 100, node(5, "record_param_comms"))
+    inner = job.operator("nccl:all_reduce", 10, 50, node(6, "nccl:all_reduce", parent=5), caller=outer)
+    python = job.operator("python", 12, 40, caller=inner, kind=EventKind.PYTHON)
+    job.kernel("ncclDevKernel_AllReduce", 200, 9, job.runtime("cudaLaunchKernelExC", 15, caller=python))
+    job.kernel("other", 210, 9, job.runtime("cudaLaunchKernel", 70, caller=outer))
+    content = document(job.build(), tmp_path)
+    by_id = {node["id"]: node["name"] for node in content["nodes"]}
+    assert by_id[named(content, "ncclDevKernel_AllReduce")["ctrl_deps"]] == "nccl:all_reduce"
+    assert by_id[named(content, "other")["ctrl_deps"]] == "record_param_comms"
+
+
+def test_a_kernel_has_the_group_that_its_profile_names(job: Job, tmp_path: Path) -> None:
+    outer = job.operator("nccl:all_reduce", 0, 10, node(5, "nccl:all_reduce"))
+    launch = job.runtime("cudaLaunchKernel", 1, caller=outer)
+    job.kernel("ncclDevKernel_AllReduce", 20, 5, launch, **{"Process Group Name": 'tensor "1"'})
+    job.kernel("add", 30, 5, launch)
+    content = document(job.build(), tmp_path)
+    assert named(content, "ncclDevKernel_AllReduce")["pg_name"] == 'tensor "1"'
+    assert "pg_name" not in named(content, "add")
+
+
+def test_a_communication_kernel_has_the_group_of_the_record_around_it(job: Job, tmp_path: Path) -> None:
+    record = node(5, "record_param_comms", extra={"collective_name": "allreduce", "pg_name": "12"})
+    outer = job.operator("record_param_comms", 0, 50, record)
+    inner = job.operator("nccl:all_reduce", 0, 10, node(6, "nccl:all_reduce", parent=5), caller=outer)
+    job.kernel("ncclDevKernel_AllReduce", 20, 5, job.runtime("cudaLaunchKernel", 1, caller=inner))
+    job.kernel("copy", 30, 5, job.runtime("cudaMemcpyAsync", 2, caller=inner), kind=EventKind.MEMCPY)
+    content = document(job.build(), tmp_path)
+    assert named(content, "ncclDevKernel_AllReduce")["pg_name"] == "12"
+    assert "pg_name" not in named(content, "copy")
+    assert attributes(named(content, "record_param_comms"))["pg_name"] == "12"
+
+
+def test_a_backward_node_waits_for_its_forward_node_on_the_other_thread(job: Job, tmp_path: Path) -> None:
+    forward = job.operator("forward", 0, 10, node(5, "forward"))
+    backward = job.operator("backward", 20, 5, node(6, "backward"), thread="autograd")
+    job.edge(backward, Relation.BACKWARD_OF, forward)
+    job.kernel("gradient", 40, 5, job.runtime("cudaLaunchKernel", 21, caller=backward, thread="autograd"))
+    content = document(job.build(), tmp_path)
+    expected = named(content, "forward")["id"]
+    assert named(content, "backward")["inter_thread_dep"] == expected
+    assert named(content, "gradient")["inter_thread_dep"] == expected
+    assert named(content, "forward")["inter_thread_dep"] is None
+
+
+def test_a_node_does_not_wait_for_its_own_thread(job: Job, tmp_path: Path) -> None:
+    first = job.operator("first", 0, 10, node(5, "first"))
+    second = job.operator("second", 20, 5, node(6, "second"))
+    job.edge(second, Relation.DEPENDS_ON, first)
+    nodes = document(job.build(), tmp_path)["nodes"]
+    assert [node.get("inter_thread_dep") for node in nodes] == [None] * 4
+
+
+def test_of_two_nodes_that_wait_for_each_other_one_does_not(job: Job, tmp_path: Path) -> None:
+    """Their thread comes to `inner`, which began after `other`, before it comes to `early`."""
+    job.node(thread_root(3, thread=2))
+    job.node(node(5, "outer"))
+    job.operator("inner", 30, 5, node(9, "inner", parent=5))
+    early = job.operator("early", 10, 5, node(6, "early"))
+    other = job.operator("other", 20, 5, node(8, "other", parent=3, thread=2), thread="other")
+    job.edge(other, Relation.DEPENDS_ON, early)
+    content, output = written(job.build(), tmp_path)
+    assert named(content, "other")["inter_thread_dep"] is None
+    assert [finding.reason for finding in output.findings] == ["circular_wait"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_becomes_one_that_the_converter_accepts(version: str, tmp_path: Path) -> None:
+    job = rooted(Job(version))
+    values = {"inputs": [tensor()], "outputs": [(1.5, [], "Double")]}
+    job.operator("aten::add", 0, 1, Node(5, "aten::add", 2, handle=9, sequence=4, scope=1, **values))
+    found = named(document(job.build(), tmp_path), "aten::add")
+    expected = as_json(Node(5, "aten::add", 2, **values), "1.0.2-chakra.0.0.4")
+    for key in ("inputs", "outputs"):
+        assert {name: found[key][name] for name in ("values", "shapes", "types")} == expected[key]
+    wanted = {"rf_id": 9, "fw_parent": 0, "seq_id": 4, "scope": 1, "tid": 1, "fw_tid": 0, "op_schema": ""}
+    assert attributes(found).items() >= wanted.items()
+    assert found.keys() == {"id", "name", "ctrl_deps", "inputs", "outputs", "attrs", *TIMES}
+
+
+def test_attributes_that_the_converter_needs_are_added(job: Job, tmp_path: Path) -> None:
+    bare = {
+        "id": 5,
+        "name": "bare",
+        "ctrl_deps": 2,
+        "attrs": [{"name": "scope", "type": "uint64", "value": 7}],
+    }
+    row = job.node(node(5, "bare"))
+    job.builder.payloads[row] = json.dumps(bare).encode()
+    found = named(document(job.build(), tmp_path), "bare")
+    assert attributes(found) == {
+        "scope": 7,
+        "rf_id": 0,
+        "fw_parent": 0,
+        "seq_id": -1,
+        "tid": 0,
+        "fw_tid": 0,
+        "op_schema": "",
+    }
+    assert found["inputs"] == {"values": [], "shapes": [], "types": []}
+
+
+def test_a_node_without_its_text_is_written_from_what_is_known(job: Job, tmp_path: Path) -> None:
+    row = job.operator("lost", 0, 5)
+    job.builder.payloads[job.node(node(5, "lost"), row)] = b""
+    assert named(document(job.build(), tmp_path), "lost")["inclusive_dur"] == 5
+
+
+def test_unusual_text_is_kept(job: Job, tmp_path: Path) -> None:
+    job.node(
+        node(5, 'a "b" \\ \N{SNOWMAN} \t', inputs=[(float("1e300"), [], "Double"), ("inf", [], "Double")])
+    )
+    found = document(job.build(), tmp_path)["nodes"][2]
+    assert found["name"] == 'a "b" \\ \N{SNOWMAN} \t'
+    assert found["inputs"]["values"] == [1e300, "inf"]
+
+
+def test_layout_is_compact(tmp_path: Path) -> None:
+    job = rooted(Job())
+    row = job.node(node(5, "aten::add", inputs=[tensor()]))
+    job.builder.payloads[row] = json.dumps(json.loads(job.builder.payloads[row]), indent=2).encode()
+    _, output = written(job.build(), tmp_path)
+    assert (
+        b'{"id":2,"name":"aten::add","ctrl_deps":1,"inputs":{"values":[[7,8,'
+        in Path(output.path).read_bytes()
+    )
+
+
+def test_a_call_of_the_library_that_the_profile_lacks_has_the_kernel(job: Job, tmp_path: Path) -> None:
+    outer = job.operator("record_param_comms", 0, 100, node(5, "record_param_comms"))
+    job.node(node(6, "nccl:all_reduce", parent=5))
+    job.kernel("ncclDevKernel_AllReduce", 200, 9, job.runtime("cudaLaunchKernelExC", 15, caller=outer))
+    job.kernel("copy", 210, 9, job.runtime("cudaMemcpyAsync", 70, caller=outer))
+    content = document(job.build(), tmp_path)
+    by_id = {node["id"]: node["name"] for node in content["nodes"]}
+    assert by_id[named(content, "ncclDevKernel_AllReduce")["ctrl_deps"]] == "nccl:all_reduce"
+    assert by_id[named(content, "copy")["ctrl_deps"]] == "record_param_comms"
+
+
+# Jobs that ran, and the shipped samples, from file to file against a plain reading of the inputs.
+
+
+DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+SLACK_US = 0.001
+MANY = 200
+"""As many nodes from either end stand for all of them: a validator of schemas takes its time."""
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An execution trace, the profile of the same rank, and the file made of both."""
+
+    nodes: list[Entry]
+    events: list[Entry]
+    written: list[Entry]
+    base_us: float
+
+    @property
+    def on_cpu(self) -> list[Entry]:
+        return [node for node in self.written if "cat" not in node]
+
+    @property
+    def on_gpu(self) -> list[Entry]:
+        return [node for node in self.written if "cat" in node]
+
+    def launches(self) -> dict[int, Entry]:
+        """The runtime call of each GPU node, by id; found by name, stream and nearest time."""
+        calls = {
+            event["args"]["correlation"]: event
+            for event in self.events
+            if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event["args"]
+        }
+        work = defaultdict(list)
+        for event in self.events:
+            if event.get("cat") in DEVICE_WORK and event["args"]["correlation"] in calls:
+                work[plain(event["name"]), event["tid"], event["dur"]].append(event)
+        found = {}
+        for piece in self.on_gpu:
+            candidates = work[piece["name"], piece["stream"], piece["inclusive_dur"]]
+            best = min(candidates, key=lambda event: abs(event["ts"] - self.time(piece)))
+            assert abs(best["ts"] - self.time(piece)) < 1
+            found[piece["id"]] = calls[best["args"]["correlation"]]
+        return found
+
+    def time(self, node: Entry) -> float:
+        """When a node began, on the profile's own clock."""
+        return float(node["ts"]) - self.base_us
+
+    def encloses(self, node: Entry, call: Entry) -> bool:
+        start, slack = self.time(node), SLACK_US + (1 if self.base_us else 0)
+        end = start + node["inclusive_dur"]
+        return start - slack <= call["ts"] and call["ts"] + call["dur"] <= end + slack
+
+
+def plain(name: str) -> str:
+    return name.replace("ncclKernel_SendRecv", "ncclDevKernel_SendRecv")
+
+
+def pair(trace: Path, profile: Path, folder: Path) -> Pair:
+    graph = load(et=trace, kineto=profile, jobs=1)
+    (output,) = write(graph, folder / "rank.et.json", jobs=1)
+    content = json.loads(Path(output.path).read_bytes())
+    jsonschema.validate(content | {"nodes": content["nodes"][:MANY] + content["nodes"][-MANY:]}, SCHEMA)
+    profiled = read(profile)
+    first = next(node for node in content["nodes"] if "ts" in node)
+    base = profiled.get("baseTimeNanoseconds", 0) / 1000 if first["ts"] > 1e15 else 0.0
+    return Pair(read(trace)["nodes"], profiled["traceEvents"], content["nodes"], base)
+
+
+def read(path: Path) -> dict[str, Any]:
+    with gzip.open(path) as file:
+        content: dict[str, Any] = json.load(file)
+    return content
+
+
+def check(made: Pair) -> None:
+    originals = sorted(made.nodes, key=lambda node: node["id"])
+    assert [node["id"] for node in made.written] == list(range(len(made.written)))
+    assert [node["name"] for node in made.on_cpu] == [node["name"] for node in originals]
+    renumbered = {old["id"]: new["id"] for old, new in zip(originals, made.on_cpu, strict=True)}
+    for old, new in zip(originals, made.on_cpu, strict=True):
+        assert new["ctrl_deps"] == renumbered[old.get("ctrl_deps", old.get("parent"))]
+        if "attrs" in old:
+            assert {key: new[key] for key in ("inputs", "outputs", "attrs")} == {
+                key: old[key] for key in ("inputs", "outputs", "attrs")
+            }
+    assert sum(node.get("exclusive_dur", 0) < 0 for node in made.written) == 0
+    check_device_work(made)
+
+
+def check_device_work(made: Pair) -> None:
+    """Each piece stands under a node around its launch, of whose children none is around it too."""
+    children = defaultdict(list)
+    for piece in made.on_cpu:
+        if "ts" in piece:
+            children[piece["ctrl_deps"]].append(piece)
+    calls = made.launches()
+    for piece in made.on_gpu:
+        call = calls[piece["id"]]
+        parent = made.written[piece["ctrl_deps"]]
+        assert made.encloses(parent, call)
+        if not made.base_us:
+            assert not any(made.encloses(child, call) for child in children[parent["id"]])
+
+
+def categories(nodes: Iterable[Entry]) -> Counter[str]:
+    return Counter(node["cat"] for node in nodes)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("name", ["cpu_job", "gpu_pair"])
+def test_samples(name: str, rank: int, tmp_path: Path) -> None:
+    folder = samples.path(name)
+    made = pair(folder / f"et_{rank}.json.gz", folder / f"kineto_{rank}.json.gz", tmp_path)
+    check(made)
+    profiled = Counter(event["cat"] for event in made.events if event.get("cat") in DEVICE_WORK)
+    assert categories(made.on_gpu) == profiled
+    assert sum("ts" in node for node in made.on_cpu) > 0.9 * len(made.nodes)
+
+
+def test_resnet_with_nccl(tmp_path: Path) -> None:
+    folder = shared("pairs/resnet_110_nccl")
+    made = pair(folder / "host.0.json.gz", folder / "device.0.json.gz", tmp_path)
+    check(made)
+    assert categories(made.on_gpu) == {"kernel": 2700, "gpu_memcpy": 960, "gpu_memset": 114}
+    communication = [node for node in made.on_gpu if "nccl" in node["name"]]
+    assert len(communication) == 21
+    assert {node["pg_name"] for node in communication} == {"0"}
+    assert {made.written[node["ctrl_deps"]]["name"].split(":")[0] for node in communication} == {"nccl"}
+    assert sum(node.get("inter_thread_dep") is not None for node in made.on_cpu) == 543
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_dlrm(rank: int, tmp_path: Path) -> None:
+    folder = shared("pairs/dlrm8")
+    made = pair(folder / f"host.{rank}.json.gz", folder / f"device.{rank}.json.gz", tmp_path)
+    check(made)
+    communication = [node for node in made.on_gpu if "nccl" in node["name"]]
+    assert Counter(made.written[node["ctrl_deps"]]["name"] for node in communication) == {
+        "nccl:all_to_all": 5,
+        "nccl:all_reduce": 3,
+    }
+
+
+@pytest.mark.parametrize("name", ["simple_add", "torch213_gloo2"])
+def test_other_pairs(name: str, tmp_path: Path) -> None:
+    folder = shared(f"pairs/{name}")
+    check(pair(folder / "host.0.json.gz", folder / "device.0.json.gz", tmp_path))

@@ -1,0 +1,269 @@
+"""Package."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from builders.recorder import as_source, collective, dump, frame, pickled
+from tracelink.converters.flight_recorder import FlightRecorderReader, pickles
+from tracelink.converters.flight_recorder.pickles import json_text, plain
+from tracelink.engine import Engine
+from tracelink.errors import UnreadableError
+
+# A dump can neither run code nor take memory that was not granted, however it is made.
+
+
+HEAD = b"\x80\x02"
+STACK = [frame("all_reduce"), frame("main")]
+DUMP = pickled(dump(*(collective("nccl:x", number, frames=STACK, duration_ms=0.5) for number in range(1, 4))))
+MEGABYTES = 300
+
+
+def text(value: str) -> bytes:
+    encoded = value.encode()
+    return b"X" + struct.pack("<I", len(encoded)) + encoded
+
+
+class RunsCode:
+    def __reduce__(self) -> Any:
+        return os.abort, ()
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(UnreadableError) as caught:
+        pickles.load(data, "dump")
+    return str(caught.value)
+
+
+def test_what_torch_writes_decodes_as_pickle_would_decode_it() -> None:
+    assert pickles.load(DUMP, "dump") == pickles.Loaded(pickle.loads(DUMP))
+
+
+@pytest.mark.parametrize(
+    ("body", "opcode"),
+    [
+        (b"cos\nsystem\n.", "GLOBAL (0x63)"),
+        (b"](NR", "REDUCE (0x52)"),
+        (b"](Nb", "BUILD (0x62)"),
+        (b"](ios\nsystem\n", "INST (0x69)"),
+        (b"](o", "OBJ (0x6f)"),
+        (b"](NN\x81", "NEWOBJ (0x81)"),
+        (b"](P1\n", "PERSID (0x50)"),
+        (b"](NQ", "BINPERSID (0x51)"),
+        (b"](\x82\x01", "EXT1 (0x82)"),
+        (b"](N2", "DUP (0x32)"),
+        (b"](N0", "POP (0x30)"),
+        (b"](\x8b\x04\x00\x00\x00", "LONG4 (0x8b)"),
+        (b"](\x93", "STACK_GLOBAL (0x93)"),
+        (b"](\x00", "0x00"),
+    ],
+)
+def test_an_opcode_that_torch_does_not_write_is_refused_by_name_and_place(body: bytes, opcode: str) -> None:
+    at = len(HEAD) + body.index(bytes([int(opcode[-5:].strip("()"), 16)]))
+    assert refusal(HEAD + body) == (
+        f"dump, byte {at}: opcode {opcode} is not one that a dump is made of. "
+        "torch's recorder does not write this; nothing of it was run. Take the dump again, or leave it out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("a memo index beyond the file", b"}(ur\x00\x00\x00\x08."),
+        ("a memo put on nothing that torch shares", b"](Nq\x00e."),
+        ("a container filled twice", b"](e(Ne."),
+        ("a list that holds itself", b"]q\x00(h\x00e."),
+        ("an integer of another length", b"](\x8a\x09" + b"\x01" * 9 + b"e."),
+        ("a tuple of a tuple", b"](" + text("a") + b"q\x00h\x00\x86h\x00\x86e."),
+        ("a tuple of a tuple, after a string", b"](" + text("a") + b"q\x00h\x00\x86" + text("b") + b"\x86e."),
+        ("a tuple of other things than texts", b"](NN\x86e."),
+    ],
+)
+def test_an_opcode_out_of_its_place_is_refused(what: str, body: bytes) -> None:
+    assert "in a place that a dump does not have" in refusal(HEAD + body), what
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        text("a") + b"q\x00" + text("b") + b"q\x01\x86",
+        text("a") + b"q\x00h\x00\x86",
+        text("a") + b"q\x00h\x00" + text("b") + b"q\x01\x86",
+        text("a") + b"q\x00h\x00h\x00h\x00\x86",
+        text("a") + b"q\x00h\x00j\x00\x00\x00\x00\x86",
+        text("a") + b"q\x00j\x00\x00\x00\x00h\x00\x86",
+    ],
+)
+def test_a_pair_of_texts_is_a_tuple_whether_they_are_new_or_known(pair: bytes) -> None:
+    data = HEAD + b"](" + pair + b"e."
+    assert pickles.load(data, "dump").content == pickle.loads(data)
+
+
+@pytest.mark.parametrize(
+    "body", [b"](ue.", b"e.", b"](", b"h\x05.", b"}(Nu.", b"](N", b"](NNu.", b"}(](eNu."]
+)
+def test_opcodes_that_make_no_sense_together_are_an_error(body: bytes) -> None:
+    assert refusal(HEAD + body).startswith("dump")
+
+
+def test_a_string_that_is_not_utf8_is_named_by_its_byte() -> None:
+    assert refusal(HEAD + b"](X\x03\x00\x00\x00ab\xffe.").startswith("dump, byte 11: a string is not UTF-8")
+
+
+def test_a_lone_surrogate_is_not_utf8() -> None:
+    assert "byte 9: a string is not UTF-8" in refusal(HEAD + b"](X\x03\x00\x00\x00\xed\xa0\x80e.")
+
+
+def test_a_string_longer_than_the_file_is_a_cut() -> None:
+    assert refusal(HEAD + b"](X\xff\xff\xff\xffabc").startswith(
+        "dump, byte 4: a string of 4294967295 bytes begins here, and the file ends after 12 bytes"
+    )
+
+
+def test_bytes_after_the_end_are_an_error() -> None:
+    assert "the pickle ends here, and 3 more bytes follow" in refusal(DUMP + b"abc")
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 3, 4, 5])
+def test_other_protocols_are_refused_unread(protocol: int) -> None:
+    assert "where a dump begins with 80 02" in refusal(pickle.dumps({"entries": [RunsCode()]}, protocol))
+
+
+def test_code_in_protocol_2_never_runs() -> None:
+    assert "nothing of it was run" in refusal(pickle.dumps([RunsCode()], 2))
+
+
+def survive(data: bytes) -> None:
+    """A rank trace with all its payloads, or an error: nothing else may come of any bytes."""
+    try:
+        trace = FlightRecorderReader().read(as_source(data), Engine())
+    except UnreadableError:
+        return
+    for first, run in trace.payloads[0].batches():
+        assert first >= 0
+        assert len(run) > 0
+
+
+@given(st.binary(max_size=400))
+@example(b"")
+def test_arbitrary_bytes_are_a_trace_or_an_error(data: bytes) -> None:
+    survive(data)
+    survive(HEAD + data)
+    survive(b"{" + data)
+
+
+OPCODES = st.sampled_from([bytes([op]) for op in b"](}eu.NKMJXhjqrG\x86\x88\x8a(cRb02tp"])
+
+
+@settings(max_examples=600)
+@given(
+    st.integers(2, len(DUMP) - 1), st.integers(0, 12), st.lists(OPCODES | st.binary(max_size=3), max_size=5)
+)
+def test_a_damaged_dump_is_a_trace_or_an_error(at: int, removed: int, put: list[bytes]) -> None:
+    survive(DUMP[:at] + b"".join(put) + DUMP[at + removed :])
+
+
+@given(st.integers(0, len(DUMP)))
+def test_a_dump_cut_anywhere_is_a_trace_or_an_error(at: int) -> None:
+    survive(DUMP[:at])
+
+
+@given(st.lists(OPCODES, max_size=200))
+def test_opcodes_in_any_order_are_a_trace_or_an_error(opcodes: list[bytes]) -> None:
+    survive(HEAD + b"".join(opcodes) + b".")
+
+
+def doubling(levels: int) -> bytes:
+    """A list whose last element, written out, has ten to the power of `levels` elements."""
+    chain = b"".join(
+        b"](" + (b"h" + bytes([level])) * 10 + b"eq" + bytes([level + 1]) for level in range(levels)
+    )
+    return b"](](K\x01eq\x00" + chain + b"e"
+
+
+KEYS = text("profiling_name") + text("x") + text("time_created_ns") + b"K\x01"
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "nine bytes": lambda: HEAD + b"}r\x00\x00\x00\x08.",
+    "memo index": lambda: HEAD + b"}(ur\x00\x00\x00\x08.",
+    "shared lists in the header": lambda: (
+        HEAD + b"}(" + text("pg_status") + doubling(60) + text("entries") + b"](eu."
+    ),
+    "shared lists in an entry": lambda: HEAD + b"](}(" + KEYS + text("input_sizes") + doubling(60) + b"ue.",
+    "one entry many times": lambda: HEAD + b"](}(" + KEYS + b"uq\x00" + b"h\x00" * (1 << 20) + b"e.",
+    "lists": lambda: HEAD + b"](" + b"](e" * (10 << 20) + b"e.",
+    "lists of one": lambda: HEAD + b"](" + b"](Ne" * (750 << 10) + b"e.",
+    "dicts": lambda: HEAD + b"](" + b"}(u" * (1 << 20) + b"e.",
+    "nones": lambda: HEAD + b"](" + b"N" * (2 << 20) + b"e.",
+    "depth": lambda: HEAD + b"](" * (1 << 20) + b"e" * (1 << 20) + b".",
+    "openings": lambda: HEAD + b"](" * (15 << 20),
+    "wide characters": lambda: HEAD + b"](" + text("\U0001f600" + "a" * (31 << 20)) + b"e.",
+    "no end": lambda: HEAD + b"\x00" * (40 << 20),
+    "JSON lists": lambda: b'{"entries":[' + b"[]," * (10 << 20) + b"0]}",
+    "JSON depth": lambda: b'{"entries":' + b"[" * (2 << 20),
+}
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.engine import Engine
+from tracelink.errors import UnreadableError
+from tracelink.io.sources import Source
+path = Path(sys.argv[1])
+source = Source(str(path), lambda: path.open("rb", buffering=0), path.stat().st_size, path)
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+try:
+    trace = FlightRecorderReader().read(source, Engine())
+    [None for batch in trace.payloads[0].batches()]
+except UnreadableError:
+    pass
+(peak,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(int(peak.split()[1]) >> 10)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak memory of a process")
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_no_bomb_takes_more_memory_than_granted(bomb: str, tmp_path: Path) -> None:
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(BOMBS[bomb]())
+
+    measured = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(path)], check=True, capture_output=True, text=True
+    )
+
+    assert int(measured.stdout) < MEGABYTES
+
+
+# Decoded values as JSON.
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"sizes": [(1, 2)], 3: None}, b'{"sizes":[[1,2]],"3":null}'),
+        (
+            {"name": "a\ud800b", "c\udfff": ["\ud800", {"d": ("\ud800", 1)}]},
+            b'{"name":"a?b","c?":["?",{"d":["?",1]}]}',
+        ),
+    ],
+)
+def test_what_json_cannot_hold_is_replaced(value: object, text: bytes) -> None:
+    assert json_text(value) == text
+
+
+def test_a_copy_shares_nothing() -> None:
+    shared = [1]
+    copy = plain([shared, shared])
+    assert copy == [[1], [1]]
+    assert copy[0] is not copy[1]

@@ -1,0 +1,516 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.data import DATA
+from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
+from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.engine import Engine
+from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.sources import Request, Source, discover
+from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.events import EventKind, Key, Track, TrackKind
+from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
+
+# What a dump becomes: one event for each entry, on the track of its process group.
+
+
+PATH = "comm_lib_trace_rank_0"
+REAL = DATA / "fr"
+REAL_BESIDE_PROFILES = DATA / "matched8" / "fr"
+
+
+def read(data: bytes) -> RankTrace:
+    return read_source(as_source(data))
+
+
+def read_source(source: Source) -> RankTrace:
+    return FlightRecorderReader().read(source, Engine())
+
+
+def rows(trace: RankTrace) -> list[tuple[Any, ...]]:
+    """kind, name, track, start, duration, source, payload of each event, codes as text."""
+    texts = trace.strings.texts()
+    return [
+        (
+            EventKind(event.kind[0]),
+            texts[event.name[0]],
+            trace.tracks[event.track[0]].identity,
+            int(event.start[0]),
+            int(event.duration[0]),
+            int(event.source[0]),
+            int(event.payload[0]),
+        )
+        for event in (trace.events.take(np.array([row])) for row in range(len(trace.events)))
+    ]
+
+
+def keys(trace: RankTrace) -> dict[Key, list[tuple[int, Any]]]:
+    """(row, value) of every link key, codes as text."""
+    texts = trace.strings.texts()
+    return {
+        key: [
+            (row, texts[value] if key in (Key.GROUP, Key.STATE) else value)
+            for row, value in zip(column.rows.tolist(), column.values.tolist(), strict=True)
+        ]
+        for key, column in trace.keys.items()
+    }
+
+
+def payloads(trace: RankTrace, first: int = 0, last: int | None = None) -> list[Any]:
+    return [orjson.loads(text) for _, run in trace.payloads[0].batches(first, last) for text in run]
+
+
+def test_each_entry_is_a_record_on_the_track_of_its_group() -> None:
+    data = pickled(
+        dump(
+            collective("nccl:all_reduce", 1, created=CREATED, completed=CREATED + 350_000),
+            collective("nccl:broadcast", 7, created=CREATED + 500, group=("5", "dp"), p2p_seq_id=3),
+            pg_config=process_group("0", [0, 1, 2, 3]) | process_group("5", [0, 2]),
+            pg_status={"0": {"last_completed_collective": 1}},
+        )
+    )
+
+    trace = read(data)
+
+    assert rows(trace) == [
+        (EventKind.RECORD, "nccl:all_reduce", "0", CREATED, 350_000, 0, 0),
+        (EventKind.RECORD, "nccl:broadcast", "5", CREATED + 500, UNFINISHED, 0, 1),
+    ]
+    assert keys(trace) == {
+        Key.GROUP: [(0, "0"), (1, "5")],
+        Key.COLLECTIVE_SEQUENCE: [(0, 1), (1, 7)],
+        Key.P2P_SEQUENCE: [(0, 0), (1, 3)],
+        Key.STATE: [(0, "completed"), (1, "scheduled")],
+    }
+    assert trace.tracks == [
+        Track(TrackKind.COMMUNICATOR, process="", identity="0", label="0 (default_pg)"),
+        Track(TrackKind.COMMUNICATOR, process="", identity="5", label="5 (dp)"),
+    ]
+    assert trace.groups == [
+        ProcessGroup("0", "default_pg", (0, 1, 2, 3), size=4),
+        ProcessGroup("5", "dp", (0, 2), size=2),
+    ]
+    assert trace.sources == [
+        SourceInfo(
+            path=PATH,
+            format="flight-recorder",
+            version="2.10",
+            events=2,
+            bytes=len(data),
+            start_ns=CREATED,
+            end_ns=CREATED + 350_000,
+            header={
+                "version": "2.10",
+                "pg_config": {
+                    "0": {"name": "0", "desc": "", "ranks": "[0, 1, 2, 3]"},
+                    "5": {"name": "5", "desc": "", "ranks": "[0, 2]"},
+                },
+                "comm_lib_version": "",
+                "pg_status": {"0": {"last_completed_collective": 1}},
+            },
+        )
+    ]
+    assert trace.findings == []
+
+
+def test_retired_on_gloo_is_no_end() -> None:
+    assert rows(read(pickled(dump(collective(retired=True))))) == [
+        (EventKind.RECORD, "gloo:all_reduce", "0", CREATED, UNFINISHED, 0, 0)
+    ]
+
+
+def test_the_bare_list_of_torch_2_2_counts_microseconds_and_numbers_its_groups() -> None:
+    entry = {
+        "pg_id": 3,
+        "seq_id": 9,
+        "profiling_name": "nccl:all_reduce",
+        "time_created_us": CREATED // 1000,
+        "input_sizes": [[2]],
+        "output_sizes": [[2]],
+        "state": "scheduled",
+        "retired": False,
+        "frames": [],
+    }
+
+    trace = read(pickled([entry]))
+
+    assert rows(trace) == [
+        (EventKind.RECORD, "nccl:all_reduce", "3", CREATED // 1000 * 1000, UNFINISHED, 0, 0)
+    ]
+    assert keys(trace) == {
+        Key.GROUP: [(0, "3")],
+        Key.COLLECTIVE_SEQUENCE: [(0, 9)],
+        Key.STATE: [(0, "scheduled")],
+    }
+    assert trace.tracks == [Track(TrackKind.COMMUNICATOR, process="", identity="3", label="3")]
+    assert trace.groups == [ProcessGroup("3")]
+    assert trace.source.version == "none (bare list of torch 2.2)"
+    assert trace.findings == []
+
+
+def test_version_1_4_lists_the_ranks_of_a_group_by_its_number() -> None:
+    entry = {
+        "record_id": 0,
+        "pg_id": 1,
+        "seq_id": 4,
+        "op_id": 4,
+        "profiling_name": "nccl:all_gather",
+        "time_created_ns": CREATED,
+        "input_sizes": [[2]],
+        "output_sizes": [[4]],
+        "state": "completed",
+        "time_discovered_started_ns": CREATED + 1,
+        "time_discovered_completed_ns": CREATED + 9,
+        "retired": True,
+        "frames": [],
+    }
+
+    trace = read(pickled({"entries": [entry], "version": "1.4", "pg_config": {0: [0, 1, 2], 1: [0, 2]}}))
+
+    assert rows(trace) == [(EventKind.RECORD, "nccl:all_gather", "1", CREATED, 9, 0, 0)]
+    assert keys(trace) == {
+        Key.GROUP: [(0, "1")],
+        Key.COLLECTIVE_SEQUENCE: [(0, 4)],
+        Key.STATE: [(0, "completed")],
+    }
+    assert trace.groups == [ProcessGroup("0", "", (0, 1, 2), size=3), ProcessGroup("1", "", (0, 2), size=2)]
+    assert trace.findings == []
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3", "2.4", "2.7", "2.9", "2.10"])
+def test_every_version_since_2_1_reads_alike(version: str) -> None:
+    trace = read(pickled(dump(collective(completed=CREATED + 1), version=version)))
+
+    assert (trace.source.version, len(trace.events), trace.findings) == (version, 1, [])
+
+
+def test_the_json_variant_says_the_same() -> None:
+    content = dump(
+        collective(completed=CREATED + 70), collective("gloo:barrier", 2), pg_status={"0": {"last": 2}}
+    )
+
+    as_pickle, as_text = read(pickled(content)), read(as_json(content))
+
+    assert rows(as_text) == rows(as_pickle)
+    assert keys(as_text) == keys(as_pickle)
+    assert (as_text.tracks, as_text.groups) == (as_pickle.tracks, as_pickle.groups)
+    assert as_text.source.header == {
+        **as_pickle.source.header,
+        "pg_status": {"0": {"last": "2"}},
+        "nccl_comm_state": {},
+    }
+
+
+@pytest.mark.parametrize("write", [pickled, as_json])
+def test_an_empty_dump_says_that_it_is_empty(write: Any) -> None:
+    trace = read(write(dump()))
+
+    assert len(trace.events) == 0
+    assert trace.groups == [ProcessGroup("0", "", (0, 1), size=2)]
+    assert (trace.source.start_ns, trace.source.end_ns) == (None, None)
+    assert trace.findings == [
+        Finding(Severity.INFO, "empty", "the dump recorded no collectives", source=PATH)
+    ]
+
+
+def test_the_nameless_group_of_raw_gloo_is_no_group() -> None:
+    trace = read(pickled(dump(collective(), pg_config={"": {"name": "", "desc": "", "ranks": "[]"}})))
+
+    assert (trace.groups, trace.findings) == ([ProcessGroup("0", "default_pg")], [])
+
+
+def test_ranks_are_parsed_never_evaluated() -> None:
+    config = {"0": {"name": "0", "desc": "", "ranks": "__import__('os').abort()"}}
+
+    trace = read(pickled(dump(collective(), pg_config=config)))
+
+    assert trace.groups == [ProcessGroup("0", "default_pg")]
+    assert trace.findings == [
+        Finding(
+            Severity.WARNING,
+            "group-members",
+            "pg_config does not list the ranks of 1 groups in a way that can be read",
+            source=PATH,
+            example="0",
+        )
+    ]
+
+
+def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
+    trace = read(pickled(dump(collective(color="red"), version="2.11", shape={"a": [1]})))
+
+    assert len(trace.events) == 1
+    assert payloads(trace)[0]["color"] == "red"
+    assert trace.findings == [
+        Finding(
+            Severity.INFO,
+            "newer-version",
+            "version 2.11 is not one known here (up to 2.10); what is known of it was read",
+            source=PATH,
+        )
+    ]
+
+
+def test_a_wrapped_buffer_says_how_much_is_lost() -> None:
+    trace = read(pickled(dump(collective(sequence=25), collective(sequence=26))))
+
+    assert trace.findings == [
+        Finding(
+            Severity.INFO,
+            "wrapped",
+            "the buffer had wrapped: the first 24 entries were overwritten before the dump",
+            24,
+            PATH,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ({"profiling_name": 5}, "profiling_name is of type int"),
+        ({"time_created_ns": None}, "time_created_ns is of type NoneType"),
+        ({"time_created_ns": -4}, "time_created_ns is -4"),
+        ({"time_discovered_completed_ns": "late"}, "time_discovered_completed_ns is of type str"),
+        ({"process_group": ["0"]}, "process_group is not a name and a description"),
+        ({"collective_seq_id": True}, "collective_seq_id is of type bool"),
+        ({"state": []}, "state is of type list"),
+    ],
+)
+def test_an_entry_with_unusable_fields_is_left_out_and_counted(broken: dict[str, Any], why: str) -> None:
+    entries = [collective(sequence=1), collective(sequence=2, **broken), collective(sequence=3)]
+
+    trace = read(pickled(dump(*entries)))
+
+    assert [row[-1] for row in rows(trace)] == [0, 2]
+    assert trace.findings == [
+        Finding(
+            Severity.WARNING,
+            "unusable",
+            "1 entries have fields that cannot be used; they were left out",
+            1,
+            PATH,
+            why,
+        )
+    ]
+
+
+def test_what_is_no_entry_is_left_out_and_counted() -> None:
+    trace = read(pickled(dump(collective(), 5, [1], None)))
+
+    assert [row[-1] for row in rows(trace)] == [0]
+    assert [(finding.reason, finding.count) for finding in trace.findings] == [("unusable", 3)]
+
+
+def test_an_entry_without_a_time_has_none() -> None:
+    trace = read(as_json(dump(collective(created=0, completed=CREATED))))
+
+    assert rows(trace) == [(EventKind.RECORD, "gloo:all_reduce", "0", NO_TIME, UNFINISHED, 0, 0)]
+
+
+def test_a_payload_is_all_that_the_entry_recorded() -> None:
+    stack = [frame("all_reduce", line=4), frame("main", line=9)]
+    entries = [
+        collective(frames=stack, duration_ms=0.25, created=2**62 + 1),
+        collective(sequence=2, frames=stack, duration_ms=float("nan")),
+    ]
+
+    trace = read(pickled(dump(*entries)))
+
+    assert payloads(trace) == [
+        entries[0] | {"process_group": ["0", "default_pg"]},
+        entries[1] | {"process_group": ["0", "default_pg"], "duration_ms": None},
+    ]
+
+
+def test_payloads_come_in_runs_of_what_was_asked_for() -> None:
+    trace = read(pickled(dump(*(collective(sequence=number) for number in range(1, 1201)))))
+
+    runs = [(first, len(run)) for first, run in trace.payloads[0].batches(100, 1100)]
+
+    assert runs == [(100, 512), (612, 488)]
+    assert [payload["collective_seq_id"] for payload in payloads(trace, 1198)] == [1199, 1200]
+
+
+def test_a_compressed_dump_reads_like_a_plain_one(tmp_path: Path) -> None:
+    data = pickled(dump(collective()))
+    path = tmp_path / "comm_lib_trace_rank_0.gz"
+    path.write_bytes(gzip.compress(data))
+
+    (source,) = discover(Request([(str(path), "")])).sources
+
+    assert rows(read_source(source)) == rows(read(data))
+
+
+def test_a_dump_that_was_cut_short_keeps_its_complete_entries() -> None:
+    data = pickled(dump(collective(sequence=1), collective(sequence=2), collective(sequence=3)))
+
+    trace = read(data[:-40])
+
+    assert [row[-1] for row in rows(trace)] == [0, 1]
+    assert trace.groups == [ProcessGroup("0", "default_pg", (0, 1), size=2)]
+    (finding,) = trace.findings
+    assert (finding.severity, finding.reason, finding.source) == (Severity.ERROR, "truncated", PATH)
+    assert f"ends after {len(data) - 40} bytes" in finding.message
+    assert "The 2 entries before it are used." in finding.message
+
+
+def test_a_dump_that_was_cut_before_its_first_entry_cannot_be_read() -> None:
+    data = pickled(dump(collective()))[:200]
+
+    with pytest.raises(UnreadableError) as caught:
+        read(data)
+
+    assert caught.value.source == PATH
+    assert caught.value.position.startswith("byte ")
+    assert caught.value.advice == ("It was cut short, or is still being written: copy it or take it again.")
+
+
+def test_broken_json_says_where_it_breaks() -> None:
+    with pytest.raises(UnreadableError, match=r"rank_0, line 1, column \d+: it is not whole JSON"):
+        read(as_json(dump(collective()))[:-1])
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b'{"traceEvents": []}', b"[1, 2]", pickled({"a": 1}), pickled("text")]
+)
+def test_what_is_no_dump_is_refused(data: bytes) -> None:
+    with pytest.raises(UnreadableError, match=PATH):
+        read(data)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+TIMES = st.integers(1, 2**62)
+ENTRIES = st.lists(
+    st.builds(
+        collective,
+        NAMES,
+        st.integers(1, 2**40),
+        group=st.tuples(NAMES, NAMES),
+        created=TIMES,
+        completed=st.none() | TIMES,
+        frames=st.lists(st.builds(frame, NAMES, NAMES, st.integers(0, 70_000)), max_size=3),
+        duration_ms=st.floats(0, 1e9),
+        input_sizes=st.lists(st.lists(st.integers(0, 2**40))),
+    ),
+    max_size=6,
+)
+
+
+@given(ENTRIES)
+def test_whatever_torch_writes_is_read_whole(entries: Sequence[dict[str, Any]]) -> None:
+    trace = read(pickled(dump(*entries)))
+
+    assert [row[1:] for row in rows(trace)] == [
+        (
+            entry["profiling_name"],
+            entry["process_group"][0],
+            entry["time_created_ns"],
+            UNFINISHED
+            if entry["time_discovered_completed_ns"] is None
+            else max(0, entry["time_discovered_completed_ns"] - entry["time_created_ns"]),
+            0,
+            number,
+        )
+        for number, entry in enumerate(entries)
+    ]
+    assert payloads(trace) == [entry | {"process_group": list(entry["process_group"])} for entry in entries]
+
+
+def real(folder: Path) -> list[Source]:
+    if not folder.exists():
+        pytest.skip(f"needs {folder}")
+    return discover(Request([(str(folder), "")])).sources
+
+
+@pytest.mark.parametrize("case", ["healthy8", "skip_hang", "wrapped", "healthy8_rawpg", "truncated"])
+def test_real_dumps_are_recognised_and_read(case: str) -> None:
+    for source in real(REAL / case):
+        assert FlightRecorderReader().recognises(source.head(), source.name)
+        trace = read_source(source)
+        assert len(payloads(trace)) == len(trace.events) > 0
+        assert {finding.reason for finding in trace.findings} <= {"wrapped", "truncated"}
+
+
+def test_the_real_truncated_dump_keeps_32_entries() -> None:
+    (damaged,) = (source for source in real(REAL / "truncated") if source.bytes == 7000)
+
+    assert len(read_source(damaged).events) == 32
+
+
+def test_real_dumps_beside_profiles_hold_59_entries_each() -> None:
+    assert [len(read_source(source).events) for source in real(REAL_BESIDE_PROFILES)] == [59] * 8
+
+
+# Which files are dumps, by how they begin; a name alone only helps to notice damaged ones.
+
+
+OLD_ENTRY = {"pg_id": 0, "seq_id": 1, "profiling_name": "nccl:x", "time_created_us": 1}
+
+
+def recognised(head: bytes, name: str) -> bool:
+    return FlightRecorderReader().recognises(head, name)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pickled(dump(collective())),
+        pickled(dump()),
+        pickled([OLD_ENTRY]),
+        pickled({"entries": [OLD_ENTRY], "version": "1.4", "pg_config": {}}),
+        as_json(dump(collective())),
+        as_json(dump()),
+        b'\n { "entries" : [{"profiling_name": "nccl:x"',
+    ],
+)
+def test_a_dump_is_recognised_by_its_keys(head: bytes) -> None:
+    assert recognised(head, "rank_0")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pickled([]),
+        pickled(dump(collective()))[:30],
+        b"\x80\x02}r\x00\x00\x00\x08.",
+        b"\x80\x04\x95\x00",
+        b"cos\nsystem\n(S'true'\ntR.",
+    ],
+)
+@pytest.mark.parametrize("name", ["comm_lib_trace_rank_3", "nccl_trace_rank_host_7.pkl"])
+def test_a_damaged_or_hostile_pickle_is_recognised_by_its_name(head: bytes, name: str) -> None:
+    assert recognised(head, name)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"Just a text.",
+        b'{"schemaVersion": 1, "distributedInfo": {"pg_config": []}, "traceEvents": [',
+        b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"name": "", "pg_config": ""',
+        b'{"version": "1.2", "entries": []}',
+        pickle.dumps({"segments": [], "device_traces": []}, protocol=2),
+        pickle.dumps([1, 2, 3]),
+    ],
+)
+def test_other_files_are_left_to_others(head: bytes) -> None:
+    assert not recognised(head, "rank_0.json")
+
+
+def test_text_that_is_named_like_a_dump_is_no_dump() -> None:
+    assert not recognised(b"rank 0 wrote its dump", "nccl_trace_rank_0.log")

@@ -1,0 +1,213 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.data import shared
+from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, trace, with_texts
+from tracelink.converters.kineto import KinetoReader
+from tracelink.engine import Engine
+from tracelink.errors import UnreadableError
+from tracelink.io.sources import Request, discover
+
+FULL = "58 events of rank 0"
+NO_RANK = "58 events of rank None"
+OUTCOMES = {
+    "bare_list.json": NO_RANK,
+    "compact_rank.json": FULL,
+    "control_char.json": FULL,
+    "distinfo_last.json": FULL,
+    "empty_events.json": "0 events of rank 0: no_events",
+    "empty_file.json": "error: the file is empty. Record it again.",
+    "empty_stream.json": FULL,
+    "gz_named_json.json": FULL,
+    "gz_truncated.json.gz": "45 events of rank None: cut_off",
+    "huge_dur.json": f"{FULL}: unusable_duration",
+    "inf_nan.json": f"{FULL}: unusable_duration",
+    "invalid_escape.json": f"{FULL}: repaired",
+    "invalid_utf8.json": f"{FULL}: repaired",
+    "metadata_only.json": "0 events of rank 0: no_events",
+    "missing_args.json": FULL,
+    "multi_member.json.gz": FULL,
+    "negative_dur.json": f"{FULL}: unusable_duration",
+    "no_flows.json": FULL,
+    "no_rank.json": NO_RANK,
+    "no_traceEvents.json": "error: it has no 'traceEvents'. Is this the file that the profiler wrote?",
+    "null_event.json": "59 events of rank 0: not_an_event",
+    "plain_json_named_gz.json.gz": FULL,
+    "string_ts.json": FULL,
+    "trailing_comma.json": FULL,
+    "trunc_after_comma.json": "43 events of rank None: cut_off",
+    "trunc_mid_event.json": "43 events of rank None: cut_off",
+    "uint64_comms_id.json": FULL,
+    "unescaped_quote.json": f"{FULL}: repaired",
+    "utf8_bom.json": FULL,
+    "zipped.zip": FULL,
+}
+
+
+def outcome(path: Path) -> str:
+    """What becomes of a file, in one line."""
+    (source,) = discover(Request([(str(path), "")])).sources
+    try:
+        result = KinetoReader().read(source, Engine())
+    except UnreadableError as error:
+        return f"error: {str(error).removeprefix(f'{source.path}: ')}"
+    found = ", ".join(finding.reason for finding in result.findings)
+    text = f"{len(result.events)} events of rank {result.source.rank}"
+    return f"{text}: {found}" if found else text
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_faults_that_users_reported(name: str) -> None:
+    assert outcome(shared("kineto/malformed") / name) == OUTCOMES[name]
+
+
+def test_every_fault_is_in_the_table() -> None:
+    assert {path.name for path in shared("kineto/malformed").iterdir()} == set(OUTCOMES)
+
+
+SMALL = [cpu_op(f"op {number}", number, External_id=number + 1, text="a ] } , { b") for number in range(6)]
+
+
+@pytest.mark.parametrize("pretty", [False, True])
+@pytest.mark.parametrize("after", [{}, {"distributedInfo": {"rank": 3}, "traceName": "x"}])
+def test_a_file_cut_at_any_byte_keeps_every_event_before_the_cut(
+    pretty: bool, after: dict[str, object]
+) -> None:
+    events = SMALL[:3]
+    whole = trace(*events, pretty=pretty, after=after)
+    opening = whole.index(b"[") + 1
+    ends = [match.end(1) for match in re.finditer(rb"(\}\s*\})\s*[,\]]", whole)]
+    assert len(ends) == len(events)
+    for cut in range(opening):
+        with pytest.raises(UnreadableError):
+            read(whole[:cut])
+    for cut in range(opening, len(whole)):
+        result = read(whole[:cut])
+        before = [element["name"] for element, end in zip(events, ends, strict=True) if end <= cut]
+        assert [one.name for one in seen(result)] == before
+        assert reasons(result) == {"cut_off": 1} | ({} if before else {"no_events": 1})
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_a_long_compressed_file_cut_at_any_byte(data: st.DataObject) -> None:
+    cut = data.draw(st.integers(500, len(COMPRESSED) - 1))
+    result = read(COMPRESSED[:cut])
+    names = [one.name for one in seen(result)]
+    assert names == [element["name"] for element in LONG[: len(names)]]
+    (finding,) = result.findings
+    assert finding.reason == "cut_off"
+    assert "the gzip stream is cut off at byte" in finding.message
+
+
+@pytest.mark.parametrize("cut", [2, 10, 18, 30])
+def test_a_compressed_file_cut_before_its_first_event(cut: int) -> None:
+    with pytest.raises(UnreadableError, match="the gzip stream is cut off"):
+        read(COMPRESSED[:cut])
+
+
+LONG = [cpu_op(f"op {number * 7919}", number, External_id=number) for number in range(12_000)]
+COMPRESSED = gzip.compress(trace(*LONG))
+
+
+@pytest.mark.parametrize("place", [0, 1, 6000, 11_998, 11_999])
+@pytest.mark.parametrize("damage", ["nonsense", '"', "[", "}", "\x00\\"])
+def test_a_damaged_event_costs_only_itself(place: int, damage: str) -> None:
+    texts = [json.dumps(element) for element in LONG]
+    texts[place] = texts[place].replace('"cat"', f'{damage} "cat"')
+    result = read(with_texts(*texts))
+    expected = [element["name"] for number, element in enumerate(LONG) if number != place]
+    assert [one.name for one in seen(result)] == expected
+    assert set(reasons(result)) <= {"damaged", "repaired", "not_an_event", "cut_off"}
+    assert reasons(result)
+
+
+def test_damage_in_many_places_is_one_finding_with_the_first_place() -> None:
+    texts = [json.dumps(element) for element in SMALL]
+    damaged = [
+        text.replace('"cat"', '"cat" "cat"') if number % 2 else text for number, text in enumerate(texts)
+    ]
+    data = with_texts(*damaged)
+    (finding,) = read(data).findings
+    first = data.index(damaged[1].encode())
+    assert (finding.reason, finding.count, finding.example) == ("damaged", 3, f"byte {first}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['say "hello"', r"C:\data\Kernels", 'both "a\\q" and ]', "two\nlines", 'ends with a quote"', "tab\there"],
+)
+def test_names_that_the_producer_did_not_escape(name: str) -> None:
+    texts = [json.dumps(element).replace('"op 2"', f'"{name}"') for element in SMALL]
+    result = read(with_texts(*texts))
+    assert [one.name for one in seen(result)] == [
+        name if element["name"] == "op 2" else element["name"] for element in SMALL
+    ]
+    assert set(reasons(result)) <= {"repaired"}
+
+
+@pytest.mark.parametrize("element", ["null", "5", '"text"', "[]", "{}", '{"ph": ""}', "true", '{"ph": null}'])
+def test_elements_that_are_no_events(element: str) -> None:
+    texts = [json.dumps(one) for one in SMALL]
+    result = read(with_texts(*texts[:3], element, *texts[3:]))
+    assert [one.name for one in seen(result)] == [one["name"] for one in SMALL]
+    assert set(reasons(result)) <= {"not_an_event"}
+
+
+@pytest.mark.parametrize("depth", [100, 2000, 200_000])
+def test_nesting_without_end_harms_nothing(depth: int) -> None:
+    lists = "[" * depth + "]" * depth
+    deep = f'{{"ph": "X", "name": "deep", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {{"a": {lists}}}}}'
+    texts = [json.dumps(one) for one in SMALL]
+    result = read(with_texts(*texts[:3], deep, *texts[3:]))
+    names = [one.name for one in seen(result)]
+    assert [name for name in names if name != "deep"] == [one["name"] for one in SMALL]
+    assert "deep" in names or reasons(result)
+
+
+def test_objects_inside_an_event_that_look_like_events() -> None:
+    inner = {"list": [{"name": "a"}, {"name": "b"}, {"cat": "c"}]}
+    elements = [
+        {"name": f"op {n}", "ph": "X", "pid": 1, "tid": 1, "ts": n, "dur": 1, "args": inner} for n in range(9)
+    ]
+    result = read(trace(*elements))
+    assert [one.name for one in seen(result)] == [f"op {number}" for number in range(9)]
+    assert reasons(result) == {}
+
+
+@pytest.mark.parametrize("rank", ["three", "²", True, -1.5, None, [1], 2**70])
+def test_a_rank_that_is_none_is_not_believed(rank: object) -> None:
+    data = trace(cpu_op(), distributedInfo={"rank": rank, "pg_config": "none"})
+    result = KinetoReader().read(as_source(data), Engine())
+    assert result.source.rank in (None, 2**70)
+    assert len(result.events) == 1
+
+
+def test_a_damaged_header_is_told_and_the_events_are_used() -> None:
+    result = read(
+        b'{"schemaVersion": oops, "distributedInfo": {"rank": 1}, ' + trace(cpu_op(), metadata("x"))[19:]
+    )
+    assert len(result.events) == 1
+    assert result.source.rank is None
+    assert reasons(result) == {"damaged": 1}
+
+
+@pytest.mark.parametrize("tail", [" ", "\n", "}\n\n"])
+def test_blanks_behind_the_end(tail: str) -> None:
+    whole = trace(*SMALL)
+    data = (whole[:-1] if tail.startswith("}") else whole) + tail.encode()
+    assert reasons(read(data)) == {}
+
+
+def test_a_second_document_behind_the_end_is_told() -> None:
+    assert reasons(read(trace(*SMALL) + trace(*SMALL))) == {"cut_off": 1}

@@ -1,0 +1,44 @@
+"""Package."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders.native_packets import BASE, FACTS, HEADER, bundle, delimited, facts, head, number, packet, text
+from tracelink.converters.perfetto.native.reader import is_native, is_own
+
+OTHERS = packet(number(10, 1), number(8, BASE), delimited(11, number(9, 1)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [facts(HEADER), head(FACTS), head() + bundle(b""), facts(HEADER)[:6]],
+    ids=["header", "facts", "bundle", "cut"],
+)
+def test_what_tracelink_wrote(data: bytes) -> None:
+    assert (is_own(data), is_native(data)) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "data", [OTHERS, OTHERS * 5, OTHERS * 3 + OTHERS[:-2], packet(text(2, "x")) + OTHERS]
+)
+def test_what_others_wrote(data: bytes) -> None:
+    assert (is_own(data), is_native(data)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        b'\n{"traceEvents": []}',
+        b"{}",
+        packet(b"\xff\xff"),
+        packet(text(2, "x")),
+        packet(number(8, 1)) + b"more",
+        b"\x0a\xff\xff\xff\xff\xff\xff",
+        OTHERS[:-1],
+    ],
+)
+def test_what_is_no_such_trace(data: bytes) -> None:
+    assert (is_own(data), is_native(data)) == (False, False)

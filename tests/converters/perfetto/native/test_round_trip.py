@@ -1,0 +1,166 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import perfetto
+from builders.data import shared
+from builders.graph import GraphBuilder
+from builders.native_packets import as_json, written
+from builders.same_document import meaning
+from tracelink import api, samples
+from tracelink.api import Converted, Merged
+from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.job import Job
+
+SHARED = ["kineto/nccl_data.json.gz", "kineto/h100_qwen.json.gz", "matched8", "fr/straggler/dumps_hang"]
+
+
+def assert_same(paths: list[Path], folder: Path, name: str = "a.pftrace", **options: str) -> None:
+    merged = api.merge(paths, output=folder / name, options=options)
+    api.merge(paths, output=folder / "b.json", options=options)
+    converted = api.convert(folder / name, folder / "a.json")
+    assert isinstance(converted, Converted)
+    (written,) = merged.outputs
+    (output,) = converted.outputs
+    assert (output.format, output.events, output.findings) == ("perfetto-json", written.events, ())
+    assert output.bytes == (folder / "a.json").stat().st_size
+    (header, events), (expected, of) = meaning(folder / "a.json"), meaning(folder / "b.json")
+    assert list(header.items()) == list(expected.items())
+    assert events == of
+
+
+@pytest.mark.parametrize("name", ["gpu_pair", "cpu_job", "hung_job"])
+def test_samples(tmp_path: Path, name: str) -> None:
+    assert_same([samples.path(name)], tmp_path)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_recorded_jobs(tmp_path: Path, name: str) -> None:
+    assert_same([shared(name)], tmp_path)
+
+
+def test_two_ranks_that_were_recorded_together(tmp_path: Path) -> None:
+    assert_same([shared(f"kineto/pair_rank{rank}.json.gz") for rank in (0, 1)], tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"args": "link"}, {"args": "none", "python": "no"}, {"compress": "yes"}])
+def test_with_options(tmp_path: Path, options: dict[str, str]) -> None:
+    assert_same([samples.path("gpu_pair")], tmp_path, **options)
+
+
+def test_a_file_in_gzip(tmp_path: Path) -> None:
+    assert_same([samples.path("gpu_pair")], tmp_path, "a.pftrace.gz")
+
+
+def test_however_many_work_on_it(tmp_path: Path) -> None:
+    api.merge([samples.path("gpu_pair")], output=tmp_path / "a.pftrace")
+    for jobs in (1, 3):
+        api.convert(tmp_path / "a.pftrace", tmp_path / f"{jobs}.json", jobs=jobs)
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "3.json").read_bytes()
+
+
+def test_a_large_file_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where batches are cut changes nothing."""
+    monkeypatch.setattr("tracelink.converters.perfetto.native.decode.CHUNK", 4000)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.decode.TOGETHER", 9000)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.as_json.CHUNK", 7)
+    assert_same([samples.path("gpu_pair")], tmp_path)
+
+
+def test_a_job_without_anything_to_draw() -> None:
+    job = Job.of(GraphBuilder().build())
+    assert as_json(written(job)).document == json.loads(perfetto.write(job).text)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.integers(0, 8),
+            st.integers(0, 6),
+            st.sampled_from(["a", "b"]),
+            st.booleans(),
+        ),
+        max_size=12,
+    ),
+    st.lists(st.tuples(st.integers(0, 11), st.sampled_from(Relation), st.integers(0, 11)), max_size=8),
+)
+def test_slices_and_instants_however_they_lie(
+    spans: list[tuple[int, int, int, str, bool]], edges: list[tuple[int, Relation, int]]
+) -> None:
+    """Names, times, threads and arguments; and as many arrows as the file has and JSON can draw."""
+    built = GraphBuilder()
+    tracks = [built.track(identity=str(place)) for place in range(3)]
+    for track, start, duration, name, instant in spans:
+        kind = EventKind.INSTANT if instant else EventKind.OPERATOR
+        built.add(tracks[track], name, start, 0 if instant else duration, kind, {"n": start})
+    for source, relation, target in edges:
+        if source != target and max(source, target) < len(spans):
+            built.edge(source, relation, target)
+    job = Job.of(built.build())
+    expected = json.loads(perfetto.write(job).text)["traceEvents"]
+    events = as_json(written(job)).document["traceEvents"]
+
+    def slices(of: list[dict[str, object]]) -> list[str]:
+        return sorted(
+            json.dumps([one[k] for k in ("ph", "name", "tid", "ts", "args")])
+            for one in of
+            if one["ph"] in "Xi"
+        )
+
+    assert slices(events) == slices(expected)
+
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False, allow_infinity=False),
+        TEXTS,
+        st.sampled_from(["[1, 2]", "[1, 2] ", "null", "null ", "{} ", '": [', '\\": null']),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(TEXTS, VALUES, max_size=4), max_size=5))
+def test_arguments_whatever_they_are(objects: list[dict[str, object]]) -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    for number, said in enumerate(objects):
+        built.add(thread, str(number), 10 * number, 5, args=said)
+    document = as_json(written(Job.of(built.build()))).document
+    seen = [one.get("args", {}) for one in document["traceEvents"] if one["ph"] == "X"]
+    assert seen == objects
+
+
+def test_what_json_has_no_means_for_is_said_in_the_same_words() -> None:
+    """Some arrows at slices that open together."""
+    built = GraphBuilder()
+    thread, stream = built.track(), built.track(TrackKind.STREAM, 0, "0", "7")
+    around = [built.add(thread, f"around {place}", 0, 9 - place) for place in range(3)]
+    kernels = [built.add(stream, f"kernel {place}", 0, 9 - place, EventKind.KERNEL) for place in range(3)]
+    for source in around:
+        for target in kernels:
+            built.edge(source, Relation.LAUNCHES, target)
+    job = Job.of(built.build())
+    document = perfetto.write(job)
+    read = as_json(written(job))
+    assert read.reasons["arrow_crowded"] == document.reasons()["arrow_crowded"]
+
+
+def test_a_trace_can_be_converted_as_part_of_a_merge(tmp_path: Path) -> None:
+    api.merge([samples.path("gpu_pair")], output=tmp_path / "a.pftrace")
+    merged = api.convert(tmp_path / "a.pftrace", tmp_path / "et", to="chakra")
+    assert isinstance(merged, Merged)
+    assert [output.rank for output in merged.outputs if output.rank is not None] == [0, 1]

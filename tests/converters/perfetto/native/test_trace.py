@@ -1,0 +1,394 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracelink
+from builders.graph import GraphBuilder
+from builders.native_packets import (
+    BASE,
+    COLOURED,
+    FACTS,
+    HEADER,
+    INSTANT,
+    OTHER_THREAD,
+    THREAD,
+    Sequence,
+    arrives,
+    as_json,
+    bundle,
+    delimited,
+    facts,
+    head,
+    leaves,
+    number,
+    packet,
+    text,
+    written,
+)
+from tracelink.errors import UnreadableError
+from tracelink.io.protobuf import delimited as delimited_field
+from tracelink.model.job import Job
+
+# Files that are cut off, damaged, or of somebody else.
+
+
+ADVICE = "Open it at ui.perfetto.dev, or give tracelink what torch.profiler wrote."
+
+
+def slices(count: int) -> list[bytes]:
+    told = Sequence()
+    for place in range(count):
+        told.begin(1000, f"slice {place}").end(500)
+    return told.packets
+
+
+def names(read: Any) -> list[str]:
+    return [one["name"] for one in read.events]
+
+
+def test_what_stands_before_a_cut_is_used() -> None:
+    data = head() + b"".join(slices(3))
+    read = as_json(data[:-2])
+    assert names(read) == ["slice 0", "slice 1", "slice 2"]
+    assert read.reasons == {"cut_off": 1, "unfinished": 1}
+    (cut, unfinished) = read.findings
+    begin = len(data) - len(slices(3)[-1])
+    assert cut.message == (
+        f"job.pftrace: the file ends within the packet at byte {begin:,}; the 3 events before that are used. "
+        "Copy or write it again."
+    )
+    assert cut.example == f"byte {begin}"
+    assert unfinished.message == "job.pftrace: 1 events have no end: they last to the last one of the file."
+
+
+def test_a_cut_within_gzip() -> None:
+    data = gzip.compress(head() + b"".join(slices(3)))
+    read = as_json(data[:-12])
+    assert names(read)[:2] == ["slice 0", "slice 1"]
+    assert "cut_off" in read.reasons
+
+
+def test_bytes_that_are_no_packet_end_the_reading() -> None:
+    read = as_json(head() + b"".join(slices(2)) + b"\xff" + b"".join(slices(1)))
+    assert names(read) == ["slice 0", "slice 1"]
+    assert "there is no packet at byte" in read.findings[0].message
+
+
+def test_a_length_that_nothing_has() -> None:
+    read = as_json(head() + b"".join(slices(1)) + b"\x0a\xff\xff\xff\xff\x0f")
+    assert names(read) == ["slice 0"]
+    assert "none is as long" in read.findings[0].message
+
+
+def test_a_packet_that_is_no_message_costs_itself() -> None:
+    begins, *others = slices(2)
+    damaged = packet(number(8, 0), b"\x5a\x7f")
+    read = as_json(head() + begins + damaged + b"".join(others))
+    assert names(read) == ["slice 0", "slice 1"]
+    assert read.reasons == {"damaged": 1}
+
+
+@pytest.mark.parametrize(
+    "inside", [b"no zlib", zlib.compress(b"no packets"), zlib.compress(b"".join(slices(1)))[:-5]]
+)
+def test_a_damaged_bundle_costs_itself(inside: bytes) -> None:
+    whole, *others = slices(2)
+    read = as_json(head() + bundle(whole) + bundle(compressed=inside) + bundle(*others))
+    assert names(read)[-2:] == ["slice 0", "slice 1"]
+    assert read.reasons["damaged_bundles"] == 1
+
+
+def test_what_a_bundle_holds_before_its_damage_is_used() -> None:
+    data = b"".join(slices(2))
+    read = as_json(head() + bundle(compressed=zlib.compress(data[:-3])))
+    assert names(read) == ["slice 0", "slice 1"]
+    assert read.reasons == {"damaged_bundles": 1, "unfinished": 1}
+
+
+def test_a_bundle_of_millions_of_packets_is_none() -> None:
+    read = as_json(head() + bundle(packet() * 1_000_000) + bundle(*slices(1)))
+    assert names(read) == ["slice 0"]
+    assert read.reasons == {"damaged_bundles": 1}
+
+
+def test_times_behind_a_lost_bundle_are_right() -> None:
+    """Each packet says how long it is behind the one before; a bundle says when it begins."""
+    state, *told = (
+        Sequence().instant(1000, "a").instant(2000, "lost").instant(4000, "c").instant(5000, "d").packets
+    )
+    first = bundle(state) + bundle(told[0], at=1000)
+    rest = bundle(told[2], at=7000) + bundle(told[3], at=12_000)
+    read = as_json(head() + first + bundle(at=3000, compressed=b"no zlib") + rest)
+    assert [(event["name"], event["ts"]) for event in read.events] == [("a", 1), ("c", 7), ("d", 12)]
+
+
+def test_times_of_a_sequence_that_lost_its_beginning_are_right() -> None:
+    state, *told = Sequence(2).instant(1000, "x").instant(2000, "y").packets
+    known = bytes(Sequence(1).instant(500, "a"))
+    lost = bundle(compressed=b"no zlib") + bundle(*told, at=1000)
+    read = as_json(head() + known + lost)
+    assert [(event["name"], event["ts"]) for event in read.events] == [("a", 0.5), ("", 1), ("", 3)]
+    assert state
+
+
+def test_ends_of_what_never_began_and_events_of_tracks_that_nothing_is_said_of() -> None:
+    told = Sequence().end(1000).begin(1000, "lost", on=999).instant(1000, "kept")
+    read = as_json(head() + bytes(told))
+    assert names(read) == ["kept"]
+    assert read.reasons == {"without_begin": 1, "unknown_track": 1}
+
+
+def test_names_that_stand_nowhere_are_empty() -> None:
+    told = Sequence().event(1000, INSTANT, THREAD, number(10, 7), number(3, 7))
+    read = as_json(head() + bytes(told))
+    assert [(one["name"], one["cat"]) for one in read.events] == [("", "")]
+    assert read.reasons == {"without_name": 1}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"processes": 1},
+        FACTS | {"threads": [[1, 2]]},
+        FACTS | {"threads": [[-1, 2, "a", "b"]]},
+        FACTS | {"arrows": [["ac2g", -1, 0]]},
+    ],
+)
+def test_facts_that_are_none_cost_themselves(said: dict[str, Any]) -> None:
+    read = as_json(head(said, FACTS) + b"".join(slices(1)))
+    assert names(read) == ["slice 0"]
+    assert read.reasons == {"unreadable_facts": 1}
+
+
+def test_arrows_of_no_known_name_and_more_than_there_are() -> None:
+    said = FACTS | {"arrows": [["nobody knows", 5, 9], ["ac2g", 1 << 40, 1 << 41]]}
+    assert names(as_json(head(said) + b"".join(slices(1)))) == ["slice 0"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packet(number(10, 1), number(8, BASE), delimited(11, number(9, 1))),
+        packet(delimited(33, b"config")) + b"".join(slices(2)),
+        facts(FACTS)[:0] + b"".join(slices(2)) + facts(HEADER),
+    ],
+)
+def test_the_traces_of_others_are_refused(data: bytes) -> None:
+    with pytest.raises(UnreadableError) as raised:
+        as_json(data)
+    assert str(raised.value) == (
+        f"job.pftrace: a Perfetto trace that tracelink did not write: it reads only its own. {ADVICE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (facts(HEADER)[:-1], "the file ends within the packet at byte 0"),
+        (facts({}), "what it says of itself cannot be read"),
+        (packet(text(1999, "{")) + b"".join(slices(1)), "what it says of itself cannot be read"),
+    ],
+)
+def test_without_its_header_nothing_can_be_read(data: bytes, problem: str) -> None:
+    with pytest.raises(UnreadableError) as raised:
+        as_json(data)
+    assert str(raised.value) == f"job.pftrace: {problem}. Copy or write it again."
+
+
+def whole_job() -> bytes:
+    built = GraphBuilder()
+    thread = built.track()
+    for place in range(4):
+        built.add(thread, f"event {place}", 10 * place, 5, args={"n": place, "list": [place]})
+    return written(Job.of(built.build()))
+
+
+WHOLE = whole_job()
+
+
+def test_an_argument_that_is_no_text_is_replaced() -> None:
+    told = Sequence()
+    damaged = told.arguments({"original": '{"a": "b"}'}).replace(b'b"}', b'\xff"}')
+    (one,) = as_json(head() + bytes(told.instant(1000, "add", damaged))).events
+    assert one["args"] == {"original": '{"a": "\N{REPLACEMENT CHARACTER}"}'}
+
+
+@given(st.integers(0, len(WHOLE)))
+def test_however_much_is_there(length: int) -> None:
+    """Every event that is read is one that was written."""
+    try:
+        read = as_json(WHOLE[:length])
+    except UnreadableError:
+        return
+    assert set(names(read)) <= {f"event {place}" for place in range(4)}
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
+def test_whatever_byte_is_damaged(place: int, byte: int) -> None:
+    """Something is read, or it is said why not."""
+    data = bytearray(WHOLE)
+    data[place] = byte
+    with suppress(UnreadableError):
+        as_json(bytes(data))
+
+
+@given(st.binary(max_size=200))
+def test_whatever_packets_hold(inside: bytes) -> None:
+    told = Sequence(2).instant(0, "add", delimited(4, inside)).add(0, delimited(11, inside)).add(0, inside)
+    as_json(head() + bytes(told) + b"".join(slices(1)))
+
+
+def test_a_file_that_is_cut_off_before_any_event_says_so(tmp_path: Path) -> None:
+    (tmp_path / "cut.pftrace").write_bytes(head() + bundle(*slices(1))[:-5])
+    with pytest.raises(UnreadableError, match=r"ends within the packet at byte .* nothing before that"):
+        tracelink.load(tmp_path / "cut.pftrace")
+
+
+# What packets say, in JSON.
+
+
+ADD = {"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": THREAD, "ts": 5, "dur": 2}
+SLICE = Sequence().begin(5000, "add").end(2000)
+
+
+def in_bundles() -> bytes:
+    first, *others = SLICE.packets
+    return (
+        bundle(first) + packet(number(8, BASE), delimited_field(69, number(3, 1))) + bundle(*others, at=5000)
+    )
+
+
+def interleaved_with_another() -> bytes:
+    """Each sequence has texts and steps of its own."""
+    other = Sequence(2).begin(1000, "unseen", on=999).end(50, on=999)
+    return b"".join(part for pair in zip(SLICE.packets, other.packets, strict=True) for part in pair)
+
+
+@pytest.mark.parametrize("told", [bytes(SLICE), in_bundles(), interleaved_with_another()])
+def test_a_slice(told: bytes) -> None:
+    assert as_json(head() + told).events == [ADD]
+
+
+def test_the_document_has_the_header_and_the_names_of_the_facts() -> None:
+    document = as_json(head() + bytes(SLICE)).document
+    names = [(one["name"], one["pid"], one["tid"], one["args"]) for one in document.pop("traceEvents")[:-1]]
+    assert document == {
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": BASE,
+        "tracelink": {"ranks": [{"rank": 0}]},
+    }
+    assert names == [
+        ("process_name", 1, 1, {"name": "rank 0 (100)", "original pid": "100"}),
+        ("process_labels", 1, 1, {"labels": "CPU"}),
+        ("process_sort_index", 1, 1, {"sort_index": 1}),
+        ("thread_name", 1, THREAD, {"name": "rank 0 thread 101", "original tid": "101"}),
+        ("thread_sort_index", 1, THREAD, {"sort_index": THREAD}),
+        ("thread_name", 1, OTHER_THREAD, {"name": "rank 0 thread 102", "original tid": "102"}),
+        ("thread_sort_index", 1, OTHER_THREAD, {"sort_index": OTHER_THREAD}),
+    ]
+
+
+def test_what_ranks_did_together_stands_first_and_says_itself_what_it_is() -> None:
+    groups = {
+        "processes": [[9, "collectives", "collectives"]],
+        "threads": [[9, 91, "group dp"]],
+        "counters": [],
+    }
+    told = Sequence()
+    known = told.arguments({"collective": '{"sequence": 7}'})
+    told.begin(5000, "all_reduce", known, category="collective", on=91).end(2000, on=91)
+    document = as_json(head(FACTS, groups) + bytes(told)).document["traceEvents"]
+    assert document[-1]["args"] == {"sequence": 7}
+    assert {"sort_index": 0} in [one["args"] for one in document if one["pid"] == 9]
+    assert {"name": "group dp"} in [one["args"] for one in document if one.get("tid") == 91]
+
+
+def test_samples_that_are_numbers() -> None:
+    told = Sequence().sample(1000, 2.5).sample(1000, 3).sample(1000, float("nan"))
+    sample = {"ph": "C", "name": "memory bytes", "pid": 1, "tid": 1}
+    assert as_json(head() + bytes(told)).events == [
+        sample | {"ts": 1, "args": {"value": 2.5}},
+        sample | {"ts": 2, "args": {"value": 3}},
+    ]
+
+
+def test_an_instant_and_a_slice_that_hangs() -> None:
+    told = Sequence().instant(1000, "mul").begin(0, "add", COLOURED).end(3000)
+    instant, slice_ = as_json(head() + bytes(told)).events
+    assert instant == {"ph": "i", "s": "t", "cat": "cpu_op", "name": "mul", "pid": 1, "tid": THREAD, "ts": 1}
+    assert (slice_["cname"], slice_["dur"]) == ("terrible", 3)
+
+
+def test_arrows_of_a_rank_the_last_of_which_are_turned() -> None:
+    """Both begin at the event that is met first; the second leads from the other."""
+    told = Sequence().instant(1000, "add", leaves(1)).instant(1000, "mul", arrives(1))
+    told.instant(1000, "add", leaves(2), on=OTHER_THREAD).instant(0, "mul", arrives(2))
+    arrows = [one for one in as_json(head() + bytes(told)).events if one["ph"] in "sf"]
+    assert [(one["ph"], one["cat"], one["tid"], one["ts"]) for one in arrows] == [
+        ("s", "ac2g", THREAD, 1),
+        ("s", "ac2g", THREAD, 3),
+        ("f", "ac2g", THREAD, 2),
+        ("f", "ac2g", OTHER_THREAD, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("later", "phases"), [(1000, ["i", "i", "f", "s"]), (0, ["i", "s", "i", "f"])], ids=["later", "at once"]
+)
+def test_an_arrow_between_ranks_ends_right_behind_its_own_instant(later: int, phases: list[str]) -> None:
+    """Where it ends as it begins, both stand behind its beginning: engines go by time, then by place."""
+    told = Sequence().instant(1000, "waited", leaves(99), category="waits")
+    told.instant(later, "waited", arrives(99), category="waits", on=OTHER_THREAD)
+    events = as_json(head() + bytes(told)).events
+    assert [one["ph"] for one in events] == phases
+    ends = {one["ph"]: (one["tid"], one["ts"], one["name"]) for one in events if one["ph"] in "sf"}
+    assert ends == {"s": (THREAD, 1, "waits"), "f": (OTHER_THREAD, (1000 + later) / 1000, "waits")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"original": '{"a": 1, "b": [2]}'}, {"a": 1, "b": [2]}),
+        ({"original": "{ }"}, None),
+        ({"original": "[1]"}, {"original": [1]}),
+        ({"original": '{"a": '}, {"original": '{"a": '}),
+        ({"original": '{"a": "[2] "}'}, {"a": [2]}),
+        ({"link": '{"a": 1}'}, {"link": {"a": 1}}),
+        ({"collective": '{"a": 1}'}, {"collective": {"a": 1}}),
+        ({"original": "{ }", "link": '{"b": 2}'}, {"link": {"b": 2}}),
+        (
+            {"original": '{"a": 1}', "link": '{"b": 2}', "recorder": '{"c": 3}'},
+            {"a": 1, "link": {"b": 2}, "recorder": {"c": 3}},
+        ),
+    ],
+)
+def test_arguments(arguments: dict[str, str], said: dict[str, object] | None) -> None:
+    """Between two events with others, so that none takes what is a neighbour's."""
+    told = Sequence()
+    plain = told.arguments({"original": '{"n": 1}'})
+    for fields in (plain, told.arguments(arguments), b"", plain):
+        told.instant(1000, "add", fields)
+    assert [one.get("args") for one in as_json(head() + bytes(told)).events] == [
+        {"n": 1},
+        said,
+        None,
+        {"n": 1},
+    ]
+
+
+def test_times_without_a_base() -> None:
+    """A trace in which nothing has a time counts from 0."""
+    header = facts({"schemaVersion": 1, "baseTimeNanoseconds": 0})
+    told = Sequence(base=0).instant(1000, "n", category="node")
+    (one,) = as_json(header + facts(FACTS) + bytes(told)).events
+    assert (one["name"], one["ts"]) == ("n", 1)

@@ -1,0 +1,297 @@
+"""Package."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from builders import perfetto
+from builders.graph import START, GraphBuilder
+from builders.perfetto_native import Slice, write
+from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
+from tracelink.model.columns import UNFINISHED
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.job import Job
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.integers(-9, 999),
+        st.floats(allow_nan=False, allow_infinity=False),
+        TEXTS,
+        st.sampled_from(["[1, 2]", "null", "{}"]),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=4)
+
+
+def job_of(*arguments: dict[str, Any] | bytes | None, kind: EventKind = EventKind.OPERATOR) -> GraphBuilder:
+    built = GraphBuilder()
+    thread = built.track()
+    for number, args in enumerate(arguments):
+        built.add(thread, f"event {number}", 10 * number, 5, kind, args)
+    return built
+
+
+def test_a_slice_is_all_that_is_known_of_it() -> None:
+    built = GraphBuilder(host="node-1")
+    thread = built.track(label="thread 101 (python3)")
+    built.add(thread, "cudaLaunchKernel", 1001, 2502, EventKind.RUNTIME, {"cbid": 211})
+    native = write(built.build())
+    (track,) = (number for number, track in native.tracks.items() if track.parent_uuid)
+    assert native.slices == [
+        Slice(
+            track, START + 1001, START + 3503, "cudaLaunchKernel", "cuda_runtime", {"original": {"cbid": 211}}
+        )
+    ]
+    assert native.outline() == ["rank 0 · node-1", "  rank 0 thread 101 python3"]
+
+
+def test_the_wall_clock_is_known_to_the_viewer() -> None:
+    snapshots = [packet.clock_snapshot for packet in write(job_of(None).build()).packets]
+    (clocks,) = ({c.clock_id: c.timestamp for c in one.clocks} for one in snapshots if one.clocks)
+    assert clocks == dict.fromkeys((1, 6, 64), START)
+
+
+def test_what_was_before_the_epoch_is_drawn_as_much_later() -> None:
+    built = GraphBuilder()
+    built.add(built.track(), "early", -START - 500, 5)
+    built.sample(built.track(TrackKind.COUNTER, label="memory"), -START, 1.0)
+    native = write(built.build())
+    assert [one.start for one in native.slices] == [10**9 - 500]
+    assert [time for _, time, _ in native.samples] == [10**9]
+
+
+def test_without_any_time_there_is_no_wall_clock() -> None:
+    built = GraphBuilder()
+    built.add(built.track(TrackKind.NODES), "node", None, 0, EventKind.NODE, keys={Key.NODE_ID: 1})
+    native = write(built.build())
+    (clocks,) = ([c.clock_id for c in p.clock_snapshot.clocks] for p in native.packets if p.sequence_flags)
+    assert clocks == [6, 64]
+    assert [(one.start, one.end) for one in native.slices] == [(0, 1000)]
+
+
+def test_what_touches_or_is_nested_stays_so() -> None:
+    """At one instant ends come first, outer slices begin first, and a slice without length is inside itself."""
+    built = GraphBuilder()
+    thread = built.track()
+    for name, start, duration in [
+        ("outer", 0, 100),
+        ("first", 0, 50),
+        ("second", 50, 50),
+        ("within", 50, 20),
+        ("no length", 50, 0),
+        ("after", 100, 0),
+    ]:
+        built.add(thread, name, start, duration)
+    built.add(thread, "mark", 60, 0, EventKind.INSTANT)
+    native = write(built.build())
+    assert {one.name: one.parent for one in native.slices} == {
+        "outer": "",
+        "first": "outer",
+        "second": "outer",
+        "within": "second",
+        "no length": "within",
+        "mark": "within",
+        "after": "",
+    }
+    assert {one.name: (one.end or 0) - one.start for one in native.slices}["no length"] == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), max_size=14))
+def test_every_slice_keeps_its_length(spans: list[tuple[int, int]]) -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    for number, (start, duration) in enumerate(spans):
+        built.add(thread, str(number), start, duration)
+    native = write(built.build())
+    seen = {one.name: (one.start - START, one.end and one.end - START) for one in native.slices}
+    assert seen == {str(number): (start, start + length) for number, (start, length) in enumerate(spans)}
+
+
+@given(st.lists(OBJECTS, max_size=5), st.integers(1, 12))
+@example([{"a": 1}, {"a": 1.0}, {"a": True}, {"a": "1"}, {"a": [1]}, {"a": None}, {"a": {"b": {}}}], 1)
+@example([{"a": 10, "b": -10, "c": 0.10, "d": "x10", "e": [[1, 0]], "f": False, "g": "", "10": 1}], 9)
+@example([{"big": 10**18, "bigger": 2**63, "low": -(2**63), 'name\\"1': 1}], 9)
+def test_arguments_come_back_as_they_were(objects: list[dict[str, Any]], times: int) -> None:
+    """However many have the same form."""
+    objects *= times
+    native = write(job_of(*objects).build())
+    seen = [one.args.get("original", {}) for one in native.slices]
+    assert json.dumps(seen) == json.dumps(objects)
+
+
+def test_objects_of_one_form_have_values_of_their_own() -> None:
+    objects = [
+        {"id": number, "size": -number, "share": number / 8, "name": f"s{number}", "dims": [[number], []]}
+        for number in range(100, 300)
+    ]
+    assert [one.args["original"] for one in write(job_of(*objects).build()).slices] == objects
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"a": "\\ud83d\\ude00"}', '{"a": "\U0001f600"}'.encode(), b' { "a" : 1 } ']
+)
+def test_odd_texts_are_read(text: bytes) -> None:
+    native = write(job_of(*[text] * 20).build())
+    assert all(one.args["original"]["a"] in ("\U0001f600", 1) for one in native.slices)
+
+
+def test_arguments_that_are_null_are_none() -> None:
+    assert write(job_of(b"null").build()).slice("event 0").args == {}
+
+
+def test_what_a_recorder_said_stands_apart() -> None:
+    native = write(job_of({"state": "completed"}, kind=EventKind.RECORD).build())
+    assert native.slices[0].args == {"recorder": {"state": "completed"}}
+
+
+def test_what_links_say_stands_apart() -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    timed = built.add(thread, "aten::mm", 0, 10, args={"a": 1})
+    built.edge(
+        timed,
+        Relation.SAME,
+        built.add(built.track(TrackKind.NODES), "aten::mm", None, kind=EventKind.NODE, keys={Key.NODE_ID: 7}),
+    )
+    built.add(thread, "hung", 20, UNFINISHED)
+    native = write(built.build())
+    assert native.slice("aten::mm").args == {"link": {"execution trace node": 7}, "original": {"a": 1}}
+    assert native.slice("hung").args == {"link": {"duration known": False}}
+
+
+def linked() -> GraphBuilder:
+    built = GraphBuilder()
+    thread, stream = built.track(), built.track(TrackKind.STREAM, 0, "0", "7")
+    launch = built.add(thread, "launch", 0, 5, EventKind.RUNTIME)
+    for number in range(3):
+        kernel = built.add(stream, f"kernel {number}", 10 * number, 8, EventKind.KERNEL)
+        built.edge(launch, Relation.LAUNCHES, kernel)
+    return built
+
+
+def test_every_arrow_has_a_number_of_its_own() -> None:
+    native = write(linked().build())
+    assert sorted(native.arrows()) == [("launch", f"kernel {number}") for number in range(3)]
+    assert len(set(native.slice("launch").leaves)) == 3
+
+
+def test_an_arrow_between_slices_of_one_instant_leads_from_the_one_that_is_met_first() -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    inner = built.add(thread, "inner", 0, 5)
+    outer = built.add(thread, "outer", 0, 9)
+    built.edge(inner, Relation.SAME, outer)
+    assert write(built.build()).arrows() == [("outer", "inner")]
+
+
+def together() -> Job:
+    """Rank 1 enters a collective last, and receives a message from rank 0."""
+    built = GraphBuilder()
+    group = built.group(0, 1, description="dp")
+    streams = [built.track(TrackKind.STREAM, rank, "0", "7") for rank in (0, 1)]
+    early = built.add(streams[0], "early", 0, 100, EventKind.KERNEL)
+    send = built.add(streams[0], "send", 200, 10, EventKind.KERNEL)
+    late = built.add(streams[1], "late", 40, 60, EventKind.KERNEL)
+    receive = built.add(streams[1], "receive", 190, 50, EventKind.KERNEL)
+    built.together(group, early, late, bytes=1 << 20)
+    built.message(group, send, receive)
+    return Job.of(built.build())
+
+
+def test_arrows_between_ranks_end_within_who_waited_or_received() -> None:
+    native = write(together())
+    assert native.arrows() == [("late", "waited"), ("send", "received")]
+    assert native.slice("waited").args == {"link": {"for rank": 1}}
+    assert [native.slice(name).start - START for name in ("waited", "received")] == [99, 239]
+
+
+def test_collectives_stand_on_a_track_of_their_group_and_before_all_ranks() -> None:
+    native = write(together())
+    assert native.outline()[:2] == ["collectives", "  group dp [0, 1]"]
+    facts = native.slice("all_reduce 1.0 MB").args["collective"]
+    assert (facts["last rank"], facts["ranks"], facts["skew_us"]) == (1, "0-1", 0.04)
+    assert native.slice("early").args["collective"] == {
+        "group": "dp #0",
+        "wait_us": 0.04,
+        "waits_for_rank": 1,
+    }
+
+
+@pytest.mark.parametrize(("wanted", "names"), [(Wanted.LINK, {"link", "collective"}), (Wanted.NONE, set())])
+def test_arguments_can_be_left_out(wanted: Wanted, names: set[str]) -> None:
+    native = write(together(), PerfettoWriter(Choices(wanted)))
+    assert {name for one in native.slices for name in one.args} == names
+    assert len(native.arrows()) == 2
+    whole = write(job_of({"a": 1}).build(), PerfettoWriter(Choices(wanted)))
+    assert whole.slices[0].args == {}
+
+
+def test_samples_stand_on_tracks_of_their_process() -> None:
+    built = GraphBuilder()
+    built.add(built.track(), "step", 0, 10)
+    counter = built.track(TrackKind.COUNTER, 0, "100", "memory")
+    for time, value in [(5, 1.5), (3, 2.0), (4, float("nan"))]:
+        built.sample(counter, time, value)
+    native = write(built.build())
+    (number,) = (number for number, track in native.tracks.items() if track.HasField("counter"))
+    assert native.samples == [("memory", START + 3, 2.0), ("memory", START + 5, 1.5)]
+    assert native.tracks[number].name == "memory"
+    assert native.outline() == ["rank 0", "  rank 0 thread 101", "  memory"]
+    assert [finding.reason for finding in native.findings] == ["counter_not_finite"]
+
+
+def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = linked().build()
+    whole = write(graph)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.PIECE_PACKETS", 1)
+    pieces = write(graph)
+    assert pieces.slices == whole.slices
+    assert len({packet.trusted_packet_sequence_id for packet in pieces.packets}) > 2
+
+
+def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments are right wherever they stand in their source."""
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.PIECE_PACKETS", 2)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.GAP", 1)
+    built = GraphBuilder()
+    thread = built.track()
+    for number in range(12):
+        built.add(thread, str(number), 10 * (number * 5 % 12), 5, args={"number": number})
+    native = write(built.build())
+    assert {one.name: one.args["original"]["number"] for one in native.slices} == {
+        str(number): number for number in range(12)
+    }
+
+
+def test_names_that_nobody_can_write_are_mended() -> None:
+    built = GraphBuilder()
+    built.add(built.track(), "a\ud800b\0c", 0, 10)
+    assert [one.name for one in write(built.build()).slices] == ["a�b\N{SYMBOL FOR NULL}c"]
+
+
+def test_both_formats_draw_the_same() -> None:
+    native, document = write(together()), perfetto.write(together())
+    assert sorted((one.name, one.category) for one in native.slices) == sorted(
+        (event["name"], event["cat"]) for event in document.slices()
+    )
+    assert sorted(native.samples) == sorted(document.samples())
+    assert set(map(str.strip, native.outline())) == {
+        *("rank 0", "rank 1"),
+        *document.processes().values(),
+        *document.threads().values(),
+        *(counter for counter, *_ in document.samples()),
+    }

@@ -1,0 +1,663 @@
+"""Package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import perfetto, perfetto_native
+from builders.graph import START, GraphBuilder
+from builders.job import JobBuilder
+from builders.perfetto import Written, nanoseconds
+from builders.told import job_told
+from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.converters.perfetto.native.schema import RED
+from tracelink.converters.perfetto.timeline import derived as module
+from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
+from tracelink.converters.perfetto.timeline.derived import (
+    FEW,
+    Arrivals,
+    Caught,
+    Hangs,
+    Levels,
+    arrivals_of,
+    group_counters,
+    hung_rows,
+    levels_of,
+    thinned,
+    with_outstanding,
+)
+from tracelink.converters.perfetto.timeline.groups import group_seats
+from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.errors import Finding
+from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN
+from tracelink.model.events import COUNT, EventKind, Key, Relation, TrackKind
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
+
+# How many collectives are in flight, and how fast those of each group are.
+
+
+Samples = dict[str, list[tuple[int, float]]]
+"""For each counter, by its name: time and value."""
+
+
+def counters(job: Job) -> Samples:
+    first = job.first_ns or 0
+    made = group_counters(job, group_seats(job, Hangs.of(job), Numbering()), Numbering())
+    found: Samples = {name: [] for name in made.names}
+    for counter, time, value in zip(
+        made.counter.tolist(), made.time.tolist(), made.value.tolist(), strict=True
+    ):
+        found[made.names[counter]].append((time - first, value))
+    return found
+
+
+def test_a_collective_is_in_flight_from_the_first_entering_to_the_last_leaving() -> None:
+    built = JobBuilder()
+    tp, dp = built.group("1", [0, 1], "tp"), built.group("2", [0, 1], "dp")
+    built.collective(tp, {0: (0, 100), 1: (40, 90)})
+    built.collective(dp, {0: (50, 60), 1: (60, 70)})
+    built.collective(tp, {0: (100, 120), 1: (100, 110)})
+    assert counters(built.build()) == {"collectives in flight": [(0, 1), (50, 2), (70, 1), (120, 0)]}
+
+
+def test_what_hangs_stays_in_flight(tmp_path: Path) -> None:
+    job = job_told(tmp_path, {0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+    assert counters(job) == {"collectives in flight": [(0, 1), (2_000_000, 2)]}
+
+
+def test_the_bandwidth_of_a_group_lasts_from_the_last_entering_to_the_last_leaving() -> None:
+    built = JobBuilder()
+    tp, dp = built.group("1", [0, 1], "tp"), built.group("2", [2, 3], "dp")
+    built.collective(dp, {2: (0, 30), 3: (0, 30)}, bus_gb_s=7.5)
+    built.collective(tp, {0: (0, 100), 1: (40, 90)}, bus_gb_s=12.25)
+    built.collective(tp, {0: (150, 160), 1: (150, 170)}, bus_gb_s=0.5)
+    built.collective(tp, {0: (200, 210), 1: (200, 210)})
+    found = counters(built.build())
+    assert found.pop("collectives in flight")
+    assert found == {
+        "bus GB/s, group tp [0, 1]": [(40, 12.25), (100, 0), (150, 0.5), (170, 0)],
+        "bus GB/s, group dp [2, 3]": [(0, 7.5), (30, 0)],
+    }
+
+
+def test_bandwidths_of_collectives_that_overlap_add_up_and_leave_nothing_behind() -> None:
+    built = JobBuilder()
+    group = built.group("1", [0, 1], "tp")
+    for start in range(3):
+        built.collective(group, {0: (start, start + 5), 1: (start, start + 5)}, bus_gb_s=0.1)
+    assert counters(built.build())["bus GB/s, group tp [0, 1]"] == [
+        *((0, 0.1), (1, 0.2), (2, 0.3)),
+        *((5, 0.2), (6, 0.1), (7, 0)),
+    ]
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf])
+def test_a_group_of_which_no_bandwidth_is_known_has_no_counter_of_it(rate: float) -> None:
+    built = JobBuilder()
+    built.collective(built.group("1", [0, 1]), {0: (0, 10), 1: (0, 10)}, bus_gb_s=rate)
+    assert list(counters(built.build())) == ["collectives in flight"]
+
+
+def test_what_takes_no_time_and_what_has_no_time_is_never_in_flight() -> None:
+    built = JobBuilder()
+    group = built.group("1", [0, 1])
+    built.collective(group, {0: (5, 5), 1: (5, 5)})
+    built.collective(group, {0: (0, 10), 1: (0, 10)}, start=NO_TIME, end=NO_TIME)
+    for part in built.participations[2:]:
+        part |= {"start": NO_TIME, "end": NO_TIME, "enqueued": NO_TIME}
+    assert counters(built.build()) == {}
+
+
+def test_numbers_of_counters_stand_behind_those_of_lanes() -> None:
+    built = JobBuilder()
+    group = built.group("1", [0, 1])
+    for start in (0, 5):
+        built.collective(group, {0: (start, start + 10), 1: (start, start + 10)}, bus_gb_s=1.0)
+    job, numbering = built.build(), Numbering(1, 2)
+    seats = group_seats(job, Hangs.of(job), numbering)
+    made = group_counters(job, seats, numbering)
+    numbers = [seats.process, *seats.tids, *made.numbers]
+    assert numbers == list(range(seats.process, seats.process + 5))
+    assert (made.names, made.units) == (
+        ["collectives in flight", "bus GB/s, group 1 [0, 1]"],
+        ["count", "GB/s"],
+    )
+
+
+def test_both_formats_have_the_same_samples() -> None:
+    built = GraphBuilder()
+    rows = [built.add(built.track(rank=rank), "all_reduce", 10 * rank, 100 - 10 * rank) for rank in (0, 1)]
+    built.together(built.group(0, 1, description="tp"), *rows, bus_gb_s=5.5)
+    written, native = perfetto.write(built.build()), perfetto_native.write(built.build())
+    bandwidth = "bus GB/s, group tp [0, 1]"
+    assert sorted(native.samples) == [
+        *((bandwidth, START + 10, 5.5), (bandwidth, START + 100, 0.0)),
+        *(("collectives in flight", START, 1.0), ("collectives in flight", START + 100, 0.0)),
+    ]
+    assert sorted(written.samples()) == sorted(native.samples)
+    assert {written.processes()[event["pid"]] for event in written.events("C")} == {"collectives"}
+    assert native.outline()[:4] == [
+        "collectives",
+        "  group tp [0, 1]",
+        "  collectives in flight",
+        f"  {bandwidth}",
+    ]
+    assert {
+        track.name: (track.counter.unit, track.counter.unit_name)
+        for track in native.tracks.values()
+        if track.HasField("counter")
+    } == {"collectives in flight": (2, ""), bandwidth: (0, "GB/s")}
+
+
+def test_a_job_without_any_sample_is_written(tmp_path: Path) -> None:
+    """Recorders that never tell when anything ends, and ranks that ask for everything at once."""
+    job = job_told(tmp_path, {0: "a1~ a2~", 1: "a1~ a2~"}, a=[0, 1])
+    written, native = perfetto.write(job), perfetto_native.write(job)
+    assert (written.samples(), native.samples) == ([], [])
+    assert [one.name for one in native.slices if one.category == "collective"] == ["all_reduce 4.1 kB"] * 2
+
+
+# What counters show, out of changes; and which samples are kept of too many.
+
+
+LevelSamples = list[tuple[int, int, int]]
+"""Counter, time and value."""
+
+CHANGES = st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5), st.integers(-2, 2)), max_size=30)
+
+
+def columns(samples: LevelSamples) -> Any:
+    return np.array(samples, np.int64).reshape(-1, 3).T
+
+
+def samples(levels: Levels) -> LevelSamples:
+    return list(zip(levels.counter.tolist(), levels.time.tolist(), levels.value.tolist(), strict=True))
+
+
+def shown(changes: LevelSamples) -> LevelSamples:
+    """What counters show after these changes."""
+    return samples(levels_of(*columns(changes)))
+
+
+def test_a_counter_shows_the_sum_of_its_changes() -> None:
+    assert shown([(0, 10, 1), (1, 15, 5), (0, 20, 1), (0, 30, -1), (0, 40, -1)]) == [
+        *((0, 10, 1), (0, 20, 2), (0, 30, 1), (0, 40, 0)),
+        (1, 15, 5),
+    ]
+
+
+def test_of_changes_at_one_time_only_the_sum_is_seen() -> None:
+    assert shown([(0, 10, 1), (0, 20, -1), (0, 20, 1), (0, 30, -1), (1, 30, 1), (1, 30, -1)]) == [
+        *((0, 10, 1), (0, 30, 0)),
+    ]
+
+
+@given(CHANGES)
+def test_every_sample_is_a_sum_and_none_repeats_what_is_shown(changes: LevelSamples) -> None:
+    expected = []
+    for counter in range(4):
+        value = 0
+        for time in range(-5, 6):
+            change = sum(by for of, at, by in changes if (of, at) == (counter, time))
+            value += change
+            if change:
+                expected.append((counter, time, value))
+    assert shown(changes) == expected
+
+
+def zigzag(count: int, counter: int = 0) -> LevelSamples:
+    """Every sample is higher or lower than those before and after it."""
+    return [(counter, time, 1 + time * 7919 % 1000 + 1000 * (time % 2)) for time in range(count)]
+
+
+def fewer(given: LevelSamples, events: int = 0) -> LevelSamples:
+    return samples(thinned(Levels(*columns(given)), events))
+
+
+@pytest.mark.parametrize(("count", "events"), [(0, 0), (FEW, 0), (FEW + 1, 32 * (FEW + 1))])
+def test_few_samples_beside_many_events_are_all_kept(count: int, events: int) -> None:
+    assert fewer(zigzag(count), events) == zigzag(count)
+
+
+def test_of_too_many_no_more_are_kept_than_are_worth_it_and_they_span_the_same() -> None:
+    given = zigzag(100_000)
+    kept = fewer(given)
+    assert FEW // 2 < len(kept) <= FEW
+    assert set(kept) <= set(given)
+    assert kept[-1] == given[-1]
+    values = [value for *_, value in given]
+    assert {min(values), max(values)} <= {value for *_, value in kept}
+
+
+def test_a_counter_with_few_samples_keeps_them_beside_one_with_many() -> None:
+    kept = fewer(zigzag(10) + zigzag(100_000, counter=1))
+    assert [one for one in kept if one[0] == 0] == zigzag(10)
+    assert len(kept) <= FEW
+
+
+def test_counters_for_which_there_is_no_room_keep_where_they_end() -> None:
+    given = [one for counter in range(FEW) for one in zigzag(4, counter)]
+    kept = fewer(given)
+    assert [one for one in kept if one[1] == 3] == [one for one in given if one[1] == 3]
+    assert len(kept) <= 3 * FEW
+
+
+@given(CHANGES, st.integers(1, 12))
+def test_a_thinned_counter_ends_as_before_with_its_extremes_and_without_repeats(
+    changes: LevelSamples, room: int
+) -> None:
+    given = shown(changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW", room)
+        kept = fewer(given)
+    assert set(kept) <= set(given)
+    for counter, some in groupby(given, key=lambda one: one[0]):
+        whole, left = list(some), [one for one in kept if one[0] == counter]
+        values, left_values = ([0, *(value for *_, value in those)] for those in (whole, left))
+        assert (min(left_values), max(left_values)) == (min(values), max(values))
+        assert left_values[-1] == values[-1]
+        assert all(one != other for one, other in pairwise(left_values))
+
+
+# How much work of each stream has been launched and has not ended.
+
+
+OutstandingSamples = list[tuple[int, float]]
+"""Time and value."""
+
+
+class Streams(GraphBuilder):
+    """A graph in which a thread launches work of streams."""
+
+    def stream(self, identity: str = "7", process: str = "0", label: str = "") -> int:
+        return self.track(TrackKind.STREAM, 0, process, identity, label)
+
+    def work(
+        self,
+        stream: int,
+        *launches: int,
+        start: int | None,
+        end: int | None,
+        kind: EventKind = EventKind.KERNEL,
+    ) -> None:
+        """Work that was launched at these times; without `end` it is not finished."""
+        duration = UNFINISHED if end is None else end - (start or 0)
+        row = self.add(stream, "work", start, duration, kind)
+        for time in launches:
+            thread = self.track(identity="thread")
+            self.edge(self.add(thread, "launch", time, 1, EventKind.RUNTIME), Relation.LAUNCHES, row)
+
+
+def shown_outstanding(graph: EventGraph) -> dict[str, OutstandingSamples]:
+    """The samples of each counter by its name."""
+    drawn = with_outstanding(graph, Numbering(digits=2))
+    found: dict[str, OutstandingSamples] = {}
+    for track, time, value in zip(
+        drawn.counters.track.tolist(),
+        drawn.counters.time.tolist(),
+        drawn.counters.value.tolist(),
+        strict=True,
+    ):
+        found.setdefault(drawn.tracks[track].label, []).append((time - START, value))
+    return found
+
+
+def one(built: Streams) -> OutstandingSamples:
+    (found,) = shown_outstanding(built.build()).values()
+    return found
+
+
+def test_work_is_outstanding_from_its_launch_to_its_end() -> None:
+    built = Streams()
+    stream = built.stream()
+    built.work(stream, 0, start=10, end=50)
+    built.work(stream, 5, start=50, end=60, kind=EventKind.MEMCPY)
+    assert shown_outstanding(built.build()) == {
+        "rank 00 outstanding kernels, stream 7": [(0, 1), (5, 2), (50, 1), (60, 0)]
+    }
+
+
+@pytest.mark.parametrize(
+    ("launches", "since"),
+    [((), 10), ((4,), 4), ((2, 6, 4), 6), ((12,), 10)],
+    ids=["launched by nothing", "launched", "by the innermost", "by a clock that is ahead"],
+)
+def test_when_work_was_launched(launches: tuple[int, ...], since: int) -> None:
+    built = Streams()
+    built.work(built.stream(), *launches, start=10, end=50)
+    assert one(built) == [(since, 1), (50, 0)]
+
+
+def test_work_that_never_ends_stays_outstanding() -> None:
+    built = Streams()
+    stream = built.stream()
+    built.work(stream, start=0, end=10)
+    built.work(stream, start=20, end=None)
+    assert one(built) == [(0, 1), (10, 0), (20, 1)]
+
+
+def test_what_is_no_work_of_a_stream_or_has_no_time_does_not_count() -> None:
+    built = Streams()
+    stream = built.stream()
+    built.work(stream, start=0, end=10, kind=EventKind.SYNCHRONIZATION)
+    built.work(stream, start=None, end=None)
+    built.work(built.track(), start=0, end=10)
+    graph = built.build()
+    assert with_outstanding(graph, Numbering()) is graph
+
+
+def test_each_stream_has_a_counter_of_its_own_however_often_it_is_seen() -> None:
+    built = Streams()
+    for stream in (built.stream("7"), built.stream("7"), built.stream("9", label="stream 9 (nccl)")):
+        built.work(stream, start=0, end=10 * (stream + 1))
+    for stream in (built.stream("7", process="1"), built.stream("8", process="1", label="stream 8 ")):
+        built.work(stream, start=0, end=10)
+    graph = with_outstanding(built.build(), Numbering())
+    counters = [track for track in graph.tracks if track.kind == TrackKind.COUNTER]
+    assert [(track.process, track.label, track.unit) for track in counters] == [
+        ("0", "rank 0 outstanding kernels, stream 7", COUNT),
+        ("0", "rank 0 outstanding kernels, stream 9 (nccl)", COUNT),
+        ("1", "rank 0 outstanding kernels, stream 7", COUNT),
+        ("1", "rank 0 outstanding kernels, stream 8", COUNT),
+    ]
+    assert graph.counters.value.tolist() == [2, 1, 0, 1, 0, 1, 0, 1, 0]
+
+
+def test_recorded_counters_stay_what_they_are() -> None:
+    built = Streams()
+    memory = built.track(TrackKind.COUNTER, 0, "0", "memory", "memory")
+    built.sample(memory, 3, 7.0)
+    built.work(built.stream(), start=0, end=10)
+    assert shown_outstanding(built.build()) == {
+        "memory": [(3, 7)],
+        "rank 00 outstanding kernels, stream 7": [(0, 1), (10, 0)],
+    }
+
+
+def test_counters_stand_beside_the_streams_of_their_gpu_in_both_formats() -> None:
+    built = Streams()
+    built.work(built.stream(), start=0, end=10)
+    written, native = perfetto.write(built.build()), perfetto_native.write(built.build())
+    name = "rank 0 outstanding kernels, stream 7"
+    assert written.samples() == native.samples == [(name, START, 1.0), (name, START + 10, 0.0)]
+    assert {written.processes()[event["pid"]] for event in written.events("C")} == {"rank 0 · GPU 0"}
+    assert native.outline() == [
+        *("rank 0", "  rank 0 · GPU 0", "    rank 0 stream 7 · compute"),
+        f"    {name}",
+    ]
+    (unit,) = (track.counter.unit for track in native.tracks.values() if track.HasField("counter"))
+    assert unit == 2
+
+
+# Who entered each collective last stands as an instant within it.
+
+
+def entered(*times: int) -> JobBuilder:
+    """A job with one collective that the ranks entered at these times."""
+    built = JobBuilder()
+    group = built.group("0", range(len(times)), "dp")
+    built.collective(group, {rank: (time, 100) for rank, time in enumerate(times)})
+    return built
+
+
+def arrivals(job: Job, end: int = 100, *, awaited: bool = False) -> list[tuple[int, int, int, int]]:
+    """Place, time, rank and skew."""
+    whole = job.collectives
+    found = arrivals_of(
+        job,
+        np.arange(len(whole)),
+        whole.start,
+        np.full(len(whole), START + end),
+        np.full(len(whole), awaited),
+    )
+    return [
+        (place, time - START, rank, skew)
+        for place, time, rank, skew in zip(
+            *(column.tolist() for column in (found.place, found.time, found.rank, found.skew)), strict=True
+        )
+    ]
+
+
+def test_the_last_is_who_entered_last_and_when() -> None:
+    assert arrivals(entered(10, 40, 20).build()) == [(0, 40, 1, 30)]
+
+
+def test_of_ranks_that_enter_at_once_none_is_the_last() -> None:
+    assert arrivals(entered(10, 10).build()) == []
+
+
+def test_while_somebody_is_awaited_nobody_is_the_last() -> None:
+    assert arrivals(entered(10, 40).build(), awaited=True) == []
+
+
+@pytest.mark.parametrize("unknown", ["skew", "last_rank"])
+def test_of_whom_nothing_is_known_nothing_is_said(unknown: str) -> None:
+    built = entered(10, 40)
+    built.collectives[0][unknown] = UNKNOWN
+    assert arrivals(built.build()) == []
+
+
+@pytest.mark.parametrize(("end", "found"), [(41, [(0, 40, 1, 30)]), (40, [(0, 39, 1, 30)]), (10, [])])
+def test_an_arrival_lies_within_its_slice(end: int, found: list[tuple[int, int, int, int]]) -> None:
+    assert arrivals(entered(10, 40).build(), end) == found
+
+
+def test_those_of_some_collectives_are_found_by_their_places() -> None:
+    places, others = np.array([0, 2, 3, 7]), np.arange(4)
+    some = Arrivals(places, others, others, others).within(2, 7)
+    assert (some.place.tolist(), some.rank.tolist(), len(some)) == ([2, 3], [1, 2], 2)
+
+
+def test_both_formats_have_the_same_instants_on_the_tracks_of_groups(tmp_path: Path) -> None:
+    job = job_told(tmp_path, {0: "a1 b1 a2", 1: "b1 a1 a2"}, a=[0, 1], b=[0, 1])
+    written, native, first = perfetto.write(job), perfetto_native.write(job), job.first_ns or 0
+    instants = [event for event in written.events("i") if event["cat"] == "arrival"]
+    assert [(written.threads()[event["tid"]], event["name"], event["args"]) for event in instants] == [
+        ("group a [0, 1]", "rank 1 last", {"rank": 1, "skew_us": Decimal(1000)}),
+        ("group b [0, 1]", "rank 0 last", {"rank": 0, "skew_us": Decimal(1000)}),
+    ]
+    base = written.document["baseTimeNanoseconds"]
+    assert {base + nanoseconds(event["ts"]) - first for event in instants} == {1_000_000}
+    assert [
+        (native.tracks[one.track].name, one.name, one.args["collective"], one.start - first, one.parent)
+        for one in native.slices
+        if one.category == "arrival"
+    ] == [
+        ("group a [0, 1]", "rank 1 last", {"rank": 1, "skew_us": 1000.0}, 1_000_000, "all_reduce 4.1 kB"),
+        ("group b [0, 1]", "rank 0 last", {"rank": 0, "skew_us": 1000.0}, 1_000_000, "all_reduce 4.1 kB"),
+    ]
+
+
+# What hangs is drawn to the end of the trace, in one colour, under a name that says who is missing.
+
+
+SECOND = 10**9
+NEVER = int(np.iinfo(np.int64).max)
+
+RED_SLICES = [
+    ("group a [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
+    ("group a [0, 1, 2] · HUNG (2)", "HUNG all_reduce 4.1 kB: ranks 1-2 missing", 2000, 2200),
+    ("rank 0 group a", "HUNG nccl:all_reduce", 1000, 2200),
+    ("rank 0 group a", "HUNG nccl:all_reduce", 2000, 2200),
+    ("rank 1 group a", "HUNG nccl:all_reduce", 1000, 2200),
+]
+"""Thread, name, start and end, in µs after the first event."""
+
+
+def missed(folder: Path) -> Job:
+    """Rank 2 never comes to the second all-reduce, behind which rank 0 has asked for a third one; 2 ms in all."""
+    return job_told(folder, {0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+
+
+def red(written: Written) -> list[tuple[str, str, int, int]]:
+    threads, first = written.threads(), min(nanoseconds(event["ts"]) for event in written.slices())
+    found = []
+    for event in written.slices():
+        if event.get("cname") == "terrible":
+            start = nanoseconds(event["ts"]) - first
+            end = start + nanoseconds(event["dur"])
+            found.append((threads[event["tid"]], event["name"], start // 1000, end // 1000))
+    return sorted(found)
+
+
+def reasons(findings: Sequence[Finding]) -> list[tuple[str, int, str | None]]:
+    return [(one.reason, one.count, one.example) for one in findings if one.reason.startswith("hung")]
+
+
+def test_all_that_hangs_ends_with_the_trace_and_some_time_after_the_last_event(tmp_path: Path) -> None:
+    written = perfetto.write(missed(tmp_path))
+    assert red(written) == RED_SLICES
+    assert {event["name"] for event in written.slices() if "cname" not in event} == {
+        *("all_reduce 4.1 kB", "nccl:all_reduce"),
+        "waited",
+    }
+    assert reasons(written.findings) == [
+        ("hung", 3, "HUNG nccl:all_reduce"),
+        ("hung_collectives", 2, "HUNG all_reduce 4.1 kB: rank 2 missing"),
+    ]
+
+
+def test_native_slices_that_hang_share_a_number_that_makes_their_colour(tmp_path: Path) -> None:
+    job = missed(tmp_path)
+    native = perfetto_native.write(job)
+    first = job.first_ns or 0
+    assert {one.colour for one in native.slices if not one.name.startswith("HUNG ")} == {0}
+    assert sorted(
+        (one.name, (one.start - first) // 1000, ((one.end or 0) - first) // 1000)
+        for one in native.slices
+        if one.colour == RED
+    ) == sorted((name, start, end) for _, name, start, end in RED_SLICES)
+
+
+def test_what_hangs_has_tracks_of_its_own_before_all_others(tmp_path: Path) -> None:
+    ranks = {0: "a1 b1 b2! c1", 1: "a1 b1 b2! c1", 2: "b1"}
+    written = perfetto.write(job_told(tmp_path, ranks, a=[0, 1], b=[0, 1, 2], c=[0, 1]))
+    threads = written.threads()
+    assert [
+        (threads[event["tid"]], event["name"])
+        for event in sorted(written.slices(), key=lambda event: event["tid"])
+        if event["cat"] == "collective"
+    ] == [
+        ("group b [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: rank 2 missing"),
+        ("group b [0, 1, 2]", "all_reduce 4.1 kB"),
+        ("group a [0, 1]", "all_reduce 4.1 kB"),
+        ("group c [0, 1]", "all_reduce 4.1 kB"),
+    ]
+
+
+def test_the_colour_does_not_need_arguments(tmp_path: Path) -> None:
+    job = missed(tmp_path)
+    for wanted in Wanted:
+        assert red(perfetto.write(job, PerfettoJsonWriter(Choices(wanted)))) == RED_SLICES
+
+
+def test_nobody_is_missing_where_ranks_do_different_things(tmp_path: Path) -> None:
+    written = perfetto.write(job_told(tmp_path, {0: "a1 a2!", 1: "a1 a2=broadcast!"}, a=[0, 1]))
+    assert [(thread, name) for thread, name, *_ in red(written)] == [
+        ("group a [0, 1] · HUNG", "HUNG all_reduce 4.1 kB"),
+        ("rank 0 group a", "HUNG nccl:all_reduce"),
+        ("rank 1 group a", "HUNG nccl:broadcast"),
+    ]
+
+
+def test_a_rank_without_a_dump_is_only_named_where_nobody_else_is_missing(tmp_path: Path) -> None:
+    """Of its part nobody knows."""
+    known, unknown = tmp_path / "known", tmp_path / "unknown"
+    for folder in (known, unknown):
+        folder.mkdir()
+    missing = [
+        Hangs.of(job_told(folder, ranks, a=[0, 1, 2, 3])).missing
+        for folder, ranks in (
+            (known, {0: "a1 a2!", 1: "a1 a2!", 2: "a1"}),
+            (unknown, {0: "a1 a2!", 1: "a1 a2!", 2: "a1 a2!"}),
+        )
+    ]
+    assert [{row: str(ranks) for row, ranks in one.items()} for one in missing] == [{1: "2"}, {1: "3"}]
+
+
+def test_many_missing_ranks_are_counted(tmp_path: Path) -> None:
+    ranks = {rank: "a1 a2!" if rank % 2 else "a1" for rank in range(30)}
+    hangs = Hangs.of(job_told(tmp_path, ranks, a=list(range(30))))
+    assert hangs.named("all_reduce", 1) == "HUNG all_reduce: 15 ranks missing"
+
+
+def test_nothing_hangs_in_a_job_that_is_over_or_empty(tmp_path: Path) -> None:
+    written = perfetto.write(job_told(tmp_path, {0: "a1 a2", 1: "a1 a2"}, a=[0, 1]))
+    assert (red(written), reasons(written.findings)) == ([], [])
+    nothing = Hangs.of(Job(parts=[], ranks=[], sources=[]))
+    assert (len(nothing.collectives), nothing.missing, nothing.caught, nothing.end) == (0, {}, {}, 0)
+
+
+def entries(*entries: tuple[str, str, int | None, int], progress: str = "completed") -> GraphBuilder:
+    """Entries of a rank: group, state, start and length; in each group one before them is `progress`."""
+    built = GraphBuilder()
+    groups = {name: built.track(TrackKind.COMMUNICATOR, 0, "", name) for name, *_ in entries}
+    for sequence, (name, state, start, length) in enumerate(
+        [*((group, progress, 0, 1) for group in groups), *entries]
+    ):
+        keys: dict[Key, int | str] = {Key.STATE: state, Key.COLLECTIVE_SEQUENCE: sequence}
+        built.add(groups[name], state, start, length, EventKind.RECORD, keys=keys)
+    return built
+
+
+def hung(built: GraphBuilder, *records: int, since: int = NEVER, end: int = 0) -> list[int]:
+    """The rows that hang, of a rank that is caught in some; times are s."""
+    since = since if since == NEVER else START + since * SECOND
+    return hung_rows(built.build(), Caught(np.array(records, np.int64), since, START + end * SECOND)).tolist()
+
+
+ALONE = [("a", "started", 5 * SECOND, UNFINISHED), ("a", "scheduled", 6 * SECOND, UNFINISHED)]
+"""Rows 1 and 2, where the group has finished something before."""
+
+
+@pytest.mark.parametrize(("end", "rows"), [(24, []), (25, [1, 2])])
+def test_a_rank_alone_hangs_in_what_is_not_finished_for_long(end: int, rows: list[int]) -> None:
+    assert hung(entries(*ALONE), end=end) == rows
+
+
+@pytest.mark.parametrize(("since", "rows"), [(5, [1, 2]), (6, [2]), (7, [])])
+def test_what_a_rank_asks_for_once_it_is_caught_hangs_too(since: int, rows: list[int]) -> None:
+    assert hung(entries(*ALONE), since=since, end=9) == rows
+
+
+def test_what_is_finished_or_has_no_time_does_not_hang() -> None:
+    built = entries(
+        ("a", "completed", 5 * SECOND, 10), ("a", "completed", 6 * SECOND, -1), ("a", "started", None, -1)
+    )
+    assert hung(built, since=0, end=99) == []
+
+
+def test_where_the_recorder_never_tells_what_is_finished_only_what_the_rank_is_caught_in_hangs() -> None:
+    silent = [("a", "scheduled", 5 * SECOND, UNFINISHED), ("a", "scheduled", 6 * SECOND, UNFINISHED)]
+    assert hung(entries(*silent, progress="scheduled"), 1, since=5, end=99) == [1]
+
+
+def test_of_a_batch_only_what_closes_it_tells_whether_it_is_finished() -> None:
+    built = GraphBuilder()
+    group = built.track(TrackKind.COMMUNICATOR, 0, "", "a")
+    for batch, closing in ((1, 10), (2, UNFINISHED)):
+        for state, length in (
+            ("scheduled", UNFINISHED),
+            ("completed" if closing > 0 else "scheduled", closing),
+        ):
+            keys: dict[Key, int | str] = {Key.STATE: state, Key.P2P_SEQUENCE: batch}
+            built.add(group, state, batch * SECOND, length, EventKind.RECORD, keys=keys)
+    assert hung(built, end=99) == [2, 3]
+
+
+def test_a_rank_without_records_is_caught_in_nothing() -> None:
+    built = GraphBuilder()
+    built.add(built.track(), "step", 0, UNFINISHED)
+    built.add(built.track(), "node", None)
+    assert hung(built, since=0, end=99) == []

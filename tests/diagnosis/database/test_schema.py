@@ -1,0 +1,136 @@
+"""Package."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracelink
+from builders.data import shared
+from builders.flight_database import examined, rows, sqlite_of
+from builders.recorder import CREATED, collective, dump, frame, process_group
+from tracelink.diagnosis.database.schema import TABLES, Column, Table
+from tracelink.diagnosis.database.tables import database_at
+
+PAGE = (Path(__file__).parents[3] / "docs" / "database.md").read_text("utf-8")
+MS = 1_000_000
+FAST = frame("step", "/job/train.py", 12)
+SLOW = frame("evaluate", "/job/evaluate.py", 7)
+
+
+def blocks(language: str) -> dict[str, str]:
+    """The examples in a language by their headings."""
+    found = re.findall(
+        rf"^### ([^\n]+)\n(?:(?!^##).)*?^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE
+    )
+    return dict(found)
+
+
+QUERIES = blocks("sql")
+
+
+def query(words: str) -> str:
+    """The query under the heading that begins like this."""
+    (text,) = (text for heading, text in QUERIES.items() if heading.startswith(words))
+    return text
+
+
+def described(table: Table) -> str:
+    lines = [f"### {table.name}", "", table.text, "", "| column | type | what it means |", "|---|---|---|"]
+    lines += [f"| `{column.name}` | {kind(table, column)} | {column.text} |" for column in table.columns]
+    return "\n".join(lines)
+
+
+def kind(table: Table, column: Column) -> str:
+    key = ", key" if table.key == (column.name,) else ", part of the key" if column.name in table.key else ""
+    leads = f", leads to `{column.references}`" if column.references else ""
+    return f"{column.type.value.lower()}{key}{leads}"
+
+
+def test_every_table_and_column_is_described() -> None:
+    expected = "\n\n".join(described(table) for table in TABLES.values())
+    assert PAGE.partition("## The tables\n\n")[2].strip() == expected
+
+
+def test_there_are_queries() -> None:
+    assert len(QUERIES) == 4
+
+
+def entry(sequence: int, at_ms: int, **fields: Any) -> dict[str, Any]:
+    return collective("nccl:all_reduce", sequence, created=CREATED + at_ms * MS, **fields)
+
+
+@pytest.fixture
+def job() -> Any:
+    """Rank 1 comes 30 ms late to the first collective, from another line, and never to the second."""
+    groups = process_group("0", [0, 1, 2])
+    done = {"state": "completed", "retired": True, "time_discovered_completed_ns": CREATED + 40 * MS}
+    return examined(
+        {
+            0: dump(entry(1, 0, frames=[FAST], **done), entry(2, 50, frames=[FAST]), pg_config=groups),
+            1: dump(entry(1, 35, frames=[SLOW], **done), pg_config=groups),
+            2: dump(entry(1, 5, frames=[FAST], **done), entry(2, 51, frames=[FAST]), pg_config=groups),
+        }
+    )
+
+
+def test_who_has_not_joined(job: Any, tmp_path: Path) -> None:
+    assert rows(sqlite_of(job, tmp_path), query("Who has not joined")) == [
+        ("0", "default_pg", 2, "all_reduce", 1, "finished", 1)
+    ]
+
+
+def test_for_whom_the_others_waited(job: Any, tmp_path: Path) -> None:
+    assert rows(sqlite_of(job, tmp_path), query("For whom")) == [
+        (1, "default_pg", 1, "all_reduce", 30.0, "/job/evaluate.py:7"),
+        (2, "default_pg", 2, "all_reduce", 1.0, "/job/train.py:12"),
+    ]
+
+
+def test_which_lines_reduce_most(job: Any, tmp_path: Path) -> None:
+    assert rows(sqlite_of(job, tmp_path), query("The lines")) == [
+        (0, "/job/train.py:12", "step", 2, 8192),
+        (2, "/job/train.py:12", "step", 2, 8192),
+        (1, "/job/evaluate.py:7", "evaluate", 1, 4096),
+    ]
+
+
+def test_what_the_culprits_did_last(job: Any, tmp_path: Path) -> None:
+    ((number, message, rank, operation, sequence, _, stack),) = rows(
+        sqlite_of(job, tmp_path), query("What the culprits")
+    )
+    assert (number, rank, operation, sequence) == (1, 1, "nccl:all_reduce", 1)
+    assert message == job.diagnosis.problems[0].message
+    assert stack == 'File "/job/evaluate.py", line 7, in evaluate'
+
+
+def test_the_same_from_parquet(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    database_at(f"flight{os.sep}").write(job)
+    (code,) = blocks("python").values()
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["lines"].to_dict() == {
+        (0, "/job/train.py", 12): 8192,
+        (1, "/job/evaluate.py", 7): 4096,
+        (2, "/job/train.py", 12): 8192,
+    }
+    assert "evaluate.py" in capsys.readouterr().out
+
+
+def test_the_queries_answer_for_a_job_that_hung(tmp_path: Path) -> None:
+    database = sqlite_of(tracelink.examine(shared("fr/skip_hang/dumps_hang")), tmp_path)
+    assert ("0", "default_pg", 9, "all_reduce", 3, "finished", 8) in rows(
+        database, query("Who has not joined")
+    )
+    assert all(rows(database, text) for text in QUERIES.values())
+    ((_, _, rank, *_),) = rows(database, query("What the culprits"))
+    assert rank == 3

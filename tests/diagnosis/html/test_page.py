@@ -1,0 +1,434 @@
+"""Package."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tracelink
+from builders.data import shared
+from builders.dumps import dumps, hang
+from builders.html_page import Element, read_html
+from builders.kineto import cpu_op, python_frame
+from builders.profiles import call, loading, profile
+from builders.told import diagnosed, journal_told
+from tracelink.diagnosis import html as package
+from tracelink.diagnosis.html.markup import LONGEST, clipped, visible
+from tracelink.diagnosis.html.page import html_report
+from tracelink.diagnosis.html.problems import MOST_IN_BRIEF, MOST_IN_FULL
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.model import (
+    Checked,
+    Diagnosis,
+    Evidence,
+    Kind,
+    Lateness,
+    Link,
+    Problem,
+    Role,
+    Stage,
+    Standing,
+)
+from tracelink.errors import Finding, Severity
+from tracelink.model.records import Entry, Frame
+
+# The page as a whole: it stands alone, runs nothing, and says the verdict first, whatever the dumps hold.
+
+
+ELEMENTS = frozenset(
+    {
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "nav",
+        "main",
+        "section",
+        "footer",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "a",
+        "small",
+        "span",
+        "strong",
+        "code",
+        "ul",
+        "ol",
+        "li",
+        "dl",
+        "dt",
+        "dd",
+        "div",
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "svg",
+        "defs",
+        "pattern",
+        "marker",
+        "g",
+        "rect",
+        "circle",
+        "path",
+        "text",
+    }
+)
+ATTRIBUTES = frozenset(
+    {
+        "charset",
+        "http-equiv",
+        "content",
+        "name",
+        "lang",
+        "dir",
+        "class",
+        "id",
+        "href",
+        "title",
+        "role",
+        "tabindex",
+        "aria-label",
+        "aria-labelledby",
+        "aria-hidden",
+        "scope",
+        "width",
+        "height",
+        "viewbox",
+        "x",
+        "y",
+        "rx",
+        "cx",
+        "cy",
+        "r",
+        "d",
+        "fill",
+        "refx",
+        "refy",
+        "markerwidth",
+        "markerheight",
+        "orient",
+        "marker-end",
+        "patternunits",
+    }
+)
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</title></style></svg></td><b>",
+    "<!-- ",
+    "]]>&lt;b&gt;&amp;",
+    "javascript:alert(1)",
+    "\0\x08\x1b[2J\r\n\t\x85\u2028",
+    "\u202egnp.exe\u2066\u200b",
+    "\ud800",
+    "x" * 10_000,
+    "",
+)
+PAIRS = (
+    *(
+        (f"--on-{look}", f"--{look}")
+        for look in ("never", "behind", "earlier", "waiting", "finished", "unknown")
+    ),
+    *(
+        (f"--{name}", "--page")
+        for name in ("text", "soft", "link", "problem", *(f"hue{hue}" for hue in range(8)))
+    ),
+    ("--text", "--advice"),
+    ("--soft", "--advice"),
+    ("--text", "--panel"),
+)
+"""Colours of letters and of what is under them."""
+
+
+def page(diagnosis: Diagnosis, journal: Journal) -> Element:
+    return read_html(html_report(diagnosis, journal))
+
+
+def everywhere(text: str) -> Diagnosis:
+    """A diagnosis that says `text` wherever it can say anything."""
+    entry = Entry(
+        text, text, 1, text, [[2, 3]], [[2]], [text], [text], text, True, 7, 8, (Frame(text, text, 3),)
+    )
+    problem = Problem(
+        kind=Kind.DEADLOCK,
+        group=text,
+        description=text,
+        sequence=2,
+        operation=text,
+        culprits=(2,),
+        waiting=(0, 1),
+        message=text,
+        advice=text,
+        cycle=(Link(text, 2, text, (0, 1), (2,)), Link(f"{text}2", 1, text, (2,), (0,))),
+        evidence=(Evidence(2, Role.CULPRIT, (entry, entry)), Evidence(0, Role.WAITING, (entry,))),
+    )
+    return Diagnosis(
+        problems=[problem, problem],
+        standings=[
+            Standing(text, text, 2, text, Stage.WAITING, (0, 1)),
+            Standing(text, text, None, text, Stage.NEVER_JOINED, (2,)),
+            Standing(f"{text}2", text, 2, text, Stage.FINISHED, tuple(range(40))),
+        ],
+        lateness=[Lateness(0, 1, 2, 3, 4, text, 5)],
+        present=[0, 1, 2],
+        missing=[3],
+        unreadable={4: text},
+        checked=Checked(3, 4, 5, 6, 7),
+        notes=[text],
+        findings=[Finding(Severity.WARNING, text, text, 2, text, text)],
+    )
+
+
+def renamed(journal: Journal, text: str) -> Journal:
+    """The same with `text` as the name of everything."""
+    return replace(
+        journal,
+        texts=[text] * len(journal.texts),
+        groups=[replace(group, name=text, description=text) for group in journal.groups],
+        recordings={
+            rank: replace(one, source=replace(one.source, path=text, version=text))
+            for rank, one in journal.recordings.items()
+        },
+    )
+
+
+WAITING = journal_told({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+JUDGED = diagnosed({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+
+
+def check_harmless(root: Element) -> None:
+    """Nothing is run or loaded, and links lead to places of the page."""
+    everything = root.all()
+    assert {one.name for one in everything} <= ELEMENTS
+    assert {name for one in everything for name in one.attributes} <= ATTRIBUTES
+    places = [one.attributes["id"] for one in everything if "id" in one.attributes]
+    assert len(set(places)) == len(places)
+    targets = {one.attributes["href"] for one in everything if "href" in one.attributes}
+    assert targets <= {f"#{place}" for place in places}
+    drawn = {value for one in everything for value in one.attributes.values() if "url(" in value}
+    assert drawn <= {f"url(#{place})" for place in places}
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:20])
+def test_what_dumps_say_is_shown_and_does_nothing(text: str) -> None:
+    root = page(everywhere(text), renamed(WAITING, text))
+    check_harmless(root)
+    shown = visible(clipped(text, LONGEST))
+    assert root.one("h1").text == shown
+    assert [one.text for one in root.all("p", class_="message")] == [shown, shown]
+    assert root.one("head").one("title").text == visible(clipped(f"tracelink: {text}", LONGEST))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(st.characters(categories=None, exclude_categories=())))
+def test_any_text_is_harmless(text: str) -> None:
+    written = html_report(everywhere(text), renamed(WAITING, text))
+    assert written.encode().decode() == written
+    check_harmless(read_html(written))
+
+
+def test_a_policy_forbids_everything_but_the_one_style() -> None:
+    head = page(JUDGED, WAITING).one("head")
+    policy = head.one("meta", http_equiv="Content-Security-Policy").attributes["content"]
+    digest = base64.b64encode(hashlib.sha256(head.one("style").text.encode()).digest()).decode()
+    assert policy == (f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'")
+
+
+def test_the_verdict_comes_first_and_is_said_once_if_it_is_the_only_one() -> None:
+    root = page(JUDGED, WAITING)
+    message = "Rank 2 never joined all_reduce #2 of group a; 2 ranks wait."
+    assert root.one("h1").text.startswith(message)
+    assert root.one("body").text.count(message) == 1
+    assert [one.text for one in root.all("h2")] == [
+        "Problem never joined",
+        "Where every rank is",
+        "The collectives around it",
+        "Dumps",
+    ]
+
+
+def test_several_problems_are_ranked_and_of_very_many_the_last_are_brief() -> None:
+    first = JUDGED.problems[0]
+    problems = [replace(first, message=f"Problem {number}!") for number in range(MOST_IN_BRIEF + 5)]
+    root = page(replace(JUDGED, problems=problems), WAITING)
+    assert "And 204 more problems; the worst is first." in root.one("header").text
+    assert [one.text for one in root.all("p", class_="message")] == [
+        f"Problem {number}!" for number in range(MOST_IN_FULL)
+    ]
+    assert f"Problem {MOST_IN_BRIEF - 1}!" in root.text
+    assert "5 more problems are not shown." in root.text
+
+
+def test_a_healthy_job_says_what_was_checked() -> None:
+    told = {0: "a1 a2", 1: "a1 a2"}
+    root = page(diagnosed(told, a=[0, 1]), journal_told(told, a=[0, 1]))
+    assert root.one("h1").text == "Nothing is wrong in what 2 ranks recorded."
+    assert "Checked: 2 ranks, 4 entries, 1 group, 2 collectives. Everybody joined" in root.one("header").text
+    assert [one.text for one in root.all("h2")] == ["Where every rank is", "Dumps"]
+
+
+def test_a_rank_without_a_dump_and_one_whose_dump_is_damaged_are_named() -> None:
+    root = page(
+        replace(JUDGED, present=[0, 1], missing=[5, 6], unreadable={2: "truncated at byte 7"}), WAITING
+    )
+    assert "2 dumps missing. 1 dump unreadable or cut." in root.one("header").text
+    assert root.rows("Dumps that could not be read") == [["rank 2", "truncated at byte 7"]]
+    facts = root.all("dl")[-1].text
+    assert "Missing2 ranks: 5-6" in facts.replace("\n", "")
+
+
+def test_readers_of_all_kinds_find_their_way() -> None:
+    root = page(everywhere("name"), renamed(WAITING, "name"))
+    assert root.one("html").attributes == {"lang": "en", "dir": "ltr"}
+    levels = [int(one.name[1]) for one in root.all("h1", "h2", "h3")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    for table in root.all("table"):
+        assert table.one("caption").text
+        assert {one.attributes.get("scope") for one in table.all("th")} == {"col", "row"}
+    for frame in root.all("div", class_="frame"):
+        assert frame.attributes["tabindex"] == "0"
+        assert frame.attributes["aria-label"]
+    for drawing in root.all("svg"):
+        assert {"aria-hidden", "aria-label"} & set(drawing.attributes) or drawing.children[0].name == "title"
+
+
+def colours(scheme: str) -> dict[str, str]:
+    style = resources.files(package).joinpath("style.css").read_text("utf-8")
+    light, _, rest = style.partition("prefers-color-scheme: dark")
+    text = light if scheme == "light" else rest.partition("\n}\n")[0]
+    return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", text))
+
+
+def brightness(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("letters", "ground"), PAIRS)
+def test_letters_stand_out(scheme: str, letters: str, ground: str) -> None:
+    named = colours(scheme)
+    lower, upper = sorted(brightness(named[name]) for name in (letters, ground))
+    assert (upper + 0.05) / (lower + 0.05) >= 4.5
+
+
+def test_a_page_of_many_ranks_and_long_names_stays_small() -> None:
+    ranks = tuple(range(4096))
+    standings = [
+        Standing(f"{group}" + "x" * 10_000, "kind" + "y" * 10_000, last, "z" * 10_000, Stage.WAITING, some)
+        for group in range(5)
+        for last, some in ((1, ranks[::2]), (2, ranks[1::2]))
+    ]
+    diagnosis = replace(
+        JUDGED, standings=standings, missing=ranks[3:], lateness=everywhere("x").lateness * 4096
+    )
+    assert len(html_report(diagnosis, WAITING)) < 2_000_000
+
+
+def cells(root: Element) -> Mapping[str, list[str]]:
+    return {first: others for first, *others in root.rows("Last collective of each rank")}
+
+
+@pytest.mark.parametrize(
+    ("case", "verdict", "group"),
+    [
+        ("skip_hang/dumps_hang", "Rank 3 never joined all_reduce #9", "… 9,… 9,… 9,< 8,… 9,… 9,… 9,… 9"),
+        ("subgroup_deadlock/dumps_hang", "Deadlock: ", "… 5,… 5,… 5,… 5,… 5,… 5,< 4,… 5"),
+        ("skip_next/dumps_hang", "Rank 5 skipped all_reduce #7", ",".join(["… 7"] * 8)),
+        ("healthy8/dumps", "Nothing is wrong in what 8 ranks recorded.", None),
+    ],
+)
+def test_recorded_jobs(case: str, verdict: str, group: str | None) -> None:
+    examined = tracelink.examine(shared(f"fr/{case}"))
+    root = page(examined.diagnosis, examined.journal)
+    check_harmless(root)
+    assert root.one("h1").text.startswith(verdict)
+    assert len(root.all("svg", class_="ring")) == (
+        examined.diagnosis.problems[:1] != [] and "deadlock" in case
+    )
+    if group:
+        assert ",".join(cells(root)["0 (default_pg)"]) == group
+
+
+# The page says what profiles show under a problem.
+
+
+FACT = re.compile(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>")
+TAG = re.compile(r"<[^>]+>")
+
+
+def page_of_job(folder: Path) -> str:
+    """Rank 2 loads data while the others wait."""
+    dumps(folder / "dumps", hang(4, culprit=2))
+    profile(folder / "traces", 2, call(1), call(2), loading(2.3, 6.8))
+    profile(folder / "traces", 0, call(1), until=2)
+    examined = tracelink.examine(folder, jobs=1)
+    return html_report(examined.diagnosis, examined.journal)
+
+
+def facts(text: str, rank: int) -> list[tuple[str, str]]:
+    """What stands under the heading of a rank."""
+    _, _, below = text.partition(f"In the profile of rank {rank} ")
+    own = below.partition("<h3>")[0].partition("<h2")[0]
+    return [(name, TAG.sub("", said)) for name, said in FACT.findall(own)]
+
+
+def test_what_the_profile_of_the_culprit_shows(tmp_path: Path) -> None:
+    assert facts(page_of_job(tmp_path), 2) == [
+        ("Call", "all_reduce #2"),
+        (
+            "Operators",
+            "DistributedDataParallel.forward → c10d::allreduce_ → record_param_comms on thread 4200",
+        ),
+        ("Functions", "main (train.py:100) → step (train.py:20)"),
+        ("Carried out by", "ncclDevKernel_AllReduce_Sum_f32_RING_LL on stream 20, 1.0 ms"),
+        (
+            "Then",
+            "for 4.5 s of 5.0 s main (train.py:100) → batches (data.py:12) → "
+            "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ on thread 4200",
+        ),
+        ("It ends at", "06:29:26.603435 UTC"),
+    ]
+
+
+def test_a_profile_that_ends_before_says_so_and_shows_an_earlier_call(tmp_path: Path) -> None:
+    text = page_of_job(tmp_path)
+    assert "Note: it ends 1.0 s before this call." in text
+    assert facts(text, 0)[0] == ("Call", "all_reduce #1 (2 before this one)")
+
+
+def test_names_from_profiles_are_text_and_no_markup(tmp_path: Path) -> None:
+    dumps(tmp_path / "dumps", hang(4, culprit=2))
+    around = [
+        cpu_op("<script>alert(1)</script>", 2e6 - 900, 2000),
+        python_frame("<b>.py(3): x", 2e6 - 800, 1800),
+    ]
+    profile(tmp_path / "traces", 2, around, call(2))
+    examined = tracelink.examine(tmp_path, jobs=1)
+    text = html_report(examined.diagnosis, examined.journal)
+    assert "&lt;script&gt;alert(1)" in text
+    assert "<script" not in text
+    assert "<b>" not in text

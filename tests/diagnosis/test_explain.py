@@ -1,0 +1,351 @@
+"""Package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracelink
+from builders.dumps import dumps, hang, stack, steps
+from builders.recorder import as_json, collective, dump, frame
+from tracelink.diagnosis.explain import (
+    ADVICE,
+    MOST_CALLS,
+    MOST_CULPRITS,
+    MOST_PROBLEMS,
+    advice_for,
+    own_frames,
+    with_advice,
+)
+from tracelink.diagnosis.model import Checked, Diagnosis, Evidence, Kind, Link, Problem, Role
+from tracelink.model.records import Entry, Frame
+
+# What to look at next: for each kind of problem, and with what the evidence knows.
+
+
+OWN = Frame("evaluate", "/home/me/train.py", 30), Frame("main", "/home/me/train.py", 200)
+OTHER = Frame("step", "/home/me/train.py", 20), Frame("main", "/home/me/train.py", 200)
+RANKS = range(4)
+
+
+def entry(sequence: int = 2, frames: tuple[Frame, ...] = (), operation: str = "nccl:all_reduce") -> Entry:
+    sizes = ((4,),)
+    types = ("Float",)
+    return Entry(
+        "0", "tp", sequence, operation, sizes, sizes, types, types, "scheduled", False, None, 600_000, frames
+    )
+
+
+def problem(
+    kind: Kind,
+    own: Entry | None = entry(2, OWN),  # noqa: B008
+    other: Entry | None = entry(3, OTHER),  # noqa: B008
+    culprits: tuple[int, ...] = (2,),
+) -> Problem:
+    shown = [(2, Role.CULPRIT, own), (0, Role.WAITING, other)]
+    evidence = tuple(Evidence(rank, role, (one,)) for rank, role, one in shown if one)
+    return Problem(
+        kind, "0", "tp", 3, "nccl:all_reduce", culprits, (0, 1, 3), "It is wrong.", evidence=evidence
+    )
+
+
+def test_every_kind_has_advice() -> None:
+    assert set(ADVICE) == set(Kind)
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("own", [None, entry(), entry(3, OWN)], ids=["nothing", "no stack", "stack"])
+def test_advice_is_whole_sentences_whatever_is_known(kind: Kind, own: Entry | None) -> None:
+    said = advice_for(problem(kind, own, None), RANKS)
+    assert said[0].isupper()
+    assert said.endswith(".")
+    assert "  " not in said
+    assert " ." not in said
+
+
+def test_who_never_joined_is_asked_what_it_does_and_where_it_went_another_way() -> None:
+    assert advice_for(problem(Kind.NEVER_JOINED), RANKS) == (
+        "See what rank 2 does now: py-spy dump --pid PID on its host, and the end of its log. Between train.py:30 "
+        "(evaluate), its last call, and train.py:20 (step), where the others wait, look for a branch, a loop or an "
+        "exception that only it takes."
+    )
+
+
+def test_in_a_loop_it_did_not_come_back() -> None:
+    said = advice_for(problem(Kind.NEVER_JOINED, entry(2, OTHER)), RANKS)
+    assert said.endswith(" It did not come back to train.py:20 (step), where the others wait.")
+
+
+def test_without_stacks_it_is_said_how_to_get_them() -> None:
+    said = advice_for(problem(Kind.NEVER_JOINED, entry(2), entry(3)), RANKS)
+    assert said.endswith(
+        "its log. These dumps hold no stacks; pickled ones do, unless they were taken without."
+    )
+
+
+def test_what_is_queued_waits_for_its_device() -> None:
+    said = advice_for(problem(Kind.LAGGING, entry(4, OWN)), RANKS)
+    assert said.startswith("Rank 2 queued it, but its device has not got so far")
+
+
+def test_of_many_culprits_one_is_named() -> None:
+    said = advice_for(problem(Kind.NEVER_JOINED, culprits=(1, 2, 3)), RANKS)
+    assert said.startswith("See what rank 1, for one, does now")
+
+
+@pytest.mark.parametrize(
+    ("culprits", "said"),
+    [
+        ((2,), "no whole dump of rank 2: look whether its process still runs, and at the end of its log."),
+        (
+            (2, 3),
+            "no whole dump of ranks 2 and 3: look whether their processes still run, and at the end of their",
+        ),
+    ],
+)
+def test_who_has_no_dump_is_looked_for(culprits: tuple[int, ...], said: str) -> None:
+    assert said in advice_for(problem(Kind.NEVER_JOINED, None, culprits=culprits), [0, 1])
+
+
+def test_a_skip_names_both_lines() -> None:
+    assert advice_for(problem(Kind.SKIPPED), RANKS) == (
+        "The others called it at train.py:20 (step), where rank 2 went on to train.py:30 (evaluate): look for the "
+        "branch that led past it."
+    )
+
+
+def test_another_operation_names_both_lines() -> None:
+    assert advice_for(problem(Kind.OPERATION_MISMATCH), RANKS) == (
+        "Rank 2 called from train.py:30 (evaluate), others from train.py:20 (step): look for the condition that "
+        "sends them different ways."
+    )
+
+
+@pytest.mark.parametrize("kind", [Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH])
+def test_another_tensor_is_looked_for_where_it_is_given(kind: Kind) -> None:
+    assert advice_for(problem(kind), RANKS).startswith(
+        "Look at the tensor that rank 2 gives at train.py:30 (eval"
+    )
+    tie = replace(problem(kind), tie=True)
+    assert advice_for(tie, RANKS).startswith(
+        "Nothing tells who is wrong: compare the tensors at train.py:30 (eval"
+    )
+
+
+def test_a_ring_of_collectives_names_who_is_first_where() -> None:
+    ring = (Link("0", 3, "nccl:all_reduce", (0, 1, 3), (2,)), Link("5", 2, "nccl:all_reduce", (2,), (0,)))
+    assert advice_for(replace(problem(Kind.DEADLOCK), cycle=ring), RANKS) == (
+        "Call the collectives of groups 0 and 5 in the same order on all ranks: rank 2 is in group 0 (tp) first, at "
+        "train.py:30 (evaluate); rank 0 is in group 0 (tp) first, at train.py:20 (step)."
+    )
+
+
+def test_a_ring_of_messages_asks_for_an_order_of_sends_and_receives() -> None:
+    ring = (Link("0", 1, "nccl:recv 0<-1", (0,), (1,)), Link("0", 1, "nccl:recv 1<-0", (1,), (0,)))
+    assert advice_for(replace(problem(Kind.DEADLOCK), cycle=ring), RANKS) == (
+        "Let one side send while the other receives, in the same order, or issue both with batch_isend_irecv: look "
+        "at train.py:30 (evaluate) and train.py:20 (step)."
+    )
+
+
+def test_messages_are_compared_by_their_ends_and_collectives_by_their_root() -> None:
+    message = replace(problem(Kind.PEER_MISMATCH), operation="nccl:send 0->1")
+    assert advice_for(message, RANKS).startswith(
+        "Compare source, destination and order of the calls at train.py:30"
+    )
+    assert advice_for(replace(message, operation="nccl:broadcast"), RANKS) == (
+        "Compare the root (src, dst) of the calls at train.py:30 (evaluate) and train.py:20 (step): all ranks have to "
+        "name the same one, by its number in the job and not in the group."
+    )
+
+
+def test_what_timed_out_may_just_have_taken_longer() -> None:
+    said = advice_for(problem(Kind.TIMED_OUT, None, culprits=()), RANKS)
+    assert said.endswith("or the work took longer than its timeout of 10 min.")
+
+
+def test_a_diagnosis_gets_advice_where_it_has_none() -> None:
+    known = replace(problem(Kind.STRAGGLER), advice="Buy another one.")
+    made = with_advice(Diagnosis([known, problem(Kind.FAILED)], [], [], list(RANKS), [], {}, Checked()))
+    first, second = made.problems
+    assert first.advice == "Buy another one."
+    assert second.advice == advice_for(second, RANKS)
+
+
+# What a diagnosis shows: the last calls of who is to blame, and where another waits.
+
+
+STEP, MAIN = Frame("step", "/home/me/train.py", 20), Frame("main", "/home/me/train.py", 200)
+RUN = Frame("run", "/usr/lib/python3.11/runpy.py", 88)
+
+
+def diagnosis(folder: Path, entries: dict[int, list[dict[str, Any]]], **top_level: Any) -> Diagnosis:
+    return tracelink.diagnose(dumps(folder, entries, **top_level), jobs=1)
+
+
+def evidence(folder: Path, entries: dict[int, list[dict[str, Any]]]) -> tuple[Evidence, ...]:
+    return diagnosis(folder, entries).problems[0].evidence
+
+
+def told(one: Evidence) -> list[tuple[str, int | None]]:
+    return [(entry.operation, entry.sequence) for entry in one.entries]
+
+
+def test_the_culprits_last_calls_and_the_call_in_which_another_waits(tmp_path: Path) -> None:
+    assert [(one.rank, one.role, told(one)) for one in evidence(tmp_path, hang(4, culprit=2))] == [
+        (2, Role.CULPRIT, [("nccl:all_reduce", 1), ("nccl:all_reduce", 2)]),
+        (0, Role.WAITING, [("nccl:all_reduce", 3)]),
+    ]
+
+
+def test_an_entry_says_what_the_dump_says(tmp_path: Path) -> None:
+    (culprit, _) = evidence(tmp_path, hang(4, culprit=2))
+    recorded = steps(2, 3)[1]
+    assert culprit.entries[-1] == Entry(
+        group="0",
+        description="default_pg",
+        sequence=2,
+        operation="nccl:all_reduce",
+        input_sizes=((64, 16),),
+        output_sizes=((64, 16),),
+        input_types=("Float",),
+        output_types=("Float",),
+        state="completed",
+        retired=True,
+        created_ns=recorded["time_created_ns"],
+        timeout_ms=600_000,
+        frames=(STEP, MAIN, RUN),
+    )
+
+
+def test_calls_of_other_groups_are_shown_too_and_no_more_than_the_last_few(tmp_path: Path) -> None:
+    entries = hang(4, culprit=2)
+    entries[2][1:1] = steps(2, MOST_CALLS + 3, group=("1", "tp"))[:-1]
+    (culprit, _) = evidence(tmp_path, entries)
+    groups = [(entry.group, entry.sequence) for entry in culprit.entries]
+    assert groups == [*(("1", number) for number in range(4, MOST_CALLS + 3)), ("0", 2)]
+
+
+def test_a_call_that_was_issued_as_several_entries_counts_as_one(tmp_path: Path) -> None:
+    entries = {rank: [*steps(rank, 2)[:1], *_coalesced(2), *steps(rank, 3)[2:]] for rank in range(4)}
+    del entries[1][5:]
+    (culprit, _) = evidence(tmp_path, entries)
+    assert told(culprit) == [
+        ("nccl:all_reduce", 1),
+        *[("nccl:_all_gather_base", 2)] * 3,
+        ("nccl:coalesced", 2),
+    ]
+
+
+def _coalesced(sequence: int) -> list[dict[str, Any]]:
+    names = [*["nccl:_all_gather_base"] * 3, "nccl:coalesced"]
+    return [collective(name, sequence, completed=1, state="completed", retired=True) for name in names]
+
+
+def test_a_batch_of_messages_has_one_number_whatever_its_end_says(tmp_path: Path) -> None:
+    entries = hang(4, culprit=2)
+    entries[2] += [_message("send 2->3", 5), _message("recv 2<-1", 5), _end_of_batch(collective_number=2)]
+    entries[3].insert(2, _message("recv 3<-2", 5))
+    entries[1].insert(2, _message("send 1->2", 5))
+    (culprit, _) = evidence(tmp_path, entries)
+    assert told(culprit)[-3:] == [("nccl:send 2->3", 5), ("nccl:recv 2<-1", 5), ("nccl:coalesced", 5)]
+
+
+def _message(name: str, number: int) -> dict[str, Any]:
+    return collective(f"nccl:{name}", 2, completed=1, p2p_seq_id=number, is_p2p=True)
+
+
+def _end_of_batch(collective_number: int) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"input_sizes": [], "output_sizes": [], "input_dtypes": [], "output_dtypes": []}
+    return collective("nccl:coalesced", collective_number, completed=1, p2p_seq_id=5, **nothing)
+
+
+def test_of_many_culprits_the_first_are_shown(tmp_path: Path) -> None:
+    entries = hang(10, culprit=9)
+    for rank in range(5, 9):
+        del entries[rank][2:]
+    shown = [one.rank for one in evidence(tmp_path, entries) if one.role is Role.CULPRIT]
+    assert shown == [5, 6, 7][:MOST_CULPRITS]
+
+
+def test_of_many_problems_the_worst_have_evidence(tmp_path: Path) -> None:
+    entries: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(3 * (MOST_PROBLEMS + 1))}
+    for rank in entries:
+        size = [[8]] if rank % 3 == 2 else [[4]]
+        name = (str(rank // 3), "")
+        entries[rank] = [collective(group=name, completed=1, input_sizes=size, output_sizes=size)]
+    shown = [bool(one.evidence) for one in diagnosis(tmp_path, entries).problems]
+    assert shown == [True] * MOST_PROBLEMS + [False]
+
+
+def test_a_culprit_that_recorded_nothing_has_nothing_to_show(tmp_path: Path) -> None:
+    shown = evidence(tmp_path, hang(4, culprit=2) | {2: []})
+    assert [(one.rank, one.role) for one in shown] == [(0, Role.WAITING)]
+
+
+def test_a_dump_in_json_has_no_stacks(tmp_path: Path) -> None:
+    folder = dumps(tmp_path, {})
+    for rank, rows in hang(4, culprit=2).items():
+        without = [{name: value for name, value in row.items() if name != "frames"} for row in rows]
+        (folder / f"rank{rank}.json").write_bytes(as_json(dump(*without)))
+    shown = tracelink.diagnose(folder).problems[0].evidence
+    assert [len(one.entries) for one in shown] == [2, 1]
+    assert all(entry.frames == () for one in shown for entry in one.entries)
+
+
+def test_a_dump_that_is_gone_when_it_is_read_again_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracelink.converters.flight_recorder.reader import RecorderPayloads
+
+    def gone(self: RecorderPayloads, places: object) -> object:
+        raise FileNotFoundError(2, "No such file", self.source.path)
+
+    monkeypatch.setattr(RecorderPayloads, "entries", gone)
+    found = diagnosis(tmp_path, hang(4, culprit=2))
+    assert found.problems[0].evidence == ()
+    assert [one.reason for one in found.findings] == ["evidence_unreadable"] * 2
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py",
+        "/usr/lib/python3/dist-packages/torch/nn/modules/module.py",
+        "/opt/site-packages/typing_extensions.py",
+        "/opt/pytorch/torch/distributed/fsdp/_runtime_utils.py",
+        "/opt/pytorch/torch/_dynamo/eval_frame.py",
+        "/pytorch/torch/csrc/autograd/engine.cpp",
+        "??",
+        "",
+    ],
+)
+def test_frames_of_torch_are_left_out(file: str) -> None:
+    assert own_frames([Frame("inner", file, 1), STEP]) == (STEP,)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["train.py", "/home/torch/train.py", "/opt/site-packages/torchtitan/train.py", "/opt/megatron/torch.py"],
+)
+def test_frames_of_others_are_kept(file: str) -> None:
+    assert own_frames([Frame("inner", file, 1), STEP]) == (Frame("inner", file, 1), STEP)
+
+
+def test_where_there_is_nothing_but_torch_that_is_shown() -> None:
+    inner = Frame("all_reduce", "/opt/site-packages/torch/distributed/distributed_c10d.py", 1)
+    assert own_frames([inner]) == (inner,)
+
+
+def test_what_an_entry_says_in_a_way_that_cannot_be_used_counts_as_not_said(tmp_path: Path) -> None:
+    odd = {"frames": [7, {"name": 3, "filename": None, "line": -1}], "timeout_ms": "x", "retired": 2}
+    entries = hang(4, culprit=2)
+    entries[2][1] |= odd | {"input_dtypes": "Float", "output_dtypes": [None], "thread_name": stack("x", 1)}
+    (culprit, _) = evidence(tmp_path, entries)
+    last = culprit.entries[-1]
+    assert (last.frames, last.timeout_ms, last.retired) == ((Frame("", "", 0),), None, None)
+    assert (last.input_types, last.output_types) == ((), ("",))
+    assert frame("x") == {"name": "x", "filename": "train.py", "line": 1}

@@ -1,0 +1,462 @@
+"""Package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.journal import MS, Entries, journal, recorded, rounds, together
+from builders.journal import recorded as journal_of_entries
+from builders.recorded_jobs import faulty_plans, plans
+from builders.recorder import process_group
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.lateness import (
+    Attendance,
+    Latecomers,
+    LateTogether,
+    attendances,
+    by_one_clock,
+    late_together,
+    latecomers_of,
+    possibly_ahead,
+    rounds_of,
+)
+from tracelink.diagnosis.model import Kind, Lateness
+from tracelink.diagnosis.participation import parts_of
+from tracelink.samples.generate.recorded_jobs import Fault, Plan, job
+
+# Who comes late, and by how much.
+
+
+def lateness(journal: Journal) -> list[Lateness]:
+    return list(latecomers_of(journal, parts_of(journal)).lateness)
+
+
+def test_the_last_rank_of_a_collective_is_late_by_how_long_it_was_the_only_one_missing() -> None:
+    assert lateness(together(at=[[0, 5, 2], [10, 11, 13], [20, 29, 20]])) == [
+        Lateness(1, collectives=2, of=3, worst_ns=9 * MS, total_ns=12 * MS, group="0", sequence=3),
+        Lateness(2, collectives=1, of=3, worst_ns=2 * MS, total_ns=2 * MS, group="0", sequence=2),
+    ]
+
+
+def test_where_all_come_at_once_nobody_is_late() -> None:
+    assert lateness(together(at=[[0, 0], [7, 7]])) == []
+
+
+def test_nobody_waits_for_the_last_rank_of_a_broadcast() -> None:
+    assert lateness(together(at=[[0, 50]], name="gloo:broadcast")) == []
+
+
+def test_a_collective_that_not_all_joined_tells_of_nobody() -> None:
+    entries = rounds(at=[[0, 1, 2], [10, 11, 12]])
+    del entries[2][1]
+    assert [(one.rank, one.of) for one in lateness(journal_of_entries(entries))] == [(2, 1)]
+
+
+def test_a_rank_without_a_dump_is_nobody_that_the_others_can_be_compared_with() -> None:
+    entries = rounds(at=[[0, 1, 2], [10, 12, 11]])
+    del entries[2]
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
+    assert [(one.rank, one.total_ns) for one in lateness(journal_of_entries(entries, pg_config=config))] == [
+        (1, 3 * MS)
+    ]
+
+
+def test_each_group_is_looked_at_by_itself() -> None:
+    entries = rounds(at=[[0, 1], [5, 6]])
+    pair = rounds(at=[[8, 30]], ranks=[0, 1], group=("1", "tp"))
+    both = {rank: entries[rank] + pair[rank] for rank in entries}
+    config = {name: {"name": name, "desc": "", "ranks": "[0, 1]"} for name in ("0", "1")}
+    (late,) = lateness(journal_of_entries(both, pg_config=config))
+    assert (late.rank, late.collectives, late.group, late.sequence) == (1, 3, "1", 1)
+
+
+def test_entries_without_a_time_are_left_out() -> None:
+    entries = rounds(at=[[0, 3], [10, 11]])
+    entries[1][0]["time_created_ns"] = 0
+    assert [(one.rank, one.of) for one in lateness(journal_of_entries(entries))] == [(1, 1)]
+
+
+def test_a_journal_without_entries_knows_of_nobody() -> None:
+    assert lateness(journal_of_entries({0: [], 1: []})) == []
+
+
+# Ranks that come late together.
+
+
+def found(lags: Sequence[float], count: int = 30) -> LateTogether | None:
+    """Of ranks that come so many ms after each step of 100 ms begins, and in turn a little later."""
+    at = [
+        [100 * step + lag + 0.1 * ((step + rank) % len(lags)) for rank, lag in enumerate(lags)]
+        for step in range(count)
+    ]
+    journal = together(at=at)
+    parts = parts_of(journal)
+    return late_together(journal, parts, rounds_of(journal, parts, parts.created))
+
+
+def test_ranks_of_a_slow_host_come_late_together() -> None:
+    late = found([0, 1, 0, 1, 40, 41])
+    assert late is not None
+    assert late.ranks == (4, 5)
+    assert late.lag_ns == pytest.approx(40 * MS, abs=MS)
+
+
+@pytest.mark.parametrize(
+    "lags",
+    [
+        pytest.param([0, 0, 0, 0, 0, 40], id="one alone is a straggler"),
+        pytest.param([0, 0, 40, 40, 40, 40], id="most are what is usual"),
+        pytest.param([0, 8, 16, 24, 32, 40], id="they come one after the other"),
+        pytest.param([0, 0, 0, 0, 4, 4], id="it costs little"),
+        pytest.param([0, 40], id="there are but two"),
+    ],
+)
+def test_nobody_comes_late_together_where(lags: list[float]) -> None:
+    assert found(lags) is None
+
+
+def test_few_collectives_show_no_habit() -> None:
+    assert found([0, 0, 0, 40, 40], count=10) is None
+
+
+# How much of being late may be a clock.
+
+
+NCCL = "nccl:all_reduce"
+EVERY_100_MS = [[100 * number] * 3 for number in range(30)]
+
+
+def attendance(journal: Journal, rank: int = 1) -> Attendance:
+    parts = parts_of(journal)
+    rounds = rounds_of(journal, parts, parts.created)
+    (seen,) = attendances(journal, parts, rounds, parts.created, rank)
+    return seen
+
+
+def doubt(at: Sequence[Sequence[float]], **how: Any) -> tuple[float, bool]:
+    """In ms, of rank 1."""
+    ahead, surely = possibly_ahead(attendance(together(at=at, **how)))
+    return round(ahead / MS, 2), surely
+
+
+def late_by(delay: float, at: Sequence[Sequence[float]] = EVERY_100_MS) -> list[list[float]]:
+    return [[times[0], times[1] + delay, *times[2:]] for times in at]
+
+
+def moved(journal: Journal) -> list[float] | None:
+    """By how much the times of each rank are corrected, in ms; from those of rank 0."""
+    parts = parts_of(journal)
+    created = by_one_clock(journal, parts, rounds_of(journal, parts, parts.created))
+    if created is None:
+        return None
+    shift = [float((created - parts.created)[parts.rank == rank][0]) / MS for rank in journal.ranks.tolist()]
+    return [round(one - shift[0], 2) for one in shift]
+
+
+def test_a_rank_that_is_not_late_has_no_clock_that_is_ahead() -> None:
+    assert doubt(EVERY_100_MS) == (0, False)
+    assert doubt(late_by(-3)) == (0, False)
+
+
+def test_what_is_so_in_every_round_may_be_the_clock() -> None:
+    assert doubt(late_by(30)) == (30, False)
+
+
+def test_what_is_so_in_most_rounds_is_not() -> None:
+    at = [row for number, row in enumerate(late_by(30)) if number % 5] + EVERY_100_MS[::5]
+    assert doubt(sorted(at)) == (0, False)
+
+
+def test_that_others_go_on_at_once_when_it_comes_is_no_accident() -> None:
+    at = [[31 * number, 31 * number + 30, 31 * number + 0.5] for number in range(30)]
+    assert doubt(at) == (1, False)
+
+
+def test_a_short_while_can_be_an_accident() -> None:
+    at = [[9 * number, 9 * number + 8.75, 9 * number + 0.25] for number in range(30)]
+    assert doubt(at) == (8.62, False)
+
+
+def test_where_all_leave_at_once_by_their_clocks_these_agree() -> None:
+    assert doubt(late_by(30), done=[row[0] + 31 for row in EVERY_100_MS], name=NCCL) == (0, True)
+
+
+def test_where_one_leaves_later_its_clock_is_ahead() -> None:
+    done = [row[0] + 50 for row in EVERY_100_MS]
+    assert doubt(EVERY_100_MS, done=done, ahead={1: 30}, name=NCCL) == (30, True)
+
+
+def test_few_looks_of_a_watchdog_tell_nothing() -> None:
+    """All is seen at two looks, and these are not at the same time on all ranks."""
+    done = [[1500 + 1500 * (number > 14) + rank * 20 for rank in range(3)] for number in range(30)]
+    assert doubt(late_by(30), done=done, name=NCCL) == (30, False)
+
+
+def test_clocks_that_may_agree_are_left_alone() -> None:
+    assert moved(together(at=EVERY_100_MS)) is None
+    assert moved(together(at=late_by(30))) is None
+    assert moved(together(at=late_by(30), done=[row[0] + 31 for row in EVERY_100_MS], name=NCCL)) is None
+
+
+@pytest.mark.parametrize("how", [{}, {"done": [row[0] + 50 for row in EVERY_100_MS], "name": NCCL}])
+def test_clocks_by_which_ranks_leave_before_others_come_are_corrected(how: dict[str, Any]) -> None:
+    assert moved(together(at=EVERY_100_MS, ahead={1: 700, 2: -9000}, **how)) == [0, -700, 9000]
+
+
+def test_ranks_that_do_not_wait_for_the_end_need_no_other_clock() -> None:
+    at = [
+        [100 * number + 3 * burst + rank for rank in (0, 5, 1)] for number in range(10) for burst in range(6)
+    ]
+    assert moved(together(at=at)) is None
+
+
+def test_a_single_contradiction_is_an_exception_where_recorders_see_nothing() -> None:
+    at = [list(row) for row in EVERY_100_MS]
+    at[7] = [700, 850, 700]
+    at[8] = [800, 860, 800]
+    assert moved(together(at=at)) is None
+
+
+@given(st.floats(0, 200), st.floats(-200, 200))
+def test_a_clock_is_never_thought_less_ahead_than_it_is(delay: float, offset: float) -> None:
+    """Where recorders see the end, however late the rank comes."""
+    at = [[1000 * number, 1000 * number + delay * (number % 3 > 0), 1000 * number] for number in range(30)]
+    done = [max(row) + 1 for row in at]
+    ahead, _ = doubt(at, done=done, ahead={1: offset}, name=NCCL)
+    assert ahead >= min(offset, 0) - 0.01
+    assert ahead <= max(offset, 0) + 0.01
+
+
+# Ranks that others wait for over and over, and those that only seem to be late.
+
+
+STEP, INSIDE = 100, (0, 40, 41, 60)
+"""A step takes so many ms and has collectives at these times."""
+
+
+def late(journal: Journal) -> Latecomers:
+    return latecomers_of(journal, parts_of(journal))
+
+
+def culprits(journal: Journal) -> list[tuple[int, ...]]:
+    return [problem.culprits for problem in late(journal).problems]
+
+
+def steps(
+    count: int, delay: float = 0, *, ranks: int = 4, who: int = 2, inside: Sequence[float] = INSIDE
+) -> list[list[float]]:
+    """Steps in which one rank is late to the first collective, and everybody waits for it."""
+    times = []
+    for step in range(count):
+        begin = step * (STEP + delay)
+        jitter = [0.01 * ((step + rank) % ranks) for rank in range(ranks)]
+        first = [begin + jitter[rank] + delay * (rank == who) for rank in range(ranks)]
+        rest = [[begin + delay + after + more for more in jitter] for after in inside[1:]]
+        times += [first, *rest]
+    return times
+
+
+def test_a_rank_that_is_late_to_every_step_is_a_straggler() -> None:
+    (problem,) = late(together(at=steps(10, delay=60))).problems
+    assert (problem.kind, problem.culprits, problem.waiting) == (Kind.STRAGGLER, (2,), (0, 1, 3))
+    assert (problem.group, problem.description, problem.operation) == ("0", "default_pg", "gloo:all_reduce")
+    assert problem.message == (
+        "Rank 2 came last to 19 of 40 collectives: the others waited 37 % of the time for it, usually 60.0 ms."
+    )
+    assert (problem.sequence or 0) % len(INSIDE) == 1
+    assert list(problem.rows) == [2]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(steps(10), id="nobody is late"),
+        pytest.param(steps(10, delay=15), id="what others wait for it is little"),
+        pytest.param(steps(4, delay=60), id="there are few collectives"),
+        pytest.param(
+            [time for step in range(10) for time in steps(1, delay=60, who=step % 4)],
+            id="it is another each time",
+        ),
+        pytest.param(
+            [[time + 900 * (number > 20) for time in row] for number, row in enumerate(steps(10))],
+            id="all pause",
+        ),
+    ],
+)
+def test_nobody_is_a_straggler_where(at: list[list[float]]) -> None:
+    assert late(together(at=at)).problems == []
+
+
+def test_being_late_once_is_worth_a_note() -> None:
+    at = steps(10)
+    at[20:] = [[time + 6200 for time in row] for row in at[20:]]
+    at[20] = [time - 6200 * (rank != 2) for rank, time in enumerate(at[20])]
+    found = late(together(at=at))
+    assert found.problems == []
+    assert found.notes == ["Rank 2 came 6.2 s late to all_reduce #21 of group 0 (default_pg)."]
+
+
+def test_always_late_by_the_same_may_be_a_clock() -> None:
+    found = late(together(at=[[100 * step, 100 * step + 40 + step % 3, 100 * step] for step in range(30)]))
+    assert found.problems == []
+    assert found.notes == [
+        "Rank 1 came last to 30 of 30 collectives, always by about 41.0 ms: it is slow, or its clock is ahead; "
+        "the dumps do not tell."
+    ]
+
+
+def test_that_all_left_together_shows_that_clocks_agree() -> None:
+    at = [[100 * step, 100 * step + 40, 100 * step] for step in range(30)]
+    done = [max(row) + 0.3 for row in at]
+    assert culprits(together(at=at, done=done, name="nccl:all_reduce")) == [(1,)]
+
+
+def test_that_a_rank_left_later_than_others_shows_that_its_clock_is_ahead() -> None:
+    at = [[100 * step] * 3 for step in range(30)]
+    done = [row[0] + 50 for row in at]
+    found = late(together(at=at, done=done, name="nccl:all_reduce", ahead={1: 40}))
+    assert (found.problems, found.notes) == ([], [])
+
+
+def seen_by_a_watchdog(delay: float, offset: float) -> Journal:
+    """Ranks issue ten collectives at once, which take their devices 500 ms; the end is seen up to 100 ms later."""
+    at, done = [], []
+    for step in range(40):
+        begin = step * (700 + delay)
+        for number in range(10):
+            over = begin + delay + 50 * (number + 1)
+            at.append([begin + number + delay * (rank == 1) for rank in range(4)])
+            done.append(
+                [over + (37 * step + 61 * number + 29 * rank + 13 * step * rank) % 100 for rank in range(4)]
+            )
+    return together(at=at, done=done, name="nccl:all_reduce", ahead={1: offset})
+
+
+def test_when_a_rank_sees_the_end_tells_a_straggler_from_a_clock() -> None:
+    assert culprits(seen_by_a_watchdog(delay=300, offset=0)) == [(1,)]
+    assert culprits(seen_by_a_watchdog(delay=300, offset=-5)) == [(1,)]
+    for offset in (40, 300):
+        found = late(seen_by_a_watchdog(delay=0, offset=offset))
+        assert found.problems == []
+        assert [note for note in found.notes if "slow" in note] == []
+
+
+def test_of_two_ranks_with_different_clocks_nothing_tells_which_is_late() -> None:
+    at = [[100 * number, 100 * number + 60 * (number % 2)] for number in range(40)]
+    assert culprits(together(at=at)) == [(1,)]
+    found = late(together(at=at, ahead={0: 7000}))
+    assert found.problems == []
+    assert len(found.notes) == 1
+
+
+def test_that_others_go_on_as_soon_as_it_comes_shows_that_they_waited() -> None:
+    at = [[41 * step, 41 * step + 40, 41 * step + 0.2] for step in range(30)]
+    assert culprits(together(at=at)) == [(1,)]
+
+
+def test_clocks_that_cannot_be_right_are_corrected_by_how_late_ranks_usually_are() -> None:
+    found = late(together(at=steps(10, delay=60), ahead={0: 5000, 3: -90_000}))
+    assert [problem.culprits for problem in found.problems] == [(2,)]
+    assert found.lateness[0].rank == 2
+    assert "the clocks differ" in found.notes[0]
+
+
+def test_who_waited_for_a_late_rank_is_not_late_itself() -> None:
+    """Rank 0 is late in its pair with 1; then 1 is late to its pair with 2, for it had to wait."""
+    entries: Entries = {0: [], 1: [], 2: []}
+    for step in range(12):
+        begin = 100.0 * step
+        # a quiet collective of each pair shows that nobody's clock is ahead
+        one = rounds(at=[[begin + 50, begin], [begin + 60, begin + 60]], ranks=[0, 1], group=("1", "tp"))
+        other = rounds(
+            at=[[begin + 55, begin + 5], [begin + 65, begin + 65]], ranks=[1, 2], group=("2", "dp")
+        )
+        for number in range(2):
+            for pair in (one, other):
+                for rank, rows in pair.items():
+                    entries[rank].append(rows[number] | {"collective_seq_id": 2 * step + number + 1})
+    groups = process_group("1", [0, 1], "tp") | process_group("2", [1, 2], "dp")
+    assert culprits(recorded(entries, pg_config=groups)) == [(0,)]
+
+
+def test_nobody_waits_for_a_late_rank_who_goes_on_without_it() -> None:
+    at = steps(10, delay=60)
+    entries = rounds(at=at)
+    meanwhile = rounds(
+        at=[[row[0] + 10] * 3 for row in at[:: len(INSIDE)]], ranks=[0, 1, 3], group=("9", "other")
+    )
+    for rank, rows in meanwhile.items():
+        for step, row in reversed(list(enumerate(rows))):
+            entries[rank].insert(step * len(INSIDE) + 1, row)
+    assert culprits(recorded(entries)) == []
+
+
+def test_a_straggler_is_no_cause_of_a_hang() -> None:
+    at = steps(10, delay=60)
+    entries = rounds(at=at, done=[max(row) + 0.5 for row in at], name="nccl:all_reduce")
+    assert [problem.kind for problem in diagnosis_of(recorded(entries)).problems] == [Kind.STRAGGLER]
+    left = rounds(
+        at=[[2000, 2000, 2001]], ranks=[0, 1, 3], name="nccl:all_reduce", collective_seq_id=len(at) + 1
+    )
+    hanging = {rank: rows + left.get(rank, []) for rank, rows in entries.items()}
+    diagnosis = diagnosis_of(recorded(hanging))
+    assert [problem.kind for problem in diagnosis.problems] == [Kind.NEVER_JOINED]
+    assert [note for note in diagnosis.notes if note.startswith("Rank 2 came last to 19 of 40")]
+
+
+def test_of_a_rank_that_never_came_it_is_said_that_it_was_always_late() -> None:
+    at = [[100 * step, 100 * step + 30, 100 * step + step % 2] for step in range(30)]
+    entries = rounds(at=at, done=[max(row) + 1 for row in at], name="nccl:all_reduce")
+    left = rounds(at=[[3000, 3001]], ranks=[0, 2], name="nccl:all_reduce", collective_seq_id=31)
+    (problem,) = diagnosis_of(
+        recorded({rank: rows + left.get(rank, []) for rank, rows in entries.items()})
+    ).problems
+    assert problem.culprits == (1,)
+    assert problem.message.endswith("Before, it came last to 30 of 30 collectives.")
+
+
+def test_ranks_of_one_slow_host_are_noted_together() -> None:
+    at = [[100 * step + 40 * (rank > 3) + (step + rank) % 3 for rank in range(6)] for step in range(30)]
+    assert late(together(at=at)).notes == [
+        "Ranks 4 and 5 usually come 39.8 ms after the others: a slow host, more work, or a clock that is ahead; "
+        "the dumps do not tell."
+    ]
+
+
+@given(
+    st.lists(st.sampled_from([0, 0.4, -3, 17, 250, -4000]), min_size=2, max_size=5),
+    st.integers(0, 10**6),
+    st.booleans(),
+)
+def test_neither_clocks_nor_noise_make_a_straggler(ahead: list[float], seed: int, seen: bool) -> None:
+    at, state = [], seed
+    for number in range(40):
+        row = []
+        for _ in ahead:
+            state = (state * 1103515245 + 12345) % 2**31
+            row.append(20 * number + 3 * state / 2**31)
+        at.append(row)
+    done = [max(row) + 1 for row in at] if seen else None
+    assert culprits(together(at=at, done=done, ahead=dict(enumerate(ahead)))) == []
+
+
+@given(plans())
+@settings(max_examples=15)
+def test_healthy_jobs_have_no_stragglers(plan: Plan) -> None:
+    assert culprits(journal(job(plan).dumps)) == []
+
+
+@given(faulty_plans("straggler"), st.sampled_from([3, 12]))
+@settings(max_examples=15)
+def test_of_a_job_with_a_straggler_nobody_else_is_named(faulty: tuple[Plan, Fault], steps: int) -> None:
+    plan, fault = faulty
+    recorded_job = job(replace(plan, steps=steps), fault)
+    assert recorded_job.truth is not None
+    assert culprits(journal(recorded_job.dumps)) in ([], [recorded_job.truth.culprits])

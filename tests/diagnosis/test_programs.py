@@ -1,0 +1,116 @@
+"""Package."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.told import journal_told
+from tracelink.diagnosis.programs import Habits, Siblings, inserted, left_out
+
+# What a rank usually does next, and what its siblings do.
+
+
+STEP = "b1 a>1 a>1 a<1 a>1 a<1 a<1"
+"""One forward, one backward, of three microbatches."""
+TWO = [0, 1]
+
+
+def last_deviates(words: str) -> bool:
+    journal = journal_told({0: words, 1: ""}, a=TWO, b=TWO)
+    return Habits(journal).deviates(len(journal) - 1)
+
+
+def test_what_every_step_did_at_this_place_is_usual() -> None:
+    steps = f"{STEP} {STEP} {STEP}"
+    assert not last_deviates(f"{steps} b1 a>1 a>1 a<1 a>1 a<1 a<1")
+    assert last_deviates(f"{steps} b1 a>1 a>1 a<1 a>1 a<1 a>1")
+
+
+def test_a_first_step_has_no_habits() -> None:
+    assert not last_deviates("b1 a>1 a<1 a>1 a<1 a>1 a<1 a>1 a<1 a>1 a<1 a>1 a<1 a<1")
+
+
+def test_what_was_done_once_is_no_habit() -> None:
+    assert not last_deviates("b1 a>1 b1 a<1")
+
+
+def test_siblings_have_the_same_place_in_groups_like_this_one() -> None:
+    journal = journal_told(
+        {0: "a>1", 1: "a<0", 2: "c>1", 3: "c<0"}, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3]
+    )
+    assert Siblings(journal).of(0, 1) == [(1, 3)]
+    assert Siblings(journal).due(0, 1, 1) == Siblings(journal).codes(np.array([3]))
+
+
+def test_siblings_that_differ_tell_nothing() -> None:
+    descriptions = {"a": "pp", "c": "pp", "d": "pp"}
+    words = {0: "a>1", 2: "c>1", 4: "d<1"}
+    journal = journal_told(words, descriptions=descriptions, a=[0, 1], c=[2, 3], d=[4, 5])
+    assert Siblings(journal).due(0, 0, 1) == ()
+
+
+def test_the_order_within_a_batch_is_free() -> None:
+    words = {0: "[a>1 a<1]", 2: "[c<1 c>1]"}
+    journal = journal_told(words, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3])
+    siblings = Siblings(journal)
+    assert siblings.due(0, 0, 1) == siblings.codes(siblings.call(0, 0, 1))
+
+
+# Programs: what a rank left out or did too often, told from what others do and did.
+
+
+LETTERS = st.text("abcdef", min_size=4, max_size=12)
+
+
+def codes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([ord(letter) for letter in text], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "before", "count"),
+    [
+        ("cd", "bcd", "a", 1),
+        ("d", "bcd", "a", 2),
+        ("b", "a", "abcabc", 1),
+        ("c", "a", "abcabc", 2),
+        ("x", "a", "abcabc", None),
+        ("xcd", "bcd", "a", None),
+        ("b", "a", "", None),
+        ("", "a", "abab", None),
+    ],
+    ids=[
+        "what follows is there",
+        "two of them",
+        "the others stopped, and before b came after a",
+        "and c after that",
+        "x never came",
+        "the rest agrees where it stands",
+        "nothing is known of what follows",
+        "it did nothing more",
+    ],
+)
+def test_left_out(own: str, others: str, before: str, count: int | None) -> None:
+    assert left_out(codes(own), codes(others), codes(before)) == count
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "count"),
+    [("xbcd", "bcd", 1), ("xybcd", "bcd", 2), ("bcd", "bcd", None), ("x", "b", None), ("xcd", "bcd", None)],
+)
+def test_inserted(own: str, others: str, count: int | None) -> None:
+    assert inserted(codes(own), codes(others)) == count
+
+
+@given(LETTERS, st.integers(1, 3))
+def test_whatever_is_left_out_of_different_things_is_counted(text: str, count: int) -> None:
+    program = "".join(dict.fromkeys(text)) + "uvwxyz"
+    assert left_out(codes(program[count:]), codes(program), codes("")) == count
+
+
+@given(LETTERS, st.integers(1, 3))
+def test_whatever_is_put_before_different_things_is_counted(text: str, count: int) -> None:
+    program = "".join(dict.fromkeys(text)) + "uvwxyz"
+    assert inserted(codes("?" * count + program), codes(program)) == count

@@ -1,0 +1,172 @@
+"""Package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from builders.recorded_jobs import faulty_plans, plans
+from builders.recorder import as_source, pickled
+from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.explain import judged_by_line, with_evidence
+from tracelink.diagnosis.journal import journal_of
+from tracelink.diagnosis.model import Diagnosis, Problem
+from tracelink.engine import Engine
+from tracelink.errors import UnreadableError
+from tracelink.samples.generate.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, Truth, job
+from tracelink.samples.generate.recorded_plan import KINDS
+
+HANGING = Snapshot("settled"), Snapshot("timed_out")
+COLLECTIVE_FAULTS = (
+    *("never_joined", "never_joined_any", "lagging", "died", "skipped", "extra", "operation_mismatch"),
+    *("dtype_mismatch", "size_mismatch", "split_mismatch", "not_started", "timed_out"),
+    *("deadlock", "deadlock_of_three"),
+)
+MESSAGE_FAULTS = ("wrong_target", "wrong_source", "message_size_mismatch", "messages_swapped")
+
+Dumps = Mapping[int, Any]
+
+few = settings(max_examples=20)
+"""Each example is a whole job."""
+
+
+def diagnosed(dumps: Dumps) -> Diagnosis:
+    """The diagnosis of dumps by rank: contents, or bytes as they stand."""
+    reader, engine = FlightRecorderReader(), Engine(1)
+    recordings, unreadable = {}, {}
+    for rank, content in dumps.items():
+        data = content if isinstance(content, bytes) else pickled(content)
+        try:
+            recordings[rank] = reader.read_records(as_source(data, f"comm_lib_trace_rank_{rank}"), engine)
+        except UnreadableError as error:
+            unreadable[rank] = str(error)
+    journal = journal_of(recordings)
+    return judged_by_line(with_evidence(diagnosis_of(journal, unreadable), journal))
+
+
+def told(diagnosis: Diagnosis) -> list[tuple[Any, ...]]:
+    return [
+        (one.kind, one.group, one.sequence, one.culprits, one.waiting, one.tie) for one in diagnosis.problems
+    ]
+
+
+def everything(recorded: RecordedJob) -> Dumps:
+    return {**recorded.dumps, **recorded.cut_short}
+
+
+def says(problem: Problem, truth: Truth) -> bool:
+    """Whether a problem is the truth, as far as the dumps can tell it."""
+    in_ring = ((group, number) for group, number, *_ in truth.cycle)
+    places = {(truth.group, truth.sequence), *truth.places, *in_ring}
+    by_the_culprits = (
+        set(truth.culprits) <= set(problem.culprits) if truth.tie else problem.culprits == truth.culprits
+    )
+    there = truth.sequence is None or (problem.group, problem.sequence) in places
+    return problem.kind.value in {truth.kind, *truth.also} and by_the_culprits and there
+
+
+def broken(plan: Plan, fault: Fault, snapshot: Snapshot) -> RecordedJob:
+    """A job that shows its fault."""
+    recorded = job(plan, fault, snapshot)
+    assert recorded.truth is not None
+    assume(recorded.truth.evident)
+    return recorded
+
+
+@few
+@given(plans(), st.sampled_from(HANGING))
+def test_nothing_is_said_of_a_healthy_job(plan: Plan, snapshot: Snapshot) -> None:
+    assert told(diagnosed(everything(job(plan, None, snapshot)))) == []
+
+
+@few
+@given(plans(backends=["nccl", "nccl2", "xccl", "own"]), st.floats(0.05, 0.95), st.integers(0, 3))
+def test_nothing_is_said_of_a_job_whose_dumps_are_taken_while_it_runs(
+    plan: Plan, at: float, skew_ms: int
+) -> None:
+    """Some ranks have completed what others have only started, or go on to things that others have not reached."""
+    recorded = job(plan, None, Snapshot("running", at=at, skew_ns=skew_ms * 1_000_000))
+    found = diagnosed(everything(recorded)).problems
+    assert [
+        one for one in found if (one.waited_ns or 0) > 100_000_000 or one.kind.value.endswith("mismatch")
+    ] == []
+
+
+@few
+@given(faulty_plans(*COLLECTIVE_FAULTS), st.sampled_from(HANGING))
+def test_of_a_broken_job_its_fault_and_nothing_else(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
+    recorded = broken(*case, snapshot)
+    assert_its_fault_alone(recorded)
+
+
+@few
+@given(faulty_plans(*MESSAGE_FAULTS), st.sampled_from(HANGING))
+def test_of_messages_that_fail_their_fault_and_nothing_else(
+    case: tuple[Plan, Fault], snapshot: Snapshot
+) -> None:
+    recorded = broken(*case, snapshot)
+    assert_its_fault_alone(recorded)
+
+
+def assert_its_fault_alone(recorded: RecordedJob) -> None:
+    found = diagnosed(everything(recorded)).problems
+    assert recorded.truth is not None
+    assert [says(one, recorded.truth) for one in found] == [True], [one.message for one in found]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=3)
+@given(data=st.data())
+def test_the_order_of_files_does_not_matter(kind: str, data: st.DataObject) -> None:
+    plan, fault = Plan(kind=kind, seed=data.draw(st.integers(0, 99))), Fault("never_joined")
+    dumps = everything(job(plan, fault))
+    shuffled = data.draw(st.permutations(list(dumps)))
+    assert told(diagnosed({rank: dumps[rank] for rank in shuffled})) == told(diagnosed(dumps))
+
+
+@few
+@given(faulty_plans("never_joined", "skipped", "operation_mismatch", "dtype_mismatch", "deadlock"))
+def test_where_the_buffer_starts_does_not_matter_as_long_as_it_holds_the_fault(
+    case: tuple[Plan, Fault],
+) -> None:
+    """What was done before can tell whose fault it is: without it, it may be that of either."""
+    plan, fault = case
+    whole = broken(plan, fault, Snapshot("timed_out"))
+    longest = max(len(content["entries"]) for content in whole.dumps.values())
+    kept = job(replace(plan, buffer=max(longest - 5, 1)), fault, Snapshot("timed_out"))
+    assume(kept.truth is not None and kept.truth.evident)
+    assume(all(_groups_of(kept, rank) == _groups_of(whole, rank) for rank in whole.dumps))
+    (less,), (more,) = diagnosed(kept.dumps).problems, diagnosed(whole.dumps).problems
+    assert (less.kind, less.group, less.sequence) == (more.kind, more.group, more.sequence)
+    assert less.culprits == more.culprits or (less.tie and set(more.culprits) < set(less.culprits))
+
+
+def _groups_of(recorded: RecordedJob, rank: int) -> set[str]:
+    """The groups of which a rank still has an entry."""
+    return {entry["process_group"][0] for entry in recorded.dumps[rank]["entries"]}
+
+
+@few
+@given(st.sampled_from(["never_joined", "dtype_mismatch", "size_mismatch"]), st.integers(0, 99), st.data())
+def test_renumbering_ranks_renumbers_the_answer(kind: str, seed: int, data: st.DataObject) -> None:
+    recorded = job(Plan(seed=seed, steps=2), Fault(kind), Snapshot("timed_out"))
+    number = data.draw(st.permutations(range(8)))
+    renamed = {number[rank]: _renumbered(content, number) for rank, content in recorded.dumps.items()}
+    found, moved = diagnosed(recorded.dumps).problems, diagnosed(renamed).problems
+    assert [(one.kind, one.group, one.sequence, set(one.culprits)) for one in moved] == [
+        (one.kind, one.group, one.sequence, {number[rank] for rank in one.culprits}) for one in found
+    ]
+
+
+def _renumbered(content: dict[str, Any], number: list[int]) -> dict[str, Any]:
+    groups = {
+        name: group | {"ranks": str([number[int(rank)] for rank in group["ranks"].strip("[]").split(",")])}
+        for name, group in content["pg_config"].items()
+    }
+    return content | {"pg_config": groups}

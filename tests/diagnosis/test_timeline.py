@@ -1,0 +1,224 @@
+"""Package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from builders.job import JobBuilder
+from builders.recorded_jobs import faulty_plans, plans
+from builders.recorder import CREATED, collective, dump, pickled, process_group
+from builders.told import job_told
+from tracelink import load
+from tracelink.diagnosis.timeline import NEVER, arrivals, hung_of, lost_time
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.job import Job
+from tracelink.samples.generate.recorded_jobs import Fault, Plan, RecordedJob
+from tracelink.samples.generate.recorded_jobs import job as recorded_job
+
+# Who comes last, counted over a job.
+
+
+def job() -> Job:
+    """Three ranks: 2 comes last twice, 1 once, nobody once; and a call of which nothing is known."""
+    built = JobBuilder()
+    world, pair = built.group("world", [0, 1, 2]), built.group("pair", [0, 1])
+    built.collective(world, {0: (0, 50), 1: (10, 50), 2: (30, 50)})
+    built.collective(world, {0: (100, 150), 1: (100, 150), 2: (105, 150)})
+    built.collective(pair, {0: (200, 250), 1: (207, 250)})
+    built.collective(pair, {0: (300, 350), 1: (300, 350)})
+    built.unmatched(world, 2)
+    return built.build()
+
+
+def test_each_rank_with_how_often_it_came_last_and_who_waited_how_long() -> None:
+    made = job()
+    counted = arrivals(made.collectives, made.participations)
+    assert {name: column.tolist() for name, column in counted.columns().items()} == {
+        "rank": [0, 1, 2],
+        "collectives": [3, 3, 2],
+        "last": [0, 1, 2],
+        "waited": [30 + 5 + 7, 20 + 5 + 0, 0],
+        "waited_for": [0, 7, 30 + 20 + 5 + 5],
+    }
+
+
+def test_the_time_that_a_collective_costs_all_its_ranks() -> None:
+    made = job()
+    assert lost_time(made.collectives, made.participations).tolist() == [50, 10, 7, 0, UNKNOWN]
+
+
+def test_no_collectives() -> None:
+    nothing = JobBuilder().build()
+    assert len(arrivals(nothing.collectives, nothing.participations)) == 0
+    assert len(lost_time(nothing.collectives, nothing.participations)) == 0
+
+
+# Which collectives of a job hang, and who is caught in them, as the tables of the job tell.
+
+
+SECOND = 10**9
+Place = tuple[str, int]
+"""A group, and the number of a collective in it."""
+
+TELLING = ["nccl", "nccl2", "nccl-lazy", "xccl", "own"]
+"""Backends whose recorders tell what is finished."""
+FAULTS = ("never_joined", "skipped", "extra", "operation_mismatch", "dtype_mismatch", "straggler")
+
+few = settings(max_examples=15, deadline=None)
+"""Each example is a whole job."""
+
+
+def hangs(job: Job) -> dict[Place, list[int]]:
+    """Each collective that hangs, and who is caught in it."""
+    hung, whole, parts = hung_of(job), job.collectives, job.participations
+    assert not (hung.parts & ~hung.collectives[parts.collective]).any()
+    return {
+        (job.groups[whole.group[row]].name, int(whole.sequence[row])): parts.rank[
+            hung.parts & (parts.collective == row)
+        ].tolist()
+        for row in np.flatnonzero(hung.collectives).tolist()
+    }
+
+
+def told(folder: Path, ranks: Mapping[int, str], **groups: list[int]) -> list[str]:
+    """The same in words: `a2 at 0 1`."""
+    found = hangs(job_told(folder, ranks, **groups))
+    return [f"{group}{number} at {' '.join(map(str, ranks))}" for (group, number), ranks in found.items()]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "hung"),
+    [
+        ({0: "a1 a2", 1: "a1 a2", 2: "a1 a2"}, []),
+        ({0: "a1 a2!", 1: "a1 a2!", 2: "a1 a2!"}, []),
+        ({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, ["a2 at 0 1"]),
+        ({0: "a1 a2^", 1: "a1 a2^", 2: "a1"}, ["a2 at 0 1"]),
+        ({0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, ["a2 at 0 1", "a3 at 0"]),
+        ({0: "a1 a2!", 1: "a1 a2!", 2: "a1 a2=broadcast!"}, ["a2 at 0 1 2"]),
+        ({0: "a1 a2", 1: "a1 a2!", 2: "a1 a2=broadcast!"}, []),
+    ],
+    ids=["over", "under way", "missed", "missed once started", "queued", "different", "one has left"],
+)
+def test_in_one_group(tmp_path: Path, ranks: dict[int, str], hung: list[str]) -> None:
+    assert told(tmp_path, ranks, a=[0, 1, 2]) == hung
+
+
+@pytest.mark.parametrize(
+    ("ranks", "hung"),
+    [
+        ({0: "a1~ a2!", 1: "a1~ a2!", 2: "a1~ a2!"}, []),
+        ({0: "a1~ a2!", 1: "a1~ a2!", 2: "a1~"}, ["a2 at 0 1"]),
+        ({0: "a1~ a2!", 1: "a1~ a2!", 2: "a1~ a2=broadcast!"}, ["a2 at 0 1 2"]),
+        ({0: "a1~ a2~ b1!", 1: "a1~ a2~", 2: "a1~ a2.Int~"}, []),
+        ({0: "a1~ a2~", 1: "a1~ a2~", 2: "a1~ a2.Int~"}, ["a2 at 0 1 2"]),
+    ],
+    ids=["over or under way", "missed", "different", "one went on", "different, as far as anything is told"],
+)
+def test_where_recorders_never_tell_what_is_finished(
+    tmp_path: Path, ranks: dict[int, str], hung: list[str]
+) -> None:
+    assert told(tmp_path, ranks, a=[0, 1, 2], b=[0]) == hung
+
+
+def test_what_was_asked_for_later_hangs_too_and_holds_others(tmp_path: Path) -> None:
+    """Rank 0 waits in a2 for rank 1; b2 is queued behind it, so rank 2 waits in vain, and c1 behind that."""
+    ranks = {0: "b1 a1 a2! b2!", 1: "a1", 2: "b1 b2! c1!", 3: "c1!"}
+    assert told(tmp_path, ranks, a=[0, 1], b=[0, 2], c=[2, 3]) == ["a2 at 0", "b2 at 0 2", "c1 at 2 3"]
+
+
+def test_what_was_asked_for_earlier_does_not_hang(tmp_path: Path) -> None:
+    ranks = {0: "a1 b1! a2!", 1: "a1", 2: "b1!"}
+    assert told(tmp_path, ranks, a=[0, 1], b=[0, 2]) == ["a2 at 0"]
+
+
+def test_a_dump_that_is_older_than_what_others_tell_proves_nothing(tmp_path: Path) -> None:
+    """All have left a2, so rank 2 had entered it."""
+    ranks = {0: "a1 a2 a3!", 1: "a1 a2 a3!", 2: "a1"}
+    assert told(tmp_path, ranks, a=[0, 1, 2]) == []
+
+
+@pytest.mark.parametrize(("members", "hung"), [([0, 1, 2], ["a2 at 0 1"]), ([0, 1, 2, 3], [])])
+def test_without_the_dumps_of_a_few_all_others_prove_that_they_are_missed(
+    tmp_path: Path, members: list[int], hung: list[str]
+) -> None:
+    assert told(tmp_path, {0: "a1 a2!", 1: "a1 a2!"}, a=members) == hung
+
+
+@pytest.mark.parametrize(("first", "hung"), [(True, {}), (False, {("0", 2): [0, 1]})])
+def test_what_all_are_in_hangs_after_much_longer_than_usual(
+    tmp_path: Path, first: bool, hung: dict[Place, list[int]]
+) -> None:
+    """15 s are long where a collective took half a second, but not for the first one of a group."""
+    usual = [] if first else [collective("nccl:all_reduce", 1, completed=CREATED + SECOND // 2)]
+    waits = collective("nccl:all_reduce", len(usual) + 1, created=CREATED + SECOND)
+    later = CREATED + 16 * SECOND
+    beside = collective("nccl:all_reduce", 1, group=("1", "dp"), created=later, completed=later + 1)
+    for rank in (0, 1):
+        groups = process_group("0", [0, 1]) | process_group("1", [0, 1])
+        content = dump(*usual, waits, beside, pg_config=groups)
+        (tmp_path / f"comm_lib_trace_rank_{rank}").write_bytes(pickled(content))
+    assert hangs(Job.of(load(tmp_path))) == hung
+
+
+def test_a_rank_is_caught_since_it_entered_the_first_that_hangs(tmp_path: Path) -> None:
+    told = job_told(tmp_path, {0: "a1 a2! b1!", 1: "a1", 2: "b1!"}, a=[0, 1], b=[0, 2])
+    asked = {
+        (int(rank), int(collective)): int(time)
+        for rank, collective, time in zip(
+            told.participations.rank,
+            told.participations.collective,
+            told.participations.enqueued,
+            strict=True,
+        )
+    }
+    assert hung_of(told).since.tolist() == [asked[0, 1], NEVER, asked[2, 2]]
+
+
+def test_a_job_that_did_nothing_together() -> None:
+    hung = hung_of(Job(parts=[], ranks=[], sources=[]))
+    assert [len(column) for column in (hung.collectives, hung.parts, hung.since)] == [0, 0, 0]
+
+
+def loaded(recorded: RecordedJob) -> Job:
+    with TemporaryDirectory() as folder:
+        recorded.write(Path(folder))
+        return Job.of(load(folder))
+
+
+def finished(recorded: RecordedJob) -> set[Place]:
+    """What any recorder tells is over."""
+    entries: list[dict[str, Any]] = [entry for one in recorded.dumps.values() for entry in one["entries"]]
+    return {
+        (entry["process_group"][0], entry["collective_seq_id"])
+        for entry in entries
+        if entry["state"] == "completed"
+    }
+
+
+@given(plans())
+@few
+def test_nothing_hangs_in_a_job_that_is_over(plan: Plan) -> None:
+    assert hangs(loaded(recorded_job(plan))) == {}
+
+
+@given(faulty_plans(*FAULTS))
+@few
+def test_where_ranks_part_it_hangs_and_nothing_that_is_finished_does(faulty: tuple[Plan, Fault]) -> None:
+    plan, fault = faulty
+    recorded = recorded_job(plan, fault)
+    truth = recorded.truth
+    assert truth is not None
+    assume(plan.backend in TELLING and not truth.point_to_point and truth.evident)
+    found = hangs(loaded(recorded))
+    assert not found.keys() & finished(recorded)
+    if truth.hangs:
+        assert found.keys() & {(truth.group, truth.sequence), *truth.places}
+    else:
+        assert found == {}

@@ -1,0 +1,393 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import tarfile
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from builders.inputs import content, found, names, tar, zipped
+from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.io.sources import (
+    Discovery,
+    RankHint,
+    Request,
+    Source,
+    discover,
+    only_with_prefix,
+    rank_in_name,
+    resolve_rank,
+)
+
+# From what the user typed to sources: files, folders, patterns, archives, streams.
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "rank3.json"
+    path.write_bytes(b"{}")
+    (source,) = found(path).sources
+    assert (source.path, source.name, source.bytes) == (str(path), "rank3.json", 2)
+    assert (source.local, source.named, source.rank) == (path, True, None)
+    assert source.rank_hint == RankHint(3, certain=True)
+    assert content(source) == b"{}"
+
+
+def test_a_folder_holds_every_file_in_it_in_order_except_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b.json", "a/2.json", "a/10.json", ".hidden", ".git/config", "a/.DS_Store"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    discovery = found(tmp_path)
+    assert names(discovery, tmp_path) == ["a/10.json", "a/2.json", "b.json"]
+    assert not any(source.named for source in discovery.sources)
+
+
+def test_a_hidden_file_or_folder_that_is_named_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".runs").mkdir()
+    (tmp_path / ".runs" / "a.json").write_bytes(b"{}")
+    (tmp_path / ".b.json").write_bytes(b"{}")
+    assert names(found(tmp_path / ".runs", tmp_path / ".b.json"), tmp_path) == [".runs/a.json", ".b.json"]
+
+
+def test_a_pattern(tmp_path: Path) -> None:
+    for name in ("r0.json", "r1.json", "r1.txt", "deep/r2.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    assert names(found(tmp_path / "r*.json"), tmp_path) == ["r0.json", "r1.json"]
+    assert names(found(tmp_path / "**" / "*.json"), tmp_path) == ["deep/r2.json", "r0.json", "r1.json"]
+    assert names(found(tmp_path / "d*"), tmp_path) == ["deep/r2.json"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
+    (tmp_path / "rank[3].json").write_bytes(b"{}")
+    assert names(found(tmp_path / "rank[3].json"), tmp_path) == ["rank[3].json"]
+
+
+def test_what_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such file or directory"):
+        found(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="there is no such file or directory"):
+        found(tmp_path / "*.json")
+
+
+def test_a_source_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b"{}")
+    assert names(found(tmp_path, tmp_path / "a.json", tmp_path / "*.json"), tmp_path) == ["a.json"]
+    twice = discover(Request([(str(tmp_path), "kineto"), (str(tmp_path), "chakra")]))
+    assert [source.format for source in twice.sources] == ["kineto", "chakra"]
+
+
+def test_compression_is_found_by_content_not_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(gzip.compress(b"{}"))
+    (tmp_path / "b.json.gz").write_bytes(b"{}")
+    assert [content(source) for source in found(tmp_path).sources] == [b"{}", b"{}"]
+
+
+MEMBERS = {"rank1.json.gz": gzip.compress(b"one"), "deep/rank0.json": b"zero", "deep/rank2.json": b"two"}
+CONTENT = [("deep/rank0.json", b"zero"), ("deep/rank2.json", b"two"), ("rank1.json.gz", b"one")]
+
+
+def read_archive(path: Path) -> list[tuple[str, bytes]]:
+    discovery = found(path)
+    assert discovery.findings == []
+    assert all(source.local is None and not source.named for source in discovery.sources)
+    return [(source.path.removeprefix(f"{path}:"), content(source)) for source in discovery.sources]
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_a_zip_archive(tmp_path: Path, how: int) -> None:
+    assert read_archive(zipped(tmp_path / "job.whatever", MEMBERS, how)) == CONTENT
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_tar_archive(tmp_path: Path, mode: str) -> None:
+    assert read_archive(tar(tmp_path / "job.whatever", MEMBERS, mode)) == CONTENT
+
+
+def test_members_can_be_read_side_by_side(tmp_path: Path) -> None:
+    sources = found(tar(tmp_path / "a.tar", MEMBERS), zipped(tmp_path / "b.zip", MEMBERS)).sources
+    streams = [source.open() for source in sources]
+    bytewise = [b"", b"", b"", b"", b"", b""]
+    for _ in range(5):
+        bytewise = [given + stream.read(1) for given, stream in zip(bytewise, streams, strict=True)]
+    assert bytewise == 2 * [data for _, data in CONTENT]
+
+
+def test_an_empty_archive_has_no_sources(tmp_path: Path) -> None:
+    discovery = found(zipped(tmp_path / "a.zip", {}))
+    assert (discovery.sources, discovery.findings) == ([], [])
+
+
+def test_a_rank_in_the_name_of_a_member_or_of_a_folder_around_it(tmp_path: Path) -> None:
+    sources = found(zipped(tmp_path / "rank9.zip", MEMBERS)).sources
+    assert [source.rank_hint for source in sources] == [RankHint(rank, certain=True) for rank in (0, 2, 1)]
+
+
+def test_a_damaged_archive_costs_only_itself(tmp_path: Path) -> None:
+    zipped(tmp_path / "a.zip", MEMBERS).write_bytes(b"PK\x03\x04 and nothing more")
+    (tmp_path / "b.json").write_bytes(b"{}")
+    discovery = found(tmp_path)
+    assert names(discovery, tmp_path) == ["b.json"]
+    (finding,) = discovery.findings
+    assert (finding.severity, finding.reason, finding.source) == (
+        Severity.ERROR,
+        "unreadable",
+        str(tmp_path / "a.zip"),
+    )
+
+
+def test_a_cut_tar_archive_gives_the_members_before_the_cut(tmp_path: Path) -> None:
+    members = {f"{number}.json": bytes([65 + number]) * 3000 for number in range(5)}
+    path = tar(tmp_path / "a.tar", members)
+    path.write_bytes(path.read_bytes()[:9_000])
+    discovery = found(path)
+    assert [content(source)[:2] for source in discovery.sources] == [b"AA", b"BB", b"CC"]
+    assert [len(content(source)) for source in discovery.sources][:2] == [3000, 3000]
+    assert [finding.reason for finding in discovery.findings] == ["unreadable"]
+
+
+def test_an_encrypted_member_cannot_be_opened(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"a.json": b"{}"})
+    archive = bytearray(path.read_bytes())
+    for magic, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        archive[archive.index(magic) + flags] |= 1
+    path.write_bytes(archive)
+    (source,) = found(path).sources
+    with pytest.raises(UnreadableError, match="encrypted"):
+        source.head()
+
+
+def test_a_file_that_the_system_refuses_to_read_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.json").write_bytes(b"{}")
+    (tmp_path / "b.json").write_bytes(b"{}")
+    opened = Path.open
+
+    def refusing(path: Path, *arguments: object, **more: object) -> object:
+        if path.name == "a.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refusing)
+    discovery = found(tmp_path)
+    path = tmp_path / "a.json"
+    message = f"{path}: [Errno 13] Permission denied: '{path}'"
+    assert names(discovery, tmp_path) == ["b.json"]
+    assert discovery.findings == [Finding(Severity.ERROR, "unreadable", message, source=str(path))]
+
+
+def read_twice(source: Source) -> tuple[bytes, bytes]:
+    return source.head(4), content(source)
+
+
+def test_standard_input_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = gzip.compress(b"from a pipe")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    (source,) = found("-").sources
+    assert (source.path, source.bytes, source.local) == ("-", len(data), None)
+    assert read_twice(source) == (b"from", b"from a pipe")
+
+
+def test_a_named_pipe_can_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"from a pipe",))
+    writer.start()
+    (source,) = found(path).sources
+    writer.join()
+    assert read_twice(source) == (b"from", b"from a pipe")
+
+
+def test_ranks_by_path_or_name(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json", "c.json"):
+        (tmp_path / name).write_bytes(b"{}")
+    said = {str(tmp_path / "a.json"): 4, "b.json": 5}
+    assert [source.rank for source in found(tmp_path, **said).sources] == [4, 5, None]
+
+
+def test_a_rank_for_a_file_that_is_not_among_the_inputs(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b"{}")
+    with pytest.raises(UsageError, match=r"--rank names b\.json, c\.json, which is not among the inputs"):
+        found(tmp_path, **{"c.json": 1, "b.json": 2, "a.json": 0})
+
+
+def test_a_rank_for_a_name_that_fits_two_files(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.json").write_bytes(b"{}")
+    with pytest.raises(UsageError, match=r"--rank a\.json fits .*one/a\.json and .*two/a\.json"):
+        found(tmp_path, **{"a.json": 1})
+    exact = {str(tmp_path / "one" / "a.json"): 1, str(tmp_path / "two" / "a.json"): 2}
+    assert [source.rank for source in found(tmp_path, **exact).sources] == [1, 2]
+
+
+def test_skipping_and_limits_are_the_same_however_the_bytes_are_stored(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000
+    (tmp_path / "a").write_bytes(data)
+    (tmp_path / "b").write_bytes(gzip.compress(data))
+    for source in [*found(tmp_path).sources, *found(zipped(tmp_path / "c.zip", {"c": data})).sources]:
+        with source.open() as stream:
+            stream.skip(1_000_003)
+            assert stream.read(4) == data[1_000_003:1_000_007]
+        with source.open() as stream, pytest.raises(UnreadableError, match="more than 1 MB"):
+            stream.read_all(1 << 20)
+
+
+def test_archives_of_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracelink.io.sources.MEMBERS", 2)
+    (tmp_path / "a").mkdir()
+    discovery = found(zipped(tmp_path / "a" / "a.zip", MEMBERS), tar(tmp_path / "a" / "b.tar", MEMBERS))
+    assert discovery.sources == []
+    assert ["an archive of 3 files" in finding.message for finding in discovery.findings] == [True, True]
+
+
+def test_members_that_are_no_files_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+    assert found(path).sources == []
+
+
+# The rank of a file: content, name and user must agree; a guess from the name counts only where nobody says.
+
+
+SAID = {
+    "rank0_trace.json": 0,
+    "rank-0.json.gz": 0,
+    "rank-12.Apr_03_18_51_38.1102.pt.trace.json.gz": 12,
+    "graph_capture_rank_7.1694128201545.pt.trace.json.gz": 7,
+    "trace_rank[5].json": 5,
+    "RANK=3.json": 3,
+    "nccl_trace_rank_17": 17,
+    "nccl_trace_rank_node-7_3": 3,
+    "comm_lib_trace_rank_2": 2,
+}
+GUESSED = {
+    "kineto_trace_4.json": 4,
+    "worker0_step_12.1694128201545.pt.trace.json": 0,
+    "r1t03_53384.1694128201545.pt.trace.json": None,
+    "host.3.json": 3,
+    "device.3.json": 3,
+    "et_6.json": 6,
+    "gpu2.json": 2,
+}
+SILENT = [
+    "node7_53384.1694128201545012345.pt.trace.json.gz",
+    "1727-TP-0-DP-0-PP-0-EP-0-DECODE.trace.json.gz",
+    "trace.json",
+    "ranking.json",
+    "rank.json",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_names_that_say_the_rank(name: str) -> None:
+    assert rank_in_name(name) == RankHint(SAID[name], certain=True)
+
+
+@pytest.mark.parametrize("name", GUESSED)
+def test_names_that_hint_at_the_rank(name: str) -> None:
+    rank = GUESSED[name]
+    assert rank_in_name(name) == (None if rank is None else RankHint(rank, certain=False))
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_names_that_say_nothing(name: str) -> None:
+    assert rank_in_name(name) is None
+
+
+NAMED_3 = RankHint(3, certain=True)
+GUESSED_4 = RankHint(4, certain=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said", "rank"),
+    [
+        (None, None, None, None),
+        (2, None, None, 2),
+        (None, NAMED_3, None, 3),
+        (None, GUESSED_4, None, 4),
+        (None, None, 5, 5),
+        (3, NAMED_3, 3, 3),
+        (2, GUESSED_4, None, 2),
+        (None, GUESSED_4, 5, 5),
+        (0, None, 0, 0),
+    ],
+)
+def test_one_rank_out_of_all_statements(
+    content: int | None, name: RankHint | None, said: int | None, rank: int | None
+) -> None:
+    assert resolve_rank("f.json", content=content, name=name, said=said) == rank
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said", "statements"),
+    [
+        (2, NAMED_3, None, "the content says 2, the name says 3"),
+        (2, None, 5, "the content says 2, --rank says 5"),
+        (None, NAMED_3, 5, "--rank says 5, the name says 3"),
+        (0, NAMED_3, 0, "the content says 0, --rank says 0, the name says 3"),
+    ],
+)
+def test_a_contradiction_is_an_error_that_shows_both_sides(
+    content: int | None, name: RankHint | None, said: int | None, statements: str
+) -> None:
+    with pytest.raises(RankConflictError) as caught:
+        resolve_rank("f.json", content=content, name=name, said=said)
+    assert str(caught.value).startswith(f"f.json: the rank is contradictory: {statements}. ")
+    assert caught.value.advice
+
+
+# Dumps of one job among those of several, by how their names begin.
+
+
+def discovery(*paths: str, rank: int | None = None) -> Discovery:
+    return Discovery([Source(path, io.BytesIO, rank=rank) for path in paths])
+
+
+def ranks(found: Discovery) -> dict[str, int | None]:
+    return {source.path: source.rank for source in found.sources}
+
+
+def test_the_number_that_follows_is_the_rank() -> None:
+    found = only_with_prefix(discovery("d/a_0", "d/a_17.pkl", "d/a_x3"), "a_")
+    assert (ranks(found), found.findings) == ({"d/a_0": 0, "d/a_17.pkl": 17, "d/a_x3": None}, [])
+
+
+def test_what_the_user_says_of_a_rank_stays() -> None:
+    assert ranks(only_with_prefix(discovery("a_0", rank=5), "a_")) == {"a_0": 5}
+
+
+def test_only_the_name_counts_and_not_the_folder() -> None:
+    assert ranks(only_with_prefix(discovery("a_/b_1", "b/a_2", "x.zip:a_3"), "a_")) == {
+        "b/a_2": 2,
+        "x.zip:a_3": 3,
+    }
+
+
+def test_what_is_passed_over_is_said() -> None:
+    (finding,) = only_with_prefix(discovery("a_0", "b_0", "b_1"), "a_").findings
+    assert (finding.severity, finding.reason, finding.count, finding.example) == (
+        Severity.INFO,
+        "other_prefix",
+        2,
+        "b_0",
+    )
+
+
+def test_a_prefix_that_nothing_has() -> None:
+    with pytest.raises(UsageError, match=r"no file's name begins with 'c_'. There are: a_0, b_0."):
+        only_with_prefix(discovery("a_0", "b_0"), "c_")

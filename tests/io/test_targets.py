@@ -1,0 +1,144 @@
+"""Package."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from tracelink.errors import TraceError, UsageError
+from tracelink.io.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
+
+
+def test_a_file_appears_when_all_is_written(tmp_path: Path) -> None:
+    target = FileTarget(tmp_path / "out.json")
+    with target.file() as stream:
+        stream.write(b"whole")
+        assert not target.location.exists()
+    assert target.location.read_bytes() == b"whole"
+    assert target.size() == 5
+    assert target.path() == str(tmp_path / "out.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def write_half(target: FileTarget, error: type[BaseException]) -> None:
+    with target.file() as stream:
+        stream.write(b"half" * 100_000)
+        raise error
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("suffix", ["json", "json.gz"])
+def test_what_was_there_stays_when_writing_ends_early(
+    error: type[BaseException], suffix: str, tmp_path: Path
+) -> None:
+    target = FileTarget(tmp_path / f"out.{suffix}")
+    target.location.write_bytes(b"before")
+    with pytest.raises(error):
+        write_half(target, error)
+    assert target.location.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == [f"out.{suffix}"]
+
+
+def test_nothing_appears_when_writing_ends_early(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write_half(FileTarget(tmp_path / "out.json"), KeyboardInterrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gz_suffix_compresses_the_same_content_to_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one.gz", "two.gz"):
+        with FileTarget(tmp_path / name).file() as stream:
+            stream.write(b"text " * 1000)
+    first, second = (tmp_path / name for name in ("one.gz", "two.gz"))
+    assert first.read_bytes() == second.read_bytes()
+    assert gzip.decompress(first.read_bytes()) == b"text " * 1000
+
+
+def test_a_link_goes_on_leading_to_the_file(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_bytes(b"before")
+    link.symlink_to(real)
+    with FileTarget(link).file() as stream:
+        stream.write(b"after")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"after"
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    with FileTarget(Path("/dev/null")).file() as stream:
+        stream.write(b"gone")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"missing/out\.json: cannot be written: .*Choose another place"):
+        FileTarget(tmp_path / "missing" / "out.json").file().__enter__()
+
+
+def test_a_directory_is_made_and_takes_only_names(tmp_path: Path) -> None:
+    target = DirectoryTarget(tmp_path / "deep" / "er")
+    with target.file("a.json") as stream:
+        stream.write(b"{}")
+    assert target.size("a.json") == 2
+    assert target.path("a.json") == str(tmp_path / "deep" / "er" / "a.json")
+    for name in ("", "../a.json", "/a.json"):
+        with pytest.raises(UsageError):
+            target.file(name)
+
+
+def test_a_stream_stays_open_and_is_counted() -> None:
+    stream = io.BytesIO()
+    target = StreamTarget(stream)
+    with target.file() as out:
+        out.write(b"12345")
+    assert not stream.closed
+    assert (stream.getvalue(), target.size(), target.path()) == (b"12345", 5, "-")
+
+
+def test_what_a_path_means(tmp_path: Path) -> None:
+    assert isinstance(target_of("-"), StreamTarget)
+    assert target_of(str(tmp_path)) == DirectoryTarget(tmp_path)
+    assert target_of(f"{tmp_path}/new/") == DirectoryTarget(tmp_path / "new")
+    assert target_of(f"{tmp_path}/new.json") == FileTarget(tmp_path / "new.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "ranks", "first", "groups"),
+    [
+        ("et/job", 1, "et/job.0.et", "et/job.groups.json"),
+        ("et/job", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.et", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.0.et", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.12.et", 2, "et/job.0.et", "et/job.groups.json"),
+        ("et/job.et", 1, "et/job.et", "et/job.groups.json"),
+        ("et/job.7.et", 1, "et/job.7.et", "et/job.groups.json"),
+        ("et/a.b", 2, "et/a.b.0.et", "et/a.b.groups.json"),
+        ("et/.et", 2, "et/job.0.et", "et/job.groups.json"),
+    ],
+)
+def test_files_whose_names_begin_alike(
+    path: str, ranks: int, first: str, groups: str, tmp_path: Path
+) -> None:
+    target = PrefixTarget.of(target_of(f"{tmp_path}/{path}"), ".et", ranks)
+    assert target.path("0.et") == f"{tmp_path}/{first}"
+    assert target.path("groups.json") == f"{tmp_path}/{groups}"
+    with target.file("0.et") as stream:
+        stream.write(b"12345")
+        assert not (tmp_path / first).exists()
+    assert (tmp_path / first).read_bytes() == b"12345"
+    assert target.size("0.et") == 5
+
+
+def test_a_directory_that_exists_holds_files_of_the_usual_name(tmp_path: Path) -> None:
+    assert PrefixTarget.of(target_of(str(tmp_path)), ".et", 2).path("3.et") == f"{tmp_path}/job.3.et"
+
+
+def test_a_place_for_files_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    target = PrefixTarget.of(target_of(f"{tmp_path}/file/job"), ".et", 2)
+    with pytest.raises(TraceError, match=r"cannot be written.*Choose another place"), target.file("0.et"):
+        pass

@@ -1,0 +1,126 @@
+"""Package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tracelink
+from builders import perfetto, perfetto_native
+from builders.data import shared
+from builders.perfetto import Written, nanoseconds
+from tracelink import samples
+from tracelink.converters.perfetto.native.schema import RED
+from tracelink.model.graph import EventGraph
+
+Named = dict[tuple[str, int], str]
+"""For each collective that hangs, by its track and number, its name."""
+
+WORLD = "group default_pg [0, 1, 2, 3, 4, 5, 6, 7] · HUNG"
+DEADLOCK: Named = {
+    (WORLD, 5): "HUNG all_reduce 8 B: rank 6 missing",
+    ("group dp [0, 2, 4, 6] · HUNG", 5): "HUNG all_reduce 16 B: ranks 0, 2, 4 missing",
+}
+SKIPPED: Named = {(WORLD, 7): "HUNG all_reduce 512 B"}
+OTHER_OPERATION: Named = {(WORLD, 5): "HUNG all_reduce 4.1 kB"}
+MISSED: Named = {(WORLD, 9): "HUNG all_reduce 4.1 kB: rank 3 missing"}
+
+RECORDED: Mapping[str, Named] = {
+    "healthy8/dumps": {},
+    "healthy8/json": {},
+    "healthy8_rawpg/dumps": {},
+    "wrapped/dumps": {},
+    "truncated/dumps": {},
+    "straggler/dumps_end": {},
+    "straggler/dumps_hang": {(WORLD, 7): "HUNG all_reduce 4.1 kB: rank 6 missing"},
+    "dtype_mismatch/dumps_hang": {},
+    "dtype_mismatch/dumps_after_timeout": {},
+    **dict.fromkeys(("skip_hang/dumps_hang", "skip_hang/dumps_after_timeout", "missing_other/dumps"), MISSED),
+    **dict.fromkeys(("skip_hang/json_hang", "skip_hang/json_after_timeout"), MISSED),
+    **dict.fromkeys(("skip_next/dumps_hang", "skip_next/dumps_after_timeout"), SKIPPED),
+    **dict.fromkeys(("op_mismatch/dumps_hang", "op_mismatch/dumps_after_timeout"), OTHER_OPERATION),
+    **dict.fromkeys(("subgroup_deadlock/dumps_hang", "subgroup_deadlock/dumps_after_timeout"), DEADLOCK),
+}
+
+SAMPLES: Mapping[str, Named] = {
+    "cpu_job": {},
+    "gpu_pair": {},
+    "hung_job": {
+        ("group mesh_dp [1, 3, 5, 7] · HUNG", 21): "HUNG all_reduce 8 B: rank 3 missing",
+        ("group mesh_tp [0, 1] · HUNG", 15): "HUNG all_reduce 8 B",
+        ("group mesh_tp [2, 3] · HUNG", 15): "HUNG all_reduce 8 B: rank 3 missing",
+        ("group mesh_tp [4, 5] · HUNG", 15): "HUNG all_reduce 8 B",
+        ("group mesh_tp [6, 7] · HUNG", 15): "HUNG all_reduce 8 B",
+        (WORLD, 8): "HUNG all_reduce 4 B: rank 3 missing",
+    },
+}
+"""In `hung_job` rank 3 never joins mesh_dp 21; all others wait for it, or in what they asked for after that."""
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_of_recorded_jobs(case: str) -> None:
+    assert_hung(shared(f"fr/{case}"), RECORDED[case])
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_of_samples(name: str) -> None:
+    assert_hung(samples.path(name), SAMPLES[name])
+
+
+def test_nothing_hangs_in_a_job_with_profiles() -> None:
+    assert_hung(shared("matched8"), {})
+
+
+@pytest.mark.parametrize("name", ["nccl_data", "cuda_graphs", "mi300_resnet", "resnet50_2021"])
+def test_nothing_hangs_in_a_profile_alone(name: str) -> None:
+    assert_hung(shared(f"kineto/{name}.json.gz"), {})
+
+
+def test_every_recorded_job_is_held_here() -> None:
+    folders = {f"{path.parent.name}/{path.name}" for path in shared("fr").glob("*/*") if path.is_dir()}
+    assert folders == RECORDED.keys()
+
+
+def assert_hung(inputs: Path, expected: Named) -> None:
+    """In both formats, to the end of the trace, with the entries of all who wait."""
+    graph = tracelink.load(inputs)
+    written = perfetto.write(graph)
+    threads = written.threads()
+    red = [event for event in written.slices() if event["name"].startswith("HUNG ")]
+    assert red == [event for event in written.slices() if "cname" in event]
+    assert {
+        (threads[event["tid"]], event["args"]["sequence"]): event["name"]
+        for event in red
+        if event["cat"] == "collective"
+    } == expected
+    assert len(red) == len(expected) + waiting(graph, expected)
+    assert {nanoseconds(event["ts"]) + nanoseconds(event["dur"]) for event in red} == (
+        {end_of(written)} if expected else set()
+    )
+    native = perfetto_native.write(graph)
+    base = written.document["baseTimeNanoseconds"]
+    assert sorted(
+        (one.name, one.start - base, (one.end or 0) - base) for one in native.slices if one.colour
+    ) == sorted(
+        (event["name"], nanoseconds(event["ts"]), nanoseconds(event["ts"]) + nanoseconds(event["dur"]))
+        for event in red
+    )
+    assert {one.colour for one in native.slices} <= {0, RED}
+
+
+def waiting(graph: EventGraph, hung: Named) -> int:
+    """How many entries of recorders stand for ranks in these collectives."""
+    whole = graph.collectives
+    rows = [
+        row
+        for row, (group, number) in enumerate(zip(whole.group.tolist(), whole.sequence.tolist(), strict=True))
+        if any(str(list(graph.groups[group].ranks)) in track and number == which for track, which in hung)
+    ]
+    return int(np.isin(graph.participations.collective, rows).sum())
+
+
+def end_of(written: Written) -> int:
+    return max(nanoseconds(event["ts"]) + nanoseconds(event.get("dur", 0)) for event in written.slices())

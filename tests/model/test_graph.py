@@ -1,0 +1,340 @@
+"""Package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+
+from tracelink.errors import Finding, Severity, UsageError
+from tracelink.model.collectives import Collectives, Messages, Participations
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import Evidence
+from tracelink.model.events import (
+    Counters,
+    Edges,
+    EventKind,
+    Events,
+    Key,
+    KeyColumn,
+    Relation,
+    Track,
+    TrackKind,
+)
+from tracelink.model.graph import EventGraph, Rank, source_bounds
+from tracelink.model.job import Job
+from tracelink.model.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo
+
+SHARED = (
+    "ranks",
+    "sources",
+    "groups",
+    "collectives",
+    "participations",
+    "messages",
+    "findings",
+)
+TABLES = ("events", "edges", "counters", "tracks", *SHARED)
+
+
+def graph() -> EventGraph:
+    """Two ranks: an operator that launches a kernel on rank 3, a span on rank 5."""
+    edges = [
+        Edges.of(Relation.CALLS, np.array([0]), np.array([1])),
+        Edges.of(Relation.LAUNCHES, np.array([1]), np.array([2])),
+        Edges.of(Relation.DEPENDS_ON, np.array([2]), np.array([3])),
+    ]
+    return EventGraph(
+        strings=["aten::add", "cudaLaunchKernel", "add_kernel", "step"],
+        events=Events.of(
+            kind=[EventKind.OPERATOR, EventKind.RUNTIME, EventKind.KERNEL, EventKind.SPAN],
+            name=[0, 1, 2, 3],
+            track=[0, 0, 1, 2],
+            start=[10, 12, 20, 30],
+            duration=[5, 1, 4, 9],
+            source=[0, 0, 0, 1],
+            payload=[0, 1, 2, 0],
+        ),
+        edges=Edges.concatenate(edges),
+        tracks=[
+            Track(TrackKind.THREAD, "100", "100", rank=3),
+            Track(TrackKind.STREAM, "0", "7", rank=3),
+            Track(TrackKind.PROCESS, "Spans", "x", rank=5),
+            Track(TrackKind.COUNTER, "0", "memory", rank=5),
+        ],
+        ranks=[Rank(3, "node1", 8), Rank(5)],
+        sources=[
+            SourceInfo("a.json", "kineto", rank=3, header={"schemaVersion": 1}),
+            SourceInfo("b", "other"),
+        ],
+        bounds=[0, 3, 4],
+        keys={Key.CORRELATION: KeyColumn.of([1, 2], [7, 7])},
+        counters=Counters(np.array([3], np.int32), np.array([15]), np.array([2.5])),
+        groups=[ProcessGroup("0", "default_pg", (3, 5))],
+        payloads=[
+            ListedPayloads([b'{"External id": 4}', b"", memoryview(b'{"stream": 7}')]),
+            ListedPayloads([b"[1, 2]"]),
+        ],
+        findings=[Finding(Severity.WARNING, "cut_off", "a.json: cut off", source="a.json")],
+    )
+
+
+NOTHING = EventGraph((), Events.empty(), Edges.empty(), (), (), (), (0,))
+
+
+def test_what_one_event_is() -> None:
+    made = graph()
+    assert len(made) == 4
+    assert [made.name(row) for row in range(4)] == ["aten::add", "cudaLaunchKernel", "add_kernel", "step"]
+    assert made.rank_of_events().tolist() == [3, 3, 3, 5]
+    assert [made.rows_of_source(source) for source in range(2)] == [slice(0, 3), slice(3, 4)]
+    assert made.targets(1, Relation.LAUNCHES).tolist() == [2]
+    assert made.targets(1, Relation.CALLS).tolist() == []
+    assert made.key(Key.CORRELATION).dense(4, -1).tolist() == [-1, 7, 7, -1]
+    assert len(made.key(Key.SEQUENCE)) == 0
+
+
+def test_arguments_are_those_of_the_source() -> None:
+    made = graph()
+    assert [made.arguments(row) for row in range(4)] == [
+        {"External id": 4},
+        {},
+        {"stream": 7},
+        {"value": [1, 2]},
+    ]
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    """Payloads of a file that is shorter than it was."""
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        yield from ()
+
+
+def test_arguments_that_are_gone_are_none() -> None:
+    made = graph()
+    assert [
+        EventGraph(
+            **{f.name: getattr(made, f.name) for f in fields(made)} | {"payloads": [Forgetful()] * 2}
+        ).arguments(0)
+    ] == [{}]
+
+
+def test_tables_have_texts_instead_of_codes() -> None:
+    made = graph()
+    events = {name: list(column) for name, column in made.table("events").items()}
+    assert events == {
+        "kind": ["operator", "runtime", "kernel", "span"],
+        "name": ["aten::add", "cudaLaunchKernel", "add_kernel", "step"],
+        "track": [0, 0, 1, 2],
+        "start": [10, 12, 20, 30],
+        "duration": [5, 1, 4, 9],
+        "source": [0, 0, 0, 1],
+        "payload": [0, 1, 2, 0],
+        "rank": [3, 3, 3, 5],
+    }
+    edges = {name: list(column) for name, column in made.table("edges").items()}
+    assert edges == {
+        "source": [0, 1, 2],
+        "target": [1, 2, 3],
+        "relation": ["calls", "launches", "depends_on"],
+    }
+    assert made.table("ranks") == {
+        "rank": [3, 5],
+        "host": ["node1", ""],
+        "world_size": [8, None],
+        "clock_offset_ns": [0, 0],
+        "clock_uncertainty_ns": [None, None],
+        "clock_drift_ppm": [0.0, 0.0],
+        "clock_low_ns": [None, None],
+        "clock_high_ns": [None, None],
+        "clock_constraints": [0, 0],
+        "clock_reference_ns": [0, 0],
+    }
+    assert made.table("findings")["severity"] == ["warning"]
+    assert made.table("tracks")["kind"] == ["thread", "stream", "process", "counter"]
+
+
+def communicating() -> EventGraph:
+    """Two ranks: one broadcast that only one of them is seen in, and a message whose group is unknown."""
+    return replace(
+        graph(),
+        strings=["aten::add", "cudaLaunchKernel", "add_kernel", "step", "broadcast", "Float", "partial"],
+        groups=[ProcessGroup("0", "default_pg", (3, 5)), ProcessGroup("7", "", (3, 5))],
+        collectives=Collectives.of(
+            1, group=[1], sequence=[12], order=[0], operation=[4], type=[5], verdict=[6], start=[20]
+        ),
+        participations=Participations.of(
+            1, collective=[0], rank=[3], kernel=[2], start=[20], evidence=[Evidence.KERNEL]
+        ),
+        messages=Messages.of(1, source=[3], target=[5], tag=[0], order=[0], sent=[30]),
+    )
+
+
+COMMUNICATIONS = {
+    "collectives": {
+        "group": [1],
+        "sequence": [12],
+        "order": [0],
+        "operation": ["broadcast"],
+        "type": ["Float"],
+        "bytes": [None],
+        "start": [20],
+        "end": [None],
+        "last_rank": [None],
+        "skew": [None],
+        "duration": [None],
+        "algorithm_gb_s": [None],
+        "bus_gb_s": [None],
+        "verdict": ["partial"],
+        "root": [None],
+        "group_name": ["7"],
+    },
+    "participations": {
+        "collective": [0],
+        "rank": [3],
+        "record": [None],
+        "operator": [None],
+        "annotation": [None],
+        "node": [None],
+        "kernel": [2],
+        "enqueued": [None],
+        "start": [20],
+        "end": [None],
+        "evidence": ["kernel"],
+        "wait": [None],
+        "state": [None],
+        "bytes_in": [None],
+        "bytes_out": [None],
+    },
+    "messages": {
+        "group": [None],
+        "source": [3],
+        "target": [5],
+        "tag": [0],
+        "order": [0],
+        "bytes": [None],
+        "send": [None],
+        "receive": [None],
+        "send_node": [None],
+        "receive_node": [None],
+        "sent": [30],
+        "received": [None],
+        "verdict": [None],
+        "group_name": [None],
+    },
+}
+
+
+@pytest.mark.parametrize("table", COMMUNICATIONS)
+@pytest.mark.parametrize("made", [communicating(), Job.of(communicating())], ids=["graph", "job"])
+def test_what_ranks_did_together_has_texts_and_says_what_is_unknown(
+    made: EventGraph | Job, table: str
+) -> None:
+    columns = {name: column.tolist() for name, column in made.table(table).items()}
+    for rate in ("algorithm_gb_s", "bus_gb_s"):
+        if rate in columns:
+            columns[rate] = [None if np.isnan(value) else value for value in columns[rate]]
+    assert columns == COMMUNICATIONS[table]
+
+
+@pytest.mark.parametrize("table", COMMUNICATIONS)
+def test_what_is_unknown_is_missing_in_frames(table: str) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    unknown = [name for name, column in COMMUNICATIONS[table].items() if column == [None]]
+    made = communicating().to_pandas(table)
+    assert made.columns[made.isna().all()].tolist() == unknown
+    of_arrow = communicating().to_arrow(table)
+    exact = [name for name in unknown if not name.endswith("gb_s")]
+    assert [name for name in exact if of_arrow.column(name).null_count] == exact
+
+
+def test_no_evidence_is_a_word_too() -> None:
+    made = replace(NOTHING, participations=Participations.of(2, evidence=[Evidence.NONE, UNKNOWN]))
+    assert made.table("participations")["evidence"].tolist() == ["none", "none"]
+
+
+@pytest.mark.parametrize("table", SHARED)
+def test_a_job_has_the_tables_of_its_graph_but_for_events(table: str) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    made, of_graph = Job.of(communicating()), communicating()
+    assert list(made.table(table)) == list(of_graph.table(table))
+    assert made.to_pandas(table).columns.tolist() == of_graph.to_arrow(table).column_names
+    assert made.to_arrow(table).num_rows == len(of_graph.to_pandas(table)) > 0
+    with pytest.raises(KeyError, match="events"):
+        made.table("events")
+
+
+def test_there_is_no_other_table() -> None:
+    with pytest.raises(KeyError, match="payloads"):
+        graph().table("payloads")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_an_empty_table_has_the_same_columns(table: str) -> None:
+    assert list(NOTHING.table(table)) == list(graph().table(table))
+    assert all(len(column) == 0 for column in NOTHING.table(table).values())
+
+
+@pytest.mark.parametrize("made", [graph(), NOTHING], ids=["some", "nothing"])
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_is_a_pandas_frame_and_an_arrow_table(table: str, made: EventGraph) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    columns = made.table(table)
+    length = len(next(iter(columns.values())))
+    frame, arrow = made.to_pandas(table), made.to_arrow(table)
+    assert (list(frame.columns), len(frame)) == (list(columns), length)
+    assert (arrow.column_names, arrow.num_rows) == (list(columns), length)
+
+
+def test_columns_of_numbers_are_frames_too() -> None:
+    pytest.importorskip("pandas")
+    assert graph().events.to_pandas()["start"].tolist() == [10, 12, 20, 30]
+    assert graph().key(Key.CORRELATION).to_pandas()["values"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("module", "view", "extra"), [("pandas", "to_pandas", "pandas"), ("pyarrow", "to_arrow", "arrow")]
+)
+def test_a_view_that_needs_an_extra_says_which(
+    monkeypatch: pytest.MonkeyPatch, module: str, view: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=f"{module} is not installed") as caught:
+        getattr(graph(), view)()
+    assert f"torch-tracelink[{extra}]" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [[1, 2], np.array([1, 2]), np.array([False, True, True, False]), (row for row in (1, 2))],
+)
+def test_selected_events_as_a_network(selection: object) -> None:
+    network = graph().to_networkx(selection)  # type: ignore[arg-type]
+    assert dict(network.nodes(data=True)) == {
+        1: {"name": "cudaLaunchKernel", "kind": "runtime", "rank": 3, "start": 12, "duration": 1},
+        2: {"name": "add_kernel", "kind": "kernel", "rank": 3, "start": 20, "duration": 4},
+    }
+    assert list(network.edges(data=True)) == [(1, 2, {"relation": "launches"})]
+
+
+def test_the_whole_graph_as_a_network() -> None:
+    network = graph().to_networkx()
+    assert list(network.nodes) == [0, 1, 2, 3]
+    assert [(a, b) for a, b, _ in network.edges] == [(0, 1), (1, 2), (2, 3)]
+    assert len(graph().to_networkx([])) == len(NOTHING.to_networkx()) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "sources", "bounds"),
+    [([], 0, [0]), ([], 2, [0, 0, 0]), ([0, 0, 2], 3, [0, 2, 2, 3]), ([1], 2, [0, 0, 1])],
+)
+def test_bounds_of_sources(source: list[int], sources: int, bounds: list[int]) -> None:
+    assert source_bounds(np.array(source, np.int32), sources) == bounds

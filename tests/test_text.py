@@ -1,0 +1,118 @@
+"""Package."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracelink.model.trace import ProcessGroup
+from tracelink.text import (
+    KILO,
+    UNITS,
+    about,
+    collective_in_words,
+    count_of_ranks,
+    duration,
+    group_in_words,
+    operation_in_words,
+    ranks_in_words,
+)
+
+# Sizes in two digits.
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (7, "7 B"),
+        (994, "990 B"),
+        (996, "1.0 kB"),
+        (3_140_000, "3.1 MB"),
+        (9_960_000, "10 MB"),
+        (312_345_678, "310 MB"),
+        (4_200_000_000, "4.2 GB"),
+        (12 * 10**15, "12000 TB"),
+    ],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert about(count) == text
+
+
+@given(st.integers(100, 10**14))
+def test_what_is_said_is_near(count: int) -> None:
+    match = re.fullmatch(r"(\d{1,3}|\d\.\d) (\w+)", about(count))
+    assert match
+    assert float(match[1]) * KILO ** UNITS.index(match[2]) == pytest.approx(count, rel=0.051)
+
+
+# Words for ranks, collectives and times.
+
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([3], "Rank 3"),
+        ([1, 6], "Ranks 1 and 6"),
+        (range(8), "Ranks 0-7"),
+        ([0, 1, 2, 4], "Ranks 0-2, 4"),
+        (range(0, 128, 2), "64 ranks (0, 2, 4, 6, 8, 10, 12, 14, …)"),
+    ],
+)
+def test_ranks(ranks: list[int], words: str) -> None:
+    assert ranks_in_words(ranks) == words
+
+
+@pytest.mark.parametrize(("ranks", "words"), [([2], "rank 2 waits"), ([2, 5], "2 ranks wait")])
+def test_how_many_ranks(ranks: list[int], words: str) -> None:
+    assert count_of_ranks(ranks, "wait") == words
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "words"),
+    [
+        (0, "0 us"),
+        (7_400, "7 us"),
+        (100_000, "0.1 ms"),
+        (99 * MS, "99.0 ms"),
+        (100 * MS, "0.1 s"),
+        (4 * SECOND, "4.0 s"),
+        (119 * SECOND, "119.0 s"),
+        (120 * SECOND, "2 min"),
+        (200 * SECOND, "3 min 20 s"),
+        (600 * SECOND, "10 min"),
+        (7_199 * SECOND, "119 min 59 s"),
+        (7_200 * SECOND, "2 h"),
+        (7_500 * SECOND, "2 h 5 min"),
+    ],
+)
+def test_times(nanoseconds: int, words: str) -> None:
+    assert duration(nanoseconds) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "description", "words"),
+    [("0", "default_pg", "group 0 (default_pg)"), ("tp", "tp", "group tp"), ("7", "", "group 7")],
+)
+def test_groups(name: str, description: str, words: str) -> None:
+    assert group_in_words(name, description) == words
+
+
+@pytest.mark.parametrize(
+    ("recorded", "words"),
+    [("gloo:all_reduce", "all_reduce"), ("nccl:send 1->2", "send 1->2"), ("all_reduce", "all_reduce")],
+)
+def test_operations_without_their_backend(recorded: str, words: str) -> None:
+    assert operation_in_words(recorded) == words
+
+
+def test_a_collective() -> None:
+    group = ProcessGroup("0", "default_pg")
+    assert collective_in_words("gloo:all_reduce", 9, group) == "all_reduce #9 of group 0 (default_pg)"
