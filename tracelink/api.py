@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracelink import plugins
-from tracelink.clocks.clock import read_clocks
+from tracelink.clock.clock import read_clocks
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError, in_order
 from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.clocks.clock import Crossings
+from tracelink.clock.clock import Crossings
 from tracelink.model.clock import Clock
 from tracelink.model.columns import NO_TIME
 

@@ -11,7 +11,7 @@ import pytest
 
 import tracelink
 from builders.calls import call, group, rank, recv, send, whole
-from tracelink.clocks.clock import Crossings
+from tracelink.clock.clock import Crossings
 from tracelink.linking.collectives import judge, match_collectives
 from tracelink.linking.groups import resolve_groups
 from tracelink.linking.job import JobTables, link_ranks

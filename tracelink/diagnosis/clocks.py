@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tracelink.clocks.observations import Floats
+from tracelink.clock.observations import Floats
 from tracelink.diagnosis.journal import Journal
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, ranges, stable_order, starts_of
 

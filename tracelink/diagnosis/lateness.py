@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.clocks.observations import Floats
+from tracelink.clock.observations import Floats
 from tracelink.diagnosis.clocks import lags_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Lateness, Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracelink.clocks.clock import estimate_clocks
+from tracelink.clock.clock import estimate_clocks
 from tracelink.errors import Finding
 from tracelink.linking.collectives import judge, match_collectives
 from tracelink.linking.groups import resolve_groups

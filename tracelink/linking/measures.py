@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.clocks.clock import Crossings
+from tracelink.clock.clock import Crossings
 from tracelink.linking.collectives import Judged, Matching
 from tracelink.linking.groups import Groups, Members
 from tracelink.linking.stack import Stack, bus_factor, elements_moved, is_one_of, item_sizes

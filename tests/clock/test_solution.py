@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
 from builders.data import shared
 from tracelink.api import load
-from tracelink.clocks import bounds as envelopes
-from tracelink.clocks.clock import Crossings, estimate_clocks
+from tracelink.clock import bounds as envelopes
+from tracelink.clock.clock import Crossings, estimate_clocks
 from tracelink.linking import job as across
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracelink.clocks.lines import Slopes
+from tracelink.clock.lines import Slopes
 
 
 def slope_of(time: np.ndarray, values: np.ndarray) -> tuple[float, float]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.clocks.bounds import Rooms, rooms_of
-from tracelink.clocks.observations import MAX_DRIFT, Floats, Lines, Passages, Segments, linked
+from tracelink.clock.bounds import Rooms, rooms_of
+from tracelink.clock.observations import MAX_DRIFT, Floats, Lines, Passages, Segments, linked
 from tracelink.model.columns import Bools, Int64s
 
 # Robust slopes: how values of each clock grow with time, and within what limits that is certain.

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.clocks.bounds import Rooms
+from tracelink.clock.bounds import Rooms
 
 NUMBERS = st.floats(-100, 100)
 BOUNDS = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 50), st.floats(0, 50)), min_size=1, max_size=12)

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from tracelink.clocks.observations import Difference, meetings_of, share_clocks
-from tracelink.clocks.solution import Contradiction, Solution, solve
+from tracelink.clock.observations import Difference, meetings_of, share_clocks
+from tracelink.clock.solution import Contradiction, Solution, solve
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.clocks.consistency import Demands, nearest
+from tracelink.clock.consistency import Demands, nearest
 
 
 def demands(*rows: tuple[list[float], float]) -> Demands:

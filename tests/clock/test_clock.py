@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
-from tracelink.clocks.clock import Crossings, estimate_clocks, read_clocks
+from tracelink.clock.clock import Crossings, estimate_clocks, read_clocks
 from tracelink.errors import UsageError
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME

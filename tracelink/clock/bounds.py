@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.clocks.observations import MAX_DRIFT, Floats, Passages
+from tracelink.clock.observations import MAX_DRIFT, Floats, Passages
 from tracelink.model.columns import Bools, Int64s
 
 # What bounds at different times leave of an offset and a drift: a polygon, for many at once.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.clocks.bounds import Rooms, drift_limits, rooms_of
-from tracelink.clocks.observations import MAX_DRIFT, Extremes, Floats, Lines, Passages, Segments, Worst
+from tracelink.clock.bounds import Rooms, drift_limits, rooms_of
+from tracelink.clock.observations import MAX_DRIFT, Extremes, Floats, Lines, Passages, Segments, Worst
 from tracelink.model.columns import Bools, Int64s
 
 # Shifts of clocks whose drifts are settled: nobody leaves too early, and nothing moves that need not.

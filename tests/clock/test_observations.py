@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.clocks.observations import Segments, linked
+from tracelink.clock.observations import Segments, linked
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.floats(-1e6, 1e6)), max_size=60)
 

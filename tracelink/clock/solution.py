@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tracelink.clocks.bounds import Rooms, envelopes_of, lacking_room, offset_bounds
-from tracelink.clocks.consistency import centred, settled, shifted
-from tracelink.clocks.lines import line_up
-from tracelink.clocks.observations import (
+from tracelink.clock.bounds import Rooms, envelopes_of, lacking_room, offset_bounds
+from tracelink.clock.consistency import centred, settled, shifted
+from tracelink.clock.lines import line_up
+from tracelink.clock.observations import (
     MAX_DRIFT,
     Extremes,
     Floats,
