@@ -27,11 +27,11 @@ from results import (
     warmed,
 )
 
-from tracelink.samples.generate.clock_errors import mistime_job
-from tracelink.samples.generate.fleet_dumps import Fleet
-from tracelink.samples.generate.host_clock import HostClock
-from tracelink.samples.generate.kept import KINETO, RECORDER, Kept
-from tracelink.samples.generate.many_hosts import job as many_hosts
+from generators.clock_errors import mistime_job
+from generators.files import KINETO, RECORDER, Kept
+from generators.fleet_dumps import Fleet
+from generators.job import HostClock
+from generators.many_hosts import job as many_hosts
 
 RANKS = (8, 32, 128)
 LARGEST = 4

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from generators.job import HostClock
 from tracelink.model.clock import Clock
 from tracelink.model.columns import NO_TIME
-from tracelink.samples.generate.host_clock import HostClock
 
 
 @dataclass(frozen=True, slots=True)

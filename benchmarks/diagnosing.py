@@ -14,7 +14,7 @@ from commands import Command
 from results import Bar, Options, Result, Row, cpu, failures_of, memory, wall
 from suites import first_that_imports
 
-from tracelink.samples.generate.fleet_dumps import Fleet
+from generators.fleet_dumps import Fleet
 
 FR_TRACE = "torch.distributed.flight_recorder.fr_trace"
 ENTRIES = 2000

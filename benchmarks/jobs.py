@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Work = Callable[[], Any]
@@ -72,6 +73,7 @@ def together(graph: Any) -> dict[str, int]:
 
 def clocks(mode: str, truth: str, *paths: str) -> Work:
     """Reads a job whose clocks are known, and judges what is said of them."""
+    sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests"))  # for the generators of jobs
     from clock_judge import judged
 
     import tracelink

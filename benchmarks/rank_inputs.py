@@ -18,22 +18,20 @@ import inputs
 import orjson
 from inputs import Input, Step, Template
 
-from tracelink.samples import generate
-from tracelink.samples.generate.cluster import Cluster
-from tracelink.samples.generate.cluster_training import train
-from tracelink.samples.generate.fleet_dumps import Fleet, write_dumps
-from tracelink.samples.generate.flight_recorder import pickled
-from tracelink.samples.generate.job import BASE_NS, DEVICE_COUNT
-from tracelink.samples.generate.kept import KINETO, Kept
-from tracelink.samples.generate.kineto_text import process_number
-from tracelink.samples.generate.simulation import simulate
-from tracelink.samples.generate.writing import write_files
+import generators
+from generators.cluster import Cluster, train
+from generators.files import KINETO, Kept, write_files
+from generators.fleet_dumps import Fleet, write_dumps
+from generators.flight_recorder import pickled
+from generators.job import BASE_NS, DEVICE_COUNT
+from generators.kineto import process_number
+from generators.training import simulate
 
 PROCESS, DEVICE = b"7777777771", b"7777777772"
 """Stand for the numbers of a rank's process and device."""
 
 COMMUNICATIONS = ("nccl", "c10d::", "record_param_comms")
-GENERATORS = (Path(__file__), *sorted(Path(str(generate.__file__)).parent.glob("*.py")))
+GENERATORS = (Path(__file__), *sorted(Path(str(generators.__file__)).parent.glob("*.py")))
 """What the inputs depend on besides their originals."""
 
 LAUNCH_FLOW = "ac2g"

@@ -13,7 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracelink.samples.generate.flight_recorder import healthy_nccl_dump, pickled
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent / "tests")
+)  # for the generators of synthetic jobs
+
+from generators.flight_recorder import healthy_nccl_dump, pickled
 
 TRACELINK = """
 from pathlib import Path

@@ -16,6 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent / "tests")
+)  # for the generators of synthetic jobs
+
 import across
 import chakra_traces
 import diagnosing

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tracelink.samples.generate.recorded_jobs import Fault, Plan, RecordedJob, faults
-from tracelink.samples.generate.recorded_plan import KINDS
+from generators.recorded_jobs import Fault, Plan, RecordedJob, faults
+from generators.recorded_plan import KINDS
 
 BACKENDS = ["nccl", "nccl2", "nccl-lazy", "gloo", "ucc", "xccl", "own"]
 LARGE = 100_000

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
+from generators.flight_recorder import pickled
 from tracelink.io.sources import Source
-from tracelink.samples.generate.flight_recorder import pickled
 
 __all__ = ["as_json", "as_source", "collective", "dump", "frame", "pickled", "process_group"]
 

@@ -15,11 +15,11 @@ from builders.command_line import Run
 from builders.data import shared
 from builders.dumps import dumps, hang, healthy, steps
 from builders.recorded_jobs import faulty_plans
+from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 from tracelink import diagnose, schemas
 from tracelink.cli.documents import diagnosis_document
 from tracelink.cli.main import FINE, NO
 from tracelink.diagnosis.model import Kind, Stage
-from tracelink.samples.generate.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 
 SCHEMA = jsonschema.Draft202012Validator(schemas.load("diagnose"))
 

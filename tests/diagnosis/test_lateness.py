@@ -14,6 +14,7 @@ from builders.journal import MS, Entries, journal, recorded, rounds, together
 from builders.journal import recorded as journal_of_entries
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import process_group
+from generators.recorded_jobs import Fault, Plan, job
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.lateness import (
@@ -29,7 +30,6 @@ from tracelink.diagnosis.lateness import (
 )
 from tracelink.diagnosis.model import Kind, Lateness
 from tracelink.diagnosis.participation import parts_of
-from tracelink.samples.generate.recorded_jobs import Fault, Plan, job
 
 # Who comes late, and by how much.
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from builders.journal import journal, recorded
 from builders.recorded_jobs import LARGE, plans
 from builders.recorder import CREATED, collective, dump, process_group
+from generators.recorded_jobs import job
+from generators.recorded_plan import Plan
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.matrix import Matrix, Programs, belonging_of, last_lines, matrix_of
 from tracelink.model.columns import UNKNOWN
-from tracelink.samples.generate.recorded_jobs import job
-from tracelink.samples.generate.recorded_plan import Plan
 
 # The entries of all ranks side by side.
 

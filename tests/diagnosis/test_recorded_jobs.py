@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import as_source, pickled
+from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, Truth, job
+from generators.recorded_plan import KINDS
 from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.explain import judged_by_line, with_evidence
@@ -19,8 +21,6 @@ from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Diagnosis, Problem
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.samples.generate.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, Truth, job
-from tracelink.samples.generate.recorded_plan import KINDS
 
 HANGING = Snapshot("settled"), Snapshot("timed_out")
 COLLECTIVE_FAULTS = (

@@ -15,12 +15,12 @@ from builders.job import JobBuilder
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from builders.told import job_told
+from generators.recorded_jobs import Fault, Plan, RecordedJob
+from generators.recorded_jobs import job as recorded_job
 from tracelink import load
 from tracelink.diagnosis.timeline import NEVER, arrivals, hung_of, lost_time
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.job import Job
-from tracelink.samples.generate.recorded_jobs import Fault, Plan, RecordedJob
-from tracelink.samples.generate.recorded_jobs import job as recorded_job
 
 # Who comes last, counted over a job.
 

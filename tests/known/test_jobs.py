@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from generators.cluster import Cluster
+from generators.files import EXECUTION_TRACE, KINETO, RECORDER, Kept, Missing
+from generators.job import HostClock
+from generators.many_hosts import job
 from tracelink import EventGraph, load
 from tracelink.model.columns import NO_TIME
-from tracelink.samples.generate.cluster import Cluster
-from tracelink.samples.generate.host_clock import HostClock
-from tracelink.samples.generate.kept import EXECUTION_TRACE, KINETO, RECORDER, Kept, Missing
-from tracelink.samples.generate.many_hosts import job
 
 SMALL: dict[str, Any] = {"ranks": 16, "ranks_per_host": 4, "tensor_parallel": 2, "steps": 3, "layers": 2}
 FIRST, MIDDLE, LAST, THREE = (None, 1), (4, 5), (-1, None), (3, 6)

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.peer
 
 RANKS = 2
+TESTS = Path(__file__).parents[1]
 WITHOUT_OPERATOR = ("[pytorch|profiler|execution_trace|", "## process_group:init ##")
 """Nodes that stand for no operator: roots and the list of groups."""
 
@@ -22,8 +23,8 @@ WITHOUT_OPERATOR = ("[pytorch|profiler|execution_trace|", "## process_group:init
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory: pytest.TempPathFactory) -> Merged:
     folder = tmp_path_factory.mktemp("job")
-    recorder = [sys.executable, "-m", "tracelink.samples.record_cpu_job", str(folder), "--ranks", str(RANKS)]
-    run = subprocess.run(recorder, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    recorder = [sys.executable, "-m", "generators.record_cpu_job", str(folder), "--ranks", str(RANKS)]
+    run = subprocess.run(recorder, cwd=TESTS, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     output = tmp_path_factory.mktemp("merged") / "merged.json"
     return merge(Case("job", folder, "kineto_*.json.gz"), output)

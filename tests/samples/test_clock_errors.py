@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 
 from builders.data import shared
 from builders.recorder import as_json, collective, dump, pickled
-from tracelink.samples.generate.clock_errors import (
-    mistime_job,
-    mistimed_dump,
-    mistimed_json,
-    mistimed_profile,
-)
-from tracelink.samples.generate.host_clock import HostClock
+from generators.clock_errors import mistime_job, mistimed_dump, mistimed_json, mistimed_profile
+from generators.job import HostClock
 
 START = 1_735_632_360_000_000_000
 PROFILE = b"""{

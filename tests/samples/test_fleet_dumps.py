@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from generators.fleet_dumps import Fleet, write_dumps
 from tracelink import tables
-from tracelink.samples.generate.fleet_dumps import Fleet, write_dumps
 
 FLEET = Fleet(ranks=16, entries=60, tensor_parallel=2, stages=4)
 

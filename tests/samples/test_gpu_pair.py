@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+from generators.gpu_pair import write
+from generators.job import Job
 from tracelink import samples
-from tracelink.samples.generate.gpu_pair import write
-from tracelink.samples.generate.job import Job
 
 
 def test_the_sample_is_what_the_generator_writes(tmp_path: Path) -> None:

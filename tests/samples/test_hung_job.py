@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from generators.hung_job import hung_job, write
 from tracelink import diagnose, samples
-from tracelink.samples.generate.hung_job import hung_job, write
 
 SAMPLE = samples.path("hung_job")
 TRUTH: dict[str, Any] = json.loads((SAMPLE / "truth.json").read_text("utf-8"))
+TESTS = Path(__file__).parents[1]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -39,7 +40,7 @@ def test_the_diagnosis_is_the_truth() -> None:
 
 @pytest.mark.parametrize("fault", ["skipped", "deadlock"])
 def test_other_faults_are_asked_for_by_name(tmp_path: Path, fault: str) -> None:
-    command = [sys.executable, "-m", "tracelink.samples.generate.hung_job", str(tmp_path), "--fault", fault]
-    subprocess.run(command, check=True, timeout=60)
+    command = [sys.executable, "-m", "generators.hung_job", str(tmp_path), "--fault", fault]
+    subprocess.run(command, cwd=TESTS, check=True, timeout=60)
     assert json.loads((tmp_path / "truth.json").read_text("utf-8"))["fault"] == fault
     assert len(list((tmp_path / "dumps").iterdir())) == 8

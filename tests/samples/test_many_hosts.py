@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tracelink.samples.generate.cluster import Cluster
-from tracelink.samples.generate.cluster_training import train
-from tracelink.samples.generate.host_clock import HostClock
-from tracelink.samples.generate.kept import KINETO, RECORDER, Kept, Missing
-from tracelink.samples.generate.many_hosts import job, write
-from tracelink.samples.generate.simulation import simulate
+from generators.cluster import Cluster, train
+from generators.files import KINETO, RECORDER, Kept, Missing
+from generators.job import HostClock
+from generators.many_hosts import job, write
+from generators.training import simulate
 
 SMALL: dict[str, Any] = {"ranks": 16, "ranks_per_host": 4, "tensor_parallel": 2, "steps": 2, "layers": 2}
 FROM_ROOT = {"broadcast"}

@@ -7,16 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.recorded_jobs import faulty_plans, looks, numbered, plans
-from tracelink.samples.generate.recorded_jobs import (
-    FAULTS,
-    Fault,
-    Plan,
-    RecordedJob,
-    Snapshot,
-    Truth,
-    faults,
-    job,
-)
+from generators.recorded_jobs import FAULTS, Fault, Plan, RecordedJob, Snapshot, Truth, faults, job
 
 JOBS = settings(max_examples=30, deadline=None)
 Faulty = tuple[Plan, Fault]

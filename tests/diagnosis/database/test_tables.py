@@ -16,8 +16,8 @@ from builders.data import DATA, shared
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, frame, process_group
+from generators.recorded_jobs import FAULTS, Fault, Plan, job
 from tracelink.diagnosis.examine import Examined
-from tracelink.samples.generate.recorded_jobs import FAULTS, Fault, Plan, job
 
 # The tables of a diagnosis: what they say of ranks, groups, collectives, entries, stacks and problems.
 

@@ -12,6 +12,7 @@ import pytest
 
 from builders.data import shared
 from builders.graph import GraphBuilder
+from generators import many_hosts
 from tracelink import plugins, samples
 from tracelink.engine import Engine
 from tracelink.io.sources import discover_inputs
@@ -22,7 +23,6 @@ from tracelink.model.job import Job
 from tracelink.model.trace import Payload
 from tracelink.pipeline.gathering import read_job
 from tracelink.plugins import Forecast, Forecasting, Writer
-from tracelink.samples.generate import many_hosts
 
 PLAIN, GZIP = 0.15, 0.3
 """How far a forecast may be off."""

@@ -1,6 +1,6 @@
 """Generates the recorder dumps of a synthetic job that hangs, or of one with another fault.
 
-python -m tracelink.samples.generate.hung_job FOLDER [--fault KIND] [--ranks N] [--seed N]
+PYTHONPATH=tests python -m generators.hung_job FOLDER [--fault KIND] [--ranks N] [--seed N]
 
 `truth.json` says what is wrong. Nothing ran: the dumps are laid out as torch 2.9 writes them for NCCL.
 """
@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from tracelink.samples.generate.recorded_jobs import FAULTS, Fault, Plan, RecordedJob, Snapshot, job
+from generators.recorded_jobs import FAULTS, Fault, Plan, RecordedJob, Snapshot, job
 
 FAULT = Fault("never_joined", rank=3, role="mesh_dp")
 """That of the sample."""

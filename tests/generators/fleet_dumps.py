@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.samples.generate.cluster import Cluster
-from tracelink.samples.generate.flight_recorder import START_NS, pickled, stack
-from tracelink.samples.generate.job import Group
+from generators.cluster import Cluster
+from generators.flight_recorder import START_NS, pickled, stack
+from generators.job import Group
 
 TENSOR, DATA, PIPELINE, WORLD = "tensor", "data", "pipeline", "world"
 SEND, RECEIVE, COALESCED = "send", "recv", "coalesced"

@@ -1,13 +1,17 @@
-"""What ranks of a synthetic job did together, and where their clocks stood, in numbers that its files contain."""
+"""What is true of a synthetic job: links, collectives, messages and clock offsets."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from tracelink.samples.generate.job import Group, Job
-from tracelink.samples.generate.kept import SOURCES, Kept
-from tracelink.samples.generate.recording import Participation, Recording
+from generators.files import SOURCES, Kept
+from generators.job import Group, Job
+from generators.recording import Participation, Recording
+
+# What ranks of a synthetic job did together, and where their clocks stood, in numbers that its files contain.
 
 
 def clock_truth(job: Job, rank: int) -> dict[str, Any]:
@@ -127,3 +131,53 @@ def shared_truth(job: Job, recordings: Sequence[Recording], kept: Kept) -> dict[
 def clocks(job: Job, ranks: Iterable[int]) -> list[dict[str, Any]]:
     """The clocks of ranks."""
     return [clock_truth(job, rank) for rank in ranks]
+
+
+# What is true of a synthetic job: every link and every collective, in numbers that its files contain.
+
+
+def truth(job: Job, recordings: Sequence[Recording]) -> dict[str, Any]:
+    """The whole truth."""
+    return {
+        "job": asdict(job),
+        "ranks": [rank_truth(job, recording) for recording in recordings],
+        **shared_truth(job, recordings, Kept()),
+    }
+
+
+def rank_truth(job: Job, recording: Recording) -> dict[str, Any]:
+    """The links of one rank."""
+    return {
+        **clock_truth(job, recording.rank),
+        "slices": slices(recording),
+        "launches": [
+            {
+                "correlation": call.correlation,
+                "call": call.name,
+                "external_id": call.external_id,
+                "gpu_events": call.kernels,
+            }
+            for call in recording.calls
+            if call.kernels
+        ],
+        "backward_of": [
+            {"forward": forward.external_id, "backward": backward.external_id}
+            for forward, backward in recording.backward_of
+        ],
+        "same_et_kineto": [
+            {"node": operation.node, "record_function": operation.record_function}
+            for operation in recording.operations
+        ],
+        "same_recorder_kineto": [
+            {"record": part.record, "external_id": part.external_id} for part in recording.participations
+        ],
+    }
+
+
+def slices(recording: Recording) -> dict[str, int]:
+    """How many events with a duration there are, by category."""
+    counts = Counter(operation.category for operation in recording.operations)
+    counts.update(event.category for event in recording.gpu)
+    counts.update(python_function=len(recording.frames), cuda_runtime=len(recording.calls))
+    counts.update(overhead=1, Trace=1)
+    return dict(sorted(counts.items()))

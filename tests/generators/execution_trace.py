@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tracelink.samples.generate.job import BACKWARD_THREAD, DEVICE_COUNT, MAIN_THREAD, Job
-from tracelink.samples.generate.kineto_text import process_number
-from tracelink.samples.generate.machine import thread_root
-from tracelink.samples.generate.recording import Input, Operation, Recording, Tensor
+from generators.job import BACKWARD_THREAD, DEVICE_COUNT, MAIN_THREAD, Job
+from generators.kineto import process_number
+from generators.machine import thread_root
+from generators.recording import Input, Operation, Recording, Tensor
 
 SCHEMA = "1.1.1-chakra.0.0.4"
 PROCESS_NODE, GROUPS_NODE = 1, 2

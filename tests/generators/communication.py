@@ -1,17 +1,74 @@
-"""Communications of a synthetic rank: operators, kernel, and what each tool notes of them."""
+"""Collectives and messages of a synthetic rank: operators, kernels, and what each tool records of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from tracelink.samples.generate.job import COMMUNICATION_STREAM, COMPUTE_STREAM, Group
-from tracelink.samples.generate.kinds import Kind
-from tracelink.samples.generate.machine import Machine, Meeting, Program, kernel_shape
-from tracelink.samples.generate.recording import Input, Operation, Participation, Tensor
+from generators.job import COMMUNICATION_STREAM, COMPUTE_STREAM, Group
+from generators.machine import Machine, Meeting, Program, kernel_shape
+from generators.recording import Input, Operation, Participation, Tensor
+
+# The sorts of communication, as each tool calls them.
+
+
+SEND_RECEIVE_KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A sort of communication, as each tool calls it."""
+
+    operator: str
+    annotation: str
+    parameter_name: str
+    kernel: str
+    from_root: bool = False
+    """Whether it ends for a rank as soon as the first of the group has come."""
+    sized: bool = True
+    """Whether a profile tells how much is sent."""
+
+
+ALL_REDUCE = Kind(
+    "c10d::allreduce_",
+    "all_reduce",
+    "allreduce",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+)
+ALL_GATHER = Kind(
+    "c10d::_allgather_base_",
+    "_all_gather_base",
+    "_allgather_base",
+    "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+)
+REDUCE_SCATTER = Kind(
+    "c10d::_reduce_scatter_base_",
+    "_reduce_scatter_base",
+    "_reduce_scatter_base",
+    "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+)
+BROADCAST = Kind(
+    "c10d::broadcast_",
+    "broadcast",
+    "broadcast",
+    "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    from_root=True,
+)
+ALL_TO_ALL = Kind("c10d::alltoall_base_", "all_to_all", "all_to_allv", SEND_RECEIVE_KERNEL)
+BARRIER = replace(
+    ALL_REDUCE,
+    operator="c10d::barrier",
+    annotation="all_reduce_barrier",
+    parameter_name="barrier",
+    sized=False,
+)
+
+
+# Communications of a synthetic rank: operators, kernel, and what each tool notes of them.
+
 
 LISTED_NUMBERS = 30
 """A profile writes no more of a list of ranks or of sizes than this."""
@@ -228,3 +285,95 @@ def wait(machine: Machine, sequence: int) -> None:
     }
     with machine.operation("record_param_comms", described, communication=fields):
         machine.stream_waits_for_stream(COMPUTE_STREAM, COMMUNICATION_STREAM)
+
+
+# Messages between synthetic ranks: sends and receives, one by one and in batches.
+
+
+Peers = tuple[int, int]
+"""Source and destination, as global ranks."""
+
+
+def point_to_point(machine: Machine, group: Group, tensor: Tensor, peers: Peers) -> Program:
+    """A send from the first peer to the second, as seen by either."""
+    yield from communicate(machine, exchange_of(machine, group, tensor, peers))
+
+
+def exchange_of(machine: Machine, group: Group, tensor: Tensor, peers: Peers) -> Exchange:
+    """This rank's end of a message."""
+    source, destination = (group.ranks.index(peer) for peer in peers)
+    if machine.rank == peers[0]:
+        kind = Kind("c10d::send", f"send {source}->{destination}", "send", SEND_RECEIVE_KERNEL)
+    else:
+        kind = Kind("c10d::recv_", f"recv {destination}<-{source}", "recv", SEND_RECEIVE_KERNEL)
+    return Exchange(kind, group, tensor, tensor, peers)
+
+
+def batched(machine: Machine, group: Group, tensor: Tensor, messages: Sequence[Peers]) -> Program:
+    """Messages issued as one by all of a group: a record of each, and one kernel that tells nothing."""
+    sequence = machine.next_sequence(group, point_to_point=True)
+    exchanges = [exchange_of(machine, group, tensor, peers) for peers in messages if machine.rank in peers]
+    members = [member(machine, exchange, sequence) for exchange in exchanges]
+    with machine.footprint() as footprint, machine.annotation("nccl:coalesced") as noted:
+        machine.stream_waits_for_stream(COMMUNICATION_STREAM, COMPUTE_STREAM)
+        enqueued = machine.now
+        call = machine.call("cudaLaunchKernelExC", kernels=1)
+        start = machine.ready(call, COMMUNICATION_STREAM)
+        awaited = tuple(peers[0] for peers in messages if machine.rank == peers[1])
+        key = (group.number, "batch", sequence)
+        end = yield Meeting(key, group.ranks, start, transfer(machine, tensor.elements), awaited)
+        shape = kernel_shape(machine.random)
+        machine.place(call, "kernel", SEND_RECEIVE_KERNEL, COMMUNICATION_STREAM, (start, end), **shape)
+    recorded = machine.recording.participations
+    for part in members:
+        recorded.append(
+            replace(part, record=len(recorded), correlation=call.correlation, started=start, finished=end)
+        )
+    closing = Participation(
+        machine.rank,
+        group,
+        "coalesced",
+        sequence,
+        True,
+        machine.next_order(group),
+        len(recorded),
+        noted.external_id,
+        noted.record_function,
+        call.correlation,
+        (),
+        *(enqueued, start, end),
+        footprint=footprint,
+        sequences=machine.sequences_of(group),
+        kernel=SEND_RECEIVE_KERNEL,
+    )
+    recorded.append(closing)
+
+
+def member(machine: Machine, exchange: Exchange, sequence: int) -> Participation:
+    """One message of a batch, issued but not begun."""
+    assert exchange.peers
+    with (
+        machine.footprint() as footprint,
+        parameters(machine, exchange, sequence, communication_fields(machine, exchange, sequence)) as noted,
+    ):
+        enqueued = machine.now
+        machine.work(400, 1_200)
+    return Participation(
+        machine.rank,
+        exchange.group,
+        exchange.kind.annotation,
+        sequence,
+        True,
+        machine.next_order(exchange.group),
+        0,
+        noted.external_id,
+        noted.record_function,
+        0,
+        shapes_of(exchange),
+        *(enqueued, 0, 0),
+        footprint=footprint,
+        sequences=machine.sequences_of(exchange.group),
+        peers=exchange.peers,
+        message=machine.next_message(exchange.group, exchange.peers),
+        batched=True,
+    )

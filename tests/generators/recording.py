@@ -1,4 +1,4 @@
-"""What one synthetic rank leaves behind, before it is put into the words of a format. Times: true ns."""
+"""What one synthetic rank records, before a format writes it; times are true ns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracelink.samples.generate.job import Group
+from generators.job import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Generates a synthetic GPU job: profiles, execution traces and recorder dumps of any number of ranks.
 
-python -m tracelink.samples.generate.gpu_pair FOLDER [--ranks N] [--steps N] [--layers N] [--seed N]
+PYTHONPATH=tests python -m generators.gpu_pair FOLDER [--ranks N] [--steps N] [--layers N] [--seed N]
 
 No GPU ran: the times are invented, the layout is that of torch 2.6 on CUDA, and `truth.json` says what is
 linked to what.
@@ -12,12 +12,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tracelink.samples.generate.job import Job
-from tracelink.samples.generate.kept import Kept
-from tracelink.samples.generate.simulation import simulate
-from tracelink.samples.generate.training import train
-from tracelink.samples.generate.truth import truth
-from tracelink.samples.generate.writing import write_files, write_truth
+from generators.files import Kept, write_files, write_truth
+from generators.job import Job
+from generators.training import simulate, train
+from generators.truth import truth
 
 
 def write(job: Job, folder: Path, *, compressed: bool = True) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A rank while it runs: where its CPU and its GPU streams are in time, and what that leaves behind."""
+"""One running rank: CPU and GPU streams over time, and what they record."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from tracelink.samples.generate.job import (
-    COMMUNICATION_STREAM,
-    COMPUTE_STREAM,
-    DEVICE_COUNT,
-    MAIN_THREAD,
-    Group,
-    Job,
-)
-from tracelink.samples.generate.recording import (
+from generators.job import COMMUNICATION_STREAM, COMPUTE_STREAM, DEVICE_COUNT, MAIN_THREAD, Group, Job
+from generators.recording import (
     Call,
     Footprint,
     Frame,

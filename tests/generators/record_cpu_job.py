@@ -1,6 +1,6 @@
 """Records a real CPU job: torch and gloo, one machine, and everything that it leaves behind.
 
-python -m tracelink.samples.record_cpu_job FOLDER [--ranks N]
+PYTHONPATH=tests python -m generators.record_cpu_job FOLDER [--ranks N]
 
 FOLDER receives, for each rank R, `et_R.json.gz` (execution trace), `kineto_R.json.gz` (profile) and
 `dumps/comm_lib_trace_rank_R` (flight recorder). What would tell of the machine is replaced before it is kept.

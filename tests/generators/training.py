@@ -1,15 +1,19 @@
-"""The program of every rank of the synthetic job: steps of a network whose layers are shared by pairs."""
+"""The program of each rank of the GPU sample, and all ranks run together."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from tracelink.samples.generate.communication import collective, wait
-from tracelink.samples.generate.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, Job
-from tracelink.samples.generate.kinds import ALL_GATHER, ALL_REDUCE
-from tracelink.samples.generate.machine import Machine, Program, kernel_shape
-from tracelink.samples.generate.messages import point_to_point
-from tracelink.samples.generate.recording import Operation, Tensor
+from generators.communication import ALL_GATHER, ALL_REDUCE, collective, point_to_point, wait
+from generators.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, Job
+from generators.machine import Machine, Meeting, Program, kernel_shape
+from generators.recording import Operation, Recording, Tensor
+
+# The program of every rank of the synthetic job: steps of a network whose layers are shared by pairs.
+
 
 BATCH, WIDTH = 64, 1024
 MATRIX_KERNEL = "ampere_sgemm_128x64_tn"
@@ -241,3 +245,36 @@ def clear(machine: Machine, size: int) -> None:
         bytes=size,
         **{"memory bandwidth (GB/s)": size / 3_000},
     )
+
+
+# Runs all ranks of a synthetic job together: a communication ends after those that it awaits have come.
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def simulate(job: AnyJob, program: Callable[[Machine, AnyJob], Program]) -> list[Recording]:
+    """What each rank of the job records when all run the same program."""
+    machines = [Machine(job, rank) for rank in range(job.ranks)]
+    programs = [program(machine, job) for machine in machines]
+    waiting: dict[tuple[int, str, int], dict[int, Meeting]] = {}
+    runnable: deque[tuple[int, int | None]] = deque((rank, None) for rank in range(job.ranks))
+    while runnable:
+        rank, answer = runnable.popleft()
+        try:
+            meeting = next(programs[rank]) if answer is None else programs[rank].send(answer)
+        except StopIteration:
+            continue
+        arrived = waiting.setdefault(meeting.key, {})
+        arrived[rank] = meeting
+        if len(arrived) == len(meeting.ranks):
+            runnable.extend((member, end_of(member, arrived)) for member in waiting.pop(meeting.key))
+    if waiting:
+        raise RuntimeError(f"ranks wait for each other for ever: {sorted(waiting)}")
+    return [machine.recording for machine in machines]
+
+
+def end_of(rank: int, arrived: Mapping[int, Meeting]) -> int:
+    """When a communication for which all are ready ends on one rank."""
+    own = arrived[rank]
+    return max(own.ready, *(arrived[other].ready for other in own.awaited)) + own.transfer

@@ -1,6 +1,6 @@
 """Generates a synthetic job on many hosts, of which everything is known: clocks, collectives, messages.
 
-python -m tracelink.samples.generate.many_hosts FOLDER [--ranks 64] [--pause-ns N] [--sequence-numbers] ...
+PYTHONPATH=tests python -m generators.many_hosts FOLDER [--ranks 64] [--pause-ns N] [--sequence-numbers] ...
 
 From Python, `job(folder, ranks=16, straggler_ns=500_000)` writes it and returns the truth.
 """
@@ -12,12 +12,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from tracelink.samples.generate.cluster import Cluster
-from tracelink.samples.generate.cluster_training import train
-from tracelink.samples.generate.kept import Kept
-from tracelink.samples.generate.shared_truth import clocks, shared_truth
-from tracelink.samples.generate.simulation import simulate
-from tracelink.samples.generate.writing import Padding, write_files, write_truth
+from generators.cluster import Cluster, train
+from generators.files import Kept, Padding, write_files, write_truth
+from generators.training import simulate
+from generators.truth import clocks, shared_truth
 
 NOT_ON_THE_COMMAND_LINE = frozenset({"clocks", "start_ns"})
 KEPT_WHOLE = Kept()

@@ -1,4 +1,4 @@
-"""Gives the clock of recorded files an error that is known, so that what finds errors of clocks can be checked."""
+"""Rewrites recorded files with a known clock error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tracelink.samples.generate.flight_recorder import pickled
-from tracelink.samples.generate.host_clock import HostClock
+from generators.flight_recorder import pickled
+from generators.job import HostClock
 
 NUMBER = rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 TIMES = re.compile(rb'("ts"\s*:\s*)(' + NUMBER + rb')(?:(\s*,\s*"dur"\s*:\s*)(' + NUMBER + rb"))?")

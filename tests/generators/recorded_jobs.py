@@ -13,15 +13,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tracelink.samples.generate.flight_recorder import START_NS, pickled
-from tracelink.samples.generate.recorded_dump import Recorder
-from tracelink.samples.generate.recorded_evidence import with_evidence
-from tracelink.samples.generate.recorded_faults import COLLECTIVE_FAULTS, Injected, Kind
-from tracelink.samples.generate.recorded_message_faults import MESSAGE_FAULTS
-from tracelink.samples.generate.recorded_places import Place, Scene
-from tracelink.samples.generate.recorded_plan import SECOND_NS, Fault, Plan, Snapshot, Truth
-from tracelink.samples.generate.recorded_run import Run, run
-from tracelink.samples.generate.recorded_training import programs
+from generators.flight_recorder import START_NS, pickled
+from generators.recorded_faults import COLLECTIVE_FAULTS, MESSAGE_FAULTS, Injected, Kind, Place, Scene
+from generators.recorded_plan import SECOND_NS, Fault, Plan, Snapshot, Truth
+from generators.recorded_run import Recorder, Run, run, with_evidence
+from generators.recorded_training import programs
 
 __all__ = ["FAULTS", "Fault", "Plan", "RecordedJob", "Snapshot", "Truth", "faults", "job"]
 

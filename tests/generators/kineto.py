@@ -1,4 +1,4 @@
-"""A recording as a profile, in the layout of torch 2.6 on CUDA."""
+"""A recording as a Kineto profile, in the layout of torch 2.6 on CUDA."""
 
 from __future__ import annotations
 
@@ -6,24 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tracelink.samples.generate.job import (
-    BACKWARD_THREAD,
-    BASE_NS,
-    COMMUNICATION_STREAM,
-    COMPUTE_STREAM,
-    DEVICE_COUNT,
-    Job,
-)
-from tracelink.samples.generate.recording import (
-    Call,
-    Frame,
-    GpuEvent,
-    Input,
-    MemoryChange,
-    Operation,
-    Recording,
-    Tensor,
-)
+from generators.job import BACKWARD_THREAD, BASE_NS, COMMUNICATION_STREAM, COMPUTE_STREAM, DEVICE_COUNT, Job
+from generators.recording import Call, Frame, GpuEvent, Input, MemoryChange, Operation, Recording, Tensor
 
 FIRST_PROCESS = 4_200
 BACKWARD_THREAD_OFFSET = 77
