@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from tracelink.diagnosis.html.markup import clipped, visible
+from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.operations import operation_of
 from tracelink.model.trace import ProcessGroup
 from tracelink.ranges import Numbers
 
 # Shared definitions
-
-
-SECOND = 10**9
-
-
-MILLISECOND = 10**6
 
 
 def span(ns: int) -> str:
@@ -42,7 +37,6 @@ def about(count: int) -> str:
 # Problems in words.
 
 
-SECOND_WORDING = 1_000_000_000
 MINUTE = 60
 HOUR = 60 * MINUTE
 MOST_RANKS = 8
@@ -89,7 +83,7 @@ def count_of_ranks(ranks: Sequence[int], verb: str) -> str:
 
 def duration(nanoseconds: int) -> str:
     """`4.0 s`, `12.0 ms`, `3 min 20 s`, `10 min`, `2 h 5 min`."""
-    seconds = nanoseconds / SECOND_WORDING
+    seconds = nanoseconds / SECOND
     if seconds >= 2 * HOUR:
         return _of_two(seconds / 60, "h", "min")
     if seconds >= 2 * MINUTE:
@@ -107,7 +101,6 @@ def _of_two(count: float, large: str, small: str) -> str:
 # What the page says in words: ranks, times, sizes, names.
 
 
-SECOND_TEXTS = 1_000_000_000
 LONGEST_NAME = 80
 """Characters of a name in a sentence or a cell."""
 
@@ -160,7 +153,7 @@ def counted(count: int, thing: str) -> str:
 
 def moment(nanoseconds: int) -> str:
     """`2026-11-18 05:02:39.603435 UTC`."""
-    seconds, rest = divmod(nanoseconds, SECOND_TEXTS)
+    seconds, rest = divmod(nanoseconds, SECOND)
     if not 0 <= seconds <= LAST_SECOND:
         return f"{nanoseconds} ns"
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1000:06} UTC"

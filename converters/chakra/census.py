@@ -21,12 +21,11 @@ from tracelink.converters.chakra.table import (
     roles_of,
     unsigned,
 )
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 # What of a trace must come before what, and when each node could begin at the earliest.
 
 
-NOWHERE = -1
 RELEASED = 0
 
 
@@ -53,9 +52,9 @@ class Precedence:
         pairs, missing, itself = list[Int64s](), 0, 0
         for links in (nodes.data, nodes.control):
             cause, effect = nodes.places(links), links.owners
-            missing += int((cause == NOWHERE).sum())
+            missing += int((cause == UNKNOWN).sum())
             itself += int((cause == effect).sum())
-            fits = (cause != NOWHERE) & (cause != effect)
+            fits = (cause != UNKNOWN) & (cause != effect)
             pairs.append(np.unique(cause[fits] * len(nodes) + effect[fits]))
         both = np.union1d(*pairs)
         cause, effect = np.divmod(both, max(len(nodes), 1))
@@ -77,7 +76,7 @@ class Schedule:
     def chain(self, row: int) -> list[int]:
         """The rows that `row` waited for, one for the other, and itself."""
         rows = [row]
-        while (row := self.last_cause[row]) != NOWHERE:
+        while (row := self.last_cause[row]) != UNKNOWN:
             rows.append(row)
         return rows[::-1]
 
@@ -92,12 +91,12 @@ def earliest(precedence: Precedence, durations: Sequence[float], *, through_cycl
     bounds = np.searchsorted(precedence.cause, np.arange(count + 1)).tolist()
     effects = precedence.effect.tolist()
     begins: list[float] = [0] * count
-    last_cause = [NOWHERE] * count
+    last_cause = [UNKNOWN] * count
     order = [row for row, causes in enumerate(waiting) if not causes]
     for row in _growing(order, waiting) if through_cycles else order:
         end = begins[row] + durations[row]
         for effect in effects[bounds[row] : bounds[row + 1]]:
-            if end > begins[effect] or last_cause[effect] == NOWHERE:
+            if end > begins[effect] or last_cause[effect] == UNKNOWN:
                 begins[effect], last_cause[effect] = max(end, begins[effect]), row
             waiting[effect] -= 1
             if not waiting[effect]:
@@ -134,10 +133,6 @@ def cycle(precedence: Precedence, schedule: Schedule) -> list[int]:
 
 
 # What is in a trace: counts, what is communicated, the longest chain.
-
-
-UNSAID = -1
-UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +203,7 @@ def communicated(nodes: NodeTable) -> list[Communicated]:
     """What is communicated, by kind and group, the most bytes first."""
     kinds = kinds_of(nodes)
     groups = nodes.attribute(Name.GROUP).texts(len(nodes))
-    sizes = nodes.attribute(Name.COMM_SIZE).whole_numbers(len(nodes), UNSAID).tolist()
+    sizes = nodes.attribute(Name.COMM_SIZE).whole_numbers(len(nodes), UNKNOWN).tolist()
     counts, bytes_, sizeless = (
         Counter[tuple[str, str]](),
         Counter[tuple[str, str]](),
@@ -225,7 +220,7 @@ def communicated(nodes: NodeTable) -> list[Communicated]:
 
 def kinds_of(nodes: NodeTable) -> dict[int, str]:
     """What each communication node does, by row: `all_reduce`, `send`."""
-    types = nodes.attribute(Name.COMM_TYPE).whole_numbers(len(nodes), UNSAID)
+    types = nodes.attribute(Name.COMM_TYPE).whole_numbers(len(nodes), UNKNOWN)
     kinds = {
         row: _kind(int(types[row])) for row in np.flatnonzero(nodes.of_type(NodeType.COMM_COLL)).tolist()
     }
@@ -237,7 +232,7 @@ def kinds_of(nodes: NodeTable) -> dict[int, str]:
 def _kind(number: int) -> str:
     if number in set(CollectiveType):
         return CollectiveType(number).name.lower()
-    return UNKNOWN if number == UNSAID else f"comm_type {number}"
+    return "unknown" if number == UNKNOWN else f"comm_type {number}"
 
 
 def _counts(roles: Roles) -> dict[Role, int]:

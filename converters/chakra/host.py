@@ -9,16 +9,16 @@ import numpy as np
 
 from tracelink.converters.chakra.communications import Communicating, GroupNumbers, usable
 from tracelink.converters.chakra.schema import NodeType
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
-from tracelink.model.graph import NONE, Excerpt, callers, depths, innermost, outside
+from tracelink.model.graph import Excerpt, callers, depths, innermost, outside
 
 # How long an operator ran itself: without the operators inside it.
 
 
 def exclusive(start: Int64s, end: Int64s, around: Int64s) -> Int64s:
     """Each interval without the union of those directly inside it; `around` is the row around each, or -1."""
-    inner = np.flatnonzero(around != NONE)
+    inner = np.flatnonzero(around != UNKNOWN)
     outer = around[inner]
     left = np.clip(start[inner], start[outer], end[outer])
     right = np.clip(end[inner], start[outer], end[outer])
@@ -38,7 +38,7 @@ def _reached_before(group: Int64s, right: Int64s) -> Int64s:
     ends, rank = np.unique(right, return_inverse=True)
     _, number = np.unique(group, return_inverse=True)
     latest = np.maximum.accumulate(number * len(ends) + rank)
-    before = np.append(NONE, latest[:-1])[: len(group)]
+    before = np.append(UNKNOWN, latest[:-1])[: len(group)]
     same = before >= number * len(ends)
     lowest = np.iinfo(np.int64).min
     if not len(ends):
@@ -60,9 +60,9 @@ class Host:
     row: Int64s
     """The event: an operator or annotation, else the node of the execution trace or the entry itself."""
     node: Int64s
-    """The row of the node of the execution trace that is the same, itself where its source lists nodes, or NONE."""
+    """The row of the node of the execution trace that is the same, itself where its source lists nodes, or UNKNOWN."""
     parent: Int64s
-    """The place of what encloses it, or NONE."""
+    """The place of what encloses it, or UNKNOWN."""
     lane: Int64s
     """What runs one after the other: a thread."""
     start: Int64s
@@ -74,7 +74,7 @@ class Host:
     timed: Bools
     depth: Int64s
     around: Int64s
-    """For each event of the rank the place of the innermost node around it, itself included, or NONE."""
+    """For each event of the rank the place of the innermost node around it, itself included, or UNKNOWN."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -86,13 +86,13 @@ def host_of(part: Excerpt) -> Host:
     timed = events.of_kind(*TIMED) & events.timed
     nodes = part.rows(EventKind.NODE)
     operator = _operators(part, timed)[nodes]
-    rows = np.concatenate([np.flatnonzero(timed), nodes[operator == NONE]])
+    rows = np.concatenate([np.flatnonzero(timed), nodes[operator == UNKNOWN]])
     if not len(rows):
         rows = part.rows(EventKind.RECORD)
-    node = np.full(len(events), NONE, np.int64)
-    node[operator[operator != NONE][::-1]] = nodes[operator != NONE][::-1]
-    node[nodes[operator == NONE]] = nodes[operator == NONE]
-    listed = np.flatnonzero(timed & (node == NONE))
+    node = np.full(len(events), UNKNOWN, np.int64)
+    node[operator[operator != UNKNOWN][::-1]] = nodes[operator != UNKNOWN][::-1]
+    node[nodes[operator == UNKNOWN]] = nodes[operator == UNKNOWN]
+    listed = np.flatnonzero(timed & (node == UNKNOWN))
     listed = listed[part.key(Key.NODE_ID, NO_ID)[listed] != NO_ID]
     node[listed] = listed
     host = _enclosed(part, rows, node[rows])
@@ -108,10 +108,10 @@ def nodes_of_host(part: Excerpt) -> Bools:
 
 
 def _operators(part: Excerpt, timed: Bools) -> Int64s:
-    """For each event the timed operator that it is the same as, or NONE."""
+    """For each event the timed operator that it is the same as, or UNKNOWN."""
     same = part.where(Relation.SAME)
     chosen = timed[same.target] & (part.events.kind[same.source] == EventKind.NODE)
-    operator = np.full(len(part.events), NONE, np.int64)
+    operator = np.full(len(part.events), UNKNOWN, np.int64)
     operator[same.source[chosen]] = same.target[chosen]
     return operator
 
@@ -119,32 +119,32 @@ def _operators(part: Excerpt, timed: Bools) -> Int64s:
 def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
     """The nodes with what encloses them in the profile, else in the execution trace."""
     events, count = part.events, len(part.events)
-    place = np.full(count, NONE, np.int64)
+    place = np.full(count, UNKNOWN, np.int64)
     place[rows] = np.arange(len(rows))
     caller = callers(part)
-    nearest = innermost(caller, place != NONE)
+    nearest = innermost(caller, place != UNKNOWN)
     enclosing = outside(caller, nearest)[rows]
     timed = events.timed[rows]
     start, end = np.where(timed, events.start[rows], 0), np.where(timed, events.end[rows], 0)
     around = _at(place, enclosing)
     recorded = _recorded_parents(part, node, place)
-    parent = np.where(timed & (around != NONE), around, recorded)
+    parent = np.where(timed & (around != UNKNOWN), around, recorded)
     untimed_parent = np.append(~timed, False)[recorded]
-    parent = np.where(timed & (around == NONE) & ~untimed_parent, NONE, parent)
-    own = exclusive(start, end, np.where(timed, around, NONE))
+    parent = np.where(timed & (around == UNKNOWN) & ~untimed_parent, UNKNOWN, parent)
+    own = exclusive(start, end, np.where(timed, around, UNKNOWN))
     nothing = np.zeros(len(rows), np.int64)
     inside = _at(place, nearest)
     return Host(rows, node, parent, nothing, start, end - start, own, nothing, timed, nothing, inside)
 
 
 def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:
-    """The place of each node's parent in its execution trace, or NONE."""
+    """The place of each node's parent in its execution trace, or UNKNOWN."""
     ids, parents = part.key(Key.NODE_ID, NO_ID), part.key(Key.NODE_PARENT, NO_ID)
     known = np.flatnonzero(ids != NO_ID)
     represented = place.copy()
-    linked = node != NONE
+    linked = node != UNKNOWN
     represented[node[linked]] = np.flatnonzero(linked)
-    result = np.full(len(node), NONE, np.int64)
+    result = np.full(len(node), UNKNOWN, np.int64)
     for source in np.unique(part.events.source[known]).tolist():
         listed = known[part.events.source[known] == source]
         listed = listed[np.argsort(ids[listed], kind="stable")]
@@ -152,7 +152,7 @@ def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:
         wanted = parents[node[mine]]
         found = np.minimum(np.searchsorted(ids[listed], wanted), len(listed) - 1)
         exact = (ids[listed][found] == wanted) & (wanted != ids[node[mine]])
-        result[mine] = np.where(exact, represented[listed[found]], NONE)
+        result[mine] = np.where(exact, represented[listed[found]], UNKNOWN)
     return result
 
 
@@ -163,7 +163,7 @@ def _started(part: Excerpt, host: Host) -> Int64s:
     if not without.any():
         return start
     ids = part.key(Key.NODE_ID, 0)
-    listed = np.flatnonzero(host.node != NONE)
+    listed = np.flatnonzero(host.node != UNKNOWN)
     sources = part.events.source[host.node[listed]]
     for source in np.unique(sources).tolist():
         mine = listed[sources == source]
@@ -175,7 +175,7 @@ def _started(part: Excerpt, host: Host) -> Int64s:
         filled = start[mine][known[np.maximum(before, 0)]]
         filled[before < 0] = start[mine][known].min()
         start[mine] = np.where(host.timed[mine], start[mine], filled)
-    others = without & (host.node == NONE)
+    others = without & (host.node == UNKNOWN)
     start[others] = np.where(part.events.timed[host.row[others]], part.events.start[host.row[others]], 0)
     return start
 
@@ -183,9 +183,9 @@ def _started(part: Excerpt, host: Host) -> Int64s:
 def _lanes(part: Excerpt, host: Host) -> Int64s:
     """The thread of each; a node without a time is on the thread where most of its logical thread ran."""
     lane = part.events.track[host.row].astype(np.int64)
-    logical = part.key(Key.LOGICAL_THREAD, NONE)
-    without = np.flatnonzero(~host.timed & (host.node != NONE))
-    linked = np.flatnonzero(host.timed & (host.node != NONE))
+    logical = part.key(Key.LOGICAL_THREAD, UNKNOWN)
+    without = np.flatnonzero(~host.timed & (host.node != UNKNOWN))
+    linked = np.flatnonzero(host.timed & (host.node != UNKNOWN))
     for thread in np.unique(logical[host.node[without]]).tolist():
         ran = lane[linked[logical[host.node[linked]] == thread]]
         if len(ran):
@@ -195,8 +195,8 @@ def _lanes(part: Excerpt, host: Host) -> Int64s:
 
 
 def _at(values: Int64s, rows: Int64s) -> Int64s:
-    """`values[rows]`, NONE where the row is NONE."""
-    return np.where(rows == NONE, NONE, np.append(values, NONE)[rows])
+    """`values[rows]`, UNKNOWN where the row is UNKNOWN."""
+    return np.where(rows == UNKNOWN, UNKNOWN, np.append(values, UNKNOWN)[rows])
 
 
 # Work on devices, and which node of the host put it there.
@@ -208,7 +208,7 @@ class Device:
 
     row: Int64s
     parent: Int64s
-    """The place on the host of the innermost node around the launch, or NONE."""
+    """The place on the host of the innermost node around the launch, or UNKNOWN."""
     after: Int64s
     """The place of the last node that began before the launch on the same thread, where none is around it."""
 
@@ -221,28 +221,28 @@ def device_of(part: Excerpt, host: Host) -> Device:
     rows = part.rows(*GPU_WORK)
     rows = rows[part.events.timed[rows]]
     launches = part.where(Relation.LAUNCHES)
-    launch = np.full(len(part.events), NONE, np.int64)
+    launch = np.full(len(part.events), UNKNOWN, np.int64)
     launch[launches.target] = launches.source
     call = launch[rows]
-    parent = np.where(call == NONE, NONE, np.append(host.around, NONE)[call])
-    outside = np.flatnonzero((parent == NONE) & (call != NONE))
-    after = np.full(len(rows), NONE, np.int64)
+    parent = np.where(call == UNKNOWN, UNKNOWN, np.append(host.around, UNKNOWN)[call])
+    outside = np.flatnonzero((parent == UNKNOWN) & (call != UNKNOWN))
+    after = np.full(len(rows), UNKNOWN, np.int64)
     after[outside] = last_before(part, host, call[outside])
     return Device(rows, parent, after)
 
 
 def last_before(part: Excerpt, host: Host, calls: Int64s) -> Int64s:
-    """For each call the place of the last node of its thread that began before it, or NONE."""
+    """For each call the place of the last node of its thread that began before it, or UNKNOWN."""
     events = part.events
     track, time = events.track[calls].astype(np.int64), events.start[calls]
-    found = np.full(len(calls), NONE, np.int64)
+    found = np.full(len(calls), UNKNOWN, np.int64)
     for lane in np.unique(track).tolist():
         places = np.flatnonzero((host.lane == lane) & host.timed)
         places = places[np.argsort(host.start[places], kind="stable")]
         mine = np.flatnonzero(track == lane)
         before = np.searchsorted(host.start[places], time[mine], side="right") - 1
         if len(places):
-            found[mine] = np.where(before < 0, NONE, places[before])
+            found[mine] = np.where(before < 0, UNKNOWN, places[before])
     return found
 
 

@@ -35,9 +35,9 @@ from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.converters.execution_trace.schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
 from tracelink.converters.kineto.schema import INPUT_DIMS_MARK, InputsText
 from tracelink.io.protobuf import delimited
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
-from tracelink.model.graph import NONE, Excerpt, texts_of_excerpt
+from tracelink.model.graph import Excerpt, texts_of_excerpt
 
 # A plan as columns of nodes, in the order of their ids.
 
@@ -51,7 +51,6 @@ CATEGORIES = {
     EventKind.MEMCPY: Category.MEMCPY,
     EventKind.MEMSET: Category.MEMSET,
 }
-MICROSECOND = 1000
 UNNAMED = "(no name)"
 """Statistics and timelines of simulators know nodes by name."""
 RECORDED = {
@@ -98,7 +97,7 @@ Column = tuple[Name, Int64s, npt.NDArray[Any] | Sequence[Any]]
 def _attributes(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> Iterator[Column]:
     order = plan.turns.spot
     everything = np.arange(len(order))
-    on_host, talks = plan.spots.on_host[order], plan.spots.communication[order] != NONE
+    on_host, talks = plan.spots.on_host[order], plan.spots.communication[order] != UNKNOWN
     yield Name.IS_CPU_OP, everything, (on_host & ~talks).astype(np.int64)
     yield from _recorded(plan)
     yield Name.STREAM, everything, _identities(plan, plan.spots.row[order], ~on_host)
@@ -106,8 +105,8 @@ def _attributes(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> Ite
     yield Name.CATEGORY, everything, _categories(plan)
     device = np.flatnonzero(~on_host)
     yield Name.DEVICE, device, _devices(plan)[device]
-    correlation = plan.part.key(Key.CORRELATION, NONE)[plan.spots.row[order]]
-    launched = np.flatnonzero(~on_host & (correlation != NONE))
+    correlation = plan.part.key(Key.CORRELATION, UNKNOWN)[plan.spots.row[order]]
+    launched = np.flatnonzero(~on_host & (correlation != UNKNOWN))
     yield Name.CORRELATION, launched, correlation[launched]
     yield from _communication(plan, groups, strings)
 
@@ -116,8 +115,8 @@ def _recorded(plan: Plan) -> Iterator[Column]:
     """What is known of operators; device work has it from the operator that launched it."""
     host, order = plan.host, plan.turns.spot
     place = plan.spots.place[order]
-    place = np.where(place == NONE, np.append(plan.spots.place, NONE)[plan.spots.parent[order]], place)
-    rows = np.flatnonzero(place != NONE)
+    place = np.where(place == UNKNOWN, np.append(plan.spots.place, UNKNOWN)[plan.spots.parent[order]], place)
+    rows = np.flatnonzero(place != UNKNOWN)
     place = place[rows]
     for name, (key, default) in RECORDED.items():
         absent = np.iinfo(np.int64).min
@@ -154,7 +153,7 @@ def _lengths(plan: Plan) -> tuple[Int64s, Int64s, Bools]:
     """Of each node how long it ran itself, how long with what it encloses, and whether that is known."""
     host, events, order = plan.host, plan.part.events, plan.turns.spot
     place, row = plan.spots.place[order], plan.spots.row[order]
-    on_host = place != NONE
+    on_host = place != UNKNOWN
     length = np.maximum(events.duration[row], 0)
     own = np.where(on_host, np.append(host.own, 0)[place], length)
     inclusive = np.where(on_host, np.append(host.inclusive, 0)[place], length)
@@ -182,7 +181,7 @@ def _categories(plan: Plan) -> list[str]:
 
 def _communication(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> Iterator[Column]:
     communication = plan.spots.communication[plan.turns.spot]
-    rows = np.flatnonzero(communication != NONE)
+    rows = np.flatnonzero(communication != UNKNOWN)
     told = plan.communications.take(communication[rows])
     numbers: Mapping[Name, Int64s] = {
         Name.COMM_TYPE: told.collective_type,
@@ -242,9 +241,11 @@ def fields_by_row(part: Excerpt, observe: Callable[[int, bytes], None]) -> dict[
 def fields_of_nodes(plan: Plan, by_row: Mapping[int, bytes]) -> list[bytes]:
     """The fields of each node; work on a device has those of what launched it."""
     spots, order = plan.spots, plan.turns.spot
-    place = np.where(spots.place == NONE, np.append(spots.place, NONE)[spots.parent], spots.place)[order]
+    place = np.where(spots.place == UNKNOWN, np.append(spots.place, UNKNOWN)[spots.parent], spots.place)[
+        order
+    ]
     host = plan.host
-    row = np.append(np.where(host.node == NONE, host.row, host.node), NONE)[place]
+    row = np.append(np.where(host.node == UNKNOWN, host.row, host.node), UNKNOWN)[place]
     return [by_row.get(row, b"") for row in row.tolist()]
 
 
@@ -506,19 +507,19 @@ class _Chains:
         chain = self._continued(lane, reached)
         self._of_lane[lane] = chain
         known = self._known[chain]
-        fresh = {of: last for of, last in reached.items() if last > known.get(of, NONE)}
+        fresh = {of: last for of, last in reached.items() if last > known.get(of, UNKNOWN)}
         known.update(fresh)
         self._last[chain] = node
         return chain, sorted(fresh.values())
 
     def _continued(self, lane: int, reached: Reached) -> int:
-        usual = self._of_lane.get(lane, NONE)
-        if usual != NONE and reached.get(usual) == self._last[usual]:
+        usual = self._of_lane.get(lane, UNKNOWN)
+        if usual != UNKNOWN and reached.get(usual) == self._last[usual]:
             return usual
         for chain, last in reached.items():
             if last == self._last[chain]:
                 return chain
-        self._last.append(NONE)
+        self._last.append(UNKNOWN)
         self._known.append({})
         return len(self._last) - 1
 
@@ -545,6 +546,6 @@ def _reached(before: Sequence[int], through: Sequence[Reached]) -> Reached:
     reached: Reached = {}
     for node in before:
         for lane, last in through[node].items():
-            if last > reached.get(lane, NONE):
+            if last > reached.get(lane, UNKNOWN):
                 reached[lane] = last
     return reached

@@ -14,7 +14,7 @@ from tracelink.converters.chakra.table import Links
 from tracelink.converters.kineto.reader import recorded_synchronizations
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, Relation
-from tracelink.model.graph import NONE, Excerpt, greatest_inside, innermost
+from tracelink.model.graph import Excerpt, greatest_inside, innermost
 from tracelink.ordering.host import host_waits
 from tracelink.ordering.order import Order, lane_of_tracks, launched_work
 from tracelink.ordering.streams import stream_order, stream_waits
@@ -30,13 +30,13 @@ class Spots:
     row: Int64s
     """The event of each."""
     place: Int64s
-    """The place on the host, or NONE."""
+    """The place on the host, or UNKNOWN."""
     work: Int64s
-    """The place among the device work, or NONE."""
+    """The place among the device work, or UNKNOWN."""
     parent: Int64s
-    """The spot of what encloses or launched it, or NONE."""
+    """The spot of what encloses or launched it, or UNKNOWN."""
     communication: Int64s
-    """The row of the rank's communications that it is, or NONE."""
+    """The row of the rank's communications that it is, or UNKNOWN."""
     further: Int64s
     """Of which spot it is another message; itself where it is the first."""
 
@@ -46,12 +46,12 @@ class Spots:
     @property
     def on_host(self) -> Bools:
         """Which are on the host."""
-        found: Bools = self.place != NONE
+        found: Bools = self.place != UNKNOWN
         return found
 
     def of_events(self, events: int) -> Int64s:
-        """For each event the spot that it is first of all, or NONE."""
-        spot = np.full(events, NONE, np.int64)
+        """For each event the spot that it is first of all, or UNKNOWN."""
+        spot = np.full(events, UNKNOWN, np.int64)
         first = np.flatnonzero(self.further == np.arange(len(self)))
         spot[self.row[first]] = first
         return spot
@@ -61,16 +61,16 @@ def spots_of(host: Host, device: Device, communications: Communicating) -> Spots
     """All nodes of a rank; communication whose event is no node is not among them."""
     count = len(host) + len(device)
     row = np.concatenate([host.row, device.row])
-    place = np.concatenate([np.arange(len(host)), np.full(len(device), NONE)])
-    work = np.concatenate([np.full(len(host), NONE), np.arange(len(device))])
+    place = np.concatenate([np.arange(len(host)), np.full(len(device), UNKNOWN)])
+    work = np.concatenate([np.full(len(host), UNKNOWN), np.arange(len(device))])
     parent = np.concatenate([host.parent, device.parent])
     spot = _spots_at(host, row, communications.row)
-    numbers = np.flatnonzero(spot != NONE)
+    numbers = np.flatnonzero(spot != UNKNOWN)
     numbers = numbers[np.argsort(spot[numbers], kind="stable")]
     spot = spot[numbers]
     first = np.ones(len(spot), np.bool_)
     first[1:] = spot[1:] != spot[:-1]
-    communication = np.full(count, NONE, np.int64)
+    communication = np.full(count, UNKNOWN, np.int64)
     communication[spot[first]] = numbers[first]
     more = spot[~first]
     return Spots(
@@ -84,15 +84,15 @@ def spots_of(host: Host, device: Device, communications: Communicating) -> Spots
 
 
 def _spots_at(host: Host, row: Int64s, wanted: Int64s) -> Int64s:
-    """The spot at each row, which may be that of the operator or of its node in the execution trace; or NONE."""
-    linked = np.flatnonzero(host.node != NONE)
+    """The spot at each row, which may be that of the operator or of its node in the execution trace; or UNKNOWN."""
+    linked = np.flatnonzero(host.node != UNKNOWN)
     known = np.concatenate([row, host.node[linked]])
     spot = np.concatenate([np.arange(len(row)), linked])
     order = np.argsort(known, kind="stable")
     if not len(order):
-        return np.full(len(wanted), NONE, np.int64)
+        return np.full(len(wanted), UNKNOWN, np.int64)
     found = order[np.minimum(np.searchsorted(known[order], wanted), len(order) - 1)]
-    return np.where(known[found] == wanted, spot[found], NONE)
+    return np.where(known[found] == wanted, spot[found], UNKNOWN)
 
 
 # In which order the nodes of a rank come, and what each had to wait for.
@@ -126,7 +126,7 @@ class Pairs:
 
     def known(self) -> Pairs:
         """Those of which both ends are nodes, and two."""
-        known = (self.before != NONE) & (self.after != NONE) & (self.before != self.after)
+        known = (self.before != UNKNOWN) & (self.after != UNKNOWN) & (self.before != self.after)
         return Pairs(self.before[known], self.after[known])
 
 
@@ -143,7 +143,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What runs one after the other, whatever times say: each spot's lane, or NONE, and its place in it."""
+    """What runs one after the other, whatever times say: each spot's lane, or UNKNOWN, and its place in it."""
 
     lane: Int64s
     place: Int64s
@@ -165,14 +165,14 @@ class Lane:
         return pushed
 
     def _in_order(self) -> Int64s:
-        mine = np.flatnonzero(self.lane != NONE)
+        mine = np.flatnonzero(self.lane != UNKNOWN)
         return mine[np.lexsort((mine, self.place[mine], self.lane[mine]))]
 
 
 def turns_of(spots: Spots, start: Int64s, ties: Sequence[Int64s], lanes: Sequence[Lane]) -> Turns:
     """Nodes by time, and a launch before the work, whatever clocks say; `ties` tell in turn what equal times do not."""
     time = start.copy()
-    launched = np.flatnonzero((spots.work != NONE) & (spots.parent != NONE))
+    launched = np.flatnonzero((spots.work != UNKNOWN) & (spots.parent != UNKNOWN))
     time[launched] = np.maximum(time[launched], time[spots.parent[launched]])
     for _ in range(ROUNDS):
         before = time
@@ -180,7 +180,7 @@ def turns_of(spots: Spots, start: Int64s, ties: Sequence[Int64s], lanes: Sequenc
             time = lane.pushed(time)
         if np.array_equal(time, before):
             break
-    device = spots.work != NONE
+    device = spots.work != UNKNOWN
     order = np.lexsort((*reversed(ties), device, time))
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order))
@@ -236,9 +236,9 @@ def waiting(named: Mapping[str, Pairs], turns: Turns) -> Waiting:
 def control_links(parent: Int64s, turns: Turns) -> Links:
     """The id of the parent of each node that has one before it."""
     above = parent[turns.spot]
-    place = np.where(above == NONE, NONE, np.append(turns.turn, NONE)[above])
-    place = np.where(place < np.arange(len(place)), place, NONE)
-    has = place != NONE
+    place = np.where(above == UNKNOWN, UNKNOWN, np.append(turns.turn, UNKNOWN)[above])
+    place = np.where(place < np.arange(len(place)), place, UNKNOWN)
+    has = place != UNKNOWN
     return Links(np.concatenate([[0], np.cumsum(has)]), place[has] + FIRST_ID)
 
 
@@ -261,14 +261,14 @@ def device_flow(events: Events, host: Host, device: Device, writers: Int64s, rea
     `writers` and `readers` are places of the host. Times must confirm a pair.
     """
     order = np.lexsort((events.start[device.row], device.parent))
-    order = order[device.parent[order] != NONE]
-    first, last = np.full(len(host), NOBODY), np.full(len(host), NONE, np.int64)
+    order = order[device.parent[order] != UNKNOWN]
+    first, last = np.full(len(host), NOBODY), np.full(len(host), UNKNOWN, np.int64)
     rank = np.argsort(np.argsort(events.start[device.row], kind="stable"), kind="stable")
     np.minimum.at(first, device.parent[order], rank[order])
     np.maximum.at(last, device.parent[order], rank[order])
     first, last = -greatest_inside(host.parent, -first), greatest_inside(host.parent, last)
     before, after = last[writers], first[readers]
-    known = (before != NONE) & (after != NOBODY)
+    known = (before != UNKNOWN) & (after != NOBODY)
     by_start = np.argsort(events.start[device.row], kind="stable")
     before, after = by_start[before[known]], by_start[after[known]]
     confirmed = events.end[device.row[before]] <= events.start[device.row[after]]
@@ -278,7 +278,7 @@ def device_flow(events: Events, host: Host, device: Device, writers: Int64s, rea
 def one_after_the_other(events: Events, device: Device) -> Pairs:
     """The works of one operator in their order, as places of work."""
     order = np.lexsort((events.start[device.row], device.parent))
-    order = order[device.parent[order] != NONE]
+    order = order[device.parent[order] != UNKNOWN]
     same = device.parent[order][1:] == device.parent[order][:-1]
     before, after = order[:-1][same], order[1:][same]
     confirmed = events.end[device.row[before]] <= events.start[device.row[after]]
@@ -339,14 +339,14 @@ IDLE = (HAND_OVER, RESUMPTION)
 def waited(part: Excerpt, host: Host, orders: Mapping[str, Order]) -> Int64s:
     """For each node of the host how much of its own time it waited for the end of what its thread goes on after."""
     time = np.zeros(len(host), np.int64)
-    place = np.full(len(part.events), NONE, np.int64)
+    place = np.full(len(part.events), UNKNOWN, np.int64)
     place[host.row] = np.arange(len(host))
     calls = part.rows(EventKind.RUNTIME)
     for name in (*IN_CALLS, *IDLE):
         order = orders.get(name)
         if order is None or not len(order):
             continue
-        known = (place[order.after] != NONE) & (part.events.duration[order.before] >= 0)
+        known = (place[order.after] != UNKNOWN) & (part.events.duration[order.before] >= 0)
         after, ended = place[order.after[known]], part.events.end[order.before[known]]
         other = part.events.track[order.before[known]] != host.lane[after]
         after, ended = after[other], ended[other]
@@ -389,8 +389,8 @@ def _add_waits(
         since[goes_on].tolist(), ended[goes_on].tolist(), begun[goes_on].tolist(), strict=True
     ):
         if end > latest.get(begin, begin):
-            owner = _innermost(host, int(nodes[number - 1]) if number else NONE, end)
-            if owner != NONE:
+            owner = _innermost(host, int(nodes[number - 1]) if number else UNKNOWN, end)
+            if owner != UNKNOWN:
                 time[owner] += end - latest.get(begin, begin)
             latest[begin] = end
 
@@ -398,10 +398,10 @@ def _add_waits(
 def _innermost(host: Host, place: int, moment: int) -> int:
     """The innermost node that lasts longer than `moment`, from one that had begun by then."""
     for _ in range(len(host)):
-        if place == NONE or host.start[place] + host.inclusive[place] >= moment:
+        if place == UNKNOWN or host.start[place] + host.inclusive[place] >= moment:
             return place
         place = int(host.parent[place])
-    return NONE
+    return UNKNOWN
 
 
 # One rank as it will be written: its nodes in order, and what each waits for.
@@ -428,7 +428,7 @@ class Plan:
     spots: Spots
     turns: Turns
     stream: Int64s
-    """The lane of device work, NONE on the host."""
+    """The lane of device work, UNKNOWN on the host."""
     control: Links
     waiting: Waiting
 
@@ -477,11 +477,11 @@ def _program(
 
 
 def _streams(part: Excerpt, spots: Spots) -> Int64s:
-    """The stream of each spot, NONE on the host."""
+    """The stream of each spot, UNKNOWN on the host."""
     if not len(spots):
         return np.empty(0, np.int64)
     lanes = lane_of_tracks(part.graph.tracks)
-    return np.where(spots.on_host, NONE, lanes[part.events.track[spots.row]])
+    return np.where(spots.on_host, UNKNOWN, lanes[part.events.track[spots.row]])
 
 
 def _sorting(
@@ -491,9 +491,9 @@ def _sorting(
 
     What is no node of the execution trace stands behind the node that encloses it.
     """
-    numbered = innermost(host.parent, host.node != NONE)
+    numbered = innermost(host.parent, host.node != UNKNOWN)
     ids = np.append(part.key(Key.NODE_ID, 0), 0)
-    number = np.append(np.where(numbered == NONE, 0, ids[np.append(host.node, NONE)[numbered]]), 0)
+    number = np.append(np.where(numbered == UNKNOWN, 0, ids[np.append(host.node, UNKNOWN)[numbered]]), 0)
     began = np.append(host.start if host.timed.any() else number[:-1], 0)
     start = np.where(spots.on_host, began[spots.place], part.events.start[spots.row])
     others = spots.further != np.arange(len(spots))
@@ -502,20 +502,20 @@ def _sorting(
         np.where(spots.on_host, number[spots.place], 0),
         np.where(spots.on_host, np.append(host.depth, 0)[spots.place], 0),
         spots.row,
-        np.where(others, turn, NONE),
+        np.where(others, turn, UNKNOWN),
     ]
 
 
 def _threads(host: Host, spots: Spots) -> Int64s:
     """The thread of each node of the host; further messages of one operator stand beside it."""
     first = spots.further == np.arange(len(spots))
-    return np.where(spots.on_host & first, np.append(host.lane, NONE)[spots.place], NONE)
+    return np.where(spots.on_host & first, np.append(host.lane, UNKNOWN)[spots.place], UNKNOWN)
 
 
 def _spot_of_events(part: Excerpt, host: Host, spots: Spots) -> Int64s:
-    """For each event the spot that it is, be it an operator or the node of the execution trace; or NONE."""
+    """For each event the spot that it is, be it an operator or the node of the execution trace; or UNKNOWN."""
     spot = spots.of_events(len(part.events))
-    linked = np.flatnonzero(host.node != NONE)
+    linked = np.flatnonzero(host.node != UNKNOWN)
     spot[host.node[linked]] = spot[host.row[linked]]
     return spot
 
@@ -523,9 +523,9 @@ def _spot_of_events(part: Excerpt, host: Host, spots: Spots) -> Int64s:
 def _launches(spots: Spots, device: Device) -> Pairs:
     """Work after what launched it, or after what came before the launch on its thread."""
     first = np.flatnonzero(spots.further == np.arange(len(spots)))
-    work = first[spots.work[first] != NONE]
+    work = first[spots.work[first] != UNKNOWN]
     parent = spots.parent[work]
-    before = np.where(parent == NONE, device.after[spots.work[work]], parent)
+    before = np.where(parent == UNKNOWN, device.after[spots.work[work]], parent)
     return Pairs(before, work)
 
 
@@ -546,15 +546,15 @@ def _work_as_spots(host: Host, works: Pairs) -> Pairs:
 
 def _first_inside(spots: Spots) -> Pairs:
     """What is inside an operator after it."""
-    inside = np.flatnonzero(spots.on_host & (spots.parent != NONE))
+    inside = np.flatnonzero(spots.on_host & (spots.parent != UNKNOWN))
     return Pairs(spots.parent[inside], inside)
 
 
 def _together(spots: Spots, communications: Communicating, *, one_at_a_time: bool) -> Lane:
     """The order of communication that all members share: of each group, or of all groups together."""
-    talks = spots.communication != NONE
-    turn = np.append(communications.turn, NONE)[spots.communication]
-    collective = np.append(communications.collective, NONE)[spots.communication] != NONE
-    group = np.append(communications.group, NONE)[spots.communication] + 1
-    lane = np.where(talks, 0, NONE) if one_at_a_time else np.where(talks & collective, group, NONE)
+    talks = spots.communication != UNKNOWN
+    turn = np.append(communications.turn, UNKNOWN)[spots.communication]
+    collective = np.append(communications.collective, UNKNOWN)[spots.communication] != UNKNOWN
+    group = np.append(communications.group, UNKNOWN)[spots.communication] + 1
+    lane = np.where(talks, 0, UNKNOWN) if one_at_a_time else np.where(talks & collective, group, UNKNOWN)
     return Lane(lane, turn)

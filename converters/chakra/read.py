@@ -50,7 +50,7 @@ from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import RereadPayloads
 from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.communications import (
     Communications,
     Statement,
@@ -70,7 +70,7 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
-from tracelink.model.graph import NONE, innermost
+from tracelink.model.graph import innermost
 from tracelink.model.operations import Operation, item_bytes, operation_of
 from tracelink.model.trace import Payload, Payloads, ProcessGroup, RankTrace, SourceInfo
 
@@ -304,7 +304,7 @@ class Dependencies:
 
     edges: Edges
     parent: Int64s
-    """The row of what encloses or launched each node, or NONE."""
+    """The row of what encloses or launched each node, or UNKNOWN."""
     missing: Int64s
     """Rows of nodes that name a node which is not there, once for each."""
     on_itself: Int64s
@@ -316,11 +316,11 @@ def dependencies_of(nodes: NodeTable, kinds: Kinds) -> Dependencies:
     after, before, control, missing, on_itself = _pairs(nodes)
     on_device = np.isin(kinds, np.array(GPU_WORK, np.uint8))
     first = _first_of_each(after, control & ~on_device[before], len(nodes))
-    parent = np.full(len(nodes), NONE, np.int64)
+    parent = np.full(len(nodes), UNKNOWN, np.int64)
     parent[after[first]] = before[first]
-    endless = innermost(parent, parent == NONE) == NONE
+    endless = innermost(parent, parent == UNKNOWN) == UNKNOWN
     first = first[~endless[after[first]]]
-    parent[endless] = NONE
+    parent[endless] = UNKNOWN
     ranked = np.full(len(after), Relation.DEPENDS_ON, np.uint8)
     ranked[first] = np.where(on_device[after[first]], Relation.LAUNCHES, Relation.CALLS)
     down = ranked != Relation.DEPENDS_ON
@@ -333,17 +333,17 @@ def _pairs(nodes: NodeTable) -> tuple[Int64s, Int64s, Bools, Int64s, Int64s]:
     owners = np.concatenate([nodes.control.owners, nodes.data.owners])
     places = np.concatenate([nodes.places(nodes.control), nodes.places(nodes.data)])
     control = np.arange(len(owners)) < len(nodes.control.ids)
-    known, itself = places != NONE, places == owners
+    known, itself = places != UNKNOWN, places == owners
     usable = known & ~itself
     return owners[usable], places[usable], control[usable], owners[~known], owners[known & itself]
 
 
 def _first_of_each(owner: Int64s, chosen: Bools, count: int) -> Int64s:
     """The place of the first chosen one of each owner."""
-    first = np.full(count, NONE, np.int64)
+    first = np.full(count, UNKNOWN, np.int64)
     places = np.flatnonzero(chosen)[::-1]
     first[owner[places]] = places
-    given: Int64s = first[first != NONE]
+    given: Int64s = first[first != UNKNOWN]
     return given
 
 
@@ -444,10 +444,10 @@ class Moments:
 def moments_of(nodes: NodeTable, kinds: Kinds) -> Moments:
     """Nodes of an execution trace have no time, whatever stands there for simulators to sort by."""
     start, far = _below(starts_ns(nodes), FARTHEST, NO_TIME)
-    duration, long = _below(inclusive_ns(nodes), LONGEST, UNFINISHED)
+    duration, long = _below(inclusive_ns(nodes), LONGEST, UNKNOWN)
     untimed = ~_says_start(nodes) | (kinds == EventKind.NODE)
     start[untimed] = NO_TIME
-    duration[kinds == EventKind.NODE] = UNFINISHED
+    duration[kinds == EventKind.NODE] = UNKNOWN
     return Moments(start, duration, np.flatnonzero(far | long))
 
 
@@ -575,7 +575,7 @@ def trace_of(reading: Reading) -> RankTrace:
         edges=dependencies.edges,
         payloads=[reading.payloads],
         findings=reading.findings,
-        retells=origins_of(kinds, reading.format),
+        derived_from=origins_of(kinds, reading.format),
     )
 
 
@@ -598,7 +598,7 @@ def _events(
 
 
 def _keys(nodes: NodeTable, parent: Int64s) -> dict[Key, KeyColumn]:
-    rows, enclosed = np.arange(len(nodes)), np.flatnonzero(parent != NONE)
+    rows, enclosed = np.arange(len(nodes)), np.flatnonzero(parent != UNKNOWN)
     keys = {
         Key.NODE_ID: KeyColumn(rows, nodes.id),
         Key.NODE_PARENT: KeyColumn(enclosed, nodes.id[parent[enclosed]]),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tracelink.converters.chakra.schema import WHOLE_NUMBERS, Category, Kind, Name, NodeType
 from tracelink.model.collectives import Participations
-from tracelink.model.columns import UNKNOWN, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Columns, Int32s, Int64s
 from tracelink.model.job import Job
 from tracelink.model.operations import Operation
 
@@ -298,10 +298,6 @@ def _is_one_of(job: Job, names: tuple[str, ...]) -> Bools:
 # When nodes begin and how long they take, to the nanosecond where they say it.
 
 
-MICROSECOND = 1000
-UNSAID = -1
-
-
 def starts_ns(nodes: NodeTable) -> list[int]:
     """When each node begins; 0 where it does not say it."""
     return _exact(nodes, nodes.start, Name.START)
@@ -314,13 +310,13 @@ def durations_ns(nodes: NodeTable) -> list[int]:
 
 def inclusive_ns(nodes: NodeTable) -> list[int]:
     """How long each node takes with all that it encloses; its own duration where it does not say it."""
-    said = nodes.attribute(Name.INCLUSIVE).whole_numbers(len(nodes), UNSAID).tolist()
+    said = nodes.attribute(Name.INCLUSIVE).whole_numbers(len(nodes), UNKNOWN).tolist()
     return [max(pair) for pair in zip(said, durations_ns(nodes), strict=True)]
 
 
 def _exact(nodes: NodeTable, micros: Int64s, name: Name) -> list[int]:
     """The attribute `name` where it says the same as the field, only finer; simulators go by the field."""
-    exact: Sequence[int] = nodes.attribute(name).whole_numbers(len(nodes), UNSAID).tolist()
+    exact: Sequence[int] = nodes.attribute(name).whole_numbers(len(nodes), UNKNOWN).tolist()
     coarse = [(number & UNSIGNED) * MICROSECOND for number in micros.tolist()]
     return [
         fine if fine >= 0 and abs(fine - rough) <= MICROSECOND else rough

@@ -50,9 +50,9 @@ from tracelink.converters.execution_trace.storages import StorageReader
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.targets import STDOUT
-from tracelink.model.columns import Int64s
+from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind
-from tracelink.model.graph import NONE, Excerpt, Rank
+from tracelink.model.graph import Excerpt, Rank
 from tracelink.model.job import Job, Part
 from tracelink.ordering.order import Order
 from tracelink.ordering.tensors import tensor_order
@@ -128,10 +128,10 @@ def _without_host(plan: Plan, nodes: NodeTable) -> NodeTable:
     """Device work and communication; streams and threads are the lanes that run in order."""
     order = plan.turns.spot
     stream, place = plan.stream[order], plan.spots.place[order]
-    threads = np.append(plan.host.lane, NONE)[place]
+    threads = np.append(plan.host.lane, UNKNOWN)[place]
     lanes = len(plan.part.graph.tracks)
-    keep = (stream != NONE) | (plan.spots.communication[order] != NONE)
-    return contracted(nodes, keep, np.where(stream != NONE, stream, lanes + threads))
+    keep = (stream != UNKNOWN) | (plan.spots.communication[order] != UNKNOWN)
+    return contracted(nodes, keep, np.where(stream != UNKNOWN, stream, lanes + threads))
 
 
 def _gaps(plan: Plan, nodes: NodeTable) -> Gaps:
@@ -140,9 +140,9 @@ def _gaps(plan: Plan, nodes: NodeTable) -> Gaps:
     place = plan.spots.place[order]
     first = plan.spots.further[order] == order
     timed = np.append(plan.host.timed, False)[place] & first
-    lane = np.where(timed, np.append(plan.host.lane, NONE)[place], NONE)
-    above = np.append(plan.host.parent, NONE)[place]
-    outermost = (above == NONE) | ~np.append(plan.host.timed, False)[above]
+    lane = np.where(timed, np.append(plan.host.lane, UNKNOWN)[place], UNKNOWN)
+    above = np.append(plan.host.parent, UNKNOWN)[place]
+    outermost = (above == UNKNOWN) | ~np.append(plan.host.timed, False)[above]
     start = np.append(plan.host.start, 0)[place]
     length = np.append(plan.host.inclusive, 0)[place]
     thread = nodes.attribute(Name.THREAD).whole_numbers(len(nodes), 0)

@@ -16,9 +16,9 @@ from tracelink.converters.chakra_json.schema import (
     THREAD_ROOTS,
 )
 from tracelink.converters.kineto.reader import base_time
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, Edges, Key, Relation
-from tracelink.model.graph import NONE, Excerpt, callers, innermost, outside
+from tracelink.model.graph import Excerpt, callers, innermost, outside
 
 # The nodes of an execution trace in order, and which one encloses which.
 
@@ -53,25 +53,25 @@ def tree_of(part: Excerpt, rows: Int64s, around: Int64s) -> Tree:
     A root is put before them where they have none, or several.
     """
     recorded = _recorded(part, rows)
-    roots = recorded == NONE
+    roots = recorded == UNKNOWN
     thread = _thread_roots(part, rows)
     parent = _earlier(recorded, recorded == np.arange(len(rows)), around, thread)
-    circular = innermost(parent, roots) == NONE
+    circular = innermost(parent, roots) == UNKNOWN
     parent = _earlier(parent, circular & (parent >= np.arange(len(rows))), around, thread)
-    roots |= parent == NONE
+    roots |= parent == UNKNOWN
     moved = int(np.count_nonzero(parent != recorded))
     if roots[0] and np.count_nonzero(roots) == 1:
         parent[0] = 0
         return Tree(rows, parent, moved)
-    return Tree(np.append(NONE, rows), np.append(0, parent + 1), moved)
+    return Tree(np.append(UNKNOWN, rows), np.append(0, parent + 1), moved)
 
 
 def _earlier(parent: Int64s, wrong: Bools, *better: Int64s) -> Int64s:
     """The parents, those marked wrong replaced by the first of `better` that is an earlier node, or by -1."""
     place = np.arange(len(parent))
-    parent = np.where(wrong, NONE, parent)
+    parent = np.where(wrong, UNKNOWN, parent)
     for candidate in better:
-        parent = np.where(wrong & (parent == NONE) & (candidate < place), candidate, parent)
+        parent = np.where(wrong & (parent == UNKNOWN) & (candidate < place), candidate, parent)
     return parent
 
 
@@ -82,7 +82,7 @@ def _recorded(part: Excerpt, rows: Int64s) -> Int64s:
     place = np.arange(len(rows))
     found = np.minimum(np.searchsorted(ids, named), max(len(ids) - 1, 0))
     parent = np.where(ids[found] == named, found, place)
-    return np.where(given & (named != ids), parent, NONE)
+    return np.where(given & (named != ids), parent, UNKNOWN)
 
 
 def _key(part: Excerpt, key: Key, rows: Int64s) -> tuple[Int64s, Bools]:
@@ -99,7 +99,7 @@ def _thread_roots(part: Excerpt, rows: Int64s) -> Int64s:
     roots = np.flatnonzero(np.isin(part.events.name[rows], codes))[::-1]
     threads = part.key(Key.LOGICAL_THREAD, 0)[rows]
     numbers, thread = np.unique(threads, return_inverse=True)
-    root = np.full(len(numbers), NONE, np.int64)
+    root = np.full(len(numbers), UNKNOWN, np.int64)
     root[thread[roots]] = roots
     return root[thread]
 
@@ -124,15 +124,15 @@ def device_work(part: Excerpt, tree: Tree, node_around: Int64s) -> DeviceWork:
     """All work of a rank; `node_around` is the place of the innermost node around each row, itself included."""
     work = part.rows(*GPU_WORK)
     launches = part.where(Relation.LAUNCHES)
-    launch = np.full(len(part.events), NONE, np.int64)
+    launch = np.full(len(part.events), UNKNOWN, np.int64)
     launch[launches.target] = launches.source
     call = launch[work]
-    node = np.where(call == NONE, NONE, node_around[call])
-    communication = _named(part, work, lambda name: bool(COLLECTIVE_KERNEL.search(name))) & (node != NONE)
+    node = np.where(call == UNKNOWN, UNKNOWN, node_around[call])
+    communication = _named(part, work, lambda name: bool(COLLECTIVE_KERNEL.search(name))) & (node != UNKNOWN)
     node[communication] = _backend_calls(part, tree)[node[communication]]
-    chosen = np.flatnonzero(node != NONE)
+    chosen = np.flatnonzero(node != UNKNOWN)
     order = np.lexsort((work[chosen], part.events.start[work[chosen]], node[chosen]))
-    unlaunched = int(np.count_nonzero(call == NONE))
+    unlaunched = int(np.count_nonzero(call == UNKNOWN))
     return DeviceWork(
         work[chosen][order], node[chosen][order], unlaunched, len(work) - len(chosen) - unlaunched
     )
@@ -155,7 +155,7 @@ def _backend_calls(part: Excerpt, tree: Tree) -> Int64s:
 def _named(part: Excerpt, rows: Int64s, wanted: Callable[[str], bool]) -> Bools:
     """Which rows have a name that is wanted; row -1 has none."""
     named = np.array([wanted(text) for text in part.graph.strings], np.bool_)
-    found: Bools = (rows != NONE) & named[part.events.name[rows]]
+    found: Bools = (rows != UNKNOWN) & named[part.events.name[rows]]
     return found
 
 
@@ -204,10 +204,10 @@ class DeviceWaits:
 def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWork) -> DeviceWaits:
     """Without waits for work that was launched only afterwards: those would be circles."""
     waiting, done = _waits(part)
-    number = np.full(len(part.events), NONE, np.int64)
+    number = np.full(len(part.events), UNKNOWN, np.int64)
     number[work.rows] = np.arange(len(work.rows))
     node, awaited = node_of[waiting], number[done]
-    known = (node != NONE) & (awaited != NONE)
+    known = (node != UNKNOWN) & (awaited != UNKNOWN)
     node, awaited = node[known], awaited[known]
     if len(node):
         turn = reached(parent)
@@ -246,12 +246,12 @@ def hand_overs(part: Excerpt, node_of: Int64s, parent: Int64s) -> HandOvers:
     edges = Edges.concatenate([part.where(relation) for relation in RELATIONS_HAND_OVERS])
     tracks = part.events.track
     waiting, awaited = node_of[edges.source], node_of[edges.target]
-    between = (waiting != NONE) & (awaited != NONE) & (tracks[edges.source] != tracks[edges.target])
+    between = (waiting != UNKNOWN) & (awaited != UNKNOWN) & (tracks[edges.source] != tracks[edges.target])
     waiting, awaited, end = waiting[between], awaited[between], part.events.end[edges.target[between]]
     turn = reached(parent)
     possible = turn[awaited] < turn[waiting]
     order = np.flatnonzero(possible)[np.argsort(end[possible], kind="stable")]
-    found = np.full(len(parent), NONE, np.int64)
+    found = np.full(len(parent), UNKNOWN, np.int64)
     found[waiting[order]] = awaited[order]
     return HandOvers(found, int(np.count_nonzero(~possible)))
 
@@ -288,7 +288,7 @@ class Plan:
     @property
     def linked(self) -> int:
         """How many nodes have a time."""
-        return int(np.count_nonzero(self.operator != NONE))
+        return int(np.count_nonzero(self.operator != UNKNOWN))
 
 
 def plan_of(part: Excerpt, source: int) -> Plan:
@@ -297,15 +297,15 @@ def plan_of(part: Excerpt, source: int) -> Plan:
     operator = _operators(part, rows)
     node_of = _nodes(operator, len(part.events))
     caller = callers(part)
-    nearest = innermost(caller, node_of != NONE)
+    nearest = innermost(caller, node_of != UNKNOWN)
     around = outside(caller, nearest)
     tree = tree_of(part, rows, _at(node_of, _at(around, operator)))
     if len(tree) > len(rows):
-        operator = np.append(NONE, operator)
-        node_of = np.where(node_of == NONE, NONE, node_of + 1)
+        operator = np.append(UNKNOWN, operator)
+        node_of = np.where(node_of == UNKNOWN, UNKNOWN, node_of + 1)
     work = device_work(part, tree, _at(node_of, nearest))
     events = part.events
-    inside = np.where(node_of == NONE, NONE, around)
+    inside = np.where(node_of == UNKNOWN, UNKNOWN, around)
     return Plan(
         part,
         source,
@@ -316,7 +316,7 @@ def plan_of(part: Excerpt, source: int) -> Plan:
         work,
         device_waits(part, node_of, tree.parent, work),
         np.arange(len(tree)) + np.searchsorted(work.node, np.arange(len(tree))),
-        _base(part, np.concatenate([operator[operator != NONE], work.rows])),
+        _base(part, np.concatenate([operator[operator != UNKNOWN], work.rows])),
     )
 
 
@@ -332,19 +332,19 @@ def _operators(part: Excerpt, rows: Int64s) -> Int64s:
     """The row of the timed operator that each node is the same as, or that it is itself, or -1."""
     same = part.where(Relation.SAME)
     timed = part.events.timed[same.target]
-    operator = np.where(part.events.timed, np.arange(len(part.events)), NONE)
+    operator = np.where(part.events.timed, np.arange(len(part.events)), UNKNOWN)
     operator[same.source[timed]] = same.target[timed]
     return operator[rows]
 
 
 def _nodes(operator: Int64s, rows: int) -> Int64s:
     """The place of the node that each row is; of nodes that are the same operator, the first."""
-    node_of = np.full(rows, NONE, np.int64)
-    linked = np.flatnonzero(operator != NONE)[::-1]
+    node_of = np.full(rows, UNKNOWN, np.int64)
+    linked = np.flatnonzero(operator != UNKNOWN)[::-1]
     node_of[operator[linked]] = linked
     return node_of
 
 
 def _at(values: Int64s, rows: Int64s) -> Int64s:
     """`values[rows]`, -1 where the row is -1."""
-    return np.where(rows == NONE, NONE, np.append(values, NONE)[rows])
+    return np.where(rows == UNKNOWN, UNKNOWN, np.append(values, UNKNOWN)[rows])

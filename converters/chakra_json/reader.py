@@ -43,8 +43,8 @@ from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
-from tracelink.linking.links import NONE, lookup
-from tracelink.model.columns import NO_TIME, UNFINISHED, Bools, Int32s, Int64s
+from tracelink.linking.links import lookup
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.communications import Statement, text_in
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace, SourceInfo
@@ -174,7 +174,7 @@ def _complete(piece: Piece, nodes: Sequence[Any]) -> None:
     awaited = [(row, number) for row, node in enumerate(nodes) for number in node.sync_dep or ()]
     piece.columns |= {
         START: start,
-        DURATION: np.where((start == NO_TIME) | (duration < 0), UNFINISHED, duration),
+        DURATION: np.where((start == NO_TIME) | (duration < 0), UNKNOWN, duration),
         UNUSABLE: lost.astype(np.int64),
         CATEGORY: int64s(categories),
         STREAM: int64s([node.stream for node in nodes]),
@@ -285,20 +285,20 @@ def stated_edges(table: Mapping[str, Int64s], parents: Parents, on_device: Bools
     copied = table[CATEGORY][table[WAITING]] != ON_CPU
     waiting = np.concatenate([other, table[WAITING][~copied]])
     awaited = _earliest(ids, np.concatenate([table[OTHER_THREAD][other], table[AWAITED][~copied]]))
-    known = (awaited != NONE) & (awaited != waiting)
+    known = (awaited != UNKNOWN) & (awaited != waiting)
     edges = [
         Edges.of(Relation.CALLS, caller[~work], child[~work]),
         Edges.of(Relation.LAUNCHES, caller[work], child[work]),
         Edges.of(Relation.DEPENDS_ON, waiting[known], awaited[known]),
     ]
     without_launch = int(np.count_nonzero(on_device)) - int(np.count_nonzero(work))
-    return Stated(Edges.concatenate(edges), without_launch, int(np.count_nonzero(awaited == NONE)))
+    return Stated(Edges.concatenate(edges), without_launch, int(np.count_nonzero(awaited == UNKNOWN)))
 
 
 def _earliest(ids: Int64s, wanted: Int64s) -> Int64s:
-    """The first row of each id, or NONE."""
+    """The first row of each id, or UNKNOWN."""
     found = lookup(ids[::-1], wanted)
-    return np.where(found == NONE, NONE, len(ids) - 1 - found)
+    return np.where(found == UNKNOWN, UNKNOWN, len(ids) - 1 - found)
 
 
 # What a linked trace says that cannot be used, or does not say.
@@ -374,7 +374,7 @@ def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: 
         edges=stated.edges,
         payloads=[payloads],
         findings=[*findings_of(misfits), *unread_findings(path, table, stated, header, base)],
-        retells=frozenset({PROFILE}),
+        derived_from=frozenset({PROFILE}),
     )
 
 

@@ -51,9 +51,9 @@ from tracelink.converters.chakra_json.schema import (
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
-from tracelink.model.columns import Int64s
+from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind
-from tracelink.model.graph import NONE, EventGraph, Excerpt, execution_traces, texts_of_excerpt
+from tracelink.model.graph import EventGraph, Excerpt, execution_traces, texts_of_excerpt
 from tracelink.model.job import Job, Part
 from tracelink.model.trace import Payloads, SourceInfo
 from tracelink.plugins import Files, Output, Target
@@ -272,10 +272,10 @@ class NodeTexts:
         }
         fields |= {key: value for key, value in recorded.items() if key not in fields and key not in LINKED}
         operator = int(plan.operator[place])
-        if operator == NONE:
+        if operator == UNKNOWN:
             return fields
         waited = int(plan.hand_overs.awaited[place])
-        other_thread = NULL if waited == NONE else b"%d" % plan.ids[waited]
+        other_thread = NULL if waited == UNKNOWN else b"%d" % plan.ids[waited]
         fields |= self._times(operator, int(plan.exclusive[operator]), other_thread)
         if waits := plan.device_waits.of(place):
             fields[SYNCHRONISED] = b"[%s]" % b",".join(b"%d" % plan.id_of_work(number) for number in waits)
@@ -309,7 +309,7 @@ class NodeTexts:
 
     def _recorded(self, place: int) -> bytes:
         row = int(self.plan.tree.rows[place])
-        return b"" if row == NONE else self.spool.text(int(self.plan.part.events.payload[row]))
+        return b"" if row == UNKNOWN else self.spool.text(int(self.plan.part.events.payload[row]))
 
     def _recorded_group(self, place: int) -> bytes:
         """The group that the node or the one around it names: `nccl:*` stands in `record_param_comms`."""
@@ -321,7 +321,7 @@ class NodeTexts:
     def _name(self, place: int) -> bytes:
         row = int(self.plan.tree.rows[place])
         part = self.plan.part
-        return _quoted(PROCESS_ROOT if row == NONE else part.graph.strings[part.events.name[row]])
+        return _quoted(PROCESS_ROOT if row == UNKNOWN else part.graph.strings[part.events.name[row]])
 
 
 def node_texts(plan: Plan, spool: Spool) -> NodeTexts:

@@ -28,7 +28,7 @@ from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads, as_json, damage_findings
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import NO_TIME, UNFINISHED, Bools, Int64s, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, StringTable
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 
@@ -319,7 +319,7 @@ def _events(table: Mapping[str, Int64s], track: Int64s) -> Events:
         table[NAME].astype(np.int32),
         track.astype(np.int32),
         np.full(count, NO_TIME, np.int64),
-        np.full(count, UNFINISHED, np.int64),
+        np.full(count, UNKNOWN, np.int64),
         np.zeros(count, np.int32),
         table[PLACE],
     )

@@ -21,7 +21,7 @@ from tracelink.converters.flight_recorder.schema import (
 )
 from tracelink.errors import Finding, Severity
 from tracelink.io.sources import LARGEST_RANK
-from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.communications import Communications
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
@@ -122,7 +122,7 @@ def events_of(fields: Fields, records: Records) -> Events:
         name=fields.asked.requests.operation[records.request],
         track=track_of_group[fields.group],
         start=records.created,
-        duration=np.where((fields.completed > 0) & (fields.created > 0), took, UNFINISHED),
+        duration=np.where((fields.completed > 0) & (fields.created > 0), took, UNKNOWN),
         source=np.zeros(count, np.int32),
         payload=records.place,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.errors import UnreadableError
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 # How torch spells an entry whose texts all stood in the dump before: numbers, and what stands between them.
 
@@ -72,11 +72,9 @@ def floats_among_numbers(data: bytes, start: int) -> list[bool] | None:
     return None
 
 
-# Passes over all entries of a dump that are spelt alike at once, span by span and number by number.
+# Passes over all entries of a dump that are spelt alike at once, span by span and number by number. Numbers in a
+# dump are not negative: UNKNOWN stands for None.
 
-
-ABSENT = -1
-"""Stands for a number that is None; numbers in a dump are not negative."""
 
 NONE, FLOAT, LONG = b"NG\x8a"
 WHOLE = {ord("K"): ("u1", 1), ord("M"): ("<u2", 1), ord("J"): ("<i4", 1), LONG: ("<i8", 2)}
@@ -160,7 +158,7 @@ def _words(read: Any, size: int) -> list[Any]:
 
 
 def _first_alike(words: Sequence[Any]) -> Int64s:
-    """For each row one of the first that have the same words; ABSENT for rows of which another took the place."""
+    """For each row one of the first that have the same words; UNKNOWN for rows of which another took the place."""
     mixed = words[0] * MULTIPLIER
     for word in words[1:]:
         mixed = (mixed ^ word) * MULTIPLIER
@@ -171,7 +169,7 @@ def _first_alike(words: Sequence[Any]) -> Int64s:
     alike = np.ones(len(first), np.bool_)
     for word in words:
         alike &= word == word[first]
-    return np.where(alike, first, ABSENT)
+    return np.where(alike, first, UNKNOWN)
 
 
 class _Walk:
@@ -204,15 +202,15 @@ class _Walk:
 
     def span(self, form: re.Pattern[bytes]) -> None:
         """Passes over a span in all entries, and numbers them so that equal spans have the same number."""
-        numbers, pieces = np.full(len(self.at), ABSENT, np.int64), _Pieces(form, self.data)
+        numbers, pieces = np.full(len(self.at), UNKNOWN, np.int64), _Pieces(form, self.data)
         rows, size_count = np.arange(len(self.at)), 0
         while len(rows) and size_count < MOST_SIZES:
             number = pieces.number_at(int(self.at[rows[0]]))
-            if number == ABSENT:
+            if number == UNKNOWN:
                 rows = rows[1:]
                 continue
             numbers[rows] = found = self._alike(rows, pieces, pieces.sizes[number])
-            rows, size_count = rows[found == ABSENT], size_count + 1
+            rows, size_count = rows[found == UNKNOWN], size_count + 1
         numbers[rows] = [pieces.number_at(place) for place in self.at[rows].tolist()]
         self.spans.append(numbers)
         self.keys.append(len(pieces.keys))
@@ -226,12 +224,12 @@ class _Walk:
         if all((word == word[0]).all() for word in words):
             return np.full(len(rows), pieces.number_at(int(places[0])), np.int64)
         first = _first_alike(words)
-        known = np.full(len(rows) + 1, ABSENT, np.int64)
+        known = np.full(len(rows) + 1, UNKNOWN, np.int64)
         common = np.bincount(first + 1, minlength=1)[1:] > 1
         common[:1] = True
         for row in common.nonzero()[0].tolist():
             number = pieces.number_at(int(places[row]))
-            if number != ABSENT and pieces.sizes[number] <= size:
+            if number != UNKNOWN and pieces.sizes[number] <= size:
                 known[row] = number
         return known[first]
 
@@ -244,12 +242,12 @@ class _Walk:
             self.numbers.append(None)
             self.keep(opcode == FLOAT)
             return
-        values, codes = np.full(len(self.at), ABSENT, np.int64), opcode.tobytes()
+        values, codes = np.full(len(self.at), UNKNOWN, np.int64), opcode.tobytes()
         for code, (kind, before) in WHOLE.items():
             if code in codes:
                 np.copyto(values, _part(read, kind, before), where=opcode == code)
         if LONG in codes:
-            values[(opcode == LONG) & (_part(read, "u1", 1) != LONG_BYTES)] = ABSENT
+            values[(opcode == LONG) & (_part(read, "u1", 1) != LONG_BYTES)] = UNKNOWN
         self.at = self.at + WIDTHS[opcode]
         self.numbers.append(values)
         self.keep((values >= 0) | (opcode == NONE))
@@ -267,10 +265,10 @@ class _Pieces:
         self._numbers: dict[bytes, int] = {}
 
     def number_at(self, place: int) -> int:
-        """The number of the span at a place; ABSENT where there is none."""
+        """The number of the span at a place; UNKNOWN where there is none."""
         found = self.form.match(self.data, place)
         if not found or len(found[0]) > LONGEST_SPAN:
-            return ABSENT
+            return UNKNOWN
         if (known := self._numbers.get(found[0])) is not None:
             return known
         keys = KEYS.findall(found[0])

@@ -47,7 +47,7 @@ from tracelink.converters.kineto.schema import (
     MixedElement,
     kind_of,
 )
-from tracelink.model.columns import UNFINISHED, UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.communications import (
     Sizes,
     Statement,
@@ -370,7 +370,7 @@ def durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
     if usable.all():
         return nanoseconds(microseconds), 0
     result = nanoseconds(np.where(usable, microseconds, 0.0))
-    result[~usable] = UNFINISHED
+    result[~usable] = UNKNOWN
     return result, int(np.count_nonzero(~usable))
 
 
@@ -516,7 +516,7 @@ class ElementDecoder:
         piece = Decoded(elements, shape, slices, events, name, start, duration, exact)
         if unusable:
             instants = self.shapes.are(shape[slices], INSTANTS)
-            piece.unusable_durations = unusable - int(np.count_nonzero(instants & (duration == UNFINISHED)))
+            piece.unusable_durations = unusable - int(np.count_nonzero(instants & (duration == UNKNOWN)))
             duration[instants] = 0
         return piece
 

@@ -28,7 +28,7 @@ from tracelink.converters.kineto.schema import (
     THREAD_NAME,
     THREAD_SORT,
 )
-from tracelink.model.columns import UNFINISHED, Bools, Int32s, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.communications import text_in
 from tracelink.model.events import BYTES, Counters, KeyColumn, Track, TrackKind
 
@@ -220,7 +220,7 @@ def pair(halves: Sequence[Half]) -> Paired:
             else:
                 stack.remove(begin)
                 paired.slices.append(_whole(begin, half.time - begin.time))
-    paired.slices += [_whole(begin, UNFINISHED) for stack in open_slices.values() for begin in stack]
+    paired.slices += [_whole(begin, UNKNOWN) for stack in open_slices.values() for begin in stack]
     return paired
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
-from tracelink.model.columns import NO_TIME, UNFINISHED, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
 from tracelink.model.events import (
     Counters,
     Edges,
@@ -145,7 +145,7 @@ class GraphBuilder:
 
     def _end(self, row: int) -> int:
         start, duration = self.rows[row][3:]
-        return NO_TIME if duration == UNFINISHED else start + duration
+        return NO_TIME if duration == UNKNOWN else start + duration
 
     def build(self) -> EventGraph:
         """The graph: one source for each rank."""

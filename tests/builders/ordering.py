@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from builders.graph import GraphBuilder
+from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
-from tracelink.model.graph import NONE, Excerpt
+from tracelink.model.graph import Excerpt
 from tracelink.ordering.order import Awaited, Order, Synchronizations
 
 MAIN = "main"
@@ -84,9 +85,9 @@ class RankBuilder:
         awaited: Awaited,
         call: int,
         *,
-        stream: int = NONE,
-        event_stream: int = NONE,
-        event_record: int = NONE,
+        stream: int = UNKNOWN,
+        event_stream: int = UNKNOWN,
+        event_record: int = UNKNOWN,
         device: int = 0,
     ) -> None:
         """What a profiler says of the wait that `call` is."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
 from tracelink.model.communications import CALL_TEXTS, Calls, Communications
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo
@@ -48,7 +48,7 @@ class TraceBuilder:
 
     def record(self, name: str, created: int, completed: int | None = None, **keys: int | str) -> int:
         """A flight-recorder entry."""
-        end = created + UNFINISHED if completed is None else completed
+        end = created + UNKNOWN if completed is None else completed
         return self.event(EventKind.RECORD, name, created, end, **keys)
 
     def edge(self, relation: Relation, source: int, target: int) -> None:
@@ -62,7 +62,7 @@ class TraceBuilder:
 
     def node(self, name: str, identity: int, thread: int = 1, **keys: int | str) -> int:
         row = self.event(EventKind.NODE, name, 0, 0, 0, node_id=identity, logical_thread=thread, **keys)
-        self.rows[row] = (EventKind.NODE, name, 0, NO_TIME, UNFINISHED, self.rows[row][-1])
+        self.rows[row] = (EventKind.NODE, name, 0, NO_TIME, UNKNOWN, self.rows[row][-1])
         return row
 
     def build(self) -> RankTrace:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.trace import column
-from tracelink.linking.alignment import NONE, align
+from tracelink.linking.alignment import align
+from tracelink.model.columns import UNKNOWN
 
 NAMES = st.lists(st.integers(0, 3), max_size=14)
 
@@ -20,7 +21,7 @@ def test_equal_sequences_pair_element_by_element() -> None:
 
 
 def test_a_missing_head_middle_and_tail_do_not_shift_the_rest() -> None:
-    assert places([1, 2, 3, 4, 5, 6, 7], [2, 3, 5, 6]) == [NONE, 0, 1, NONE, 2, 3, NONE]
+    assert places([1, 2, 3, 4, 5, 6, 7], [2, 3, 5, 6]) == [UNKNOWN, 0, 1, UNKNOWN, 2, 3, UNKNOWN]
 
 
 def test_extra_elements_are_passed_over() -> None:
@@ -29,19 +30,19 @@ def test_extra_elements_are_passed_over() -> None:
 
 def test_one_of_several_equal_elements_is_not_guessed() -> None:
     alignment = align(column([4, 4, 4]), column([4, 4]))
-    assert alignment.ambiguous.sum() + (alignment.place != NONE).sum() == 3
+    assert alignment.ambiguous.sum() + (alignment.place != UNKNOWN).sum() == 3
     assert alignment.ambiguous.any()
 
 
 def test_nothing_in_common_pairs_nothing() -> None:
-    assert places([1, 2], [3]) == [NONE, NONE]
+    assert places([1, 2], [3]) == [UNKNOWN, UNKNOWN]
     assert places([], [1]) == []
-    assert places([1], []) == [NONE]
+    assert places([1], []) == [UNKNOWN]
 
 
 @given(NAMES, NAMES)
 def test_pairs_are_equal_and_in_order(one: list[int], other: list[int]) -> None:
-    paired = [(left, right) for left, right in enumerate(places(one, other)) if right != NONE]
+    paired = [(left, right) for left, right in enumerate(places(one, other)) if right != UNKNOWN]
     assert all(one[left] == other[right] for left, right in paired)
     assert [right for _, right in paired] == sorted({right for _, right in paired})
 
@@ -50,12 +51,12 @@ def test_pairs_are_equal_and_in_order(one: list[int], other: list[int]) -> None:
 def test_distinct_names_always_find_each_other(names: list[int], data: st.DataObject) -> None:
     kept = data.draw(st.lists(st.sampled_from(range(len(names))), unique=True) if names else st.just([]))
     other = [names[place] for place in sorted(kept)]
-    expected = [other.index(name) if name in other else NONE for name in names]
+    expected = [other.index(name) if name in other else UNKNOWN for name in names]
     assert places(names, other) == expected
 
 
 def possible(one: list[int], other: list[int]) -> list[set[int]]:
-    """For each element every place that it has in any of the shortest scripts, NONE where it can be left over."""
+    """For each element every place that it has in any of the shortest scripts, UNKNOWN where it can be left over."""
     ahead = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     behind = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     for x in range(len(one)):
@@ -73,7 +74,7 @@ def possible(one: list[int], other: list[int]) -> list[set[int]]:
             for y, value in enumerate(other)
             if value == one[x] and ahead[x][y] + 1 + behind[x + 1][y + 1] == longest
         }
-        | {NONE for y in range(len(other) + 1) if ahead[x][y] + behind[x + 1][y] == longest}
+        | {UNKNOWN for y in range(len(other) + 1) if ahead[x][y] + behind[x + 1][y] == longest}
         for x in range(len(one))
     ]
 
@@ -86,10 +87,10 @@ def test_a_place_is_given_where_every_shortest_script_gives_it_and_nowhere_else(
     for place, ambiguous, choices in zip(
         alignment.place.tolist(), alignment.ambiguous.tolist(), possible(one, other), strict=True
     ):
-        assert place == (next(iter(choices)) if len(choices) == 1 else NONE)
+        assert place == (next(iter(choices)) if len(choices) == 1 else UNKNOWN)
         assert ambiguous or len(choices) == 1
 
 
 def test_what_differs_too_much_is_ambiguous_as_a_whole() -> None:
     alignment = align(column([1, 2, 3]), column([3, 1, 2]), most=1)
-    assert (alignment.place.tolist(), alignment.ambiguous.tolist()) == ([NONE] * 3, [True] * 3)
+    assert (alignment.place.tolist(), alignment.ambiguous.tolist()) == ([UNKNOWN] * 3, [True] * 3)

@@ -124,7 +124,7 @@ def test_the_parts_stay_as_they_were() -> None:
 
 
 def test_a_trace_that_is_said_to_be_of_a_rank() -> None:
-    said = one("a", "x").said_to_be_of(4)
+    said = one("a", "x").with_rank(4)
     assert said.source.rank == 4
     assert {track.rank for track in said.tracks} == {4}
 

@@ -124,10 +124,10 @@ def test_many_small_sources_are_read_by_few_workers(tmp_path: Path, jobs: int) -
 # Sources that were made of others of the same rank.
 
 
-def trace(format_name: str, *retells: str) -> RankTrace:
+def trace(format_name: str, *derived_from: str) -> RankTrace:
     made = TraceBuilder().build()
     made.sources = [replace(made.source, path=f"{format_name}.json", format=format_name)]
-    return replace(made, retells=frozenset(retells))
+    return replace(made, derived_from=frozenset(derived_from))
 
 
 def test_what_was_made_of_another_source_is_passed_over_beside_it() -> None:

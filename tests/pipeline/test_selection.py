@@ -14,7 +14,7 @@ from builders.job import HeldPart, JobBuilder
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.spool import Keeper
-from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -136,7 +136,7 @@ class TestWindow:
 
     def test_an_instant_belongs_to_one_of_two_windows_that_touch(self) -> None:
         built = GraphBuilder()
-        built.add(built.track(), "mark", 10, UNFINISHED, K.INSTANT)
+        built.add(built.track(), "mark", 10, UNKNOWN, K.INSTANT)
         assert kept(built.build(), window="..10ns") == []
         assert kept(built.build(), window="10ns..20ns") == [0]
         assert kept(built.build(), window="11ns..20ns") == []
@@ -152,7 +152,7 @@ class TestWindow:
         built = GraphBuilder()
         track = built.track()
         rows = [built.add(track, "op", start, 5) for start in (0, 20)]
-        nodes = [built.add(track, "op", None, UNFINISHED, K.NODE) for _ in range(3)]
+        nodes = [built.add(track, "op", None, UNKNOWN, K.NODE) for _ in range(3)]
         for node, row in zip(nodes, rows, strict=False):
             built.edge(node, Relation.SAME, row)
         assert kept(built.build(), window="20ns..") == [rows[1], nodes[1]]
@@ -161,16 +161,16 @@ class TestWindow:
     def test_what_was_still_running_when_the_recording_stopped_lasts(self) -> None:
         built = GraphBuilder()
         track = built.track()
-        built.add(track, "op", 5, UNFINISHED)
+        built.add(track, "op", 5, UNKNOWN)
         for state in ("scheduled", "started", "completed"):
-            built.add(track, "gloo:all_reduce", 5, UNFINISHED, K.RECORD, keys={Key.STATE: state})
+            built.add(track, "gloo:all_reduce", 5, UNKNOWN, K.RECORD, keys={Key.STATE: state})
         assert kept(built.build(), window="20ns..") == [0, 2]
         assert kept(built.build(), window="..5ns") == []
 
     def test_an_entry_without_an_end_is_where_the_operator_is_that_is_the_same(self) -> None:
         built = GraphBuilder()
         track = built.track()
-        entry = built.add(track, "nccl:all_reduce", 5, UNFINISHED, K.RECORD, keys={Key.STATE: "scheduled"})
+        entry = built.add(track, "nccl:all_reduce", 5, UNKNOWN, K.RECORD, keys={Key.STATE: "scheduled"})
         kernel = built.add(track, "ncclKernel", 15, 10, K.KERNEL)
         built.edge(entry, Relation.SAME, kernel)
         assert kept(built.build(), window="20ns..") == [entry, kernel]
@@ -253,7 +253,7 @@ EVENTS = st.lists(
     st.tuples(
         st.sampled_from(KINDS_OF_WORK),
         st.none() | st.integers(0, 30),
-        st.integers(UNFINISHED, 5),
+        st.integers(UNKNOWN, 5),
         st.none() | st.sampled_from(STATES),
     ),
     min_size=3,
@@ -263,7 +263,7 @@ MARKS = st.lists(
     st.tuples(
         st.sampled_from(["ProfilerStep#1", "ProfilerStep#2", "step 1"]),
         st.integers(0, 20),
-        st.integers(UNFINISHED, 12),
+        st.integers(UNKNOWN, 12),
     ),
     min_size=1,
     max_size=3,
@@ -488,7 +488,7 @@ def test_a_step_spans_each_of_its_annotations() -> None:
 
 
 def test_a_step_whose_end_was_not_recorded_lasts() -> None:
-    assert steps("step 1", duration=UNFINISHED).end.tolist() == [LATEST]
+    assert steps("step 1", duration=UNKNOWN).end.tolist() == [LATEST]
 
 
 def test_no_events_no_steps() -> None:

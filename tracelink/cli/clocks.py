@@ -22,10 +22,10 @@ from tracelink.cli.terminal import (
     watching,
 )
 from tracelink.model.clock import ClockMode
+from tracelink.model.columns import MILLISECOND
 from tracelink.model.graph import Rank
 from tracelink.model.job import Job
 from tracelink.ranges import Numbers
-from tracelink.text import MILLISECOND
 
 # Shared definitions
 

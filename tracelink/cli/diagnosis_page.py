@@ -22,17 +22,11 @@ from tracelink.diagnosis.model import (
 )
 from tracelink.diagnosis.profiles import called
 from tracelink.errors import Finding
+from tracelink.model.columns import SECOND
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Entry, Frame
 from tracelink.ranges import Numbers
-from tracelink.text import (
-    SECOND_WORDING,
-    duration,
-    group_in_words,
-    lowered,
-    operation_in_words,
-    ranks_in_words,
-)
+from tracelink.text import duration, group_in_words, lowered, operation_in_words, ranks_in_words
 
 # Ranks without a whole dump, and what the dumps of the others prove about them.
 
@@ -362,9 +356,7 @@ def show_lateness(page: Page, lateness: Sequence[Lateness], *, verbose: bool) ->
 
 def _stands_out(lateness: Sequence[Lateness]) -> bool:
     first, *others = lateness
-    return first.total_ns >= SECOND_WORDING and all(
-        first.total_ns >= STANDS_OUT * one.total_ns for one in others[:1]
-    )
+    return first.total_ns >= SECOND and all(first.total_ns >= STANDS_OUT * one.total_ns for one in others[:1])
 
 
 def _row(one: Lateness) -> tuple[str, ...]:

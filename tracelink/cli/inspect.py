@@ -28,8 +28,7 @@ from tracelink.cli.terminal import (
 )
 from tracelink.errors import Severity, in_order
 from tracelink.io.sources import engine_for
-from tracelink.text import MILLISECOND as MILLISECOND_LISTING
-from tracelink.text import SECOND as SECOND_LISTING
+from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND
 from tracelink.text import span
 
 if TYPE_CHECKING:
@@ -74,8 +73,6 @@ def _source(source: SourceInfo) -> Document:
 
 ROWS = 16
 """More traces than this are shown as one row."""
-
-MICROSECOND, MILLISECOND, SECOND = 10**3, 10**6, 10**9
 
 
 def show_censuses(page: Page, censuses: Mapping[str, Census]) -> None:
@@ -229,8 +226,8 @@ def _row(source: SourceInfo, problems: int) -> tuple[str, ...]:
 
 def moment(ns: int) -> str:
     """2026-11-18 13:32:30.123."""
-    seconds, rest = divmod(ns, SECOND_LISTING)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // MILLISECOND_LISTING:03}"
+    seconds, rest = divmod(ns, SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // MILLISECOND:03}"
 
 
 # `tracelink inspect`.

@@ -12,7 +12,7 @@ import numpy as np
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis, Evidence, Kind, Problem, Role
 from tracelink.errors import Finding, Severity, UnreadableError
-from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
 from tracelink.model.records import Entry, Frame
 from tracelink.model.trace import ProcessGroup
@@ -191,7 +191,6 @@ def _message(problem: Problem, own: Entry) -> str:
 # What to look at next, for each kind of problem.
 
 
-MILLISECOND = 1_000_000
 WHERE_DUMPS_ARE = (
     "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE with the rank behind it, "
     "by default ~/.cache/torch/comm_lib_trace_rank_N."

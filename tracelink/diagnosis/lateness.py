@@ -12,9 +12,9 @@ from tracelink.diagnosis.clocks import lags_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Lateness, Problem
 from tracelink.diagnosis.participation import Parts
-from tracelink.model.columns import NO_TIME, Bools, Columns, Int32s, Int64s, starts_of
+from tracelink.model.columns import NO_TIME, SECOND, Bools, Columns, Int32s, Int64s, starts_of
 from tracelink.model.operations import SYNCHRONIZING, operation_of
-from tracelink.text import SECOND_WORDING, collective_in_words, duration, lowered, ranks_in_words
+from tracelink.text import collective_in_words, duration, lowered, ranks_in_words
 
 # Rounds: collectives in which all wait for all, and of which it is known when each rank asked for them.
 
@@ -649,7 +649,7 @@ def _exceptions(journal: Journal, parts: Parts, rounds: Rounds) -> list[str]:
     """Rounds in which all waited for one rank for long."""
     if not len(rounds):
         return []
-    least = max(SECOND_WORDING, NOTEWORTHY * float(np.ptp(rounds.came)))
+    least = max(SECOND, NOTEWORTHY * float(np.ptp(rounds.came)))
     longest = np.argsort(-rounds.late, kind="stable")
     found = longest[rounds.late[longest] >= least][:MOST_NOTES]
     notes = []

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.model.columns import NO_TIME, Bools, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 
 # Aligning two sequences where elements may be missing from either, and nothing is guessed.
 
-
-NONE = -1
 
 MOST_EDITS = 4000
 """Sequences that differ more than this are not the same run; the memory needed grows with the square."""
@@ -39,13 +37,13 @@ def align(one: Int64s, other: Int64s, most: int = MOST_EDITS) -> Alignment:
     """
     history = _history(_Texts(one, other), most)
     if history is None:
-        return Alignment(np.full(len(one), NONE, np.int64), np.ones(len(one), np.bool_))
+        return Alignment(np.full(len(one), UNKNOWN, np.int64), np.ones(len(one), np.bool_))
     first = _trace_back(history, one, other, skipping=True)
     last = _trace_back(history, one, other, skipping=False)
-    same = (first.place == last.place) & (first.place != NONE)
-    either = (first.place != NONE) | (last.place != NONE)
+    same = (first.place == last.place) & (first.place != UNKNOWN)
+    either = (first.place != UNKNOWN) | (last.place != UNKNOWN)
     either |= _between(one, other, first.left_at, last.left_at)
-    return Alignment(np.where(same, first.place, NONE), either & ~same)
+    return Alignment(np.where(same, first.place, UNKNOWN), either & ~same)
 
 
 def _history(text: _Texts, most: int) -> list[Int64s] | None:
@@ -64,7 +62,7 @@ def _history(text: _Texts, most: int) -> list[Int64s] | None:
 def _between(one: Int64s, other: Int64s, some: Int64s, others: Int64s) -> Bools:
     """Whether elements that two scripts leave over at different places have an equal between these places."""
     low, high = np.minimum(some, others), np.maximum(some, others)
-    left = np.flatnonzero((low != NONE) & (low < high))
+    left = np.flatnonzero((low != UNKNOWN) & (low < high))
     result = np.zeros(len(one), np.bool_)
     if len(left):
         order = np.argsort(other, kind="stable")
@@ -79,12 +77,12 @@ def _between(one: Int64s, other: Int64s, some: Int64s, others: Int64s) -> Bools:
 def _step(text: _Texts, reach: Int64s, edits: int) -> Int64s:
     """How far each diagonal gets with one more edit; diagonal k is place in one minus place in the other."""
     diagonal = np.arange(-edits, edits + 1, 2)
-    x = np.maximum(np.append(NONE, reach + 1), np.append(reach, NONE))
+    x = np.maximum(np.append(UNKNOWN, reach + 1), np.append(reach, UNKNOWN))
     x = np.minimum(x, len(text.one))
     y = x - diagonal
     inside = (y >= 0) & (y <= len(text.other))
     x[inside] = text.extend(x[inside], y[inside])
-    x[~inside] = np.where(y[~inside] > len(text.other), len(text.other) + diagonal[~inside], NONE)
+    x[~inside] = np.where(y[~inside] > len(text.other), len(text.other) + diagonal[~inside], UNKNOWN)
     reached: Int64s = np.minimum(x, len(text.one))
     return reached
 
@@ -100,7 +98,7 @@ class _Script:
 def _trace_back(history: list[Int64s], one: Int64s, other: Int64s, *, skipping: bool) -> _Script:
     """An outermost script: from the end on it skips elements of one, or passes over the other's, where it can."""
     x, y = len(one), len(other)
-    script = _Script(np.full(x, NONE, np.int64), np.full(x, NONE, np.int64))
+    script = _Script(np.full(x, UNKNOWN, np.int64), np.full(x, UNKNOWN, np.int64))
     for edits in range(len(history) - 1, 0, -1):
         run = _run_before(one, other, x, y)
         skip_from, pass_from = _arrivals(history[edits - 1], (x - y + edits) // 2)
@@ -122,8 +120,8 @@ def _trace_back(history: list[Int64s], one: Int64s, other: Int64s, *, skipping: 
 
 def _arrivals(reach: Int64s, index: int) -> tuple[int, int]:
     """The furthest places that one more edit leads to: a skip from the diagonal below, a pass from that above."""
-    skipped = int(reach[index - 1]) + 1 if index > 0 else NONE
-    passed = int(reach[index]) if index < len(reach) else NONE
+    skipped = int(reach[index - 1]) + 1 if index > 0 else UNKNOWN
+    passed = int(reach[index]) if index < len(reach) else UNKNOWN
     return skipped, passed
 
 
@@ -278,12 +276,12 @@ class Timeline:
 def mutual(
     track: Track, mine: Timeline, others: Track, theirs: Timeline, expected: Int64s, spread: float
 ) -> Int64s:
-    """For each call the equal one of the others that is nearest to it as it is to that, clearly so; else NONE.
+    """For each call the equal one of the others that is nearest to it as it is to that, clearly so; else UNKNOWN.
 
     `expected` are the calls' times by the clock of the others; further apart than a few times `spread` is never
     the same. With an infinite spread any that are nearest to each other are taken.
     """
-    place = np.full(len(track), NONE, np.int64)
+    place = np.full(len(track), UNKNOWN, np.int64)
     timed = mine.rows
     if not len(timed) or not len(theirs.rows):
         return place
@@ -298,7 +296,7 @@ def mutual(
 
 
 def nearest(track: Track, others: Track, expected: Int64s, spread: float) -> Int64s:
-    """For each call the equal one of the others that is clearly meant by its time; else NONE."""
+    """For each call the equal one of the others that is clearly meant by its time; else UNKNOWN."""
     return mutual(track, Timeline(track), others, Timeline(others), expected, spread)
 
 
@@ -306,13 +304,13 @@ def in_order(place: Int64s) -> Int64s:
     """Without the places that contradict the order of others."""
     found = np.flatnonzero(place >= 0)
     values = place[found]
-    before = np.maximum.accumulate(np.concatenate([np.full(1, NONE), values]))[:-1]
+    before = np.maximum.accumulate(np.concatenate([np.full(1, UNKNOWN), values]))[:-1]
     after = np.minimum.accumulate(np.concatenate([values, np.full(1, np.iinfo(np.int64).max)])[::-1])[::-1][
         1:
     ]
     crossing: Bools = (values <= before) | (values >= after)
     result = place.copy()
-    result[found[crossing]] = NONE
+    result[found[crossing]] = UNKNOWN
     return result
 
 
@@ -397,9 +395,9 @@ def shift_of(track: Track, others: Track, place: Int64s) -> Shift | None:
     offset = float(np.median(apart - drift * (time - center)))
     distance = np.abs(apart - offset - drift * (time - center))
     spread = max(float(np.median(distance)), FINEST_NS)
-    close = np.full(len(place), NONE, np.int64)
-    close[known] = np.where(distance <= DECIDES * spread, place[known], NONE)
-    return Shift(offset, drift, center, spread, close, int(np.count_nonzero(close != NONE)))
+    close = np.full(len(place), UNKNOWN, np.int64)
+    close[known] = np.where(distance <= DECIDES * spread, place[known], UNKNOWN)
+    return Shift(offset, drift, center, spread, close, int(np.count_nonzero(close != UNKNOWN)))
 
 
 def sharp(shift: Shift, others: Track, decides: int) -> bool:
@@ -482,7 +480,7 @@ def _refined(track: Track, mine: Timeline, others: Track, theirs: Timeline, offs
     if not best:
         return None
     place = mutual(track, mine, others, theirs, best.expected(track.time), best.spread)
-    return replace(best, place=place, matched=int(np.count_nonzero(place != NONE)))
+    return replace(best, place=place, matched=int(np.count_nonzero(place != UNKNOWN)))
 
 
 def _peaks(track: Track, mine: Timeline, others: Track, theirs: Timeline) -> Iterator[int]:

@@ -12,7 +12,7 @@ import numpy as np
 from tracelink.errors import Finding, Severity
 from tracelink.linking.alignment import align
 from tracelink.linking.communicating import OF_CPU, RECORDED, Draft, Words, as_gloo_does, spelled
-from tracelink.linking.links import NONE, lookup, values_at
+from tracelink.linking.links import lookup, values_at
 from tracelink.linking.recorder import profiled
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.communications import FLAGS, Communications
@@ -30,7 +30,7 @@ def by_order(
     found = draft.record.copy()
     ours = _in_order_of_nodes(trace, draft, told)
     theirs = _in_order_of_creation(trace, words, records)
-    if not len(theirs) or not (found[ours] == NONE).any():
+    if not len(theirs) or not (found[ours] == UNKNOWN).any():
         return found
     table = trace.communications
     said = lookup(table.row, theirs)
@@ -39,7 +39,7 @@ def by_order(
         words, words.operations(trace.events.name[theirs]), values_at(table.elements_in, said)
     )
     kinds = _kinds(np.concatenate([mine[0], other[0]]), np.concatenate([mine[1], other[1]]))
-    joined, free = found[ours] != NONE, ~np.isin(theirs, found)
+    joined, free = found[ours] != UNKNOWN, ~np.isin(theirs, found)
     one = np.where(joined, -1 - found[ours], kinds[: len(ours)])
     two = np.where(free, kinds[len(ours) :], -1 - theirs)
     place = align(one, two).place
@@ -51,8 +51,8 @@ def _in_order_of_nodes(trace: RankTrace, draft: Draft, told: Mapping[str, Any]) 
     """Calls that have a node and could have a record: gloo does not record messages."""
     identity = trace.key(Key.NODE_ID)
     node = values_at(identity.values, lookup(identity.rows, draft.node))
-    chosen = (node != NONE) & ~told["point_to_point"] & (draft.kernel == NONE)
-    chosen &= (told["sequence"] == UNKNOWN) | (draft.record != NONE)
+    chosen = (node != UNKNOWN) & ~told["point_to_point"] & (draft.kernel == UNKNOWN)
+    chosen &= (told["sequence"] == UNKNOWN) | (draft.record != UNKNOWN)
     calls = np.flatnonzero(chosen)
     return calls[np.argsort(node[calls], kind="stable")]
 
@@ -85,7 +85,7 @@ MOST_WAITING = 256
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """For each annotation the call that it is of, or NONE, and how many were found in which way."""
+    """For each annotation the call that it is of, or UNKNOWN, and how many were found in which way."""
 
     call: Int64s
     by_identity: int
@@ -101,18 +101,18 @@ def pair_annotations(
     trace: RankTrace, words: Words, draft: Draft, told: Mapping[str, Any], rows: Int64s
 ) -> Pairing:
     """Annotations on threads that issue nothing, and the calls that wait for such work."""
-    waiting = np.flatnonzero((draft.annotation == NONE) & (draft.kernel == NONE))
-    begun = np.where(draft.operator != NONE, draft.operator, draft.record)[waiting]
+    waiting = np.flatnonzero((draft.annotation == UNKNOWN) & (draft.kernel == UNKNOWN))
+    begun = np.where(draft.operator != UNKNOWN, draft.operator, draft.record)[waiting]
     waiting = waiting[profiled(trace, values_at(trace.events.start, begun, NO_TIME))]
     calls = _issued(trace, words, draft.take(waiting), {name: told[name][waiting] for name in TOLD})
     annotations = _annotated(trace, words, rows)
     found = _by_identity(trace, calls, annotations)
-    identified = int(np.count_nonzero(found != NONE))
+    identified = int(np.count_nonzero(found != UNKNOWN))
     free = np.setdiff1d(np.arange(len(waiting)), found)
-    ordered = _by_order(calls, annotations, free, np.flatnonzero(found == NONE))
-    found = np.where(found == NONE, ordered, found)
-    call = np.where(found == NONE, NONE, values_at(waiting, found))
-    return Pairing(call, identified, int(np.count_nonzero(found != NONE)) - identified)
+    ordered = _by_order(calls, annotations, free, np.flatnonzero(found == UNKNOWN))
+    found = np.where(found == UNKNOWN, ordered, found)
+    call = np.where(found == UNKNOWN, UNKNOWN, values_at(waiting, found))
+    return Pairing(call, identified, int(np.count_nonzero(found != UNKNOWN)) - identified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Work:
 def _issued(trace: RankTrace, words: Words, draft: Draft, told: Mapping[str, Any]) -> Work:
     """Calls by the operation that their annotation will name."""
     events = trace.events
-    rows = np.where(draft.operator != NONE, draft.operator, draft.record)
+    rows = np.where(draft.operator != UNKNOWN, draft.operator, draft.record)
     operation, elements = as_gloo_does(words, told["operation"], told["elements_in"])
     track = events.track[rows].astype(np.int64)
     return Work(rows, events.start[rows], track, operation, told["group"], elements, told["type"])
@@ -150,7 +150,7 @@ def _annotated(trace: RankTrace, words: Words, rows: Int64s) -> Work:
 
 
 def _by_identity(trace: RankTrace, calls: Work, annotations: Work) -> Int64s:
-    """For each annotation the call that issued it, or NONE: the profiler numbers both where they are issued.
+    """For each annotation the call that issued it, or UNKNOWN: the profiler numbers both where they are issued.
 
     The number of an annotation that runs elsewhere lies between those of the operator that issued it and of
     whatever its thread does after that operator.
@@ -159,15 +159,15 @@ def _by_identity(trace: RankTrace, calls: Work, annotations: Work) -> Int64s:
     numbers = numbers.where(numbers.values > 0)
     wanted = values_at(numbers.values, lookup(numbers.rows, annotations.rows))
     own = values_at(numbers.values, lookup(numbers.rows, calls.rows))
-    found = np.full(len(annotations.rows), NONE, np.int64)
-    nearest = np.full(len(annotations.rows), NONE, np.int64)
-    for thread in np.unique(calls.thread[own != NONE]):
-        place = np.flatnonzero((calls.thread == thread) & (own != NONE))
+    found = np.full(len(annotations.rows), UNKNOWN, np.int64)
+    nearest = np.full(len(annotations.rows), UNKNOWN, np.int64)
+    for thread in np.unique(calls.thread[own != UNKNOWN]):
+        place = np.flatnonzero((calls.thread == thread) & (own != UNKNOWN))
         place = place[np.argsort(own[place], kind="stable")]
         last = np.searchsorted(own[place], wanted) - 1
-        call = np.where(last == NONE, NONE, place[last])
+        call = np.where(last == UNKNOWN, UNKNOWN, place[last])
         next_number = _number_after(trace, int(thread), numbers.rows, numbers.values, calls.rows[call])
-        fits = (wanted != NONE) & (last != NONE) & (wanted < next_number)
+        fits = (wanted != UNKNOWN) & (last != UNKNOWN) & (wanted < next_number)
         fits &= (annotations.operation == calls.operation[call]) & (own[call] > nearest)
         found[fits], nearest[fits] = call[fits], own[call[fits]]
     return found
@@ -219,11 +219,11 @@ class _Waiting:
 
 
 def _by_order(calls: Work, annotations: Work, open_calls: Int64s, open_annotations: Int64s) -> Int64s:
-    """For each annotation the oldest call that it can be of, or NONE; `open_…` are the places still unpaired.
+    """For each annotation the oldest call that it can be of, or UNKNOWN; `open_…` are the places still unpaired.
 
     Every group has threads of its own, which take its work in the order of issue.
     """
-    found = np.full(len(annotations.rows), NONE, np.int64)
+    found = np.full(len(annotations.rows), UNKNOWN, np.int64)
     if not len(open_annotations):
         return found
     order = open_calls[np.argsort(calls.start[open_calls], kind="stable")].tolist()
@@ -295,7 +295,7 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One of the events that tell of each call: its row or NONE, and by what name people know it."""
+    """One of the events that tell of each call: its row or UNKNOWN, and by what name people know it."""
 
     name: str
     rows: Int64s
@@ -331,7 +331,7 @@ def attributes_of(trace: RankTrace, words: Words, witnesses: Sequence[Witness]) 
     columns = _columns(table, places)
     operation, substituted = _operation(words, heard)
     if substituted.any():
-        asked = [np.where(one.asked, one.said, NONE) for one in heard]
+        asked = [np.where(one.asked, one.said, UNKNOWN) for one in heard]
         for name in COUNTS:
             better = _told(table, (name,), asked)[name]
             columns[name] = np.where(substituted & (better != UNKNOWN), better, columns[name])
@@ -346,7 +346,7 @@ def attributes_of(trace: RankTrace, words: Words, witnesses: Sequence[Witness]) 
 
 def _hear(trace: RankTrace, words: Words, witness: Witness) -> _Testimony:
     table, events = trace.communications, trace.events
-    there = witness.rows != NONE
+    there = witness.rows != UNKNOWN
     said = lookup(table.row, witness.rows)
     operation = spelled(trace, words, witness.rows)
     names = values_at(events.name, witness.rows)
@@ -356,7 +356,7 @@ def _hear(trace: RankTrace, words: Words, witness: Witness) -> _Testimony:
     known = words.known(operation)
     kind = values_at(events.kind, witness.rows, EventKind.OTHER)
     asked = known & there & ~recorded & ((kind == EventKind.OPERATOR) | (kind == EventKind.NODE))
-    sworn = known & (said != NONE) & ((kind != EventKind.KERNEL) | ~hinted)
+    sworn = known & (said != UNKNOWN) & ((kind != EventKind.KERNEL) | ~hinted)
     return _Testimony(witness, said, operation, known, asked, sworn)
 
 
@@ -376,9 +376,9 @@ def _told(
     place = places[0]
     if len(places) > 1:
         tells = getattr(table, names[0]) != UNKNOWN if tells is None else tells
-        place = np.where(values_at(tells, place, False), place, NONE)
+        place = np.where(values_at(tells, place, False), place, UNKNOWN)
         for others in places[1:]:
-            place = np.where((place == NONE) & values_at(tells, others, False), others, place)
+            place = np.where((place == UNKNOWN) & values_at(tells, others, False), others, place)
     return {name: values_at(getattr(table, name), place, kind_of_unknown(name)) for name in names}
 
 

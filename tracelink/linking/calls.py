@@ -28,9 +28,9 @@ from tracelink.linking.communicating import (
     lone_calls,
     parts_of,
 )
-from tracelink.linking.links import NONE, lookup, values_at
+from tracelink.linking.links import lookup, values_at
 from tracelink.linking.recorder import by_number, profiled
-from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls, Evidence
 from tracelink.model.events import Edges, EventKind, Key
 from tracelink.model.graph import LinkReport
@@ -43,16 +43,16 @@ CLOSING = re.compile(r"(^|:)(coalesced|[A-Z_]+_coalesced)$")
 
 
 def without_closings(trace: RankTrace, words: Words, records: Int64s, draft: Draft) -> tuple[Draft, Int64s]:
-    """Calls without entries that only close a group, and for each the entry that closes its group, or NONE."""
+    """Calls without entries that only close a group, and for each the entry that closes its group, or UNKNOWN."""
     redundant, closing = _closings(trace, words, records)
     if not redundant.any():
-        return draft, np.full(len(draft), NONE, np.int64)
+        return draft, np.full(len(draft), UNKNOWN, np.int64)
     place = lookup(records, draft.record)
     drop = values_at(redundant, place, False)
     closing_calls, draft = draft.take(drop), draft.take(~drop)
     closed_by = values_at(closing, place[~drop])
     theirs = lookup(closing_calls.record, closed_by)
-    lacking = np.flatnonzero((theirs != NONE) & (draft.kernel == NONE))
+    lacking = np.flatnonzero((theirs != UNKNOWN) & (draft.kernel == UNKNOWN))
     draft.kernel[lacking] = closing_calls.kernel[theirs[lacking]]
     draft.kernels_end[lacking] = closing_calls.kernels_end[theirs[lacking]]
     return draft, closed_by
@@ -62,12 +62,12 @@ def _closings(trace: RankTrace, words: Words, records: Int64s) -> tuple[Bools, I
     """Which records close a group that has other members, and for each record the one that closes its group."""
     closes = words.matching(CLOSING, trace.events.name[records])
     if not closes.any():
-        return closes, np.full(len(records), NONE, np.int64)
+        return closes, np.full(len(records), UNKNOWN, np.int64)
     number = _both_numbers(trace, records)
     closing = np.flatnonzero(closes)
     found = values_at(records[closing], lookup(number[closing], number))
-    member = (found != NONE) & ~closes & (number != UNKNOWN)
-    return closes & np.isin(number, number[member]), np.where(member, found, NONE)
+    member = (found != UNKNOWN) & ~closes & (number != UNKNOWN)
+    return closes & np.isin(number, number[member]), np.where(member, found, UNKNOWN)
 
 
 def _both_numbers(trace: RankTrace, records: Int64s) -> Int64s:
@@ -90,11 +90,11 @@ def _both_numbers(trace: RankTrace, records: Int64s) -> Int64s:
 def closed_by_annotations(trace: RankTrace, words: Words, draft: Draft) -> Draft:
     """Calls without annotations that only close a group; its members get the kernels that were launched then."""
     events = trace.events
-    alone = (draft.annotation != NONE) & (draft.operator == NONE) & (draft.record == NONE)
+    alone = (draft.annotation != UNKNOWN) & (draft.operator == UNKNOWN) & (draft.record == UNKNOWN)
     closes = np.flatnonzero(alone & words.matching(CLOSING, values_at(events.name, draft.annotation)))
     if not len(closes):
         return draft
-    issued = np.flatnonzero(draft.operator != NONE)
+    issued = np.flatnonzero(draft.operator != UNKNOWN)
     starts, tracks = events.start[draft.operator[issued]], events.track[draft.operator[issued]]
     issued = issued[np.lexsort((starts, tracks))]
     keep = np.ones(len(draft), np.bool_)
@@ -102,7 +102,7 @@ def closed_by_annotations(trace: RankTrace, words: Words, draft: Draft) -> Draft
         members = _members(trace, draft, issued, closing)
         draft.kernel[members] = draft.kernel[closing]
         draft.kernels_end[members] = draft.kernels_end[closing]
-        unnamed = members[draft.annotation[members] == NONE]
+        unnamed = members[draft.annotation[members] == UNKNOWN]
         draft.annotation[unnamed] = draft.annotation[closing]
         keep[closing] = not len(members)
     return draft.take(keep)
@@ -117,9 +117,9 @@ def _members(trace: RankTrace, draft: Draft, issued: Int64s, closing: int) -> In
     operators = draft.operator[issued]
     here = issued[events.track[operators] == events.track[annotation]]
     here = here[: np.searchsorted(events.start[draft.operator[here]], events.start[annotation])]
-    alone = draft.kernel[here] != NONE
-    if draft.kernel[closing] == NONE:
-        alone |= draft.annotation[here] != NONE
+    alone = draft.kernel[here] != UNKNOWN
+    if draft.kernel[closing] == UNKNOWN:
+        alone |= draft.annotation[here] != UNKNOWN
     last = np.flatnonzero(alone)
     members: Int64s = here[last[-1] + 1 if len(last) else 0 :]
     return members
@@ -152,10 +152,10 @@ def _operators(parts: Parts, calls: Calls) -> LinkReport:
 
 def _records(trace: RankTrace, parts: Parts, calls: Calls) -> LinkReport:
     """Candidates are the entries from the profiled time, and those that something else tells of."""
-    recorded = calls.take(calls.record != NONE)
+    recorded = calls.take(calls.record != UNKNOWN)
     joined = np.zeros(len(recorded), np.bool_)
     for column in (recorded.operator, recorded.annotation, recorded.node, recorded.kernel):
-        joined |= column != NONE
+        joined |= column != UNKNOWN
     alone = recorded.record[~joined]
     missing = int(np.count_nonzero(profiled(trace, trace.events.start[alone])))
     notes = {
@@ -175,8 +175,8 @@ def _records(trace: RankTrace, parts: Parts, calls: Calls) -> LinkReport:
 
 def _annotations(parts: Parts, calls: Calls, pairing: Pairing) -> LinkReport:
     total = len(parts.annotations)
-    there = calls.annotation != NONE
-    alone = int(np.count_nonzero(there & (calls.operator == NONE) & (calls.record == NONE)))
+    there = calls.annotation != UNKNOWN
+    alone = int(np.count_nonzero(there & (calls.operator == UNKNOWN) & (calls.record == UNKNOWN)))
     further = total - _distinct(calls.annotation)
     unlinked = {"no operator of the profile issued it": alone}
     notes = {
@@ -188,9 +188,9 @@ def _annotations(parts: Parts, calls: Calls, pairing: Pairing) -> LinkReport:
 
 
 def _kernels(parts: Parts, calls: Calls) -> LinkReport:
-    lone = (calls.kernel != NONE) & (calls.operator == NONE) & (calls.annotation == NONE)
+    lone = (calls.kernel != UNKNOWN) & (calls.operator == UNKNOWN) & (calls.annotation == UNKNOWN)
     place = lookup(parts.kernels, np.unique(calls.kernel[lone]))
-    unlaunched = int(np.count_nonzero(parts.launches[place] == NONE))
+    unlaunched = int(np.count_nonzero(parts.launches[place] == UNKNOWN))
     unlinked = {
         "launched outside the recording": unlaunched,
         "no operator that communicates launched it": len(place) - unlaunched,
@@ -201,9 +201,9 @@ def _kernels(parts: Parts, calls: Calls) -> LinkReport:
 
 def _nodes(parts: Parts, calls: Calls) -> LinkReport:
     """Candidates are the operators, where there is an execution trace at all."""
-    issued = calls.operator != NONE
+    issued = calls.operator != UNKNOWN
     candidates = _distinct(calls.operator) if len(parts.nodes.rows) else 0
-    linked = _distinct(calls.operator[issued & (calls.node != NONE)])
+    linked = _distinct(calls.operator[issued & (calls.node != UNKNOWN)])
     unlinked = {"no node of the execution trace is the same as its operator": candidates - linked}
     alone = _distinct(calls.node[~issued])
     return LinkReport(
@@ -216,7 +216,7 @@ def _nodes(parts: Parts, calls: Calls) -> LinkReport:
 
 
 def _distinct(rows: Int64s) -> int:
-    return len(np.unique(rows[rows != NONE]))
+    return len(np.unique(rows[rows != UNKNOWN]))
 
 
 def _counts(counts: dict[str, int]) -> dict[str, int]:
@@ -231,15 +231,15 @@ def times_of(trace: RankTrace, words: Words, draft: Draft, closed_by: Int64s) ->
     events = trace.events
     working = words.matching(OF_CPU, values_at(events.name, draft.annotation))
     created = values_at(events.start, draft.record, NO_TIME)
-    asked = np.where(draft.operator != NONE, draft.operator, draft.annotation)
-    asked[working & (draft.operator == NONE)] = NONE
+    asked = np.where(draft.operator != UNKNOWN, draft.operator, draft.annotation)
+    asked[working & (draft.operator == UNKNOWN)] = UNKNOWN
     enqueued = np.where(created != NO_TIME, created, values_at(events.start, asked, NO_TIME))
-    closing = np.where(closed_by != NONE, closed_by, draft.record)
+    closing = np.where(closed_by != UNKNOWN, closed_by, draft.record)
     state = trace.key(Key.STATE)
     known = values_at(state.values, lookup(state.rows, closing)).astype(np.int32)
     columns: dict[str, Any] = {"enqueued": enqueued, "state": known}
     closed = values_at(events.start, closing, NO_TIME)
-    duration = values_at(events.duration, closing, UNFINISHED)
+    duration = values_at(events.duration, closing, UNKNOWN)
     completed = (duration >= 0) & (closed != NO_TIME)
     evidence = np.where(completed, np.int32(Evidence.RECORDER), np.int32(Evidence.NONE))
     entered, left = np.full(len(draft), NO_TIME, np.int64), np.where(completed, closed + duration, NO_TIME)
@@ -248,7 +248,7 @@ def times_of(trace: RankTrace, words: Words, draft: Draft, closed_by: Int64s) ->
     entered[working] = events.start[work]
     left[working] = np.where(lasted >= 0, events.start[work] + lasted, NO_TIME)
     evidence[working] = Evidence.ANNOTATION
-    run = draft.kernel != NONE
+    run = draft.kernel != UNKNOWN
     entered[run], left[run] = events.start[draft.kernel[run]], draft.kernels_end[run]
     evidence[run] = Evidence.KERNEL
     return columns | {"start": entered, "end": left, "evidence": evidence}
@@ -270,11 +270,11 @@ def in_order(trace: RankTrace, calls: Calls) -> Calls:
 
 def _time_by_node(node: Int64s, time: Int64s, timed: Any) -> Int64s:
     """The time of the last call before each whose node comes first: ids count up as operators begin."""
-    known = np.flatnonzero(timed & (node != NONE))
+    known = np.flatnonzero(timed & (node != UNKNOWN))
     known = known[np.argsort(node[known], kind="stable")]
     latest = np.maximum.accumulate(time[known]) if len(known) else np.empty(0, np.int64)
     before = np.searchsorted(node[known], node) - 1
-    return np.where((before == NONE) | (node == NONE), NO_TIME, values_at(latest, before, NO_TIME))
+    return np.where((before == UNKNOWN) | (node == UNKNOWN), NO_TIME, values_at(latest, before, NO_TIME))
 
 
 # Calls: all that is known of each communication of a rank, joined into one row.
@@ -335,7 +335,7 @@ def _with_records(trace: RankTrace, words: Words, parts: Parts, draft: Draft) ->
     left = parts.records[~np.isin(parts.records, draft.record)] if len(draft) else parts.records
     if len(left) and len(draft):
         told = _attributes(trace, words, parts, draft).columns
-        without = np.flatnonzero(draft.record == NONE)
+        without = np.flatnonzero(draft.record == UNKNOWN)
         draft.record[without] = by_number(trace.communications, left, told, without)
         draft.record = by_order(trace, words, parts.records, told, draft)
         left = left[~np.isin(left, draft.record)]
@@ -345,12 +345,12 @@ def _with_records(trace: RankTrace, words: Words, parts: Parts, draft: Draft) ->
 def _with_annotations(trace: RankTrace, words: Words, parts: Parts, draft: Draft) -> tuple[Draft, Pairing]:
     """Annotations that run on threads of their own join the call that they do the work of."""
     left = parts.annotations[~np.isin(parts.annotations, draft.annotation)]
-    left = left[values_at(parts.annotated, lookup(parts.annotations, left)) == NONE]
+    left = left[values_at(parts.annotated, lookup(parts.annotations, left)) == UNKNOWN]
     if not len(left):
         return draft, Pairing.none()
     told = _attributes(trace, words, parts, draft).columns
     pairing = pair_annotations(trace, words, draft, told, left)
-    paired = pairing.call != NONE
+    paired = pairing.call != UNKNOWN
     draft.annotation[pairing.call[paired]] = left[paired]
     alone = left[~paired]
     return Draft.concatenate([draft, Draft.of(len(alone), annotation=alone)]), pairing
@@ -374,7 +374,7 @@ def _operators_around(parts: Parts, draft: Draft) -> list[Int64s]:
     """The operators around each call's own, from the inside out, as long as they are around no other."""
     operators = parts.operators
     levels = chains(np.flatnonzero(operators.innermost), operators.parent)[1:]
-    return [values_at(values_at(operators.rows, level, NONE), draft.issuer) for level in levels]
+    return [values_at(values_at(operators.rows, level, UNKNOWN), draft.issuer) for level in levels]
 
 
 def _nodes_around(parts: Parts, draft: Draft) -> list[Int64s]:
@@ -382,4 +382,4 @@ def _nodes_around(parts: Parts, draft: Draft) -> list[Int64s]:
     nodes = parts.nodes
     levels = chains(nodes.unseen, nodes.parent)
     place = lookup(nodes.rows[levels[0]], draft.node)
-    return [values_at(values_at(nodes.rows, level, NONE), place) for level in levels[1:]]
+    return [values_at(values_at(nodes.rows, level, UNKNOWN), place) for level in levels[1:]]

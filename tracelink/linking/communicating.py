@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.linking.links import NONE, lookup, values_at
+from tracelink.linking.links import lookup, values_at
 from tracelink.linking.nesting import nest, sort_outer_first
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
@@ -94,44 +94,44 @@ class Operators:
     start: Int64s
     end: Int64s
     parent: Int64s
-    """Position of the nearest one around, or NONE."""
+    """Position of the nearest one around, or UNKNOWN."""
     innermost: Bools
 
     def issuing(self, track: Int64s, time: Int64s) -> Int64s:
-        """The position of the innermost operator to which belongs what happens on each track at a time, or NONE.
+        """The position of the innermost operator to which belongs what happens on each track at a time, or UNKNOWN.
 
         Between two operators inside a third it is the one before: it put off what now happens.
         """
         if not len(self.rows):
-            return np.full(len(track), NONE, np.int64)
+            return np.full(len(track), UNKNOWN, np.int64)
         latest = self._latest(track, time)
         around = latest.copy()
-        over = (around != NONE) & (self.end[around] < time)
+        over = (around != UNKNOWN) & (self.end[around] < time)
         while over.any():
             around[over] = self.parent[around[over]]
-            over = (around != NONE) & (self.end[around] < time)
+            over = (around != UNKNOWN) & (self.end[around] < time)
         inner = np.flatnonzero(self.innermost)
         before = values_at(inner, np.searchsorted(inner, latest, side="right") - 1)
         after = values_at(inner, np.searchsorted(inner, around))
-        return np.where(around == NONE, NONE, np.where(before >= around, before, after))
+        return np.where(around == UNKNOWN, UNKNOWN, np.where(before >= around, before, after))
 
     def issuing_starts(self, trace: RankTrace, rows: Int64s) -> Int64s:
-        """The same for the starts of events; NONE where there is no event."""
-        position = np.full(len(rows), NONE, np.int64)
-        there = np.flatnonzero(rows != NONE)
+        """The same for the starts of events; UNKNOWN where there is no event."""
+        position = np.full(len(rows), UNKNOWN, np.int64)
+        there = np.flatnonzero(rows != UNKNOWN)
         events = trace.events
         track, start = events.track[rows[there]].astype(np.int64), events.start[rows[there]]
         position[there] = self.issuing(track, start)
         return position
 
     def _latest(self, track: Int64s, time: Int64s) -> Int64s:
-        """The position of the last operator that has begun on each track at a time, or NONE."""
-        found = np.full(len(track), NONE, np.int64)
+        """The position of the last operator that has begun on each track at a time, or UNKNOWN."""
+        found = np.full(len(track), UNKNOWN, np.int64)
         for thread in np.unique(self.track):
             asked = np.flatnonzero(track == thread)
             first, last = np.searchsorted(self.track, [thread, thread + 1])
             place = first + np.searchsorted(self.start[first:last], time[asked], side="right") - 1
-            found[asked] = np.where(place < first, NONE, place)
+            found[asked] = np.where(place < first, UNKNOWN, place)
         return found
 
 
@@ -152,25 +152,25 @@ class Nodes:
 
     rows: Int64s
     event: Int64s
-    """The event of the profile that each is the same as, or NONE."""
+    """The event of the profile that each is the same as, or UNKNOWN."""
     parent: Int64s
-    """The place of the node around each, or NONE."""
+    """The place of the node around each, or UNKNOWN."""
     innermost: Bools
 
     def of(self, events: Int64s) -> Int64s:
-        """The node of each event, or NONE."""
-        linked = self.event != NONE
+        """The node of each event, or UNKNOWN."""
+        linked = self.event != UNKNOWN
         return values_at(self.rows[linked], lookup(self.event[linked], events))
 
     @property
     def unseen(self) -> Int64s:
         """Places of the innermost ones of which, and of all around them, a profile saw nothing."""
         place = np.flatnonzero(self.innermost)
-        unseen = np.append(self.event == NONE, True)
+        unseen = np.append(self.event == UNKNOWN, True)
         alone, above = unseen[place], self.parent[place]
-        while (above != NONE).any():
+        while (above != UNKNOWN).any():
             alone &= unseen[above]
-            above = np.where(above == NONE, NONE, self.parent[above])
+            above = np.where(above == UNKNOWN, UNKNOWN, self.parent[above])
         found: Int64s = place[alone]
         return found
 
@@ -185,17 +185,17 @@ def nodes_of(trace: RankTrace, words: Words, rows: Int64s, same: Edges) -> Nodes
     identity, above = trace.key(Key.NODE_ID), trace.key(Key.NODE_PARENT)
     own = values_at(identity.values, lookup(identity.rows, rows))
     caller = values_at(above.values, lookup(above.rows, rows))
-    parent = np.where(caller == NONE, NONE, lookup(own, caller))
+    parent = np.where(caller == UNKNOWN, UNKNOWN, lookup(own, caller))
     name = trace.events.name[rows]
     operation = words.operations(name)
     alike = (name == words.strings.find(RECORDED)) | (operation == operation[parent])
-    parent[~alike] = NONE
+    parent[~alike] = UNKNOWN
     return Nodes(rows, event, parent, _innermost(parent))
 
 
 def _innermost(parent: Int64s) -> Bools:
     innermost = np.ones(len(parent), np.bool_)
-    innermost[parent[parent != NONE]] = False
+    innermost[parent[parent != UNKNOWN]] = False
     return innermost
 
 
@@ -203,12 +203,12 @@ def chains(places: Int64s, parent: Int64s) -> list[Int64s]:
     """The given places, then those around each of them as long as they are around no other."""
     levels, place = [places], places
     inside = np.zeros(len(parent) + 1, np.int64)
-    while (place != NONE).any():
-        place = np.where(place == NONE, NONE, values_at(parent, place))
-        inside += np.bincount(np.where(place == NONE, len(parent), place), minlength=len(inside))
+    while (place != UNKNOWN).any():
+        place = np.where(place == UNKNOWN, UNKNOWN, values_at(parent, place))
+        inside += np.bincount(np.where(place == UNKNOWN, len(parent), place), minlength=len(inside))
         levels.append(place)
     alone = inside == 1
-    return [levels[0], *(np.where(alone[level], level, NONE) for level in levels[1:-1])]
+    return [levels[0], *(np.where(alone[level], level, UNKNOWN) for level in levels[1:-1])]
 
 
 def named(trace: RankTrace, words: Words, pattern: re.Pattern[str], kind: EventKind) -> Int64s:
@@ -224,7 +224,7 @@ def named(trace: RankTrace, words: Words, pattern: re.Pattern[str], kind: EventK
 
 @dataclass(slots=True)
 class Draft:
-    """One row for each call: rows of its events, or NONE."""
+    """One row for each call: rows of its events, or UNKNOWN."""
 
     record: Int64s
     operator: Int64s
@@ -246,7 +246,7 @@ class Draft:
             *(
                 columns[f.name]
                 if f.name in columns
-                else np.full(count, NO_TIME if f.name == "kernels_end" else NONE, np.int64)
+                else np.full(count, NO_TIME if f.name == "kernels_end" else UNKNOWN, np.int64)
                 for f in fields(cls)
             )
         )
@@ -265,8 +265,8 @@ class Draft:
 
 
 def first_of_each(owner: Int64s, count: int, rows: Int64s) -> Int64s:
-    """For each of `count` owners the first of its rows, or NONE; `owner` is NONE where a row has none."""
-    first = np.full(count + 1, NONE, np.int64)
+    """For each of `count` owners the first of its rows, or UNKNOWN; `owner` is UNKNOWN where a row has none."""
+    first = np.full(count + 1, UNKNOWN, np.int64)
     first[owner[::-1]] = rows[::-1]
     return first[:-1]
 
@@ -290,14 +290,14 @@ class Parts:
     annotations: Int64s
     kernels: Int64s
     launches: Int64s
-    """The runtime call that launched each kernel, or NONE."""
+    """The runtime call that launched each kernel, or UNKNOWN."""
     records: Int64s
     recorded: Int64s
-    """The operator that made each record, or NONE."""
+    """The operator that made each record, or UNKNOWN."""
     annotated: Int64s
-    """The place, among innermost operators, of the one during which each annotation starts, or NONE."""
+    """The place, among innermost operators, of the one during which each annotation starts, or UNKNOWN."""
     launched: Int64s
-    """The place, among innermost operators, of the one that launched each kernel, or NONE."""
+    """The place, among innermost operators, of the one that launched each kernel, or UNKNOWN."""
     waits: int
     """Operators that only wait for others."""
 
@@ -312,7 +312,7 @@ def parts_of(trace: RankTrace, words: Words, edges: Edges) -> Parts:
     same_node = values_at(same.source[of_node], lookup(same.target[of_node], rows))
     waits = _waits(trace, words, rows, same_node)
     operators = operators_of(trace, words, rows[~waits])
-    place = np.append(np.cumsum(operators.innermost) - 1, NONE)
+    place = np.append(np.cumsum(operators.innermost) - 1, UNKNOWN)
     annotations = named(trace, words, COLLECTIVE_ANNOTATION, EventKind.ANNOTATION)
     kernels = _kernels(trace, words)
     launching = values_at(launches.source, lookup(launches.target, kernels))
@@ -363,14 +363,14 @@ def issued_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
         kernels_end=latest_of_each(owner, len(place), trace.events.end[parts.kernels]),
     )
     made = _made_by(operators, parts.recorded)
-    recorded = np.flatnonzero(made != NONE)
+    recorded = np.flatnonzero(made != UNKNOWN)
     draft = draft.take(np.concatenate([made[recorded], np.setdiff1d(np.arange(len(place)), made)]))
     draft.record[: len(recorded)] = parts.records[recorded]
     return draft.take(~_moves_nothing(trace, words, operators, draft))
 
 
 def _owners(trace: RankTrace, kernels: Int64s, launched: Int64s, count: int) -> tuple[Int64s, Int64s]:
-    """The operator of each call, and the call of each kernel, or NONE.
+    """The operator of each call, and the call of each kernel, or UNKNOWN.
 
     There is one call for each of `count` operators. Of several messages that one operator put on a device, and whose
     work says itself what it sends, each is a call.
@@ -378,7 +378,7 @@ def _owners(trace: RankTrace, kernels: Int64s, launched: Int64s, count: int) -> 
     table = trace.communications
     said = lookup(table.row, kernels)
     names_other = (table.source != UNKNOWN) | (table.target != UNKNOWN)
-    message = values_at(table.point_to_point & names_other, said, False) & (launched != NONE)
+    message = values_at(table.point_to_point & names_other, said, False) & (launched != UNKNOWN)
     messages = np.flatnonzero(message)
     first = np.unique(launched[messages], return_index=True)[1]
     further = np.delete(messages, first)
@@ -388,11 +388,11 @@ def _owners(trace: RankTrace, kernels: Int64s, launched: Int64s, count: int) -> 
 
 
 def _made_by(operators: Operators, recorded: Int64s) -> Int64s:
-    """The place of the innermost operator that made each record, or NONE."""
+    """The place of the innermost operator that made each record, or UNKNOWN."""
     order = np.argsort(operators.rows)
     position = values_at(order, lookup(operators.rows[order], recorded))
     inner = np.flatnonzero(operators.innermost)
-    return np.where(position == NONE, NONE, np.searchsorted(inner, position))
+    return np.where(position == UNKNOWN, UNKNOWN, np.searchsorted(inner, position))
 
 
 def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: Draft) -> Bools:
@@ -403,11 +403,11 @@ def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: 
     """
     name = trace.events.name[draft.operator]
     position = np.flatnonzero(operators.innermost)[draft.issuer]
-    unsaid = operators.parent[position] == NONE
+    unsaid = operators.parent[position] == UNKNOWN
     for rows in (draft.operator, draft.node):
         unsaid &= spelled(trace, words, rows) == UNKNOWN
     unknown = unsaid & (name == words.strings.find(RECORDED))
-    effect = (draft.record != NONE) | (draft.kernel != NONE) | (draft.annotation != NONE)
+    effect = (draft.record != UNKNOWN) | (draft.kernel != UNKNOWN) | (draft.annotation != UNKNOWN)
     moves_nothing: Bools = ~effect & (unknown | words.matching(FUNCTIONAL, name))
     return moves_nothing
 
@@ -415,14 +415,14 @@ def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: 
 def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
     """Annotations of device backends, kernels and nodes that no operator of the profile leads to."""
     events = trace.events
-    lone = parts.annotations[(parts.annotated == NONE)]
+    lone = parts.annotations[(parts.annotated == UNKNOWN)]
     lone = lone[~words.matching(OF_CPU, events.name[lone])]
     issuers = operators_of(trace, words, lone)
-    kernels = np.flatnonzero(parts.launched == NONE)
+    kernels = np.flatnonzero(parts.launched == UNKNOWN)
     launched = issuers.issuing_starts(trace, parts.launches[kernels])
     place, owner = _owners(trace, parts.kernels[kernels], launched, len(lone))
     kernels_end = events.end[parts.kernels[kernels]]
-    alone = launched == NONE
+    alone = launched == UNKNOWN
     nodes = parts.nodes.rows[parts.nodes.unseen]
     nodes = nodes[~words.matching(FUNCTIONAL, events.name[nodes])]
     return Draft.concatenate(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.linking.alignment import align
-from tracelink.linking.links import NONE, Links, lookup
-from tracelink.model.columns import Bools, Int64s
+from tracelink.linking.links import Links, lookup
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
 from tracelink.model.graph import LinkReport
 from tracelink.model.trace import RankTrace
@@ -72,7 +72,7 @@ def _among(trace: RankTrace, column: KeyColumn, rows: Int64s) -> KeyColumn:
 
 def _join(trace: RankTrace, handles: KeyColumn, recorded: KeyColumn) -> _Joined:
     found = lookup(recorded.values, handles.values)
-    nodes, operators = handles.rows[found != NONE], recorded.rows[found[found != NONE]]
+    nodes, operators = handles.rows[found != UNKNOWN], recorded.rows[found[found != UNKNOWN]]
     return _Joined(nodes, operators, trace.events.name[nodes] == trace.events.name[operators])
 
 
@@ -106,19 +106,19 @@ def _by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
     logical = trace.key(Key.LOGICAL_THREAD).dense(len(trace.events), 0)
     begun = trace.key(Key.NODE_ID).dense(len(trace.events), 0)
     nodes = nodes[np.argsort(begun[nodes], kind="stable")]
-    partner = np.full(len(trace.events), NONE, np.int64)
+    partner = np.full(len(trace.events), UNKNOWN, np.int64)
     unsure = np.zeros(len(trace.events), np.bool_)
     for ours, theirs in _threads(trace, nodes, _in_order_of_begin(trace, operators), logical):
         _pair(partner, unsure, name, ours, theirs)
     by_time = operators[np.argsort(trace.events.start[operators], kind="stable")]
     for thread in np.unique(logical[nodes]):
-        left_over = nodes[(logical[nodes] == thread) & (partner[nodes] == NONE)]
-        free = by_time[~_marks(len(partner), partner[nodes[partner[nodes] != NONE]])[by_time]]
+        left_over = nodes[(logical[nodes] == thread) & (partner[nodes] == UNKNOWN)]
+        free = by_time[~_marks(len(partner), partner[nodes[partner[nodes] != UNKNOWN]])[by_time]]
         free = free[np.isin(name[free], name[left_over])]
         _pair(partner, unsure, name, left_over, free)
-    linked = nodes[partner[nodes] != NONE]
+    linked = nodes[partner[nodes] != UNKNOWN]
     edges = Edges.of(Relation.SAME, linked, partner[linked])
-    ambiguous = int(np.count_nonzero(unsure[nodes] & (partner[nodes] == NONE)))
+    ambiguous = int(np.count_nonzero(unsure[nodes] & (partner[nodes] == UNKNOWN)))
     missing = len(nodes) - len(edges) - ambiguous
     unlinked = {"several operators could be it": ambiguous, "no operator of its name at its place": missing}
     return Links(
@@ -136,7 +136,7 @@ def _by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
 def _pair(partner: Int64s, unsure: Bools, name: Int64s, nodes: Int64s, operators: Int64s) -> None:
     """Notes each node's operator, and the nodes that several operators could be."""
     alignment = align(name[nodes], name[operators])
-    paired = alignment.place != NONE
+    paired = alignment.place != UNKNOWN
     partner[nodes[paired]] = operators[alignment.place[paired]]
     unsure[nodes[alignment.ambiguous]] = True
 

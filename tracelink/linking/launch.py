@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.linking.links import NONE, Links, lookup, repeated, scoped, scoped_pair
-from tracelink.model.columns import Bools, Int64s
+from tracelink.linking.links import Links, lookup, repeated, scoped, scoped_pair
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Events, Key, KeyColumn, Relation
 from tracelink.model.graph import STATED, LinkReport
@@ -47,7 +47,7 @@ def link_annotations(trace: RankTrace, calls: Calls) -> Links:
     annotations = external.where(kind == EventKind.ANNOTATION)
     identity, wanted = scoped_pair(trace, annotations, shadows)
     found = lookup(identity, wanted)
-    linked = found != NONE
+    linked = found != UNKNOWN
     operator, work = _work_elsewhere(events, calls)
     source = np.concatenate([annotations.rows[found[linked]], operator])
     target = np.concatenate([shadows.rows[linked], work])
@@ -60,7 +60,7 @@ def link_annotations(trace: RankTrace, calls: Calls) -> Links:
 
 def _work_elsewhere(events: Events, calls: Calls) -> tuple[Int64s, Int64s]:
     """The operators whose work another thread does, and the annotations of that work."""
-    whole = np.flatnonzero((calls.operator != NONE) & (calls.annotation != NONE))
+    whole = np.flatnonzero((calls.operator != UNKNOWN) & (calls.annotation != UNKNOWN))
     annotation, first = np.unique(calls.annotation[whole], return_index=True)
     operator = calls.operator[whole[first]]
     elsewhere = events.track[operator] != events.track[annotation]
@@ -73,7 +73,7 @@ def _by_correlation(trace: RankTrace, work: Bools) -> tuple[Edges, KeyColumn, Ke
     causes = correlations.where(trace.events.kind[correlations.rows] == EventKind.RUNTIME)
     identity, wanted = scoped_pair(trace, causes, effects)
     found = lookup(identity, wanted)
-    linked = found != NONE
+    linked = found != UNKNOWN
     edges = Edges.of(Relation.LAUNCHES, causes.rows[found[linked]], effects.rows[linked])
     return edges, causes.where(_marks(len(causes), found[linked])), effects.where(linked)
 
@@ -92,7 +92,7 @@ def _notes(trace: RankTrace, causes: KeyColumn, effects: KeyColumn) -> dict[str,
         "correlations used by two calls": repeated(causes.values) if len(trace.sources) < 2 else 0,
     }
     if len(trace.launch_flows):
-        agreed = lookup(causes.values, trace.launch_flows) != NONE
+        agreed = lookup(causes.values, trace.launch_flows) != UNKNOWN
         counts["arrows in the file that agree"] = int(np.count_nonzero(agreed))
         counts["arrows in the file to no device work"] = int(np.count_nonzero(~agreed))
     return {note: count for note, count in counts.items() if count}
@@ -113,10 +113,10 @@ def _by_arrows(trace: RankTrace) -> Links:
     starts, ends = trace.key(Key.BACKWARD_FLOW_OUT), trace.key(Key.BACKWARD_FLOW_IN)
     identity, wanted = scoped_pair(trace, starts, ends)
     found = lookup(identity, wanted)
-    linked = found != NONE
+    linked = found != UNKNOWN
     forward, backward = starts.rows[found[linked]], ends.rows[linked]
     edges = Edges.of(Relation.BACKWARD_OF, backward, forward)
-    sequence = trace.key(Key.SEQUENCE).dense(len(trace.events), NONE)
+    sequence = trace.key(Key.SEQUENCE).dense(len(trace.events), UNKNOWN)
     differ = int(np.count_nonzero(sequence[forward] != sequence[backward]))
     missing = int(np.count_nonzero(~linked))
     report = LinkReport(
@@ -141,7 +141,7 @@ def _by_sequence(trace: RankTrace) -> Links:
     identity, wanted = scoped_pair(trace, forward, backward)
     order = np.argsort(trace.events.start[forward.rows], kind="stable")
     found = lookup(identity[order], wanted)
-    linked = found != NONE
+    linked = found != UNKNOWN
     edges = Edges.of(Relation.BACKWARD_OF, backward.rows[linked], forward.rows[order[found[linked]]])
     missing = int(np.count_nonzero(~linked))
     reasons = {"its forward operator was not recorded": missing} if missing else {}
@@ -170,7 +170,7 @@ def _with_forward_threads(
         return forward
     wanted = np.unique(backward.values)
     explained = {
-        int(track): int(np.count_nonzero(lookup(forward.values[tracks == track], wanted) != NONE))
+        int(track): int(np.count_nonzero(lookup(forward.values[tracks == track], wanted) != UNKNOWN))
         for track in np.unique(tracks)
     }
     threads = len(np.unique(forward_thread[backward.rows]))

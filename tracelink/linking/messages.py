@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from tracelink.errors import Finding, Severity
-from tracelink.linking.alignment import NONE, Track
+from tracelink.linking.alignment import Track
 from tracelink.linking.groups import Groups, Members
 from tracelink.linking.sequences import LONELY, pair
 from tracelink.linking.stack import Stack, is_one_of, item_sizes
@@ -43,8 +43,8 @@ class Ends:
 
 
 def partners(ends: Ends, channel: Int64s) -> tuple[Int64s, Bools]:
-    """For each end the other end of its message or NONE; and whether the two are of different sizes."""
-    partner = np.full(len(ends.row), NONE, np.int64)
+    """For each end the other end of its message or UNKNOWN; and whether the two are of different sizes."""
+    partner = np.full(len(ends.row), UNKNOWN, np.int64)
     mismatch = np.zeros(len(ends.row), np.bool_)
     if not len(channel):
         return partner, mismatch
@@ -123,12 +123,12 @@ def _align(ends: Ends, sends: Int64s, receives: Int64s, partner: Int64s, mismatc
 
 def from_anybody(ends: Ends, partner: Int64s) -> Int64s:
     """Receives from any source, where only as many unpaired sends from one rank can be meant."""
-    anybody = np.flatnonzero((ends.source == UNKNOWN) & (partner == NONE) & ~ends.sends)
+    anybody = np.flatnonzero((ends.source == UNKNOWN) & (partner == UNKNOWN) & ~ends.sends)
     if not len(anybody):
         return partner
     partner = partner.copy()
     place, first = distinct(ends.group[anybody], ends.target[anybody], ends.tag[anybody])
-    free = np.flatnonzero(ends.sends & (partner == NONE))
+    free = np.flatnonzero(ends.sends & (partner == UNKNOWN))
     for number in range(len(first)):
         receives = anybody[place == number]
         one = receives[0]
@@ -194,8 +194,8 @@ def _ends(stack: Stack, groups: Groups) -> Ends:
 def _messages(stack: Stack, groups: Groups, ends: Ends, partner: Int64s, mismatch: Bools) -> MatchedMessages:
     """One row for each pair and for each end without a partner."""
     calls = stack.calls
-    rows = np.flatnonzero(ends.sends | (partner == NONE))
-    chosen, paired = ends.take(rows), partner[rows] != NONE
+    rows = np.flatnonzero(ends.sends | (partner == UNKNOWN))
+    chosen, paired = ends.take(rows), partner[rows] != UNKNOWN
     send = np.where(chosen.sends, chosen.row, UNKNOWN)
     receive = np.where(chosen.sends, np.append(ends.row, UNKNOWN)[partner[rows]], chosen.row)
     verdict = _verdicts(stack, chosen, paired, mismatch[rows])

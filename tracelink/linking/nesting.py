@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.linking.links import Links, lookup, scoped_pair
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
 from tracelink.model.graph import STATED, LinkReport
 from tracelink.model.trace import RankTrace
 
-NONE = -1
 LOWEST = int(np.iinfo(np.int64).min)
 
 OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR: 2, EventKind.RUNTIME: 3}
@@ -68,7 +67,7 @@ def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
     Answered for all i at once by climbing a tree of maxima: most answers are near, so few climb high.
     """
     size = len(values)
-    answer = np.full(size, NONE, np.int64)
+    answer = np.full(size, UNKNOWN, np.int64)
     between = np.full(size, LOWEST, np.int64)
     near = values[:-1] >= bounds[1:]
     answer[1:][near] = np.flatnonzero(near)
@@ -133,16 +132,16 @@ def link_calls(trace: RankTrace) -> Links:
     order = sort_outer_first(track, start, end, ties[events.kind[rows]])
     nesting = nest(track[order], start[order], end[order])
     rows = rows[order]
-    callee = np.flatnonzero(nesting.parent != NONE)
-    parent = np.full(len(events), NONE, np.int64)
+    callee = np.flatnonzero(nesting.parent != UNKNOWN)
+    parent = np.full(len(events), UNKNOWN, np.int64)
     parent[rows[callee]] = rows[nesting.parent[callee]]
     corrected = _python_parents(trace, parent)
     stated = trace.edges.where(Relation.CALLS)
     parent[stated.target] = stated.source
-    children = np.flatnonzero(parent != NONE)
+    children = np.flatnonzero(parent != UNKNOWN)
     edges = Edges.of(Relation.CALLS, parent[children], children)
     crossing = nesting.crosses
-    outermost = parent[rows] == NONE
+    outermost = parent[rows] == UNKNOWN
     lost = int(np.count_nonzero(crossing & outermost))
     report = LinkReport(
         "calls",
@@ -173,11 +172,11 @@ def _python_parents(trace: RankTrace, parent: Int64s) -> int:
         return 0
     identity, wanted = scoped_pair(trace, frames, callers)
     found = lookup(identity, wanted)
-    child = callers.rows[found != NONE]
-    caller = frames.rows[found[found != NONE]]
+    child = callers.rows[found != UNKNOWN]
+    caller = frames.rows[found[found != UNKNOWN]]
     nested = parent[child]
     kind = trace.events.kind
-    by_frame = (nested == NONE) | (kind[nested] == EventKind.PYTHON)
+    by_frame = (nested == UNKNOWN) | (kind[nested] == EventKind.PYTHON)
     wrong = by_frame & (nested != caller) & (child != caller)
     parent[child[wrong]] = caller[wrong]
     return int(np.count_nonzero(wrong))

@@ -11,10 +11,10 @@ from tracelink.errors import Finding, Severity
 from tracelink.linking.calls import calls_of
 from tracelink.linking.execution import link_execution
 from tracelink.linking.launch import link_annotations, link_backward, link_launches
-from tracelink.linking.links import NONE, Links, lookup, scoped_pair
+from tracelink.linking.links import Links, lookup, scoped_pair
 from tracelink.linking.nesting import link_calls
 from tracelink.linking.recorder import link_recorder, link_recorder_kernels
-from tracelink.model.columns import Bools
+from tracelink.model.columns import UNKNOWN, Bools
 from tracelink.model.communications import Calls
 from tracelink.model.events import Edges, Key, Relation
 from tracelink.model.graph import STATED, LinkReport
@@ -28,7 +28,7 @@ def link_drawn(trace: RankTrace) -> Links:
     starts, ends = trace.key(Key.FLOW_OUT), trace.key(Key.FLOW_IN)
     identity, wanted = scoped_pair(trace, starts, ends)
     found = lookup(identity, wanted)
-    linked = found != NONE
+    linked = found != UNKNOWN
     edges = Edges.of(Relation.DEPENDS_ON, ends.rows[linked], starts.rows[found[linked]])
     missing = len(ends) - len(edges)
     reasons = {"its arrow has no beginning": missing} if missing else {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.linking.communicating import Words
-from tracelink.linking.links import NONE, Links, lookup, values_at
+from tracelink.linking.links import Links, lookup, values_at
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Communications
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Relation
@@ -28,7 +28,7 @@ def numbers_of(group: Any, point_to_point: Any, sequence: Any) -> Int64s:
 
 
 def by_number(table: Communications, records: Int64s, told: Mapping[str, Any], open_calls: Int64s) -> Int64s:
-    """For each of `open_calls` the record of the same number, or NONE."""
+    """For each of `open_calls` the record of the same number, or UNKNOWN."""
     numbers = numbers_of(told["group"], told["point_to_point"], told["sequence"])[open_calls]
     return values_at(records, paired(numbers, numbers_said(table, records)))
 
@@ -41,7 +41,7 @@ def numbers_said(table: Communications, rows: Int64s) -> Int64s:
 
 
 def paired(ours: Int64s, theirs: Int64s) -> Int64s:
-    """For each of our numbers its place among theirs, or NONE.
+    """For each of our numbers its place among theirs, or UNKNOWN.
 
     Where several have one number they were issued as one, and are the same in order if they are as many.
     """
@@ -51,7 +51,7 @@ def paired(ours: Int64s, theirs: Int64s) -> Int64s:
     turn, other_turn = _turns(mine), _turns(other)
     most = int(max(turn.max(initial=0), other_turn.max(initial=0))) + 1
     found = lookup(other * most + other_turn, mine * most + turn)
-    return np.where((ours != UNKNOWN) & as_many[mine], found, NONE)
+    return np.where((ours != UNKNOWN) & as_many[mine], found, UNKNOWN)
 
 
 def _turns(values: Int64s) -> Int64s:
@@ -93,10 +93,10 @@ def link_recorder(trace: RankTrace) -> Links:
     entries = np.flatnonzero(events.of_kind(EventKind.RECORD) & events.timed)
     inside = entries[profiled(trace, events.start[entries])]
     operator = _by_number(trace, inside)
-    numbered = int(np.count_nonzero(operator != NONE))
+    numbered = int(np.count_nonzero(operator != UNKNOWN))
     if numbered < len(inside):
         _by_time(trace, inside, operator)
-    linked = operator != NONE
+    linked = operator != UNKNOWN
     edges = Edges.of(Relation.SAME, inside[linked], operator[linked])
     missing, outside = len(inside) - len(edges), len(entries) - len(inside)
     notes = {
@@ -114,7 +114,7 @@ def link_recorder(trace: RankTrace) -> Links:
 
 
 def _by_number(trace: RankTrace, entries: Int64s) -> Int64s:
-    """The operator of the same number in the same group, where profiles number them; or NONE."""
+    """The operator of the same number in the same group, where profiles number them; or UNKNOWN."""
     table, words = trace.communications, Words(trace.strings)
     numbered = (table.sequence != UNKNOWN) & (trace.events.kind[table.row] == EventKind.OPERATOR)
     numbered &= ~words.only_waits(table.operation)
@@ -126,10 +126,10 @@ def _by_number(trace: RankTrace, entries: Int64s) -> Int64s:
 def _by_time(trace: RankTrace, entries: Int64s, operator: Int64s) -> None:
     """Fills in the operators that ran when entries were created."""
     threads, texts = _threads(trace), trace.strings.texts()
-    for place in np.flatnonzero(operator == NONE).tolist():
+    for place in np.flatnonzero(operator == UNKNOWN).tolist():
         entry = entries[place]
         row = _operator_of(int(trace.events.start[entry]), texts[trace.events.name[entry]], threads)
-        operator[place] = NONE if row is None else row
+        operator[place] = UNKNOWN if row is None else row
 
 
 def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) -> Links:

@@ -10,7 +10,6 @@ import numpy as np
 from tracelink.linking.alignment import (
     DECIDES,
     DECIDES_ALONE,
-    NONE,
     Shift,
     Timeline,
     Track,
@@ -36,7 +35,7 @@ MOST_EDITS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """For each call its place among the others, NONE where it is not there, LONELY where that is not certain."""
+    """For each call its place among the others, UNKNOWN where it is not there, LONELY where that is not certain."""
 
     place: Int64s
     time: Int64s
@@ -47,7 +46,7 @@ class Pairing:
 def pair(track: Track, others: Track) -> Pairing:
     """Pairs calls by their numbers, then by time where it decides, then by labels; never against their order."""
     numbered = _by_sequence(track, others)
-    if (numbered != NONE).all():
+    if (numbered != UNKNOWN).all():
         return Pairing(numbered, *_no_times(track))
     if known := shift_of(track, others, numbered):
         if sharp(known, others, DECIDES):
@@ -75,8 +74,8 @@ def _known_times(track: Track, others: Track) -> bool:
 def _timed(track: Track, others: Track, numbered: Int64s, shift: Shift) -> Pairing:
     """By time, and by labels where time leaves a choice."""
     place, ambiguous = _by_label(track, others, _by_time(track, others, numbered, shift))
-    apart = _apart(track, others, place, shift) & (numbered == NONE)
-    place = np.where(apart, NONE, np.where(ambiguous & (place == NONE), LONELY, place))
+    apart = _apart(track, others, place, shift) & (numbered == UNKNOWN)
+    place = np.where(apart, UNKNOWN, np.where(ambiguous & (place == UNKNOWN), LONELY, place))
     place = _without_other_numbers(track, others, place)
     return Pairing(place, shift.expected(track.time), shift.expected(track.entered))
 
@@ -85,11 +84,11 @@ def _labelled(track: Track, others: Track, numbered: Int64s, place: Int64s, ambi
     """By labels alone, unless times contradict them."""
     if not overlap(track, others, place):
         place, ambiguous = numbered, ambiguous | (place != numbered)
-    place = _without_other_numbers(track, others, np.where(ambiguous & (place == NONE), LONELY, place))
+    place = _without_other_numbers(track, others, np.where(ambiguous & (place == UNKNOWN), LONELY, place))
     stretch = np.cumsum(place >= 0)
     unclear = np.bincount(stretch, place == LONELY)[stretch] > 0
     return Pairing(
-        np.where((place == NONE) & unclear & (track.sequence == UNKNOWN), LONELY, place), *_no_times(track)
+        np.where((place == UNKNOWN) & unclear & (track.sequence == UNKNOWN), LONELY, place), *_no_times(track)
     )
 
 
@@ -100,14 +99,14 @@ def _no_times(track: Track) -> tuple[Int64s, Int64s]:
 
 def _without_other_numbers(track: Track, others: Track, place: Int64s) -> Int64s:
     """The places without those whose number is another."""
-    number = np.append(others.sequence, UNKNOWN)[np.maximum(place, NONE)]
+    number = np.append(others.sequence, UNKNOWN)[np.maximum(place, UNKNOWN)]
     differs = (track.sequence != UNKNOWN) & (number != UNKNOWN) & (track.sequence != number)
-    return np.where(differs | ((place == LONELY) & (track.sequence != UNKNOWN)), NONE, place)
+    return np.where(differs | ((place == LONELY) & (track.sequence != UNKNOWN)), UNKNOWN, place)
 
 
 def _by_sequence(track: Track, others: Track) -> Int64s:
     """Places of the calls whose number the others have too."""
-    place = np.full(len(track), NONE, np.int64)
+    place = np.full(len(track), UNKNOWN, np.int64)
     numbered = np.flatnonzero(track.sequence != UNKNOWN)
     theirs = np.flatnonzero(others.sequence != UNKNOWN)
     if len(numbered) and len(theirs):
@@ -124,7 +123,7 @@ def _by_label(track: Track, others: Track, place: Int64s) -> tuple[Int64s, Bools
     place, ambiguous = place.copy(), np.zeros(len(track), np.bool_)
     for calls, free in _stretches(place, len(others)):
         alignment = align(track.label[calls], others.label[free], MOST_EDITS)
-        matched = alignment.place != NONE
+        matched = alignment.place != UNKNOWN
         place[calls[matched]] = free[alignment.place[matched]]
         ambiguous[calls] = alignment.ambiguous
     return place, ambiguous
@@ -137,7 +136,7 @@ def _by_time(track: Track, others: Track, place: Int64s, shift: Shift) -> Int64s
     for calls, free in _stretches(place, len(others)):
         if len(free):
             found = nearest(track.take(calls), others.take(free), expected[calls], shift.spread)
-            place[calls[found != NONE]] = free[found[found != NONE]]
+            place[calls[found != UNKNOWN]] = free[found[found != UNKNOWN]]
     return place
 
 
@@ -217,7 +216,7 @@ class _Consensus:
     def doubt(self, place: Int64s) -> None:
         """Marks the places which lonely calls could have."""
         lonely = place == LONELY
-        before = np.maximum.accumulate(np.where(place >= 0, place, NONE))
+        before = np.maximum.accumulate(np.where(place >= 0, place, UNKNOWN))
         after = np.where(place >= 0, place, len(self.identity))
         after = np.minimum.accumulate(after[::-1])[::-1]
         change = np.zeros(len(self.identity) + 2, np.int64)
@@ -232,19 +231,19 @@ def align_tracks(tracks: Sequence[Track]) -> Aligned:
     numbered = [bool((track.sequence != UNKNOWN).any()) for track in tracks]
     longest = sorted(range(len(tracks)), key=lambda number: (not numbered[number], -len(tracks[number])))
     consensus = _Consensus(tracks[longest[0]])
-    identities = [np.full(len(track), NONE, np.int64) for track in tracks]
-    behind = [np.full(len(track), NONE, np.int64) for track in tracks]
+    identities = [np.full(len(track), UNKNOWN, np.int64) for track in tracks]
+    behind = [np.full(len(track), UNKNOWN, np.int64) for track in tracks]
     identities[longest[0]] = consensus.identity
     for number in longest[1:]:
         pairing = pair(tracks[number], consensus.track)
         place = pairing.place
         matched = place >= 0
         identities[number][matched] = consensus.identity[place[matched]]
-        previous = np.maximum.accumulate(np.where(matched, place, NONE))
-        behind[number] = np.where(previous >= 0, consensus.identity[previous], NONE)
+        previous = np.maximum.accumulate(np.where(matched, place, UNKNOWN))
+        behind[number] = np.where(previous >= 0, consensus.identity[previous], UNKNOWN)
         consensus.learn(place[matched], tracks[number].sequence[matched])
         consensus.doubt(place)
-        new = np.flatnonzero(place == NONE)
+        new = np.flatnonzero(place == UNKNOWN)
         added = replace(tracks[number], time=pairing.time, entered=pairing.entered)
         before = _insertion(consensus.track, added, place, new)
         identities[number][new] = consensus.insert(before, added.take(new))
@@ -279,7 +278,7 @@ def _changes(one: Int64s, other: Int64s) -> Int64s:
 
 def _insertion(consensus: Track, track: Track, place: Int64s, new: Int64s) -> Int64s:
     """Before which places new calls belong: after what precedes them, and after what is known to be earlier."""
-    previous = np.maximum.accumulate(np.where(place >= 0, place, NONE))
+    previous = np.maximum.accumulate(np.where(place >= 0, place, UNKNOWN))
     following = np.where(place >= 0, place, len(consensus))
     following = np.minimum.accumulate(following[::-1])[::-1]
     before = previous[new] + 1
@@ -300,8 +299,8 @@ def _in_order(consensus: _Consensus, identities: Sequence[Int64s], behind: Seque
     count = len(consensus.identity)
     position = np.empty(count + 1, np.int64)
     position[consensus.identity] = np.arange(count)
-    position[NONE] = NONE
-    lonely = [np.flatnonzero(identity == NONE) for identity in identities]
+    position[UNKNOWN] = UNKNOWN
+    lonely = [np.flatnonzero(identity == UNKNOWN) for identity in identities]
     after = [position[places[calls]] for places, calls in zip(behind, lonely, strict=True)]
     stands = np.concatenate([2 * np.arange(count), *(2 * places + 1 for places in after)])
     order = np.argsort(stands, kind="stable")

@@ -26,7 +26,12 @@ Float64s = npt.NDArray[np.float64]
 
 
 UNKNOWN = -1
-"""Stands in every column for what a source does not say."""
+"""In every column: the value is not known, or there is no such row. The only sentinel of the value -1."""
+
+SECOND = 10**9
+MILLISECOND = 10**6
+MICROSECOND = 10**3
+"""In nanoseconds, the unit of every time and duration."""
 
 
 # Columns as pandas frames and Arrow tables, where those are installed.
@@ -81,10 +86,6 @@ Bools = npt.NDArray[np.bool_]
 
 NO_TIME = int(np.iinfo(np.int64).min)
 """`start` of an event whose source records no time (execution-trace nodes before linking)."""
-
-
-UNFINISHED = -1
-"""`duration` of an event whose end was not recorded."""
 
 
 class Columns:

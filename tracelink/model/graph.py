@@ -295,9 +295,6 @@ def _rows(selection: Iterable[int] | npt.NDArray[Any] | None, length: int) -> In
 # One rank's events, as what is written of them asks for them.
 
 
-NONE = -1
-
-
 @dataclass(frozen=True, slots=True)
 class Excerpt:
     """A graph of one rank."""
@@ -349,7 +346,7 @@ def execution_traces(graph: EventGraph) -> list[int]:
 def callers(part: Excerpt) -> Int64s:
     """The caller of each row, or -1."""
     calls = part.where(Relation.CALLS)
-    caller = np.full(len(part.events), NONE, np.int64)
+    caller = np.full(len(part.events), UNKNOWN, np.int64)
     caller[calls.target] = calls.source
     return caller
 
@@ -360,7 +357,7 @@ def innermost(caller: Int64s, marked: Bools) -> Int64s:
     Every step doubles how far each row has looked, so that depth costs little and a circle ends.
     """
     nowhere = len(caller)
-    place = np.where(marked, np.arange(nowhere), np.where(caller == NONE, nowhere, caller))
+    place = np.where(marked, np.arange(nowhere), np.where(caller == UNKNOWN, nowhere, caller))
     place = np.append(place, nowhere)
     for _ in range(nowhere.bit_length()):
         further = place[place]
@@ -368,20 +365,20 @@ def innermost(caller: Int64s, marked: Bools) -> Int64s:
             break
         place = further
     found = place[:nowhere]
-    return np.where(np.append(marked, False)[found], found, NONE)
+    return np.where(np.append(marked, False)[found], found, UNKNOWN)
 
 
 def outside(caller: Int64s, nearest: Int64s) -> Int64s:
     """For each row the nearest marked one around it, itself left out, or -1."""
-    return np.where(caller == NONE, NONE, nearest[caller])
+    return np.where(caller == UNKNOWN, UNKNOWN, nearest[caller])
 
 
 def depths(parent: Int64s) -> Int64s:
     """How many enclose each; every step doubles how far it looks, so that a circle ends too."""
-    hop = np.append(parent, NONE)
-    depth: Int64s = (hop != NONE).astype(np.int64)
+    hop = np.append(parent, UNKNOWN)
+    depth: Int64s = (hop != UNKNOWN).astype(np.int64)
     for _ in range(len(parent).bit_length()):
-        inside = np.flatnonzero(hop != NONE)
+        inside = np.flatnonzero(hop != UNKNOWN)
         if not len(inside):
             break
         depth[inside] += depth[hop[inside]]
@@ -393,7 +390,7 @@ def greatest_inside(parent: Int64s, values: Int64s) -> Int64s:
     """For each the greatest value of itself and of all that it encloses; every step looks twice as far down."""
     nowhere = len(parent)
     greatest = np.append(values, np.iinfo(np.int64).min)
-    above = np.append(np.where(parent == NONE, nowhere, parent), nowhere)
+    above = np.append(np.where(parent == UNKNOWN, nowhere, parent), nowhere)
     for _ in range(nowhere.bit_length()):
         if (above == nowhere).all():
             break

@@ -11,7 +11,17 @@ import numpy as np
 
 from tracelink.errors import Finding
 from tracelink.model.collectives import TEXTS, Collectives, Messages, Participations
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, Int64s, arrow_table, frame
+from tracelink.model.columns import (
+    NO_TIME,
+    SECOND,
+    UNKNOWN,
+    Bools,
+    Columns,
+    Int32s,
+    Int64s,
+    arrow_table,
+    frame,
+)
 from tracelink.model.communications import Evidence, recoded
 from tracelink.model.events import Edges, Relation
 from tracelink.model.graph import EventGraph, LinkReport, Rank, listed, shared_table, source_bounds
@@ -41,9 +51,6 @@ class Part(Protocol):
     def load(self) -> EventGraph:
         """A graph of this rank alone: its events, edges, tracks, sources, counters and payloads."""
         ...
-
-
-SECOND = 10**9
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class RankTrace:
     """What the sources say themselves of their events; each has at most one caller and one launch."""
     payloads: list[Payloads] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    retells: frozenset[str] = frozenset()
+    derived_from: frozenset[str] = frozenset()
     """Formats of which a source was made: beside one of them its events would stand twice."""
 
     def key(self, key: Key) -> KeyColumn:
@@ -122,7 +122,7 @@ class RankTrace:
         (source,) = self.sources
         return source
 
-    def said_to_be_of(self, rank: int) -> RankTrace:
+    def with_rank(self, rank: int) -> RankTrace:
         """The same trace, as one of `rank`."""
         sources = [replace(source, rank=rank) for source in self.sources]
         return replace(self, sources=sources, tracks=[replace(track, rank=rank) for track in self.tracks])

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.model.columns import Int64s
+from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind
-from tracelink.model.graph import NONE, Excerpt
+from tracelink.model.graph import Excerpt
 from tracelink.ordering.order import (
     EVENT_RECORDS,
     Awaited,
@@ -72,7 +72,7 @@ class AwaitedWork:
     def given(self, streams: Int64s, before: int, call: int) -> tuple[int, ...]:
         """The rows of the last work that each stream had been given before a time, and had done when `call` ended."""
         last = self.by_stream.last_before(streams, np.full(len(streams), before))
-        last = last[last != NONE]
+        last = last[last != UNKNOWN]
         return tuple(self.row[last[self.end[last] <= self._returned(call)]].tolist())
 
     def guessed(self, call: int, awaited: Awaited) -> tuple[int, ...]:
@@ -86,24 +86,24 @@ class AwaitedWork:
         used = self.by_thread.last_before(thread, np.array([before]))
         if awaited == Awaited.DEVICE:
             return self.given(self._device(int(used[0])), before, call)
-        streams = self.stream[used[used != NONE]]
+        streams = self.stream[used[used != UNKNOWN]]
         return self.given(streams, before, call) or self._ended_during(call)
 
     def _recorded(self, thread: Int64s, call: int) -> int:
         """When the thread recorded its last event; the call's own start where it did not."""
         start = self.part.events.start
         last = int(self.records_by_thread.last_before(thread, start[[call]])[0])
-        return int(start[call if last == NONE else self.records[last]])
+        return int(start[call if last == UNKNOWN else self.records[last]])
 
     def _device(self, used: int) -> Int64s:
         """The streams of the device that work at this place ran on; all streams where there is none."""
-        if used == NONE:
+        if used == UNKNOWN:
             return np.unique(self.stream)
         return device_lanes(self.part, self.part.graph.tracks[int(self.stream[used])].process)
 
     def _ended_during(self, call: int) -> tuple[int, ...]:
         last = int(self.by_end.last_before(np.array([0]), np.array([self._returned(call) + 1]))[0])
-        if last == NONE or self.end[last] < self.part.events.start[call]:
+        if last == UNKNOWN or self.end[last] < self.part.events.start[call]:
             return ()
         return (int(self.row[last]),)
 
@@ -168,12 +168,12 @@ def _said(part: Excerpt, work: AwaitedWork, waits: Synchronizations) -> Iterator
     started = part.events.start
     by_event = waits.awaited == Awaited.EVENT
     before = np.where(
-        by_event, record_starts(part, waits), started[np.where(calls == NONE, waits.row, calls)]
+        by_event, record_starts(part, waits), started[np.where(calls == UNKNOWN, waits.row, calls)]
     )
     streams = stream_lanes(part, waits.device, np.where(by_event, waits.event_stream, waits.stream))
     waiting = np.array([bool(WAITS.search(text)) for text in part.graph.strings], np.bool_)
     for wait, call in enumerate(calls.tolist()):
-        if call == NONE or not waiting[part.events.name[call]]:
+        if call == UNKNOWN or not waiting[part.events.name[call]]:
             continue  # asking whether an event has come about is recorded as well, and waits for nothing
         lanes = streams[[wait]]
         if waits.awaited[wait] == Awaited.DEVICE:
@@ -187,7 +187,7 @@ def _blocking_copies(part: Excerpt, launched: Launched) -> Iterator[_Wait]:
     texts = part.graph.strings
     early = np.array([bool(RETURNS_EARLY.search(text)) for text in texts], np.bool_)
     pageable = np.array([bool(TO_PAGEABLE_MEMORY.search(text)) for text in texts], np.bool_)
-    copies = np.flatnonzero((events.kind[launched.row] == EventKind.MEMCPY) & (launched.call != NONE))
+    copies = np.flatnonzero((events.kind[launched.row] == EventKind.MEMCPY) & (launched.call != UNKNOWN))
     row, call = launched.row[copies], launched.call[copies]
     blocks = ~early[events.name[call]] | pageable[events.name[row]]
     done = events.end[row] <= events.end[call] + CLOCKS_DIFFER_NS
@@ -207,5 +207,5 @@ def _followed(waits: Sequence[_Wait], part: Excerpt) -> tuple[Int64s, Int64s, in
     thread = Lanes.of(lane[events.track[rows]], events.start[rows])
     returned = np.maximum(events.end[call], events.end[work])
     first = thread.first_since(lane[events.track[call]], returned)
-    found = first != NONE
+    found = first != UNKNOWN
     return work[found], rows[first[found]], len(np.setdiff1d(call[~found], call[found]))

@@ -10,9 +10,9 @@ from enum import IntEnum
 import numpy as np
 
 from tracelink.linking.links import lookup
-from tracelink.model.columns import NO_TIME, Bools, Columns, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
-from tracelink.model.graph import NONE, Excerpt
+from tracelink.model.graph import Excerpt
 
 # What every finder of an order gives back.
 
@@ -77,19 +77,19 @@ class Lanes:
 
     @classmethod
     def of(cls, lane: Int64s, time: Int64s) -> Lanes:
-        """Those in a lane: not in NONE."""
-        places = np.flatnonzero(lane != NONE)
+        """Those in a lane: not in UNKNOWN."""
+        places = np.flatnonzero(lane != UNKNOWN)
         times, moment = np.unique(time[places], return_inverse=True)
         keys = lane[places] * (len(times) + 1) + moment
         order = np.argsort(keys, kind="stable")
         return cls(times, keys[order], places[order])
 
     def last_before(self, lane: Int64s, time: Int64s) -> Int64s:
-        """For each lane and time the place of the last thing before it, or NONE."""
+        """For each lane and time the place of the last thing before it, or UNKNOWN."""
         return self._in_lane(self._reached(lane, time) - 1, lane)
 
     def first_since(self, lane: Int64s, time: Int64s) -> Int64s:
-        """For each lane and time the place of the first thing at or after it, or NONE."""
+        """For each lane and time the place of the first thing at or after it, or UNKNOWN."""
         return self._in_lane(self._reached(lane, time), lane)
 
     def _reached(self, lane: Int64s, time: Int64s) -> Int64s:
@@ -97,12 +97,12 @@ class Lanes:
         return np.searchsorted(self.keys, wanted)
 
     def _in_lane(self, number: Int64s, lane: Int64s) -> Int64s:
-        inside = (number >= 0) & (number < len(self.keys)) & (lane != NONE)
+        inside = (number >= 0) & (number < len(self.keys)) & (lane != UNKNOWN)
         number = np.where(inside, number, 0)
         if not len(self.keys):
-            return np.full(len(lane), NONE, np.int64)
+            return np.full(len(lane), UNKNOWN, np.int64)
         inside &= self.keys[number] // (len(self.times) + 1) == lane
-        return np.where(inside, self.places[number], NONE)
+        return np.where(inside, self.places[number], UNKNOWN)
 
 
 # Work on devices in the order in which it was launched.
@@ -114,11 +114,11 @@ class Launched(Columns):
 
     row: Int64s
     call: Int64s
-    """The row of the call that launched it, or NONE: it was launched before the recording."""
+    """The row of the call that launched it, or UNKNOWN: it was launched before the recording."""
     begun: Int64s
     """When the call began; NO_TIME, which is before all times, where there is none."""
     thread: Int64s
-    """The lane of the call, or NONE."""
+    """The lane of the call, or UNKNOWN."""
     stream: Int64s
     """The lane of the work."""
 
@@ -132,16 +132,16 @@ def launched_work(part: Excerpt) -> Launched:
     work = part.rows(*GPU_WORK)
     work = work[events.timed[work]]
     launches = part.where(Relation.LAUNCHES)
-    launch = np.full(len(events), NONE, np.int64)
+    launch = np.full(len(events), UNKNOWN, np.int64)
     launch[launches.target] = launches.source
     lane = lane_of_tracks(part.graph.tracks)
     call = launch[work]
-    begun = np.where(call == NONE, NO_TIME, events.start[call]) if len(work) else work
+    begun = np.where(call == UNKNOWN, NO_TIME, events.start[call]) if len(work) else work
     order = np.lexsort((work, events.start[work], begun))
     work, call, begun = work[order], call[order], begun[order]
     if not len(work):
         return Launched(work, call, begun, work, work)
-    thread = np.where(call == NONE, NONE, lane[events.track[call]])
+    thread = np.where(call == UNKNOWN, UNKNOWN, lane[events.track[call]])
     return Launched(work, call, begun, thread, lane[events.track[work]])
 
 
@@ -177,7 +177,7 @@ class Awaited(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synchronizations(Columns):
-    """A row for each wait that a profiler recorded; NONE stands for what it does not say."""
+    """A row for each wait that a profiler recorded; UNKNOWN stands for what it does not say."""
 
     row: Int64s
     """The event of the record."""
@@ -210,32 +210,32 @@ class CallsOfWaits:
     """The calls behind recorded waits."""
 
     call: Int64s
-    """The row of the call that waited, or NONE."""
+    """The row of the call that waited, or UNKNOWN."""
     record: Int64s
-    """The row of the call that recorded the event, or NONE."""
+    """The row of the call that recorded the event, or UNKNOWN."""
 
 
 def calls_of_waits(part: Excerpt, waits: Synchronizations) -> CallsOfWaits:
     """By correlation, within one source."""
     correlations = part.graph.key(Key.CORRELATION)
     calls = correlations.where(part.events.kind[correlations.rows] == EventKind.RUNTIME)
-    own = part.key(Key.CORRELATION, NONE)[waits.row]
+    own = part.key(Key.CORRELATION, UNKNOWN)[waits.row]
     return CallsOfWaits(_call(part, calls, waits.row, own), _call(part, calls, waits.row, waits.event_record))
 
 
 def _call(part: Excerpt, calls: KeyColumn, rows: Int64s, wanted: Int64s) -> Int64s:
-    found = np.full(len(rows), NONE, np.int64)
+    found = np.full(len(rows), UNKNOWN, np.int64)
     source = part.events.source
     for number in np.unique(source[rows]).tolist():
         within = calls.where(source[calls.rows] == number)
-        asked = np.flatnonzero((source[rows] == number) & (wanted != NONE))
+        asked = np.flatnonzero((source[rows] == number) & (wanted != UNKNOWN))
         place = lookup(within.values, wanted[asked])
-        found[asked[place != NONE]] = within.rows[place[place != NONE]]
+        found[asked[place != UNKNOWN]] = within.rows[place[place != UNKNOWN]]
     return found
 
 
 def stream_lanes(part: Excerpt, device: Int64s, stream: Int64s) -> Int64s:
-    """The lane of each stream of a device, or NONE where nothing happened on it."""
+    """The lane of each stream of a device, or UNKNOWN where nothing happened on it."""
     tracks = part.graph.tracks
     lane = lane_of_tracks(tracks)
     known = {
@@ -244,7 +244,7 @@ def stream_lanes(part: Excerpt, device: Int64s, stream: Int64s) -> Int64s:
         if track.kind == TrackKind.STREAM
     }
     pairs = zip(device.tolist(), stream.tolist(), strict=True)
-    return np.array([known.get((str(on), str(number)), NONE) for on, number in pairs], np.int64)
+    return np.array([known.get((str(on), str(number)), UNKNOWN) for on, number in pairs], np.int64)
 
 
 def device_lanes(part: Excerpt, device: str) -> Int64s:

@@ -11,9 +11,9 @@ from enum import IntEnum
 import numpy as np
 
 from tracelink.linking.communicating import RECORDED
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Events
-from tracelink.model.graph import NONE, Excerpt, callers, innermost
+from tracelink.model.graph import Excerpt, callers, innermost
 from tracelink.model.operations import COLLECTIVE_ANNOTATION
 from tracelink.ordering.order import (
     EVENT_RECORDS,
@@ -43,7 +43,7 @@ def stream_order(part: Excerpt) -> Order:
     rows = rows[events.timed[rows]]
     lanes = lane_of_tracks(part.graph.tracks)
     lane = lanes[events.track[rows]] if len(rows) else rows
-    previous, following = np.full((2, len(rows)), NONE, np.int64)
+    previous, following = np.full((2, len(rows)), UNKNOWN, np.int64)
     for stream in np.unique(lane).tolist():
         places = np.flatnonzero(lane == stream)
         previous[places] = _previous(
@@ -51,8 +51,8 @@ def stream_order(part: Excerpt) -> Order:
         )
         ended = places[events.duration[rows[places]] >= 0]
         following[ended] = _following(rows[ended], events.start[rows[ended]], events.end[rows[ended]])
-    found = previous != NONE
-    ahead = np.flatnonzero(following != NONE)
+    found = previous != UNKNOWN
+    ahead = np.flatnonzero(following != UNKNOWN)
     ahead = ahead[can_follow(events, rows[ahead], following[ahead])]
     counts = {"work": len(rows), "first": int(np.count_nonzero(~found))}
     before, after = np.append(previous[found], rows[ahead]), np.append(rows[found], following[ahead])
@@ -60,23 +60,27 @@ def stream_order(part: Excerpt) -> Order:
 
 
 def _previous(rows: Int64s, start: Int64s, end: Int64s, duration: Int64s) -> Int64s:
-    """For each row the one that ended last before it starts, or NONE; `rows` ascend."""
+    """For each row the one that ended last before it starts, or UNKNOWN; `rows` ascend."""
     ended = np.flatnonzero(duration >= 0)
     by_end = ended[np.lexsort((rows[ended], start[ended], end[ended]))]
     earlier = np.searchsorted(end[by_end], start, side="right")
     instant = end[by_end] == start[by_end]
     # Of several without length at one time each follows the one before it, the first what ended at that time.
     earlier[by_end[instant]] = np.flatnonzero(instant)
-    return np.where(earlier > 0, rows[by_end[earlier - 1]], NONE) if len(by_end) else np.full(len(rows), NONE)
+    return (
+        np.where(earlier > 0, rows[by_end[earlier - 1]], UNKNOWN)
+        if len(by_end)
+        else np.full(len(rows), UNKNOWN)
+    )
 
 
 def _following(rows: Int64s, start: Int64s, end: Int64s) -> Int64s:
-    """For each row the first other one that starts once it has ended, or NONE."""
+    """For each row the first other one that starts once it has ended, or UNKNOWN."""
     by_start = np.lexsort((rows, end, start))
     place = np.searchsorted(start[by_start], end)
     instant = np.flatnonzero(start == end)
     place[by_start] = np.where(np.isin(by_start, instant), np.arange(len(rows)) + 1, place[by_start])
-    return np.append(rows[by_start], NONE)[place]
+    return np.append(rows[by_start], UNKNOWN)[place]
 
 
 # Which communication a wait of other work is for, where nothing says it.
@@ -99,21 +103,21 @@ class JoinedWork:
         self._by_end = Lanes.of(launched.stream, self._end)
 
     def awaited(self, called: int, after: int) -> int:
-        """The place of what the wait called then is for, before the work at `after`; or NONE."""
+        """The place of what the wait called then is for, before the work at `after`; or UNKNOWN."""
         launched = int(np.searchsorted(self._launched, called))
         numbers = np.flatnonzero(self._open[:launched])
-        if after == NONE or not len(numbers):
-            return NONE
+        if after == UNKNOWN or not len(numbers):
+            return UNKNOWN
         ends = self._end[self._communications[numbers]]
         visible = np.flatnonzero((ends <= self._start[after]) & (ends > self._ready(after)))
         if len(visible):
             return self._close(int(numbers[visible[np.argmax(ends[visible])]]))
-        return self._close(int(numbers[0])) if ends[0] <= self._start[after] else NONE
+        return self._close(int(numbers[0])) if ends[0] <= self._start[after] else UNKNOWN
 
     def _ready(self, after: int) -> int:
         """When the work at `after` was launched and what ran before it on its stream had ended."""
         previous = self._by_end.last_before(self._stream[[after]], self._start[[after]] + 1)[0]
-        ended = self._begun[after] if previous in (NONE, after) else self._end[previous]
+        ended = self._begun[after] if previous in (UNKNOWN, after) else self._end[previous]
         return int(max(ended, self._begun[after]))
 
     def _close(self, number: int) -> int:
@@ -142,11 +146,11 @@ class WaitKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One wait, with places of `Launched`, or NONE."""
+    """One wait, with places of `Launched`, or UNKNOWN."""
 
     kind: WaitKind
-    before: int = NONE
-    after: int = NONE
+    before: int = UNKNOWN
+    after: int = UNKNOWN
 
 
 def inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequence[Wait]:
@@ -173,8 +177,8 @@ def inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequence
         elif kind == WaitKind.SIDE_STREAM:
             pair = int(last_recorded[wait]), int(following[wait])
         else:
-            pair = NONE, NONE
-        same = NONE not in pair and launched.stream[pair[0]] == launched.stream[pair[1]]
+            pair = UNKNOWN, UNKNOWN
+        same = UNKNOWN not in pair and launched.stream[pair[0]] == launched.stream[pair[1]]
         waits.append(Wait(WaitKind(kind)) if same else Wait(WaitKind(kind), *pair))
     return waits
 
@@ -186,9 +190,9 @@ class _View:
     lane: Int64s
     """The lane of each track."""
     around: Int64s
-    """For each row the communication around it, or NONE."""
+    """For each row the communication around it, or UNKNOWN."""
     within: Int64s
-    """For each place of `Launched` the communication that launched it, or NONE."""
+    """For each place of `Launched` the communication that launched it, or UNKNOWN."""
     stream: Int64s
     by_thread: Lanes
     others: Lanes
@@ -201,8 +205,8 @@ class _View:
     def of(cls, part: Excerpt, launched: Launched) -> _View:
         lane = lane_of_tracks(part.graph.tracks)
         around = _communications(part)
-        within = np.where(launched.call == NONE, NONE, around[launched.call])
-        other = within == NONE
+        within = np.where(launched.call == UNKNOWN, UNKNOWN, around[launched.call])
+        other = within == UNKNOWN
         records = calls_named(part, EVENT_RECORDS)
         record_start = part.events.start[records]
         return cls(
@@ -211,8 +215,8 @@ class _View:
             within,
             launched.stream,
             Lanes.of(launched.thread, launched.begun),
-            Lanes.of(np.where(other, launched.thread, NONE), launched.begun),
-            Lanes.of(np.where(other, launched.stream, NONE), launched.begun),
+            Lanes.of(np.where(other, launched.thread, UNKNOWN), launched.begun),
+            Lanes.of(np.where(other, launched.stream, UNKNOWN), launched.begun),
             Lanes.of(lane[part.events.track[records]], record_start),
             record_start,
         )
@@ -220,7 +224,7 @@ class _View:
     @property
     def communicates(self) -> Bools:
         """Which places of `Launched` are communication."""
-        communicates: Bools = self.within != NONE
+        communicates: Bools = self.within != UNKNOWN
         return communicates
 
     def next_other(self, thread: Int64s, began: Int64s, last: Int64s) -> Int64s:
@@ -229,39 +233,39 @@ class _View:
         That is the stream of the thread's next such work, else of its last.
         """
         following = self.others.first_since(thread, began)
-        known = np.where(following == NONE, last, following)
-        stream = np.where(known == NONE, NONE, self.stream[known])
+        known = np.where(following == UNKNOWN, last, following)
+        stream = np.where(known == UNKNOWN, UNKNOWN, self.stream[known])
         return self.others_by_stream.first_since(stream, began)
 
     def recorded(self, thread: Int64s, began: Int64s) -> Int64s:
         """When each thread recorded its last event before these times; the times themselves where it did not."""
         record = self.records.last_before(thread, began)
-        return np.where(record == NONE, began, np.append(self.record_start, 0)[record])
+        return np.where(record == UNKNOWN, began, np.append(self.record_start, 0)[record])
 
 
 def _kinds(view: _View, around: Int64s, previous: Int64s, following: Int64s) -> Int64s:
     """A value of `WaitKind` for each wait, from the communication around it and what is launched before and after."""
-    within = np.append(view.within, NONE)
-    stream = np.append(view.stream, NONE)
-    inside = around != NONE
+    within = np.append(view.within, UNKNOWN)
+    stream = np.append(view.stream, UNKNOWN)
+    inside = around != UNKNOWN
     begin = inside & (within[following] == around)
     own = inside & ~begin & (within[previous] == around)
-    alone = (previous == NONE) | (following == NONE) | (stream[previous] == stream[following])
-    join = ~begin & ~own & (inside | alone | (within[previous] != NONE))
+    alone = (previous == UNKNOWN) | (following == UNKNOWN) | (stream[previous] == stream[following])
+    join = ~begin & ~own & (inside | alone | (within[previous] != UNKNOWN))
     return np.select(
         [begin, own, join], [WaitKind.BEGIN, WaitKind.WITHIN_CALL, WaitKind.JOIN], WaitKind.SIDE_STREAM
     ).astype(np.int64)
 
 
 def _communications(part: Excerpt) -> Int64s:
-    """For each row the communication around it: its record, else the annotation of the library; or NONE."""
+    """For each row the communication around it: its record, else the annotation of the library; or UNKNOWN."""
     caller = callers(part)
     events = part.events
     recorded = np.array([text == RECORDED for text in part.graph.strings], np.bool_)
     annotated = np.array([bool(COLLECTIVE_ANNOTATION.match(text)) for text in part.graph.strings], np.bool_)
     record = innermost(caller, events.of_kind(EventKind.OPERATOR) & recorded[events.name])
     annotation = innermost(caller, events.of_kind(EventKind.ANNOTATION) & annotated[events.name])
-    return np.where(record == NONE, annotation, record)
+    return np.where(record == UNKNOWN, annotation, record)
 
 
 # Waits of streams that the profiler recorded: exact.
@@ -292,7 +296,7 @@ def recorded_waits(part: Excerpt, launched: Launched, waits: Synchronizations) -
     for wait in np.argsort(began, kind="stable").tolist():
         works = passed_on.works(int(awaited[wait]), int(last[wait]), int(recorded[wait]))
         passed_on.keep(int(waiting[wait]), int(began[wait]), works)
-        if first[wait] != NONE:
+        if first[wait] != UNKNOWN:
             pairs += [(work, int(first[wait]), wait) for work in works]
     table = np.array(pairs, np.int64).reshape(-1, 3)
     return RecordedWaits(launched.row[table[:, 0]], launched.row[table[:, 1]], table[:, 2], call)
@@ -301,7 +305,7 @@ def recorded_waits(part: Excerpt, launched: Launched, waits: Synchronizations) -
 def wait_starts(part: Excerpt, waits: Synchronizations) -> tuple[Int64s, Int64s]:
     """When each wait was called, and by which call; that of the record itself where there is none."""
     call = calls_of_waits(part, waits).call
-    return part.events.start[np.where(call == NONE, waits.row, call)], call
+    return part.events.start[np.where(call == UNKNOWN, waits.row, call)], call
 
 
 def record_starts(part: Excerpt, waits: Synchronizations) -> Int64s:
@@ -314,11 +318,11 @@ def record_starts(part: Excerpt, waits: Synchronizations) -> Int64s:
     calls = calls_named(part, EVENT_RECORDS)
     lane = lane_of_tracks(part.graph.tracks)
     threads = Lanes.of(lane[part.events.track[calls]], part.events.start[calls])
-    thread = np.where(call == NONE, NONE, lane[part.events.track[call]])
+    thread = np.where(call == UNKNOWN, UNKNOWN, lane[part.events.track[call]])
     last = threads.last_before(thread, began)
-    latest = np.where(last == NONE, NONE, np.append(calls, NONE)[last])
-    record = np.where(record == NONE, latest, record)
-    return np.where(record == NONE, began, part.events.start[record])
+    latest = np.where(last == UNKNOWN, UNKNOWN, np.append(calls, UNKNOWN)[last])
+    record = np.where(record == UNKNOWN, latest, record)
+    return np.where(record == UNKNOWN, began, part.events.start[record])
 
 
 @dataclass(slots=True)
@@ -333,13 +337,13 @@ class _PassedOn:
     def works(self, stream: int, last: int, recorded: int) -> tuple[int, ...]:
         """All work that an event recorded on `stream` then stands for: of each stream the last."""
         latest: dict[int, int] = {}
-        own = () if last == NONE else (last,)
+        own = () if last == UNKNOWN else (last,)
         times = self.times.get(stream, [])
-        since = 0 if last == NONE else bisect_right(times, int(self.begun[last]))
+        since = 0 if last == UNKNOWN else bisect_right(times, int(self.begun[last]))
         for works in [own, *self.awaited.get(stream, [])[since : bisect_left(times, recorded)]]:
             for work in works:
                 lane = int(self.stream[work])
-                latest[lane] = max(latest.get(lane, NONE), work)
+                latest[lane] = max(latest.get(lane, UNKNOWN), work)
         return tuple(latest.values())
 
     def keep(self, stream: int, time: int, works: tuple[int, ...]) -> None:
@@ -393,6 +397,6 @@ def _by_time(part: Excerpt, calls: Int64s) -> Int64s:
 
 
 def _pairs(launched: Launched, waits: Sequence[Wait]) -> tuple[Int64s, Int64s]:
-    found = [(wait.before, wait.after) for wait in waits if NONE not in (wait.before, wait.after)]
+    found = [(wait.before, wait.after) for wait in waits if UNKNOWN not in (wait.before, wait.after)]
     places = np.array(found, np.int64).reshape(-1, 2)
     return launched.row[places[:, 0]], launched.row[places[:, 1]]

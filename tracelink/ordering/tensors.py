@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.linking.links import lookup
-from tracelink.model.columns import Bools, Columns, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Columns, Int64s
 from tracelink.model.events import EventKind, Key, Relation
-from tracelink.model.graph import NONE, Excerpt, greatest_inside
+from tracelink.model.graph import Excerpt, greatest_inside
 from tracelink.ordering.order import Order, can_follow
 
 
@@ -59,15 +59,15 @@ class _Span:
     last: Int64s
     """For each the last node that began inside it."""
     place: Int64s
-    """For each row of the graph its place in `row`, or NONE."""
+    """For each row of the graph its place in `row`, or UNKNOWN."""
 
     @classmethod
     def of(cls, part: Excerpt, rows: Int64s) -> _Span:
-        ids = part.key(Key.NODE_ID, NONE)[rows]
+        ids = part.key(Key.NODE_ID, UNKNOWN)[rows]
         order = np.argsort(ids, kind="stable")
         rows, ids = rows[order], ids[order]
-        parent = lookup(ids, part.key(Key.NODE_PARENT, NONE)[rows])
-        place = np.full(len(part.events), NONE, np.int64)
+        parent = lookup(ids, part.key(Key.NODE_PARENT, UNKNOWN)[rows])
+        place = np.full(len(part.events), UNKNOWN, np.int64)
         place[rows] = np.arange(len(rows))
         return cls(rows, greatest_inside(parent, np.arange(len(parent))), place)
 
@@ -76,8 +76,8 @@ def _last_writers(span: _Span, uses: StorageUses) -> tuple[Int64s, Int64s]:
     """The rows of the last writer and of the reader, for each read that has one."""
     place = span.place[uses.row]
     writing, reading = (
-        np.flatnonzero(uses.writes & (place != NONE)),
-        np.flatnonzero(~uses.writes & (place != NONE)),
+        np.flatnonzero(uses.writes & (place != UNKNOWN)),
+        np.flatnonzero(~uses.writes & (place != UNKNOWN)),
     )
     number = np.unique(uses.storage, return_inverse=True)[1]
     size = len(span.row) + 1
@@ -99,9 +99,9 @@ def _allowed(part: Excerpt, written: Int64s, read: Int64s) -> Bools:
     """
     same = part.where(Relation.SAME)
     timed = part.events.timed[same.target]
-    operator = np.full(len(part.events), NONE, np.int64)
+    operator = np.full(len(part.events), UNKNOWN, np.int64)
     operator[same.source[timed]] = same.target[timed]
     before, after = operator[written], operator[read]
-    unknown = (before == NONE) | (after == NONE)
+    unknown = (before == UNKNOWN) | (after == UNKNOWN)
     allowed: Bools = unknown | can_follow(part.events, before, after)
     return allowed

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tracelink.model.columns import Int64s
+from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind, Events, Relation
-from tracelink.model.graph import NONE, Excerpt, callers, innermost, outside
+from tracelink.model.graph import Excerpt, callers, innermost, outside
 from tracelink.ordering.order import Order, can_follow, lane_of_tracks
 
 # Autograd runs on threads of its own: what they take over from the thread that calls them, and give back.
@@ -53,11 +53,11 @@ def _passed(part: Excerpt, backward: Int64s, forward: Int64s) -> Iterator[tuple[
         events.of_kind(EventKind.OPERATOR, EventKind.ANNOTATION) & events.timed & (events.duration >= 0)
     )
     caller = callers(part)
-    outermost = operators & (outside(caller, innermost(caller, operators)) == NONE)
+    outermost = operators & (outside(caller, innermost(caller, operators)) == UNKNOWN)
     of_engine = np.array([bool(BACKWARD.search(text)) for text in part.graph.strings], np.bool_)[events.name]
     of_engine[backward] = True
     engine = innermost(caller, of_engine)
-    own, not_within = operators & (engine == NONE), operators & (outside(caller, engine) == NONE)
+    own, not_within = operators & (engine == UNKNOWN), operators & (outside(caller, engine) == UNKNOWN)
     pairs = np.stack([lane[backward], lane[forward]])
     for runner, calling in np.unique(pairs[:, pairs[0] != pairs[1]], axis=1).T.tolist():
         runs = _by_start(events, np.flatnonzero(outermost & (lane == runner)))
@@ -103,7 +103,7 @@ def resumptions(part: Excerpt, asked: Int64s, done: Int64s) -> Order:
     the end must lie in the second half of the pause, so that work which merely ended meanwhile puts nothing in order.
     """
     events = part.events
-    known = (asked != NONE) & (done != NONE) & (asked != done)
+    known = (asked != UNKNOWN) & (done != UNKNOWN) & (asked != done)
     asked, done = asked[known], done[known]
     if not len(done):
         return Order.of(done, done)
@@ -111,18 +111,18 @@ def resumptions(part: Excerpt, asked: Int64s, done: Int64s) -> Order:
     lane, own = lanes[events.track[asked]], lanes[events.track[done]]
     on_threads = part.rows(EventKind.OPERATOR, EventKind.ANNOTATION)
     on_threads = on_threads[events.timed[on_threads]]
-    after = np.full(len(done), NONE, np.int64)
+    after = np.full(len(done), UNKNOWN, np.int64)
     for thread in np.unique(lane[lane != own]).tolist():
         mine = np.flatnonzero((lane == thread) & (own != thread) & (events.duration[done] >= 0))
         there = on_threads[lanes[events.track[on_threads]] == thread]
         after[mine] = _gone_on(part, there, events.end[done[mine]])
-    found = after != NONE
+    found = after != UNKNOWN
     counts = {"asked": len(done), "waited": int(np.count_nonzero(found))}
     return Order.of(done[found], after[found], counts)
 
 
 def _gone_on(part: Excerpt, rows: Int64s, ended: Int64s) -> Int64s:
-    """For each time what the thread began after it, if it had paused until then; else NONE."""
+    """For each time what the thread began after it, if it had paused until then; else UNKNOWN."""
     events = part.events
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     starts = events.start[rows]
@@ -130,8 +130,8 @@ def _gone_on(part: Excerpt, rows: Int64s, ended: Int64s) -> Int64s:
     following = np.searchsorted(starts, ended)
     change = np.searchsorted(changes, ended)
     if not len(changes):
-        return np.full(len(ended), NONE, np.int64)
+        return np.full(len(ended), UNKNOWN, np.int64)
     paused = ended - changes[np.maximum(change - 1, 0)]
     until = changes[np.minimum(change, len(changes) - 1)] - ended
     waited = (change > 0) & (change < len(changes)) & (following < len(rows)) & (paused > until)
-    return np.where(waited, rows[np.minimum(following, len(rows) - 1)], NONE)
+    return np.where(waited, rows[np.minimum(following, len(rows) - 1)], UNKNOWN)

@@ -155,14 +155,14 @@ def told_once(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[Findin
         Finding(
             Severity.INFO,
             "told_twice",
-            f"{trace.source.path}: passed over, it was made of the {min(trace.retells & formats)} file of rank "
+            f"{trace.source.path}: passed over, it was made of the {min(trace.derived_from & formats)} file of rank "
             f"{trace.source.rank}. To read it, leave that one out.",
             source=trace.source.path,
         )
         for trace in traces
-        if trace.retells & formats
+        if trace.derived_from & formats
     ]
-    return [trace for trace in traces if not trace.retells & formats], findings
+    return [trace for trace in traces if not trace.derived_from & formats], findings
 
 
 # Sources to linked ranks: each rank is read and linked by one worker, and kept out of this process's memory.
@@ -257,7 +257,7 @@ class _Gathering:
                 answer.findings.append(result)
                 continue
             rank = said_rank(result.source, task.source)
-            traces.append(result if rank is None else result.said_to_be_of(rank))
+            traces.append(result if rank is None else result.with_rank(rank))
         ranks = {trace.source.rank for trace in traces}
         if len(ranks) == 1 and None not in ranks:
             answer.rank = self.link(traces)
@@ -334,7 +334,7 @@ def _completed(
                 whole[rank] = linked
             case pieces:
                 traces = list(chain.from_iterable(_traces(gathering, piece) for piece in pieces))
-                whole[rank] = gathering.link([trace.said_to_be_of(rank) for trace in traces])
+                whole[rank] = gathering.link([trace.with_rank(rank) for trace in traces])
     return [whole[rank] for rank in chosen]
 
 

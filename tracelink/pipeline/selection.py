@@ -14,7 +14,7 @@ from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.spool import Keeper, Place
 from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import MESSAGE_ROWS, PARTICIPATION_ROWS, Job, Part, mentioned_rows, moved
@@ -333,9 +333,6 @@ class View:
 
 
 # What a selection came to: how much it leaves out, and what there is where it asks for what is not there.
-
-
-SECOND = 10**9
 
 
 @dataclass(frozen=True, slots=True)

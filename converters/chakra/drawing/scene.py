@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.converters.chakra.census import Precedence, cycle, earliest
-from tracelink.converters.chakra.drawing.sheet import OUTSIDE, Arrow, Box, Scene, Sheet, Subject
+from tracelink.converters.chakra.drawing.sheet import Arrow, Box, Scene, Sheet, Subject
 from tracelink.converters.chakra.table import unsigned
 from tracelink.errors import Finding, Severity, UsageError
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.pipeline.selection import View
 
 # Dependencies between what is drawn.
@@ -185,7 +185,7 @@ def _earliest(
 
 def _only(drawn_as: Int64s, rows: set[int]) -> Int64s:
     keeps = np.isin(drawn_as, np.array(sorted(rows), np.int64))
-    return np.where(keeps, drawn_as, OUTSIDE)
+    return np.where(keeps, drawn_as, UNKNOWN)
 
 
 def _boxes(chosen: Sequence[_Chosen]) -> tuple[list[Box], list[dict[int, int]]]:
@@ -210,7 +210,7 @@ def _boxes(chosen: Sequence[_Chosen]) -> tuple[list[Box], list[dict[int, int]]]:
 
 def _around(one: _Chosen, row: int, places: dict[int, int]) -> int | None:
     parent = one.sheet.nesting.parent[row]
-    return None if parent == OUTSIDE else places.get(int(one.drawn_as[parent]))
+    return None if parent == UNKNOWN else places.get(int(one.drawn_as[parent]))
 
 
 def _defects(sheet: Sheet) -> Iterator[Finding]:

@@ -26,11 +26,10 @@ from tracelink.converters.chakra.table import (
     starts_ns,
     unsigned,
 )
-from tracelink.converters.chakra.table import MICROSECOND as MICROSECOND_SPANS
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.io.sources import Source
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, UNKNOWN, Bools, Int64s
 from tracelink.ranges import Numbers
 
 # What a drawing shows: boxes and arrows, whatever is made of them.
@@ -115,7 +114,6 @@ QUALIFIERS = re.compile(
 )
 """What stands before the own name of a kernel."""
 
-MICROSECOND, MILLISECOND, SECOND = 10**3, 10**6, 10**9
 UNITS = ((SECOND, "s"), (MILLISECOND, "ms"), (MICROSECOND, "µs"))
 KILO = 1000
 
@@ -184,9 +182,6 @@ def facts(box: Box, origin_ns: float) -> list[str]:
 # Which node encloses which, and how deep each lies.
 
 
-OUTSIDE = -1
-
-
 @dataclass(frozen=True, slots=True)
 class Nesting:
     """For each row what encloses it, or -1, and how many nodes lie around it and itself.
@@ -203,7 +198,7 @@ class Nesting:
         around, inside = nodes.places(nodes.control), nodes.control.owners
         fits = (around >= 0) & (around != inside)
         fits[fits] = on_device[around[fits]] == on_device[inside[fits]]
-        parent = np.full(len(nodes), OUTSIDE, np.int64)
+        parent = np.full(len(nodes), UNKNOWN, np.int64)
         parent[inside[fits][::-1]] = around[fits][::-1]
         return cls.of_parents(parent.tolist())
 
@@ -217,14 +212,14 @@ class Nesting:
             while not level[row]:
                 level[row] = on_path
                 path.append(row)
-                if parent[row] == OUTSIDE:
+                if parent[row] == UNKNOWN:
                     break
                 if level[parent[row]] == on_path:
-                    parent[row] = OUTSIDE
+                    parent[row] = UNKNOWN
                     break
                 row = parent[row]
             for row in reversed(path):
-                level[row] = 1 if parent[row] == OUTSIDE else level[parent[row]] + 1
+                level[row] = 1 if parent[row] == UNKNOWN else level[parent[row]] + 1
         return cls(parent, level)
 
     def outermost_first(self) -> list[int]:
@@ -234,14 +229,14 @@ class Nesting:
 
     def drawn_as(self, wanted: Bools, depth: int | None) -> Int64s:
         """For each wanted row the one that it is drawn as, which is itself or lies around it at `depth`; else -1."""
-        drawn = [OUTSIDE] * len(self.parent)
+        drawn = [UNKNOWN] * len(self.parent)
         for row in self.outermost_first():
             around = self.parent[row]
-            if around != OUTSIDE and drawn[around] != OUTSIDE:
+            if around != UNKNOWN and drawn[around] != UNKNOWN:
                 drawn[row] = drawn[around]
-            if wanted[row] and (drawn[row] == OUTSIDE or depth is None or self.level[row] <= depth):
+            if wanted[row] and (drawn[row] == UNKNOWN or depth is None or self.level[row] <= depth):
                 drawn[row] = row
-        return np.where(wanted, np.array(drawn, np.int64), OUTSIDE)
+        return np.where(wanted, np.array(drawn, np.int64), UNKNOWN)
 
 
 # Where in time each node lies: by what the trace says, or, where it says nothing, by what waits for what.
@@ -287,9 +282,7 @@ def _said_spans(starts: Sequence[int], durations: Sequence[int]) -> list[bool]:
 
 def _by_order(nodes: NodeTable, precedence: Precedence, nesting: Nesting, on_device: Bools) -> NodeSpans:
     """Every node as early as what it waits for lets it be, and a little longer the longer it takes."""
-    lengths = [
-        1 + UNIT_PER_DOUBLING * log2(1 + duration / MICROSECOND_SPANS) for duration in durations_ns(nodes)
-    ]
+    lengths = [1 + UNIT_PER_DOUBLING * log2(1 + duration / MICROSECOND) for duration in durations_ns(nodes)]
     begin = list(earliest(precedence, lengths, through_cycles=True).begins)
     end = [start + length for start, length in zip(begin, lengths, strict=True)]
     _stretch(begin, end, [True] * len(begin), (~on_device).tolist(), nesting)
@@ -303,7 +296,7 @@ def _stretch(
     without = [not known for known in said]
     for row in reversed(nesting.outermost_first()):
         around = nesting.parent[row]
-        if around == OUTSIDE or not said[row]:
+        if around == UNKNOWN or not said[row]:
             continue
         if without[around]:
             begin[around] = min(begin[around], begin[row]) if said[around] else begin[row]
@@ -318,7 +311,7 @@ def _fill(begin: list[float], end: list[float], said: Sequence[bool], nesting: N
     for row in nesting.outermost_first():
         if not said[row]:
             around = nesting.parent[row]
-            begin[row] = first if around == OUTSIDE else begin[around]
+            begin[row] = first if around == UNKNOWN else begin[around]
             end[row] += begin[row]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, Name, NodeType
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.rules import Rule, Violation
-from tracelink.converters.chakra.validation.trace import NOWHERE, Breach, Messages, Trace, group_number
-from tracelink.model.columns import Bools, Int64s
+from tracelink.converters.chakra.validation.trace import Breach, Messages, Trace, group_number
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 # What communication nodes must say.
 
@@ -138,10 +138,10 @@ def _collectives(trace: Trace) -> Bools:
 def _outside_groups(trace: Trace) -> tuple[Bools, Bools]:
     """Which collectives name a group that is no number, and which one that nothing defines."""
     unnumbered, undefined = np.zeros(len(trace.nodes), bool), np.zeros(len(trace.nodes), bool)
-    for row in np.flatnonzero(_collectives(trace) & (trace.group == NOWHERE)).tolist():
+    for row in np.flatnonzero(_collectives(trace) & (trace.group == UNKNOWN)).tolist():
         name = _group(trace, row)
         if name is not None:
-            (unnumbered if group_number(name) == NOWHERE else undefined)[row] = True
+            (unnumbered if group_number(name) == UNKNOWN else undefined)[row] = True
     return unnumbered, undefined
 
 

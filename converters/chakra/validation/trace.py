@@ -24,13 +24,12 @@ from tracelink.converters.chakra.schema import (
 from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.rules import RULES, Found, Rule, Violation
 from tracelink.io.sources import LARGEST_RANK
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 # Communicator groups: a JSON file beside the traces, or what our own files say of them.
 
 
 EVERYBODY = 0
-NOWHERE = -1
 LARGEST_GROUP = (1 << 31) - 1
 
 
@@ -49,7 +48,7 @@ class Groups:
         for row, name in zip(names.rows.tolist(), names.values, strict=True):
             text = name if isinstance(name, str) else None
             if text is None:
-                column[row] = NOWHERE
+                column[row] = UNKNOWN
                 continue
             if text not in known:
                 known[text] = self.number(text)
@@ -57,9 +56,9 @@ class Groups:
         return column
 
     def number(self, name: str) -> int:
-        """The group that a node names, or `NOWHERE`."""
+        """The group that a node names, or `UNKNOWN`."""
         number = group_number(name)
-        return number if number == EVERYBODY or number in self.members else NOWHERE
+        return number if number == EVERYBODY or number in self.members else UNKNOWN
 
     def of(self, number: int, world: int) -> Sequence[int]:
         """The ranks of a group in a job of `world` ranks."""
@@ -72,11 +71,11 @@ class Groups:
 
 
 def group_number(name: str) -> int:
-    """The number that a group's name is; `NOWHERE` where it is none."""
+    """The number that a group's name is; `UNKNOWN` where it is none."""
     if not name:
         return EVERYBODY
     fits = name.isascii() and name.isdecimal() and len(name) <= len(str(LARGEST_GROUP))
-    return int(name) if fits and int(name) <= LARGEST_GROUP else NOWHERE
+    return int(name) if fits and int(name) <= LARGEST_GROUP else UNKNOWN
 
 
 def groups_of(text: bytes | str, source: str, *, described: bool = False) -> Groups:
@@ -91,7 +90,7 @@ def groups_of(text: bytes | str, source: str, *, described: bool = False) -> Gro
     problems = []
     for name, said in stated.items():
         ranks = said.get("ranks") if described and isinstance(said, dict) else said
-        number = group_number(name) if name else NOWHERE
+        number = group_number(name) if name else UNKNOWN
         if problem := _problem(number, ranks, described=described):
             problems.append(f"{source}: group {name!r} {problem}")
         elif ranks and number != EVERYBODY:
@@ -100,7 +99,7 @@ def groups_of(text: bytes | str, source: str, *, described: bool = False) -> Gro
 
 
 def _problem(number: int, ranks: Any, *, described: bool) -> str:
-    if number == NOWHERE:
+    if number == UNKNOWN:
         return "is no whole number"
     if number == EVERYBODY and not described:
         return "cannot be listed: 0 means all ranks"
@@ -294,7 +293,7 @@ class Trace:
 
     @cached_property
     def group(self) -> Int64s:
-        """The number of each communication's group, `groups.NOWHERE` where it is in none that is known."""
+        """The number of each communication's group, `UNKNOWN` where it is in none that is known."""
         return self.groups.numbers(self.nodes.attribute(Name.GROUP), len(self.nodes))
 
     def number(self, name: str) -> Told:
@@ -356,10 +355,6 @@ def told(attribute: Attribute, length: int, kinds: frozenset[Kind]) -> Told:
 
 
 # What a rank does with others: all that must be kept of it when the next is read.
-
-
-UNKNOWN = -1
-"""A type, a size, a peer or a tag that a node does not state, or not as a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +429,7 @@ def messages_of(trace: Trace) -> Messages:
 
 def in_no_group(collectives: Collectives) -> Collectives:
     """Those whose group nobody knows."""
-    return collectives.where(collectives.group == NOWHERE)
+    return collectives.where(collectives.group == UNKNOWN)
 
 
 def _known(told: Told) -> Int64s:

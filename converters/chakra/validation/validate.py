@@ -23,19 +23,11 @@ from tracelink.converters.chakra.validation.rules import (
     Validation,
     Violation,
 )
-from tracelink.converters.chakra.validation.trace import (
-    EVERYBODY,
-    NOWHERE,
-    UNKNOWN,
-    Collectives,
-    Groups,
-    in_no_group,
-    united,
-)
+from tracelink.converters.chakra.validation.trace import EVERYBODY, Collectives, Groups, in_no_group, united
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, TraceError, UnreadableError, UsageError
 from tracelink.io.sources import Paths, Source, Watch, engine_for
-from tracelink.model.columns import Int64s
+from tracelink.model.columns import UNKNOWN, Int64s
 
 # Two sequences side by side, so that one missing item is one difference and not one at each place behind it.
 
@@ -304,7 +296,7 @@ def miscounted(ranks: Mapping[int, tuple[str, Collectives]], world: int) -> Iter
 
 
 def _known(runs: Collectives) -> bool:
-    return bool(((runs.type >= 0) & (runs.size >= 0) & (runs.group != NOWHERE)).all())
+    return bool(((runs.type >= 0) & (runs.size >= 0) & (runs.group != UNKNOWN)).all())
 
 
 def _counted(collectives: Collectives, world: int) -> tuple[Collectives, Int64s]:

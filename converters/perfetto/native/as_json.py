@@ -25,7 +25,6 @@ from tracelink.converters.perfetto.json.pieces import (
 from tracelink.converters.perfetto.json.text import Texts, micros, quoted, table
 from tracelink.converters.perfetto.native import decode as sequences
 from tracelink.converters.perfetto.native.decode import (
-    NOTHING,
     Batch,
     FramingError,
     ProcessFact,
@@ -63,7 +62,7 @@ from tracelink.converters.perfetto.timeline.layout import (
 from tracelink.engine import Engine
 from tracelink.io.protobuf import Fields, Octets, split_all
 from tracelink.io.sources import Source
-from tracelink.model.columns import Bools, Int32s, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import Relation
 from tracelink.plugins import Output, Target
 
@@ -85,7 +84,7 @@ class ArgumentTexts:
         """The arguments of events, of which `inner` are the fields; in those that are `bare` collectives are too."""
         event, read = of_wire(inner, Event.ARGUMENT)
         told = split_all(octets, read.begin, read.end)
-        number = numbers_of(told, Argument.NAME, len(event), NOTHING)
+        number = numbers_of(told, Argument.NAME, len(event), UNKNOWN)
         owner, read = of_wire(told, Argument.JSON)
         event, number = event[owner], number[owner]
         names, name = sequences.named(self.names, Table.ARGUMENT_NAMES, sequence[event], number)

@@ -28,7 +28,7 @@ from tracelink.io.protobuf import (
     varint_within,
 )
 from tracelink.io.sources import LARGEST_RANK, Opened
-from tracelink.model.columns import Bools, Int32s, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 
 # Packets one after the other, each a field of the trace.
 
@@ -233,8 +233,6 @@ def times(sequence: Int32s, step: Int64s) -> Int64s:
 # Packets to columns, a batch at a time: everything but what events say as arguments.
 
 
-NOTHING = -1
-"""Of a number that is not given."""
 LARGEST = (1 << 31) - 1
 
 
@@ -355,7 +353,7 @@ class _Events:
     rows: Int64s
     count: int
 
-    def numbers(self, number: int, none: int = NOTHING) -> Int64s:
+    def numbers(self, number: int, none: int = UNKNOWN) -> Int64s:
         """A whole number of each."""
         return self._placed(numbers_of(self.inner, number, len(self.rows), none), none)
 
@@ -379,7 +377,7 @@ class _Events:
 
 def _narrow(values: Int64s) -> Int32s:
     """Numbers in half the space; larger ones are none of tracelink's."""
-    return np.where((values >= 0) & (values <= LARGEST), values, NOTHING).astype(np.int32)
+    return np.where((values >= 0) & (values <= LARGEST), values, UNKNOWN).astype(np.int32)
 
 
 # Which end closes which beginning: on each track what began last ends first.

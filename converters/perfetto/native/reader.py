@@ -134,4 +134,4 @@ class PerfettoReader:
 def _called(trace: RankTrace) -> RankTrace:
     """The same trace under the name of this format; beside the profile that it was made of it is passed over."""
     sources = [replace(source, format=PerfettoReader.name) for source in trace.sources]
-    return replace(trace, sources=sources, retells=trace.retells | {"kineto"})
+    return replace(trace, sources=sources, derived_from=trace.derived_from | {"kineto"})

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.perfetto.native.decode import (
-    NOTHING,
     Anchors,
     Facts,
     FlowEnds,
@@ -33,7 +32,7 @@ from tracelink.converters.perfetto.timeline.layout import FLOW_NAMES, TIE_NAMES,
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.io.sources import Source
-from tracelink.model.columns import Bools, Int32s, Int64s, StringTable
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
 
 # A whole native trace: its events, samples and arrows as columns; arguments are read when they are written.
 
@@ -177,7 +176,7 @@ def _resolved(file: _File) -> Native:
     slices = (packets.type == Type.BEGIN) | (packets.type == Type.END)
     instant = packets.type == Type.INSTANT
     sampled = packets.type == Type.COUNTER
-    homeless = ((slices | instant) & (seat == NOTHING)) | (sampled & (counter == NOTHING))
+    homeless = ((slices | instant) & (seat == UNKNOWN)) | (sampled & (counter == UNKNOWN))
     troubles.homeless = int(np.count_nonzero(homeless))
     drawn = np.flatnonzero(sampled & ~homeless & np.isfinite(packets.value))
     packets.type[homeless] = 0
@@ -195,11 +194,11 @@ def _resolved(file: _File) -> Native:
 
 
 def _codes(texts: Texts, table: Table, sequence: Int32s, number: Int32s, strings: StringTable) -> Int32s:
-    """The code in `strings` of each text that is named by number, `NOTHING` where there is none."""
-    given = np.flatnonzero(number != NOTHING)
+    """The code in `strings` of each text that is named by number, `UNKNOWN` where there is none."""
+    given = np.flatnonzero(number != UNKNOWN)
     names, which = named(texts, table, sequence[given], number[given])
-    codes = np.full(len(number), NOTHING, np.int32)
-    codes[given] = np.array([NOTHING if name is None else strings[name] for name in names], np.int32)[which]
+    codes = np.full(len(number), UNKNOWN, np.int32)
+    codes[given] = np.array([UNKNOWN if name is None else strings[name] for name in names], np.int32)[which]
     return codes
 
 
@@ -215,7 +214,7 @@ def _events(
     duration[pairs.begin] = np.maximum(end - time[pairs.begin], 0)
     troubles.unended, troubles.unbegun = int(np.count_nonzero(pairs.end < 0)), pairs.unmatched_ends
     rows = np.flatnonzero(begins | instant)
-    troubles.nameless = int(np.count_nonzero(name[rows] == NOTHING))
+    troubles.nameless = int(np.count_nonzero(name[rows] == UNKNOWN))
     return Events(
         rows,
         packets.sequence[rows],
@@ -230,10 +229,10 @@ def _events(
 
 
 def _places(numbers: Sequence[int], track: Int32s) -> Int32s:
-    """For each track the place of its number, `NOTHING` where it is none of them."""
+    """For each track the place of its number, `UNKNOWN` where it is none of them."""
     places: Mapping[int, int] = {number: place for place, number in enumerate(numbers)}
     distinct, which = np.unique(track, return_inverse=True)
-    found = np.array([places.get(number, NOTHING) for number in distinct.tolist()], np.int32)
+    found = np.array([places.get(number, UNKNOWN) for number in distinct.tolist()], np.int32)
     return found[which]
 
 

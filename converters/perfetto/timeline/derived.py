@@ -16,7 +16,7 @@ from tracelink.converters.perfetto.timeline.layout import (
 )
 from tracelink.diagnosis.hangs import LONG_FOR_A_FIRST_NS
 from tracelink.diagnosis.timeline import NEVER, OPEN, PROGRESS, hung_of, missing_from
-from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN, Bools, Columns, Float64s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Float64s, Int64s
 from tracelink.model.events import COUNT, GPU_WORK, Counters, EventKind, Key, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -206,7 +206,7 @@ def with_outstanding(graph: EventGraph, numbering: Numbering) -> EventGraph:
         return graph
     counter = counter_of_track[graph.events.track[work]]
     work, counter = work[counter >= 0], counter[counter >= 0]
-    ended = graph.events.duration[work] != UNFINISHED
+    ended = graph.events.duration[work] != UNKNOWN
     levels = levels_of(
         np.concatenate([counter, counter[ended]]),
         np.concatenate([_launched(graph)[work], graph.events.end[work[ended]]]),
@@ -319,7 +319,7 @@ class Hangs:
 def hung_rows(graph: EventGraph, caught: Caught) -> Int64s:
     """The entries of a rank that hang: those it is caught in, and all later ones that are not finished either."""
     events = graph.events
-    unfinished = events.of_kind(EventKind.RECORD) & events.timed & (events.duration == UNFINISHED)
+    unfinished = events.of_kind(EventKind.RECORD) & events.timed & (events.duration == UNKNOWN)
     if not unfinished.any():
         return np.empty(0, np.int64)
     pending = unfinished & _told_to_be_open(graph)
@@ -360,7 +360,7 @@ def _closed(graph: EventGraph) -> Bools:
         graph.key(key).dense(len(events), 0) for key in (Key.P2P_SEQUENCE, Key.COLLECTIVE_SEQUENCE)
     )
     rows = np.flatnonzero(events.of_kind(EventKind.RECORD))
-    finished = events.duration[rows] != UNFINISHED
+    finished = events.duration[rows] != UNKNOWN
     _, batch = np.unique(
         np.stack([events.track[rows], messages[rows], collectives[rows]]), axis=1, return_inverse=True
     )

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracelink.converters.perfetto.timeline.layout import MAX_DEPTH
 from tracelink.errors import Finding, Severity
-from tracelink.linking.nesting import LOWEST, NONE, nest, previous_at_least, sort_outer_first
-from tracelink.model.columns import NO_TIME, UNFINISHED, Bools, Int64s
+from tracelink.linking.nesting import LOWEST, nest, previous_at_least, sort_outer_first
+from tracelink.model.columns import MICROSECOND, NO_TIME, SECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import EventGraph, depths
 from tracelink.model.job import Job
@@ -18,8 +18,6 @@ from tracelink.model.job import Job
 # What is drawn, and when: every event with a time; nodes in logical order where nothing has one.
 
 
-SECOND = 10**9
-MICROSECOND = 1000
 SHOWS_PROGRESS = frozenset({"started", "completed"})
 DONE = "completed"
 NO_ROWS = np.empty(0, np.int64)
@@ -64,7 +62,7 @@ def draw(
     base = base or 0
     start = np.where(shown, events.start - base, 0)
     instant = events.of_kind(EventKind.INSTANT, EventKind.MEMORY) & (events.duration <= 0) & shown
-    open_ended = np.flatnonzero(shown & (events.duration == UNFINISHED) & ~instant)
+    open_ended = np.flatnonzero(shown & (events.duration == UNKNOWN) & ~instant)
     duration = np.maximum(events.duration, 0)
     findings = _left_out_findings(unwanted)
     if len(open_ended):
@@ -100,7 +98,7 @@ def _until_end_of_same(graph: EventGraph, rows: Int64s, otherwise: Int64s) -> In
     events = graph.events
     same = graph.edges.where(Relation.SAME)
     one, other = np.concatenate([same.source, same.target]), np.concatenate([same.target, same.source])
-    known = events.timed[other] & (events.duration[other] != UNFINISHED)
+    known = events.timed[other] & (events.duration[other] != UNKNOWN)
     last = np.full(len(events), NO_TIME)
     np.maximum.at(last, one[known], events.end[other[known]])
     return np.where(last[rows] > events.start[rows], last[rows] - events.start[rows], otherwise)
@@ -233,7 +231,7 @@ def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
     if crosses.any():
         places = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
         lane[places], inside = _separated(slices.take(places), crosses[places])
-        parent[places] = np.where(inside == NONE, NONE, places[inside])
+        parent[places] = np.where(inside == UNKNOWN, UNKNOWN, places[inside])
     depth = depths(parent)
     if depth.max(initial=0) >= MAX_DEPTH:
         _split_deep(slices.track, depth, lane)
@@ -251,7 +249,7 @@ def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
     order = np.argsort(seat, kind="stable")
     nesting = nest(seat[order], slices.start[order], slices.end[order])
     parent = np.empty_like(lane)
-    parent[order] = np.where(nesting.parent == NONE, NONE, order[nesting.parent])
+    parent[order] = np.where(nesting.parent == UNKNOWN, UNKNOWN, order[nesting.parent])
     crosses = np.empty(len(lane), np.bool_)
     crosses[order] = nesting.crosses
     return parent, crosses
@@ -283,7 +281,7 @@ def _chosen(opens: Int64s, closes: Int64s, yields: Bools, choosing: Bools) -> In
     turns = turns[turns < len(opens)]  # between two of them all are in the same slice
     mine = choosing[turns]
     inside, _ = previous_at_least(np.where(mine, closes[turns], LOWEST), opens[turns] + 1)
-    followed = np.where(mine | (inside == NONE), lane[turns], lane[turns[inside]])
+    followed = np.where(mine | (inside == UNKNOWN), lane[turns], lane[turns[inside]])
     return np.repeat(followed, np.diff(turns, append=len(opens)))
 
 
@@ -307,7 +305,7 @@ def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s) -> Int64s:
     over = np.zeros(len(late), np.int64)
     while len(climber):
         node = around[node]
-        on = (node != NONE) & (closes[node] < closes[late[climber]]) & (over < PATIENCE)
+        on = (node != UNKNOWN) & (closes[node] < closes[late[climber]]) & (over < PATIENCE)
         climber, node, over = climber[on], node[on], over[on]
         still_open = closes[node] > opens[late[climber]]
         outermost[climber[still_open]] = node[still_open]

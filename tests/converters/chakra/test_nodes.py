@@ -38,9 +38,8 @@ from tracelink.converters.chakra.plan import (
 )
 from tracelink.converters.chakra.schema import Kind, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
-from tracelink.model.columns import Int64s
+from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind, Key, TrackKind
-from tracelink.model.graph import NONE
 
 # What nodes a rank has, and what each says of itself.
 
@@ -553,13 +552,13 @@ def test_a_parent_that_comes_later_is_none(order: list[int], parent: list[int]) 
     links = control_links(column(parent), Turns(column(order), column(turn), column([0] * 5)))
     for place, spot in enumerate(order):
         above = parent[spot]
-        known = above != NONE and turn[above] < place
+        known = above != UNKNOWN and turn[above] < place
         assert links[place] == ([turn[above] + 1] if known else [])
 
 
 def spots_of(work: list[int], parent: list[int]) -> Spots:
-    none = column([NONE] * len(work))
-    place = column([NONE if number != NONE else row for row, number in enumerate(work)])
+    none = column([UNKNOWN] * len(work))
+    place = column([UNKNOWN if number != UNKNOWN else row for row, number in enumerate(work)])
     return Spots(
         column(list(range(len(work)))),
         place,
@@ -571,7 +570,7 @@ def spots_of(work: list[int], parent: list[int]) -> Spots:
 
 
 def test_order_is_by_time_then_host_before_device_then_by_what_tells_equal_ones_apart() -> None:
-    spots = spots_of([NONE, NONE, NONE, 0], [NONE] * 4)
+    spots = spots_of([UNKNOWN, UNKNOWN, UNKNOWN, 0], [UNKNOWN] * 4)
     turns = turns_of(spots, column([5, 5, 3, 5]), [column([2, 1, 0, 0])], [])
     assert turns.spot.tolist() == [2, 1, 0, 3]
     assert turns.turn.tolist() == [2, 1, 0, 3]
@@ -579,8 +578,8 @@ def test_order_is_by_time_then_host_before_device_then_by_what_tells_equal_ones_
 
 
 def test_work_is_not_earlier_than_its_launch_nor_what_follows_it_on_its_stream() -> None:
-    spots = spots_of([NONE, 0, 1], [NONE, 0, NONE])
-    stream = Lane(column([NONE, 7, 7]), column([0, 1, 2]))
+    spots = spots_of([UNKNOWN, 0, 1], [UNKNOWN, 0, UNKNOWN])
+    stream = Lane(column([UNKNOWN, 7, 7]), column([0, 1, 2]))
     turns = turns_of(spots, column([50, 10, 20]), [], [stream])
     assert turns.spot.tolist() == [0, 1, 2]
     assert turns.time.tolist() == [50, 50, 51]
@@ -588,7 +587,7 @@ def test_work_is_not_earlier_than_its_launch_nor_what_follows_it_on_its_stream()
 
 def test_lanes_that_contradict_each_other_end() -> None:
     lanes = [Lane(column([0, 0]), column(places)) for places in ([0, 1], [1, 0])]
-    assert turns_of(spots_of([0, 1], [NONE, NONE]), column([0, 0]), [], lanes).spot.tolist() == [1, 0]
+    assert turns_of(spots_of([0, 1], [UNKNOWN, UNKNOWN]), column([0, 0]), [], lanes).spot.tolist() == [1, 0]
 
 
 INTERVALS = st.lists(

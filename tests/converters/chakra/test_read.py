@@ -24,7 +24,7 @@ from tracelink.converters.chakra.json_form import NodesAsJson
 from tracelink.converters.chakra.schema import CollectiveType
 from tracelink.engine import Engine
 from tracelink.io.targets import StreamTarget
-from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Relation, Track, TrackKind
 from tracelink.model.job import Job
 from tracelink.model.trace import ProcessGroup, RankTrace
@@ -149,13 +149,13 @@ class TestTimes:
             host(1, start_time_micros=5, **category("node")),
             host(2, start_time_micros=5, start_ns=("int64_val", 5_000)),
         )
-        assert times(trace) == [(None, UNFINISHED), (5_000, 0)]
+        assert times(trace) == [(None, UNKNOWN), (5_000, 0)]
 
     def test_what_can_be_no_time_is_said(self) -> None:
         trace = nodes_read(
             host(1, start_time_micros=2**64 - 1), host(2, start_time_micros=1, duration_micros=2**63)
         )
-        assert times(trace) == [(None, 0), (1_000, UNFINISHED)]
+        assert times(trace) == [(None, 0), (1_000, UNKNOWN)]
         assert told(trace) == [("unusable_time", 2)]
 
 
@@ -391,7 +391,7 @@ class TestBesideItsOrigin:
         ("word", "more"), [("cpu_op", set()), ("node", {"execution-trace"}), ("record", {"flight-recorder"})]
     )
     def test_it_says_what_it_was_made_of(self, word: str, more: set[str]) -> None:
-        assert nodes_read(host(1, **category(word))).retells == {"kineto", "chakra-json"} | more
+        assert nodes_read(host(1, **category(word))).derived_from == {"kineto", "chakra-json"} | more
 
     def test_a_folder_of_a_trace_its_json_and_its_profile_gives_each_event_once(self, tmp_path: Path) -> None:
         profile = tmp_path / "kineto_0.json.gz"

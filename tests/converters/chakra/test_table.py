@@ -8,8 +8,8 @@ import pytest
 
 from builders.job import JobBuilder
 from tracelink.converters.chakra.table import consumer_sizes
+from tracelink.model.columns import UNKNOWN
 
-UNKNOWN = -1
 Said = Mapping[int, tuple[int, int]]
 """For each rank how many bytes it gives and gets."""
 

@@ -22,7 +22,7 @@ from tracelink.converters.chakra_json.reader import nanoseconds_of
 from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
-from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace
 
@@ -149,7 +149,7 @@ def test_each_node_stands_where_it_ran() -> None:
 def test_times_are_exact_nanoseconds_since_the_base() -> None:
     trace = read(linked_trace(root(), node(1, ts="1712345678901.567", dur="0.001"), **BASED))
     assert trace.events.start.tolist() == [NO_TIME, BASE + 1712345678901567]
-    assert trace.events.duration.tolist() == [UNFINISHED, 1]
+    assert trace.events.duration.tolist() == [UNKNOWN, 1]
     assert (trace.source.start_ns, trace.source.end_ns) == (BASE + 1712345678901567, BASE + 1712345678901568)
 
 
@@ -251,7 +251,7 @@ def test_what_is_no_time_makes_a_node_without_one(lenient: bool) -> None:
         EventKind.OPERATOR,
     ]
     assert trace.events.start[[2, 5]].tolist() == [BASE + 5000, BASE + 7500]
-    assert trace.events.duration.tolist() == [UNFINISHED] * 5 + [2000]
+    assert trace.events.duration.tolist() == [UNKNOWN] * 5 + [2000]
     assert reasons(trace) == {"unusable_time": 4}
 
 

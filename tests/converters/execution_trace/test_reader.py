@@ -33,7 +33,7 @@ from tracelink.converters.execution_trace import ExecutionTraceReader
 from tracelink.engine import Engine
 from tracelink.errors import Severity, UnreadableError
 from tracelink.io.sources import Request, discover
-from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Key, TrackKind
 from tracelink.model.trace import ProcessGroup, RankTrace
 
@@ -78,7 +78,7 @@ def test_every_version_gives_the_same_columns(version: str) -> None:
     assert [texts[name] for name in result.events.name][1:3] == ["aten::t", "aten::linear"]
     assert set(result.events.kind) == {EventKind.NODE}
     assert set(result.events.start) == {NO_TIME}
-    assert set(result.events.duration) == {UNFINISHED}
+    assert set(result.events.duration) == {UNKNOWN}
     assert column(result, Key.NODE_ID) == {0: 2, 1: 6, 2: 5, 3: 9, 4: 11, 5: 1}
     assert column(result, Key.NODE_PARENT) == {0: 1, 1: 5, 2: 2, 3: 1, 4: 9}
     assert column(result, Key.RECORD_FUNCTION) == {1: 8, 2: 7, 4: 9}

@@ -20,7 +20,7 @@ from tracelink.converters.flight_recorder import FlightRecorderReader
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.io.sources import Request, Source, discover
-from tracelink.model.columns import NO_TIME, UNFINISHED
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Key, Track, TrackKind
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 
@@ -87,7 +87,7 @@ def test_each_entry_is_a_record_on_the_track_of_its_group() -> None:
 
     assert rows(trace) == [
         (EventKind.RECORD, "nccl:all_reduce", "0", CREATED, 350_000, 0, 0),
-        (EventKind.RECORD, "nccl:broadcast", "5", CREATED + 500, UNFINISHED, 0, 1),
+        (EventKind.RECORD, "nccl:broadcast", "5", CREATED + 500, UNKNOWN, 0, 1),
     ]
     assert keys(trace) == {
         Key.GROUP: [(0, "0"), (1, "5")],
@@ -128,7 +128,7 @@ def test_each_entry_is_a_record_on_the_track_of_its_group() -> None:
 
 def test_retired_on_gloo_is_no_end() -> None:
     assert rows(read(pickled(dump(collective(retired=True))))) == [
-        (EventKind.RECORD, "gloo:all_reduce", "0", CREATED, UNFINISHED, 0, 0)
+        (EventKind.RECORD, "gloo:all_reduce", "0", CREATED, UNKNOWN, 0, 0)
     ]
 
 
@@ -147,9 +147,7 @@ def test_the_bare_list_of_torch_2_2_counts_microseconds_and_numbers_its_groups()
 
     trace = read(pickled([entry]))
 
-    assert rows(trace) == [
-        (EventKind.RECORD, "nccl:all_reduce", "3", CREATED // 1000 * 1000, UNFINISHED, 0, 0)
-    ]
+    assert rows(trace) == [(EventKind.RECORD, "nccl:all_reduce", "3", CREATED // 1000 * 1000, UNKNOWN, 0, 0)]
     assert keys(trace) == {
         Key.GROUP: [(0, "3")],
         Key.COLLECTIVE_SEQUENCE: [(0, 9)],
@@ -318,7 +316,7 @@ def test_what_is_no_entry_is_left_out_and_counted() -> None:
 def test_an_entry_without_a_time_has_none() -> None:
     trace = read(as_json(dump(collective(created=0, completed=CREATED))))
 
-    assert rows(trace) == [(EventKind.RECORD, "gloo:all_reduce", "0", NO_TIME, UNFINISHED, 0, 0)]
+    assert rows(trace) == [(EventKind.RECORD, "gloo:all_reduce", "0", NO_TIME, UNKNOWN, 0, 0)]
 
 
 def test_a_payload_is_all_that_the_entry_recorded() -> None:
@@ -419,7 +417,7 @@ def test_whatever_torch_writes_is_read_whole(entries: Sequence[dict[str, Any]]) 
             entry["profiling_name"],
             entry["process_group"][0],
             entry["time_created_ns"],
-            UNFINISHED
+            UNKNOWN
             if entry["time_discovered_completed_ns"] is None
             else max(0, entry["time_discovered_completed_ns"] - entry["time_created_ns"]),
             0,

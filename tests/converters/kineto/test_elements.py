@@ -29,7 +29,7 @@ from builders.statements import stated, statements
 from tracelink.converters.kineto import KinetoReader
 from tracelink.engine import Engine
 from tracelink.io.sources import Request, discover
-from tracelink.model.columns import UNFINISHED
+from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Statement
 from tracelink.model.events import EventKind
 from tracelink.model.trace import RankTrace
@@ -518,7 +518,7 @@ def test_an_event_without_a_usable_time_is_told_and_costs_only_itself(text: str)
 @pytest.mark.parametrize("text", ["-5", "1e17", "18446744073709551", "NaN", "Infinity", '"long"', "null"])
 def test_a_duration_that_is_none_leaves_the_event_unfinished(text: str) -> None:
     result = read(with_texts(event("1", "3"), event("2", text), LAST))
-    assert [one.duration for one in seen(result)] == [3000, UNFINISHED, 1000]
+    assert [one.duration for one in seen(result)] == [3000, UNKNOWN, 1000]
     assert reasons(result) == {"unusable_duration": 1}
 
 

@@ -38,7 +38,7 @@ from tracelink.converters.kineto import KinetoReader
 from tracelink.converters.kineto.reader import recorded_synchronizations
 from tracelink.engine import Engine
 from tracelink.io.sources import Request, discover
-from tracelink.model.columns import UNFINISHED
+from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key
 from tracelink.model.trace import ProcessGroup, RankTrace
 from tracelink.ordering.order import Awaited, Synchronizations
@@ -226,8 +226,8 @@ def test_begins_and_ends_become_slices_by_lane_and_name() -> None:
     assert seen(result) == [
         Seen(EventKind.OPERATOR, "outer", 10_000, 10_000),
         Seen(EventKind.OPERATOR, "inner", 12_000, 2000),
-        Seen(EventKind.OPERATOR, "elsewhere", 13_000, UNFINISHED),
-        Seen(EventKind.OPERATOR, "never ended", 30_000, UNFINISHED),
+        Seen(EventKind.OPERATOR, "elsewhere", 13_000, UNKNOWN),
+        Seen(EventKind.OPERATOR, "never ended", 30_000, UNKNOWN),
     ]
     assert reasons(result) == {"end_without_begin": 1}
 

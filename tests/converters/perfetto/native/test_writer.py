@@ -14,7 +14,7 @@ from builders.graph import START, GraphBuilder
 from builders.perfetto_native import Slice, write
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
-from tracelink.model.columns import UNFINISHED
+from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.job import Job
 
@@ -165,7 +165,7 @@ def test_what_links_say_stands_apart() -> None:
         Relation.SAME,
         built.add(built.track(TrackKind.NODES), "aten::mm", None, kind=EventKind.NODE, keys={Key.NODE_ID: 7}),
     )
-    built.add(thread, "hung", 20, UNFINISHED)
+    built.add(thread, "hung", 20, UNKNOWN)
     native = write(built.build())
     assert native.slice("aten::mm").args == {"link": {"execution trace node": 7}, "original": {"a": 1}}
     assert native.slice("hung").args == {"link": {"duration known": False}}

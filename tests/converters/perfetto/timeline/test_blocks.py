@@ -13,7 +13,7 @@ from builders.graph import GraphBuilder
 from tracelink.converters.perfetto import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
-from tracelink.model.columns import UNFINISHED
+from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job
 
@@ -34,7 +34,7 @@ def job() -> Job:
     late = built.add(threads[1], "late", 40, 60)
     sends = built.add(threads[1], "sends", 180, 10, args={"External id": 4})
     recorder = built.track(TrackKind.COMMUNICATOR, 1, "", "0")
-    built.add(recorder, "entry", 40, UNFINISHED, EventKind.RECORD, {"state": "scheduled", "sizes": [[8]]})
+    built.add(recorder, "entry", 40, UNKNOWN, EventKind.RECORD, {"state": "scheduled", "sizes": [[8]]})
     built.together(group, early, late, bytes=1 << 20, sequence=7)
     built.message(group, sends, receives)
     return Job.of(built.build())
@@ -124,12 +124,12 @@ def python_job() -> GraphBuilder:
     """An operator within two functions, of which one called the other and does not end."""
     built = GraphBuilder()
     thread = built.track()
-    main = built.add(thread, "main", 0, UNFINISHED, EventKind.PYTHON)
+    main = built.add(thread, "main", 0, UNKNOWN, EventKind.PYTHON)
     train = built.add(thread, "train", 10, 80, EventKind.PYTHON, args={"Python id": 2})
     operator = built.add(thread, "aten::mm", 20, 50)
     built.edge(operator, Relation.WAITS_FOR, main)
     built.edge(operator, Relation.WAITS_FOR, train)
-    built.add(thread, "step", 75, UNFINISHED)
+    built.add(thread, "step", 75, UNKNOWN)
     return built
 
 

@@ -39,7 +39,7 @@ from tracelink.converters.perfetto.timeline.derived import (
 from tracelink.converters.perfetto.timeline.groups import group_seats
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.errors import Finding
-from tracelink.model.columns import NO_TIME, UNFINISHED, UNKNOWN
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import COUNT, EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -292,7 +292,7 @@ class Streams(GraphBuilder):
         kind: EventKind = EventKind.KERNEL,
     ) -> None:
         """Work that was launched at these times; without `end` it is not finished."""
-        duration = UNFINISHED if end is None else end - (start or 0)
+        duration = UNKNOWN if end is None else end - (start or 0)
         row = self.add(stream, "work", start, duration, kind)
         for time in launches:
             thread = self.track(identity="thread")
@@ -617,7 +617,7 @@ def hung(built: GraphBuilder, *records: int, since: int = NEVER, end: int = 0) -
     return hung_rows(built.build(), Caught(np.array(records, np.int64), since, START + end * SECOND)).tolist()
 
 
-ALONE = [("a", "started", 5 * SECOND, UNFINISHED), ("a", "scheduled", 6 * SECOND, UNFINISHED)]
+ALONE = [("a", "started", 5 * SECOND, UNKNOWN), ("a", "scheduled", 6 * SECOND, UNKNOWN)]
 """Rows 1 and 2, where the group has finished something before."""
 
 
@@ -639,16 +639,16 @@ def test_what_is_finished_or_has_no_time_does_not_hang() -> None:
 
 
 def test_where_the_recorder_never_tells_what_is_finished_only_what_the_rank_is_caught_in_hangs() -> None:
-    silent = [("a", "scheduled", 5 * SECOND, UNFINISHED), ("a", "scheduled", 6 * SECOND, UNFINISHED)]
+    silent = [("a", "scheduled", 5 * SECOND, UNKNOWN), ("a", "scheduled", 6 * SECOND, UNKNOWN)]
     assert hung(entries(*silent, progress="scheduled"), 1, since=5, end=99) == [1]
 
 
 def test_of_a_batch_only_what_closes_it_tells_whether_it_is_finished() -> None:
     built = GraphBuilder()
     group = built.track(TrackKind.COMMUNICATOR, 0, "", "a")
-    for batch, closing in ((1, 10), (2, UNFINISHED)):
+    for batch, closing in ((1, 10), (2, UNKNOWN)):
         for state, length in (
-            ("scheduled", UNFINISHED),
+            ("scheduled", UNKNOWN),
             ("completed" if closing > 0 else "scheduled", closing),
         ):
             keys: dict[Key, int | str] = {Key.STATE: state, Key.P2P_SEQUENCE: batch}
@@ -658,6 +658,6 @@ def test_of_a_batch_only_what_closes_it_tells_whether_it_is_finished() -> None:
 
 def test_a_rank_without_records_is_caught_in_nothing() -> None:
     built = GraphBuilder()
-    built.add(built.track(), "step", 0, UNFINISHED)
+    built.add(built.track(), "step", 0, UNKNOWN)
     built.add(built.track(), "node", None)
     assert hung(built, since=0, end=99) == []
