@@ -106,7 +106,7 @@ def beside_pickle(fleet: Fleet, repeats: int) -> list[Row]:
     """Matching, beside unpickling without looking."""
     folder, size = rank_inputs.dumps(fleet)
     jobs = [
-        Job("tracelink.tables, 1 job", "tables", (1, folder)),
+        Job("tracelink.collectives, 1 job", "collectives", (1, folder)),
         Job("pickle.load", "pickle_load", [folder]),
     ]
     costs = measure.alternately(jobs, repeats)
@@ -117,9 +117,9 @@ def beside_pickle(fleet: Fleet, repeats: int) -> list[Row]:
 def matched(fleet: Fleet, repeats: int) -> Row:
     """Matching alone."""
     folder, size = rank_inputs.dumps(fleet)
-    (costs,) = measure.alternately([Job("", "tables", (1, folder))], repeats)
+    (costs,) = measure.alternately([Job("", "collectives", (1, folder))], repeats)
     all_matched(fleet, costs)
-    return Row("tracelink.tables, 1 job", costs, size / 1e6, named(fleet))
+    return Row("tracelink.collectives, 1 job", costs, size / 1e6, named(fleet))
 
 
 def named(fleet: Fleet) -> str:

@@ -46,12 +46,12 @@ def merge(jobs: str, output: str, *paths: str) -> Work:
     return work
 
 
-def tables(jobs: str, *paths: str) -> Work:
+def collectives(jobs: str, *paths: str) -> Work:
     """Reads what the ranks did together, without keeping the events."""
     import tracelink
 
     def work() -> dict[str, Any]:
-        job = tracelink.tables(list(paths), jobs=int(jobs))
+        job = tracelink.collectives(list(paths), jobs=int(jobs))
         return together(job) | {"findings": counted(job.findings), "alive": job}
 
     return work
@@ -195,7 +195,7 @@ JOBS = {
         load,
         load_again,
         merge,
-        tables,
+        collectives,
         clocks,
         orjson_loads,
         orjson_round_trip,

@@ -28,7 +28,7 @@ from tracelink import (
 )
 from tracelink.api import Converted, Merged
 
-# What harnesses call: load, survey, write, merge.
+# What harnesses call: load, inspection, write, merge.
 
 
 CALL = launch(12, 2, correlation=7)
@@ -112,10 +112,10 @@ def test_inputs_by_format(job: Path) -> None:
 def test_ranks_as_the_user_says(tmp_path: Path) -> None:
     for name in ("x.json", "y.json"):
         write(tmp_path / name, profile())
-    graph = tracelink.load(tmp_path, ranks={"x.json": 4, "y.json": 2})
+    graph = tracelink.load(tmp_path, rank_of={"x.json": 4, "y.json": 2})
     assert [rank.rank for rank in graph.ranks] == [2, 4]
     with pytest.raises(UsageError, match=r"--rank names z\.json"):
-        tracelink.load(tmp_path, ranks={"z.json": 1})
+        tracelink.load(tmp_path, rank_of={"z.json": 1})
 
 
 def test_the_watcher_is_told_the_bytes(job: Path) -> None:
@@ -139,25 +139,36 @@ def test_requests_that_make_no_sense(request_: dict[str, object], problem: str) 
         tracelink.load(**request_)  # type: ignore[arg-type]
 
 
-def test_a_survey_tells_what_load_refuses(job: Path) -> None:
+def test_an_inspection_reports_what_load_refuses(job: Path) -> None:
     write(job / "again_rank1.json", profile(1))
     write(job / "kineto_rank5.json", profile(3))
     with pytest.raises(RankConflictError):
         tracelink.load(job)
-    survey = tracelink.survey(job)
-    assert len(survey.sources) == 6
-    assert {finding.reason for finding in survey.findings} >= {"rank_conflict"}
+    inspection = tracelink.inspect(job)
+    assert len(inspection.sources) == 6
+    assert {finding.reason for finding in inspection.findings} >= {"rank_conflict"}
 
 
-def test_a_survey_of_a_good_job_has_nothing_to_say(job: Path) -> None:
-    survey = tracelink.survey(job)
-    assert sorted((source.format, source.rank) for source in survey.sources) == [
+def test_an_inspection_of_a_good_job_has_no_warnings(job: Path) -> None:
+    inspection = tracelink.inspect(job)
+    assert sorted((source.format, source.rank) for source in inspection.sources) == [
         ("execution-trace", 0),
         ("execution-trace", 1),
         ("kineto", 0),
         ("kineto", 1),
     ]
-    assert [finding for finding in survey.findings if finding.severity != Severity.INFO] == []
+    assert [finding for finding in inspection.findings if finding.severity != Severity.INFO] == []
+
+
+def test_clocks_are_those_of_the_job_and_can_be_given_to_load(job: Path) -> None:
+    clocks = tracelink.clocks(job, clock="collectives")
+    loaded = tracelink.load(job, clock="collectives")
+    assert list(clocks.clocks.values()) == [rank.clock for rank in loaded.ranks]
+    assert list(clocks.findings) == list(loaded.findings)
+    assert [source.path for source in clocks.sources] == [source.path for source in loaded.sources]
+    again = tracelink.load(job, clock=clocks)
+    assert again.ranks == loaded.ranks
+    assert len(again.findings) <= len(loaded.findings)
 
 
 def test_a_merge_is_a_load_and_a_write(job: Path, tmp_path: Path) -> None:

@@ -10,7 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import Converted, Merged, Survey, convert, load, merge, survey, tables, write
+    from tracelink.api import (
+        Converted,
+        Inspection,
+        Merged,
+        clocks,
+        collectives,
+        convert,
+        inspect,
+        load,
+        merge,
+        write,
+    )
     from tracelink.converters.chakra.validation.rules import Validation, Violation
     from tracelink.converters.chakra.validation.validate import validate
     from tracelink.diagnosis.examine import Examined, diagnose, examine
@@ -34,6 +45,7 @@ _HOME = {
     "EventKind": "model.events",
     "Examined": "diagnosis.examine",
     "Finding": "errors",
+    "Inspection": "api",
     "Job": "model.job",
     "Key": "model.events",
     "Kind": "diagnosis.model",
@@ -43,19 +55,19 @@ _HOME = {
     "Relation": "model.events",
     "Selection": "pipeline.selection",
     "Severity": "errors",
-    "Survey": "api",
     "TraceError": "errors",
     "UnreadableError": "errors",
     "UsageError": "errors",
     "Validation": "converters.chakra.validation.rules",
     "Violation": "converters.chakra.validation.rules",
+    "clocks": "api",
+    "collectives": "api",
     "convert": "api",
     "diagnose": "diagnosis.examine",
     "examine": "diagnosis.examine",
+    "inspect": "api",
     "load": "api",
     "merge": "api",
-    "survey": "api",
-    "tables": "api",
     "validate": "converters.chakra.validation.validate",
     "write": "api",
 }
@@ -70,6 +82,7 @@ __all__ = [
     "EventKind",
     "Examined",
     "Finding",
+    "Inspection",
     "Job",
     "Key",
     "Kind",
@@ -79,19 +92,19 @@ __all__ = [
     "Relation",
     "Selection",
     "Severity",
-    "Survey",
     "TraceError",
     "UnreadableError",
     "UsageError",
     "Validation",
     "Violation",
+    "clocks",
+    "collectives",
     "convert",
     "diagnose",
     "examine",
+    "inspect",
     "load",
     "merge",
-    "survey",
-    "tables",
     "validate",
     "write",
 ]

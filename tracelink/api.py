@@ -1,4 +1,4 @@
-"""Load, tables, survey, merge, convert, write."""
+"""What notebooks and commands call: load, inspect, collectives, clocks, write, merge, convert."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tracelink.model.job import Job
 from tracelink.model.trace import SourceInfo
 from tracelink.open.forecast import Foresee, foreseen
 from tracelink.pipeline.gathering import assemble, read_job
-from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, surveyed, tasks_of
+from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
 from tracelink.pipeline.selection import Selection, View
 from tracelink.plugins import Conversion, Copying, Drawing, Files, Output, Target, Writer
 
@@ -130,7 +130,7 @@ def _possible(output: str, to: str | None) -> list[Conversion]:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Inspection:
     """What a set of inputs is: each source, and everything that is wrong with them."""
 
     sources: Sequence[SourceInfo]
@@ -143,7 +143,7 @@ class Survey:
         return [one for info, one in zip(self.sources, self.inputs, strict=False) if info.format == name]
 
 
-def survey_sources(discovery: Discovery, engine: Engine) -> Survey:
+def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
     """Reads every source for what it is; raises `UnreadableError` if none can be read."""
     findings = list(discovery.findings)
     tasks = by_rank(tasks_of(discovery, findings), engine, findings)
@@ -160,9 +160,9 @@ def survey_sources(discovery: Discovery, engine: Engine) -> Survey:
         raise nothing_readable([*findings, *of_reading])
     findings += of_reading
     inputs = [source for _, source in pairs]
-    infos = surveyed([info for info, _ in pairs], inputs, findings)
+    infos = with_ranks([info for info, _ in pairs], inputs, findings)
     findings += [finding for info, some in results if info for finding in some]
-    return Survey(infos, in_order(findings), inputs)
+    return Inspection(infos, in_order(findings), inputs)
 
 
 # What harnesses call: load inputs into a graph, write a graph, or both.
@@ -195,7 +195,7 @@ def load(
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
+    rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -203,47 +203,65 @@ def load(
 ) -> EventGraph:
     """Reads files, directories, globs and archives, of formats found by looking inside, into one graph.
 
-    `et`, `kineto` and `fr` say what a path holds; `ranks` says whose a file is, by its path or name.
+    `et`, `kineto` and `fr` say what a path holds; `rank_of` gives the rank of a file, by its path or name.
     `jobs` bounds the processes that work at once; `watch` is told the bytes dealt with so far.
     `clock` is a `ClockMode`, a file that `tracelink clocks --json` wrote, or clocks that are known.
     `selection` cuts the graph to some ranks, a time, some steps or some kinds of events.
     """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     job = read_job(discovery, engine_for(jobs, watch), clock=_clock(clock), selection=selection)
     return assemble(job)
 
 
-def tables(
+def collectives(
     paths: Paths = (),
     *,
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
+    rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
 ) -> Job:
     """Reads the same inputs as `load` for what the ranks did together; the events themselves are not kept."""
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     engine = engine_for(jobs, watch)
     return read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=False)
 
 
-def survey(
+def clocks(
     paths: Paths = (),
     *,
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
+    rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
-) -> Survey:
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+) -> Clocks:
+    """The offsets between the clocks of the ranks, as `tracelink clocks` prints them."""
+    job = collectives(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch, clock=clock
+    )
+    return Clocks({rank.rank: rank.clock for rank in job.ranks}, job.findings, job.sources)
+
+
+def inspect(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Inspection:
     """Reads the same inputs as `load` and says what they are, without making one job of them."""
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
-    return survey_sources(discovery, engine_for(jobs, watch))
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    return inspect_sources(discovery, engine_for(jobs, watch))
 
 
 def write(
@@ -270,7 +288,7 @@ def merge(
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
+    rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -292,7 +310,7 @@ def merge(
             f"{writer.name} copies files as they are: --window, --steps and --only cannot cut inside them",
             advice="Leave them out, choose --ranks, or write another format: --to",
         )
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=not copying)
     return _merged(job, path, _of_files(writer, discovery), options or {}, engine, foresee)

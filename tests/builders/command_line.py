@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tracelink import api
-from tracelink.api import Merged, Survey
+from tracelink.api import Inspection, Merged
 from tracelink.cli import main
 from tracelink.errors import Finding
 from tracelink.model import job as tracelink_job
@@ -48,8 +48,8 @@ class Job:
     """What ends the work instead of a result."""
     asked: dict[str, Any] = field(default_factory=dict)
 
-    def tables(self, paths: Any = (), **asked: Any) -> tracelink_job.Job:
-        """Stands in for `tracelink.api.tables`."""
+    def collectives(self, paths: Any = (), **asked: Any) -> tracelink_job.Job:
+        """Stands in for `tracelink.api.collectives`."""
         self.asked = {"paths": paths, **asked}
         if self.error:
             raise self.error
@@ -64,14 +64,14 @@ class Job:
             events=EVENTS * len(self.reports),
         )
 
-    def survey(self, paths: Any = (), **asked: Any) -> Survey:
-        """Stands in for `tracelink.api.survey`."""
-        made = self.tables(paths, **asked)
-        return Survey(made.sources, made.findings)
+    def inspect(self, paths: Any = (), **asked: Any) -> Inspection:
+        """Stands in for `tracelink.api.inspect`."""
+        made = self.collectives(paths, **asked)
+        return Inspection(made.sources, made.findings)
 
     def merge(self, paths: Any = (), **asked: Any) -> Merged:
         """Stands in for `tracelink.api.merge`."""
-        made = self.tables(paths, **asked)
+        made = self.collectives(paths, **asked)
         written = Output(
             str(asked["output"] or "merged.json"),
             asked.get("to") or "perfetto-json",
@@ -98,8 +98,8 @@ def tracelink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job()
-    monkeypatch.setattr(api, "tables", made.tables)
-    monkeypatch.setattr(api, "survey", made.survey)
+    monkeypatch.setattr(api, "collectives", made.collectives)
+    monkeypatch.setattr(api, "inspect", made.inspect)
     monkeypatch.setattr(api, "merge", made.merge)
     monkeypatch.setattr(api, "convert", made.merge)
     return made

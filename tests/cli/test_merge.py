@@ -47,7 +47,7 @@ class TestWhatIsAskedFor:
 
     def test_ranks_by_file_whose_name_may_hold_an_equals_sign(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/", "--rank", "a.json=3", "-r", "run=1/b.json=12")
-        assert job.asked["ranks"] == {"a.json": 3, "run=1/b.json": 12}
+        assert job.asked["rank_of"] == {"a.json": 3, "run=1/b.json": 12}
 
     def test_everything_on_the_clocks_of_hosts_unless_said_otherwise(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
 from tracelink.clock.clock import Crossings, estimate_clocks, read_clocks
-from tracelink.errors import UsageError
+from tracelink.errors import Finding, Severity, UsageError
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME
 
@@ -491,6 +491,8 @@ def test_a_word_that_is_neither_a_mode_nor_a_file_is_refused() -> None:
 
 
 def test_ranks_that_a_file_does_not_name_are_not_corrected() -> None:
-    clocks = Clocks({1: Clock(1, offset_ns=-5), 7: Clock(7, offset_ns=3)}).for_ranks({0: "a", 1: "b"})
+    earlier = Finding(Severity.INFO, "clock_unbounded", "Of the run in which they were measured.")
+    given = Clocks({1: Clock(1, offset_ns=-5), 7: Clock(7, offset_ns=3)}, [earlier])
+    clocks = given.for_ranks({0: "a", 1: "b"})
     assert clocks.clocks == {0: Clock(0, "a"), 1: Clock(1, "b", -5)}
     assert [(finding.reason, finding.count) for finding in clocks.findings] == [("clock_of_no_rank", 1)]

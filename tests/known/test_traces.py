@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from builders.data import shared
-from tracelink import Job, RankConflictError, tables
+from tracelink import Job, RankConflictError, collectives
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import CALL_ROWS
 
@@ -59,7 +59,7 @@ ALL_OF_GLOO = frozenset({"record", "operator", "annotation", "node"})
 
 @pytest.fixture(scope="module")
 def matched8() -> Job:
-    return tables(shared("matched8"), clock="none")
+    return collectives(shared("matched8"), clock="none")
 
 
 class TestMatched8:
@@ -83,7 +83,7 @@ class TestMatched8:
     @pytest.mark.parametrize("sources", [("kineto", "et"), ("kineto",)], ids="+".join)
     def test_its_ring_of_messages_needs_no_recorder(self, sources: Sequence[str]) -> None:
         folder = shared("matched8")
-        job = tables(
+        job = collectives(
             [folder / f"{source}_{rank}.json.gz" for source in sources for rank in range(8)], clock="none"
         )
         sent = job.messages
@@ -99,14 +99,14 @@ class TestMatched8:
         assert (sent.sent < sent.received).all()
 
     def test_without_recorders_collectives_whose_group_nobody_names_are_told(self) -> None:
-        job = tables([shared("matched8") / f"kineto_{rank}.json.gz" for rank in range(8)])
+        job = collectives([shared("matched8") / f"kineto_{rank}.json.gz" for rank in range(8)])
         assert len(job.collectives) == 0
         assert told(job)["collectives_without_group"].startswith("368 collectives name no process group")
 
     def test_a_rank_that_is_not_there_is_named_and_nobody_is_blamed(self) -> None:
         folder = shared("matched8")
         files = [path for path in folder.rglob("*") if path.is_file() and "_7" not in path.name]
-        job = tables(files, clock="none")
+        job = collectives(files, clock="none")
         assert sizes(job) == {8: 30, 4: 28, 2: 60}
         with_it = sum(7 in job.groups[row].ranks for row in job.collectives.group.tolist())
         assert verdicts(job) == {"complete": 118 - with_it, "partial": with_it}
@@ -115,7 +115,7 @@ class TestMatched8:
 
 
 def test_the_eight_collectives_of_dlrm_on_all_ranks_in_order_from_kernels_and_execution_traces() -> None:
-    job = tables(shared("pairs/dlrm8"), clock="none")
+    job = collectives(shared("pairs/dlrm8"), clock="none")
     order = np.argsort(job.collectives.order)
     assert job.collectives.sequence[order].tolist() == list(range(147, 155))
     assert [job.strings[code] for code in job.collectives.operation[order].tolist()] == [
@@ -137,7 +137,7 @@ def test_the_eight_collectives_of_dlrm_on_all_ranks_in_order_from_kernels_and_ex
 
 
 def test_four_ranks_with_three_sources_each_of_which_one_does_more_alone() -> None:
-    job = tables(shared("torch_trace/multirank_matched/matched"), clock="none")
+    job = collectives(shared("torch_trace/multirank_matched/matched"), clock="none")
     together = [ranks for ranks in takers(job) if len(ranks) > 1]
     assert together == [[0, 1, 2, 3]] * 12
     assert [ranks for ranks in takers(job) if len(ranks) == 1] == [[2]] * 8
@@ -236,7 +236,7 @@ def profiles() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def whole() -> Job:
-    return tables(shared("kineto/four_ranks_derived"))
+    return collectives(shared("kineto/four_ranks_derived"))
 
 
 class TestFourRanks:
@@ -304,7 +304,7 @@ class TestFourRanks:
 def saved(profiles: Sequence[dict[str, Any]], folder: Path) -> Job:
     for rank, each in enumerate(profiles):
         (folder / f"rank{rank}.json").write_bytes(msgspec.json.encode(each))
-    return tables(folder, jobs=1)
+    return collectives(folder, jobs=1)
 
 
 class TestNotOneJob:
@@ -315,15 +315,15 @@ class TestNotOneJob:
         with pytest.raises(
             RankConflictError, match=r"rank 0 stands twice .*rank0_a\.json\.gz and .*rank0_b\.json\.gz"
         ):
-            tables(tmp_path)
+            collectives(tmp_path)
 
     def test_two_jobs_with_the_same_ranks_are_an_error(self) -> None:
         with pytest.raises(RankConflictError, match="rank 0 stands twice in format kineto"):
-            tables([shared("kineto/four_ranks_derived"), shared("pairs/dlrm8")])
+            collectives([shared("kineto/four_ranks_derived"), shared("pairs/dlrm8")])
 
     def test_two_jobs_with_different_ranks_are_told_and_not_matched(self) -> None:
         other = [shared("pairs/dlrm8") / f"device.{rank}.json.gz" for rank in (6, 7)]
-        job = tables([shared("kineto/four_ranks_derived"), *other])
+        job = collectives([shared("kineto/four_ranks_derived"), *other])
         assert takers(job) == [[0, 1, 2, 3]] * 21
         assert told(job)["two_jobs"].endswith(
             "these seem to be recordings of two jobs. Merge each by itself."

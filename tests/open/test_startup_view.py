@@ -12,7 +12,7 @@ import pytest
 from builders.graph import START
 from builders.job import JobBuilder
 from builders.perfetto import write
-from tracelink import samples, tables
+from tracelink import collectives, samples
 from tracelink.errors import UsageError
 from tracelink.open import startup_view as browser
 from tracelink.open.server import UI, origin_of, page_for, path_for
@@ -105,7 +105,7 @@ class TestWhatIsShownFirst:
         assert first_view(JobBuilder()) == StartupView()
 
     def test_of_a_job_that_hangs_is_who_is_missing_and_what_hangs(self) -> None:
-        job = tables(str(samples.path("hung_job")))
+        job = collectives(str(samples.path("hung_job")))
         assert awaited_rank(job, hung_collectives(job)) == 3
         assert slowest_rank(job) not in (None, 3)
         assert startup_view(job) == StartupView(("^group .* HUNG",), ("^rank 0*3(?: ·|$)",))
@@ -115,7 +115,7 @@ class TestWhatIsShownFirst:
 
     @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "group "), ("gpu_pair", "stream ")])
     def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:
-        job = tables(str(samples.path(sample)))
+        job = collectives(str(samples.path(sample)))
         mine, groups = startup_view(job).pinned
         names = threads_of(sample)
         assert all(name.startswith("group ") for name in names if re.search(groups, name))

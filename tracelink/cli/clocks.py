@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import click
@@ -21,39 +20,37 @@ from tracelink.cli.terminal import (
     show_findings,
     watching,
 )
-from tracelink.model.clock import ClockMode
+from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import MILLISECOND
-from tracelink.model.graph import Rank
-from tracelink.model.job import Job
 from tracelink.ranges import Numbers
 
 # Shared definitions
 
 
-def clocks_document(job: Job) -> Document:
+def clocks_document(measured: Clocks) -> Document:
     """The result of `clocks`, which `--clock` takes as a file."""
     return {
-        "reference_rank": reference_rank(job.ranks),
-        "reference_ns": next((rank.clock_reference_ns for rank in job.ranks), None),
-        "ranks": [_clock(rank) for rank in job.ranks],
-        "findings": findings_document(job.findings),
+        "reference_rank": reference_rank(measured),
+        "reference_ns": next((clock.reference_ns for clock in measured.clocks.values()), None),
+        "ranks": [_clock(clock) for clock in measured.clocks.values()],
+        "findings": findings_document(measured.findings),
     }
 
 
-def reference_rank(ranks: Sequence[Rank]) -> int | None:
+def reference_rank(measured: Clocks) -> int | None:
     """The first rank whose clock needs no correction."""
-    return next((rank.rank for rank in ranks if not (rank.clock_offset_ns or rank.clock_drift_ppm)), None)
+    return next((c.rank for c in measured.clocks.values() if not (c.offset_ns or c.drift_ppm)), None)
 
 
-def _clock(rank: Rank) -> Document:
+def _clock(clock: Clock) -> Document:
     return {
-        "rank": rank.rank,
-        "host": rank.host,
-        "offset_ns": rank.clock_offset_ns,
-        "drift_ppm": rank.clock_drift_ppm,
-        "low_ns": rank.clock_low_ns,
-        "high_ns": rank.clock_high_ns,
-        "constraints": rank.clock_constraints,
+        "rank": clock.rank,
+        "host": clock.host,
+        "offset_ns": clock.offset_ns,
+        "drift_ppm": clock.drift_ppm,
+        "low_ns": clock.low_ns,
+        "high_ns": clock.high_ns,
+        "constraints": clock.constraints,
     }
 
 
@@ -64,27 +61,27 @@ HEADER = ("rank", "host", "offset", "drift", "lies between", "constraints")
 NUMBERS = ("offset", "drift", "lies between", "constraints")
 
 
-def clocks_page(job: Job, clock: str, *, verbose: bool) -> str:
-    """The page; ranks whose clocks are told alike share a row."""
+def clocks_page(measured: Clocks, mode: str, *, verbose: bool) -> str:
+    """The page; ranks with equal clocks share a row."""
     page = Page()
-    alike: dict[Rank, list[int]] = {}
-    for rank in job.ranks:
-        alike.setdefault(replace(rank, rank=0, world_size=None), []).append(rank.rank)
-    rows = [_cells(Numbers.of(ranks), clock_of) for clock_of, ranks in alike.items()]
+    ranks_of: dict[Clock, list[int]] = {}
+    for clock in measured.clocks.values():
+        ranks_of.setdefault(replace(clock, rank=0), []).append(clock.rank)
+    rows = [_cells(Numbers.of(ranks), clock) for clock, ranks in ranks_of.items()]
     page.table(HEADER, rows, numbers=NUMBERS, optional=("constraints", "host"))
-    _say_what_it_rests_on(page, job, clock)
-    show_findings(page, job.findings, verbose=verbose)
+    _show_basis(page, measured, mode)
+    show_findings(page, measured.findings, verbose=verbose)
     return page.text
 
 
-def _cells(ranks: Numbers, clock: Rank) -> list[str]:
+def _cells(ranks: Numbers, clock: Clock) -> list[str]:
     return [
         str(ranks),
         clock.host or NOTHING,
-        signed(clock.clock_offset_ns),
-        f"{clock.clock_drift_ppm:+.2f} ppm" if clock.clock_drift_ppm else "0 ppm",
-        _between(clock.clock_low_ns, clock.clock_high_ns),
-        number(clock.clock_constraints),
+        signed(clock.offset_ns),
+        f"{clock.drift_ppm:+.2f} ppm" if clock.drift_ppm else "0 ppm",
+        _between(clock.low_ns, clock.high_ns),
+        number(clock.constraints),
     ]
 
 
@@ -96,31 +93,30 @@ def _between(low: int | None, high: int | None) -> str:
     return f"{signed(low)} … {signed(high)}"
 
 
-def _say_what_it_rests_on(page: Page, job: Job, clock: str) -> None:
-    if clock == ClockMode.NONE:
+def _show_basis(page: Page, measured: Clocks, mode: str) -> None:
+    if mode == ClockMode.NONE:
         page.line("nothing is corrected; --clock host and --clock collectives would")
-    elif clock not in tuple(ClockMode):
-        page.line(f"as {clock} says")
+    elif mode not in tuple(ClockMode):
+        page.line(f"as {mode} says")
     else:
-        _say_what_was_compared(page, job)
+        _show_comparison(page, measured)
 
 
-def _say_what_was_compared(page: Page, job: Job) -> None:
-    reference = reference_rank(job.ranks)
-    alike = {(rank.clock_offset_ns, rank.clock_low_ns, rank.clock_high_ns, rank.host) for rank in job.ranks}
-    if len(alike) == 1 and job.ranks[0].clock_low_ns is not None:
+def _show_comparison(page: Page, measured: Clocks) -> None:
+    clocks = list(measured.clocks.values())
+    reference = reference_rank(measured)
+    different = {(clock.offset_ns, clock.low_ns, clock.high_ns, clock.host) for clock in clocks}
+    if len(different) == 1 and clocks[0].low_ns is not None:
         page.line("all ranks share one clock: there is nothing to compare; --clock collectives would")
         return
     if reference is not None:
-        at = moment(job.ranks[0].clock_reference_ns)
+        at = moment(clocks[0].reference_ns)
         page.line(f"offsets are to the clock of rank {reference}, at {at} UTC; its own needs no correction")
-    if any(rank.clock_constraints for rank in job.ranks):
+    if any(clock.constraints for clock in clocks):
         page.line(
             "they rest on this: nobody leaves before the last has entered, nothing arrives before it is sent"
         )
-    loose = Numbers.of(
-        rank.rank for rank in job.ranks if rank.clock_low_ns is None or rank.clock_high_ns is None
-    )
+    loose = Numbers.of(clock.rank for clock in clocks if clock.low_ns is None or clock.high_ns is None)
     if loose:
         page.line(
             f"nothing bounds the clock of {loose.called('rank')}: too little is matched with what other ranks did. "
@@ -152,11 +148,11 @@ def clocks(console: Console, inputs: Inputs, clock: str, jobs: int | None) -> No
     the last has entered it, and no message arrives before it is sent: that bounds how far clocks can be apart.
     """
     with watching(console, inputs.named) as watch:
-        job = api.tables(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
+        measured = api.clocks(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
     if console.json:
-        console.document(clocks_document(job))
+        console.document(clocks_document(measured))
     elif console.quiet:
-        complain_of_errors(console, job.findings)
+        complain_of_errors(console, measured.findings)
     else:
-        console.info(clocks_page(job, clock, verbose=console.verbose))
-    click.get_current_context().exit(exit_code(job.sources, job.findings))
+        console.info(clocks_page(measured, clock, verbose=console.verbose))
+    click.get_current_context().exit(exit_code(measured.sources, measured.findings))

@@ -75,7 +75,7 @@ def collectives(
     if as_csv and console.json:
         raise click.UsageError("--csv and --json exclude each other.")
     with watching(console, inputs.named) as watch:
-        job = api.tables(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
+        job = api.collectives(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
     choice = Choice.of(job, group, Order(sort))
     shown = None if limit == 0 else limit
     if console.json:

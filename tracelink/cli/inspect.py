@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracelink import api
-from tracelink.api import Survey
+from tracelink.api import Inspection
 from tracelink.cli.console import Console
 from tracelink.cli.documents import Document, census_document, findings_document
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 # Shared definitions
 
 
-def inspect_document(survey: Survey, censuses: Mapping[str, Census]) -> Document:
+def inspect_document(inspection: Inspection, censuses: Mapping[str, Census]) -> Document:
     """The result of `inspect`."""
     return {
         "sources": [
             _source(source)
             | ({"chakra": census_document(censuses[source.path])} if source.path in censuses else {})
-            for source in survey.sources
+            for source in inspection.sources
         ],
-        "findings": findings_document(survey.findings),
+        "findings": findings_document(inspection.findings),
     }
 
 
@@ -195,15 +195,19 @@ HEADER = (
 NUMBERS = ("rank", "events", "duration", "size", "problems")
 
 
-def listing(survey: Survey, censuses: Mapping[str, Census], *, verbose: bool) -> str:
+def listing(inspection: Inspection, censuses: Mapping[str, Census], *, verbose: bool) -> str:
     """A table of the sources, under it what is in those of Chakra, and the findings."""
     page = Page()
-    problems = Counter(finding.source for finding in survey.findings if finding.severity is not Severity.INFO)
-    page.entries(HEADER, [_row(source, problems[source.path]) for source in survey.sources], numbers=NUMBERS)
+    problems = Counter(
+        finding.source for finding in inspection.findings if finding.severity is not Severity.INFO
+    )
+    page.entries(
+        HEADER, [_row(source, problems[source.path]) for source in inspection.sources], numbers=NUMBERS
+    )
     if censuses:
         show_censuses(page, censuses)
         page.gap()
-    show_findings(page, survey.findings, verbose=verbose)
+    show_findings(page, inspection.findings, verbose=verbose)
     return page.text
 
 
@@ -253,24 +257,24 @@ def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
     PATHS are files, directories, globs and archives; - is standard input.
     """
     with watching(console, inputs.named) as watch:
-        survey = api.survey(**inputs.keywords(), jobs=jobs, watch=watch)
-    survey, censuses = _with_censuses(survey, jobs)
+        inspection = api.inspect(**inputs.keywords(), jobs=jobs, watch=watch)
+    inspection, censuses = _with_censuses(inspection, jobs)
     if console.json:
-        console.document(inspect_document(survey, censuses))
+        console.document(inspect_document(inspection, censuses))
     elif console.quiet:
-        complain_of_errors(console, survey.findings)
+        complain_of_errors(console, inspection.findings)
     else:
-        console.info(listing(survey, censuses, verbose=console.verbose))
-    click.get_current_context().exit(exit_code(survey.sources, survey.findings))
+        console.info(listing(inspection, censuses, verbose=console.verbose))
+    click.get_current_context().exit(exit_code(inspection.sources, inspection.findings))
 
 
-def _with_censuses(survey: Survey, jobs: int | None) -> tuple[Survey, Mapping[str, Census]]:
+def _with_censuses(inspection: Inspection, jobs: int | None) -> tuple[Inspection, Mapping[str, Census]]:
     """What is in the Chakra traces, by path; what is wrong with them joins what was found so far."""
-    traces = survey.of_format(CHAKRA)
+    traces = inspection.of_format(CHAKRA)
     if not traces:
-        return survey, {}
+        return inspection, {}
     from tracelink.converters.chakra.validation.validate import inspect_traces
 
-    inspection = inspect_traces(traces, engine_for(jobs, None))
-    findings = in_order([*survey.findings, *inspection.findings])
-    return replace(survey, findings=findings), inspection.censuses
+    counted_nodes = inspect_traces(traces, engine_for(jobs, None))
+    findings = in_order([*inspection.findings, *counted_nodes.findings])
+    return replace(inspection, findings=findings), counted_nodes.censuses

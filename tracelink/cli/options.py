@@ -69,7 +69,7 @@ class InputKeywords(TypedDict):
     et: tuple[str, ...]
     kineto: tuple[str, ...]
     fr: tuple[str, ...]
-    ranks: dict[str, int]
+    rank_of: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Inputs:
     et: tuple[str, ...] = ()
     kineto: tuple[str, ...] = ()
     fr: tuple[str, ...] = ()
-    ranks: tuple[tuple[str, int], ...] = ()
+    rank_of: tuple[tuple[str, int], ...] = ()
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class Inputs:
             "et": self.et,
             "kineto": self.kineto,
             "fr": self.fr,
-            "ranks": dict(self.ranks),
+            "rank_of": dict(self.rank_of),
         }
 
 
@@ -122,10 +122,10 @@ def takes_inputs(function: Callable[..., None]) -> Callable[..., None]:
         et: tuple[str, ...],
         kineto: tuple[str, ...],
         fr: tuple[str, ...],
-        ranks: tuple[tuple[str, int], ...],
+        rank_of: tuple[tuple[str, int], ...],
         **kwargs: Any,
     ) -> None:
-        inputs = Inputs(paths, et, kineto, fr, ranks)
+        inputs = Inputs(paths, et, kineto, fr, rank_of)
         if not inputs.named:
             raise click.UsageError("Nothing to read: name files or directories, or use --et, --kineto, --fr.")
         function(*args, inputs=inputs, **kwargs)
@@ -135,7 +135,7 @@ def takes_inputs(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "-r",
             "--rank",
-            "ranks",
+            "rank_of",
             multiple=True,
             callback=_ranks_of_files,
             metavar="FILE=N",

@@ -163,12 +163,12 @@ def diagnose(
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
+    rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Diagnosis:
     """Says what is wrong with a job, from what flight recorders hold: who, in which collective, and why."""
-    return examine(paths, et=et, kineto=kineto, fr=fr, ranks=ranks, jobs=jobs, watch=watch).diagnosis
+    return examine(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch).diagnosis
 
 
 def examine(
@@ -177,7 +177,7 @@ def examine(
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
+    rank_of: Mapping[str, int] | None = None,
     prefix: str = "",
     replica_size: int | None = None,
     jobs: int | None = None,
@@ -188,7 +188,7 @@ def examine(
     Only files are read whose names begin with `prefix`. `replica_size` is the number of ranks of each replica
     of a job whose replicas number their own ranks from 0.
     """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, ranks=ranks)
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     if prefix:
         discovery = only_with_prefix(discovery, prefix)
     return examine_sources(discovery, engine_for(jobs, watch), replica_size)

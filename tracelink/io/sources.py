@@ -197,11 +197,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked to read: paths with, where they said so, a format; and ranks for some files."""
+    """What the user asked to read: paths with, if the user names it, a format; and the ranks of some files."""
 
     paths: Sequence[tuple[str, str]]
     """(path, format); an empty format means: look inside."""
-    ranks: Mapping[str, int] = field(default_factory=dict)
+    rank_of: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -222,12 +222,12 @@ def discover(request: Request) -> Discovery:
             if (source.path, format_name) in seen:
                 continue
             seen.add((source.path, format_name))
-            named = _named_rank(source, request.ranks)
+            named = _named_rank(source, request.rank_of)
             if named:
                 _check_unambiguous(named, source, used)
-                source = _with_rank(source, request.ranks[named])
+                source = _with_rank(source, request.rank_of[named])
             found.sources.append(source)
-    if unused := set(request.ranks) - set(used):
+    if unused := set(request.rank_of) - set(used):
         raise UsageError(
             f"--rank names {', '.join(sorted(unused))}, which is not among the inputs",
             advice="Give the file's path or name as: --rank FILE=N",
@@ -247,8 +247,8 @@ def _with_rank(source: Source, rank: int) -> Source:
     return replace(source, rank=rank)
 
 
-def _named_rank(source: Source, ranks: Mapping[str, int]) -> str:
-    return next((name for name in ranks if name in (source.path, source.name)), "")
+def _named_rank(source: Source, rank_of: Mapping[str, int]) -> str:
+    return next((name for name in rank_of if name in (source.path, source.name)), "")
 
 
 def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[Source]:
@@ -454,14 +454,14 @@ def discover_inputs(
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
-    ranks: Mapping[str, int] | None = None,
+    rank_of: Mapping[str, int] | None = None,
 ) -> Discovery:
     """The sources behind the same inputs that `load` takes."""
     said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
     requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
     if not requested:
         raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
-    return discover(Request(requested, ranks or {}))
+    return discover(Request(requested, rank_of or {}))
 
 
 def engine_for(jobs: int | None, watch: Watch | None) -> Engine:

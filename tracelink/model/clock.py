@@ -10,6 +10,7 @@ import numpy as np
 
 from tracelink.errors import Finding, Severity
 from tracelink.model.columns import NO_TIME, Int64s
+from tracelink.model.trace import SourceInfo
 from tracelink.ranges import Numbers
 
 
@@ -67,11 +68,13 @@ class Clocks:
 
     clocks: Mapping[int, Clock]
     findings: Sequence[Finding] = ()
+    sources: Sequence[SourceInfo] = ()
+    """The files that the clocks were estimated from."""
 
     def for_ranks(self, hosts: Mapping[int, str]) -> Clocks:
         """The clocks of these ranks and hosts; one of which nothing is said is not corrected."""
         strangers = sorted(set(self.clocks) - set(hosts))
-        findings = list(self.findings)
+        findings: list[Finding] = []
         if strangers:
             message = f"Clocks are given for ranks that have no source: {Numbers.of(strangers)}."
             findings.append(Finding(Severity.WARNING, "clock_of_no_rank", message, len(strangers)))

@@ -140,6 +140,20 @@ class Rank:
             clock.reference_ns,
         )
 
+    @property
+    def clock(self) -> Clock:
+        """The estimate of this rank\'s clock."""
+        return Clock(
+            self.rank,
+            self.host,
+            self.clock_offset_ns,
+            self.clock_drift_ppm,
+            self.clock_low_ns,
+            self.clock_high_ns,
+            self.clock_constraints,
+            self.clock_reference_ns,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EventGraph:

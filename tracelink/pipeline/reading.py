@@ -190,7 +190,7 @@ def placed(infos: Sequence[SourceInfo], findings: list[Finding]) -> list[int | N
     return ranks
 
 
-def surveyed(
+def with_ranks(
     infos: Sequence[SourceInfo], sources: Sequence[Source], findings: list[Finding]
 ) -> list[SourceInfo]:
     """The sources with their ranks, where something says it; contradictions are findings."""

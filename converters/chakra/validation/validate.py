@@ -546,18 +546,18 @@ def _profile(name: str) -> Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class Censuses:
     """What is in the files, by path, and what is wrong with them."""
 
     censuses: Mapping[str, Census]
     findings: Sequence[Finding] = ()
 
 
-def inspect_traces(sources: Sequence[Source], engine: Engine) -> Inspection:
+def inspect_traces(sources: Sequence[Source], engine: Engine) -> Censuses:
     """Counts the nodes of every `.et` file, and checks all of them together."""
     censuses = engine.map(_census_of, sources)
     by_path = {source.path: one for source, one in zip(sources, censuses, strict=True)}
-    return Inspection(by_path, _problems(sources, engine))
+    return Censuses(by_path, _problems(sources, engine))
 
 
 def _census_of(source: Source) -> Census:

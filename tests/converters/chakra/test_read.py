@@ -261,7 +261,7 @@ class TestEdges:
 def ranks_of(folder: Path, *files: EtFile) -> Job:
     for trace in files:
         trace.save(folder)
-    return api.tables(folder)
+    return api.collectives(folder)
 
 
 def collectives(job: Job) -> list[tuple[str, str, int, str]]:
@@ -349,11 +349,11 @@ class TestRank:
     def test_from_the_name(self, tmp_path: Path, name: str) -> None:
         data = file(metadata(), node(1))
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-        assert [source.rank for source in api.survey(tmp_path).sources] == [3]
+        assert [source.rank for source in api.inspect(tmp_path).sources] == [3]
 
     def test_the_content_counts_more_than_the_name(self, tmp_path: Path) -> None:
         (tmp_path / "job.3.et").write_bytes(file(metadata(rank=("int64_val", 5)), node(1)))
-        assert [source.rank for source in api.survey(tmp_path).sources] == [5]
+        assert [source.rank for source in api.inspect(tmp_path).sources] == [5]
 
 
 class TestPayloads:
@@ -493,7 +493,7 @@ def matched(job: Job) -> Counter[tuple[Any, ...]]:
 def test_what_is_written_reads_equal(pair: str, whole: bool, tmp_path: Path) -> None:
     merged = api.merge(shared(pair), output=tmp_path / "job", to="chakra")
     files = [output for output in merged.outputs if output.path.endswith(".et")]
-    job = api.tables([output.path for output in files])
+    job = api.collectives([output.path for output in files])
     before, after = matched(merged.job), matched(job)
     assert after <= before
     assert (after == before) == whole

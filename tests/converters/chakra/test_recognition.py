@@ -147,7 +147,7 @@ def test_the_json_form_is_one_of_its_own() -> None:
 def test_files_of_other_formats_do_not_load_protobuf() -> None:
     code = (
         "import sys, tracelink; from tracelink import samples;"
-        "tracelink.survey(samples.path('gpu_pair') / 'kineto_0.json.gz', jobs=1);"
+        "tracelink.inspect(samples.path('gpu_pair') / 'kineto_0.json.gz', jobs=1);"
         "print([name for name in sys.modules if name.startswith('google.protobuf')])"
     )
     result = subprocess.run(

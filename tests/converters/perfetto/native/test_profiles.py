@@ -13,7 +13,7 @@ from builders.data import shared
 from builders.inputs import found
 from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
-from tracelink.api import survey_sources
+from tracelink.api import inspect_sources
 from tracelink.converters.perfetto.native.reader import PerfettoReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
@@ -82,11 +82,11 @@ def test_counters_are_those_of_the_profiles(tmp_path: Path) -> None:
 
 
 def test_inspecting_says_which_ranks_there_are(merged: Path) -> None:
-    survey = survey_sources(found(merged), Engine(1))
-    assert [(one.path, one.format, one.rank, one.world_size) for one in survey.sources] == [
+    inspection = inspect_sources(found(merged), Engine(1))
+    assert [(one.path, one.format, one.rank, one.world_size) for one in inspection.sources] == [
         (f"{merged}:rank-{rank}", "perfetto", rank, 2) for rank in (0, 1)
     ]
-    assert [finding.reason for finding in survey.findings] == ["picture_only"]
+    assert [finding.reason for finding in inspection.findings] == ["picture_only"]
 
 
 def test_one_rank_is_chosen(merged: Path) -> None:
