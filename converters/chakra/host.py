@@ -11,40 +11,7 @@ from tracelink.converters.chakra.communications import Communicating, GroupNumbe
 from tracelink.converters.chakra.schema import NodeType
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
-from tracelink.model.graph import Excerpt, callers, depths, innermost, outside
-
-# How long an operator ran itself: without the operators inside it.
-
-
-def exclusive(start: Int64s, end: Int64s, around: Int64s) -> Int64s:
-    """Each interval without the union of those directly inside it; `around` is the row around each, or -1."""
-    inner = np.flatnonzero(around != UNKNOWN)
-    outer = around[inner]
-    left = np.clip(start[inner], start[outer], end[outer])
-    right = np.clip(end[inner], start[outer], end[outer])
-    order = np.lexsort((left, outer))
-    outer, left, right = outer[order], left[order], right[order]
-    reached = np.maximum(_reached_before(outer, right), left)
-    covered = np.zeros(len(start), np.int64)
-    np.add.at(covered, outer, np.maximum(right - reached, 0))
-    return end - start - covered
-
-
-def _reached_before(group: Int64s, right: Int64s) -> Int64s:
-    """The latest end among the earlier ones of the same group; the lowest number where there are none.
-
-    Ends are replaced by their rank, so that group and end fit one number that only grows.
-    """
-    ends, rank = np.unique(right, return_inverse=True)
-    _, number = np.unique(group, return_inverse=True)
-    latest = np.maximum.accumulate(number * len(ends) + rank)
-    before = np.append(UNKNOWN, latest[:-1])[: len(group)]
-    same = before >= number * len(ends)
-    lowest = np.iinfo(np.int64).min
-    if not len(ends):
-        return right
-    return np.where(same, ends[np.where(same, before % len(ends), 0)], lowest)
-
+from tracelink.model.graph import Excerpt, callers, depths, exclusive_time, innermost, outside
 
 # Which operators and nodes of a rank become nodes of the host, what encloses each, and when it began.
 
@@ -131,7 +98,7 @@ def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
     parent = np.where(timed & (around != UNKNOWN), around, recorded)
     untimed_parent = np.append(~timed, False)[recorded]
     parent = np.where(timed & (around == UNKNOWN) & ~untimed_parent, UNKNOWN, parent)
-    own = exclusive(start, end, np.where(timed, around, UNKNOWN))
+    own = exclusive_time(start, end, np.where(timed, around, UNKNOWN))
     nothing = np.zeros(len(rows), np.int64)
     inside = _at(place, nearest)
     return Host(rows, node, parent, nothing, start, end - start, own, nothing, timed, nothing, inside)

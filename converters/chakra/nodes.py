@@ -32,8 +32,8 @@ from tracelink.converters.chakra.schema import (
     NodeType,
 )
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
-from tracelink.converters.execution_trace.schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
-from tracelink.converters.kineto.schema import INPUT_DIMS_MARK, InputsText
+from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, InputsText
+from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
 from tracelink.io.protobuf import delimited
 from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key

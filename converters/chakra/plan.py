@@ -11,7 +11,7 @@ import numpy as np
 from tracelink.converters.chakra.communications import Communicating
 from tracelink.converters.chakra.host import Device, Host, device_of, host_of
 from tracelink.converters.chakra.table import Links
-from tracelink.converters.kineto.reader import recorded_synchronizations
+from tracelink.converters.pytorch.arguments import recorded_synchronizations
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, Relation
 from tracelink.model.graph import Excerpt, greatest_inside, innermost

@@ -46,7 +46,7 @@ from tracelink.converters.chakra.plan import (
 )
 from tracelink.converters.chakra.schema import CollectiveType, Kind, Name, Profile, Said
 from tracelink.converters.chakra.table import NodeTable
-from tracelink.converters.execution_trace.storages import StorageReader
+from tracelink.converters.pytorch.storages import StorageReader
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.targets import STDOUT

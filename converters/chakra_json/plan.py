@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.converters.chakra.host import exclusive
-from tracelink.converters.chakra.plan import HOST_WAIT, waits_for_devices
 from tracelink.converters.chakra_json.schema import (
     BACKEND_CALL,
     COLLECTIVE_KERNEL,
     COMMUNICATION,
     THREAD_ROOTS,
 )
-from tracelink.converters.kineto.reader import base_time
+from tracelink.converters.pytorch.arguments import recorded_synchronizations
+from tracelink.converters.pytorch.times import base_time
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.events import GPU_WORK, Edges, Key, Relation
-from tracelink.model.graph import Excerpt, callers, innermost, outside
+from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
+from tracelink.model.graph import Excerpt, callers, exclusive_time, innermost, outside
+from tracelink.ordering.host import host_waits
+from tracelink.ordering.order import launched_work
 
 # The nodes of an execution trace in order, and which one encloses which.
 
@@ -219,9 +220,9 @@ def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWor
 def _waits(part: Excerpt) -> tuple[Int64s, Int64s]:
     """What waited for which work: as edges say, and as the calls of the runtime tell where they were recorded."""
     edges = Edges.concatenate([part.where(relation) for relation in RELATIONS])
-    order = waits_for_devices(part).get(HOST_WAIT)
-    if order is None:
+    if not len(part.rows(EventKind.RUNTIME)):
         return edges.source, edges.target
+    order = host_waits(part, launched_work(part), recorded_synchronizations(part.graph))
     return np.concatenate([edges.source, order.after]), np.concatenate([edges.target, order.before])
 
 
@@ -311,7 +312,7 @@ def plan_of(part: Excerpt, source: int) -> Plan:
         source,
         tree,
         operator,
-        exclusive(events.start, events.end, inside),
+        exclusive_time(events.start, events.end, inside),
         hand_overs(part, node_of, tree.parent),
         work,
         device_waits(part, node_of, tree.parent, work),

@@ -12,8 +12,18 @@ import numpy.typing as npt
 
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
-from tracelink.converters.execution_trace import schema as traced
-from tracelink.converters.execution_trace.nodes import (
+from tracelink.converters.pytorch import node_schema as traced
+from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, UsualNode, is_linked
+from tracelink.converters.pytorch.node_trace import (
+    Parents,
+    findings_of,
+    groups_of,
+    keys_of,
+    misfits_of,
+    parents_of,
+    whole_nodes,
+)
+from tracelink.converters.pytorch.nodes import (
     ID,
     NAME,
     PARENT,
@@ -27,18 +37,7 @@ from tracelink.converters.execution_trace.nodes import (
     int64s,
     whole,
 )
-from tracelink.converters.execution_trace.reader import (
-    Parents,
-    findings_of,
-    groups_of,
-    keys_of,
-    misfits_of,
-    parents_of,
-    whole_nodes,
-)
-from tracelink.converters.execution_trace.schema import SCOPE, THREAD, FlatNode, Node, UsualNode, is_linked
-from tracelink.converters.kineto.elements import LATEST_US, decimal_nanoseconds
-from tracelink.converters.kineto.reader import base_time
+from tracelink.converters.pytorch.times import LATEST_US, base_time, decimal_nanoseconds
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads

@@ -1,253 +1,40 @@
-"""File to rank trace."""
+"""Execution trace to rank trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from tracelink.converters.execution_trace import schema
-from tracelink.converters.execution_trace.nodes import (
+from tracelink.converters.pytorch import node_schema as schema
+from tracelink.converters.pytorch.node_schema import is_linked
+from tracelink.converters.pytorch.node_trace import (
+    findings_of,
+    groups_of,
+    keys_of,
+    misfits_of,
+    parents_of,
+    whole_nodes,
+)
+from tracelink.converters.pytorch.nodes import (
     ID,
     NAME,
     PARENT,
     PLACE,
-    TEXTS,
     Columns,
     Piece,
     convert,
     decode,
     whole,
 )
-from tracelink.converters.execution_trace.schema import NODES, PROCESS_ROOTS, THREAD_ROOTS, Group, is_linked
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads, as_json, damage_findings
-from tracelink.io.salvage import Damage
-from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, StringTable
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
-
-# Which node encloses which: the ids as written, put right where they lead nowhere.
-
-
-NONE = 0
-"""The id that stands for no node, unless a node has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parents:
-    """The id of each node's parent, and the rows whose own parent is not in the file."""
-
-    column: KeyColumn
-    orphans: Int64s
-
-
-def parents_of(ids: Int64s, written: Int64s, thread: Int64s, name: Int64s, names: StringTable) -> Parents:
-    """A node whose parent is not in the file hangs under the root of its thread, else of the process."""
-    known = np.isin(written, ids)
-    given = (written != ids) & (known | (written != NONE))
-    process = _rows_named(name, names, PROCESS_ROOTS)
-    roots = _rows_named(name, names, THREAD_ROOTS)
-    orphans = given & ~known
-    parent = np.where(orphans, ids[process][-1] if process.any() else NONE, written)
-    for row in np.flatnonzero(roots).tolist():
-        parent[orphans & (thread == thread[row]) & ~roots] = ids[row]
-    given &= (parent != NONE) | known
-    rows = np.flatnonzero(given)
-    return Parents(KeyColumn(rows, parent[rows]), np.flatnonzero(orphans))
-
-
-def _rows_named(name: Int64s, names: StringTable, wanted: Iterable[str]) -> Bools:
-    return np.isin(name, [names.find(text) for text in wanted])
-
-
-# What did not fit in an execution trace.
-
-
-@dataclass(frozen=True, slots=True)
-class Misfits:
-    """What the reader came across in one file."""
-
-    path: str
-    nodes: int
-    unknown_version: str
-    cut_off: tuple[int, str] | None
-    damage: Sequence[Damage]
-    not_nodes: int
-    orphans: int
-    orphan: str
-    """The id of the first of them."""
-    duplicates: int
-    without_communication: int
-    unreadable_groups: int
-
-
-def misfits_of(
-    document: ArrayDocument[Piece],
-    columns: Columns,
-    table: Mapping[str, Int64s],
-    parents: Parents,
-    unreadable_groups: int,
-) -> Misfits:
-    """What is told of a document that was read to its end."""
-    ids = table[ID]
-    version = str(document.header.get(schema.SCHEMA, ""))
-    return Misfits(
-        path=document.source.path,
-        nodes=len(ids),
-        unknown_version="" if version in schema.VERSIONS else version or "(none)",
-        cut_off=None if document.cut_off is None else (document.cut_off, document.cut_off_reason),
-        damage=document.damage,
-        not_nodes=columns.elements - len(ids),
-        orphans=len(parents.orphans),
-        orphan=str(ids[parents.orphans[0]]) if len(parents.orphans) else "",
-        duplicates=len(ids) - len(np.unique(ids)),
-        without_communication=columns.without_communication,
-        unreadable_groups=unreadable_groups,
-    )
-
-
-def linked_trace(path: str) -> Finding:
-    """What to say of a linked trace that the user named as an execution trace."""
-    text = f"{path}: it has times and device work (ET+ JSON), which are not read. Name the file without --et."
-    return Finding(Severity.WARNING, "linked_trace", text, source=path)
-
-
-def findings_of(misfits: Misfits) -> Iterator[Finding]:
-    """One finding for each kind of misfit."""
-    yield from _damage(misfits)
-    yield from _structure(misfits)
-    yield from _content(misfits)
-
-
-def _damage(m: Misfits) -> Iterator[Finding]:
-    hanging = f", {m.orphans} of them under the root of their thread because their parents are lost"
-    yield from damage_findings(m.path, m.damage, m.cut_off, m.nodes, "nodes", hanging if m.orphans else "")
-
-
-def _structure(m: Misfits) -> Iterator[Finding]:
-    if m.orphans and not m.cut_off:
-        text = (
-            f"{m.path}: {m.orphans} nodes name a parent that is not in the file, first node {m.orphan}; they "
-            "hang under the root of their thread. The observer leaves out what was open when it stopped, and "
-            "operators that raised an exception."
-        )
-        yield Finding(Severity.WARNING, "missing_parent", text, m.orphans, m.path, f"node {m.orphan}")
-    if m.duplicates:
-        text = f"{m.path}: {m.duplicates} nodes repeat the id of an earlier node; the earlier one is meant."
-        yield Finding(Severity.WARNING, "duplicate_node", text, m.duplicates, m.path)
-    if m.not_nodes:
-        text = f"{m.path}: {m.not_nodes} elements are no nodes (null, or without an id)."
-        yield Finding(Severity.WARNING, "not_a_node", text, m.not_nodes, m.path)
-    if not m.nodes:
-        yield Finding(Severity.WARNING, "no_nodes", f"{m.path}: it holds no nodes.", source=m.path)
-
-
-def _content(m: Misfits) -> Iterator[Finding]:
-    if m.unknown_version:
-        text = f"{m.path}: schema {m.unknown_version} is not one known here; what is known of it was read."
-        yield Finding(Severity.INFO, "newer_version", text, source=m.path, example=m.unknown_version)
-    if m.without_communication:
-        text = (
-            f"{m.path}: {m.without_communication} records of communication say 'missing comms info': "
-            "collective, group and sizes are unknown."
-        )
-        yield Finding(Severity.INFO, "missing_communication", text, m.without_communication, m.path)
-    if m.unreadable_groups:
-        text = f"{m.path}: {m.unreadable_groups} lists of process groups cannot be read."
-        yield Finding(Severity.WARNING, "unreadable_groups", text, m.unreadable_groups, m.path)
-
-
-# Process groups, from the node that lists them.
-
-
-GROUPS = msgspec.json.Decoder(list[Group])
-
-
-def groups_of(nodes: Iterable[Mapping[str, Any]]) -> tuple[list[ProcessGroup], int]:
-    """The groups that the nodes list, each once, and how many of the nodes cannot be read."""
-    groups: dict[ProcessGroup, None] = {}
-    unreadable = 0
-    for node in nodes:
-        try:
-            for text in _texts_groups(node):
-                groups |= dict.fromkeys(map(_group, GROUPS.decode(text)))
-        except msgspec.DecodeError:
-            unreadable += 1
-    return list(groups), unreadable
-
-
-def _texts_groups(node: Mapping[str, Any]) -> Iterator[str]:
-    inputs = node.get("inputs")
-    values = inputs.get("values") if isinstance(inputs, dict) else inputs
-    for value in values if isinstance(values, list) else ():
-        if isinstance(value, str):
-            yield value
-
-
-def _group(group: Group) -> ProcessGroup:
-    """The default group lists no ranks: it is all of them."""
-    numbers = [whole(rank) for rank in (group.ranks if isinstance(group.ranks, list | dict) else ())]
-    usable = all(number is not None and 0 <= number <= LARGEST_RANK for number in numbers)
-    ranks = tuple(number for number in numbers if number is not None and usable)
-    return ProcessGroup(
-        name=str(group.pg_name or group.backend_id),
-        description=str(group.pg_desc),
-        ranks=ranks,
-        size=whole(group.group_size) or len(ranks),
-        backend=str(group.backend_config),
-    )
-
-
-# Link keys of nodes.
-
-
-def keys_of(table: Mapping[str, Int64s], parents: Parents) -> dict[Key, KeyColumn]:
-    """Those that nodes have: their ids and their parents', and what profiles know them by."""
-    whole_table = KeyColumn(np.arange(len(table[ID])), table[ID])
-    thread, scope = table[schema.THREAD], table[schema.SCOPE]
-    keys = {
-        Key.NODE_ID: whole_table,
-        Key.NODE_PARENT: parents.column,
-        Key.RECORD_FUNCTION: _where(table[schema.RECORD_FUNCTION], none=0),
-        Key.SEQUENCE: _where(table[schema.SEQUENCE], none=-1),
-        Key.FORWARD_THREAD: _where(table[schema.FORWARD_THREAD], none=0),
-        Key.LOGICAL_THREAD: KeyColumn(whole_table.rows, thread),
-        Key.SCOPE: KeyColumn(whole_table.rows, scope),
-    }
-    return {key: column for key, column in keys.items() if len(column)}
-
-
-def _where(values: Int64s, none: int) -> KeyColumn:
-    rows = np.flatnonzero(values != none)
-    return KeyColumn(rows, values[rows])
-
-
-# Whole nodes, found in a piece of the array of nodes.
-
-
-def whole_nodes(first_keys: tuple[str, ...]) -> ArrayFormat[list[Payload]]:
-    """How nodes that begin with these keys are given back."""
-    return ArrayFormat(NODES, first_keys, _texts, _converted)
-
-
-def _texts(text: memoryview) -> list[Payload]:
-    kept = bytes(text)
-    if not kept.isascii():
-        kept.decode()  # the decoder leaves the bytes of a text that it passes over unchecked
-    return list(TEXTS.decode(kept))
-
-
-def _converted(values: list[Any]) -> list[Payload]:
-    return [as_json(value) if isinstance(value, dict) else b"" for value in values]
-
-
-# Execution trace to rank trace.
+from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
+from tracelink.io.sources import Source
+from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s
+from tracelink.model.events import EventKind, Events, Track, TrackKind
+from tracelink.model.trace import RankTrace, SourceInfo
 
 
 class ExecutionTraceReader:
@@ -329,3 +116,9 @@ def _tracks(threads: Int64s, pid: int | None) -> list[Track]:
     process = "" if pid is None else str(pid)
     numbers = map(str, threads.tolist())
     return [Track(TrackKind.NODES, process, number, f"logical thread {number}") for number in numbers]
+
+
+def linked_trace(path: str) -> Finding:
+    """What to say of a linked trace that the user named as an execution trace."""
+    text = f"{path}: it has times and device work (ET+ JSON), which are not read. Name the file without --et."
+    return Finding(Severity.WARNING, "linked_trace", text, source=path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import compress, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -24,9 +24,6 @@ from tracelink.converters.kineto.schema import (
     GROUP_NAME,
     GROUP_RANKS,
     GROUP_SIZE,
-    INPUT_DIMS,
-    INPUT_TYPES,
-    INPUT_VALUES,
     INSTANTS,
     LAUNCH_FLOWS,
     METADATA,
@@ -47,6 +44,8 @@ from tracelink.converters.kineto.schema import (
     MixedElement,
     kind_of,
 )
+from tracelink.converters.pytorch.arguments import INPUT_DIMS, INPUT_TYPES, INPUT_VALUES
+from tracelink.converters.pytorch.times import LATEST_US, decimal_nanoseconds
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.communications import (
     Sizes,
@@ -322,9 +321,6 @@ def _are_same(known: Arguments, found: Mapping[str, Any]) -> bool:
 EXACT_BELOW = float(1 << 43)
 """Up to here a double of microseconds still tells all nanoseconds apart (102 days)."""
 
-LATEST_US = 4e15
-"""Times after this (the year 2096) are garbage, and as nanoseconds they would not fit the column."""
-
 LONG_DIGITS = 13
 """A whole number of microseconds that is not below `EXACT_BELOW` has at least so many digits."""
 
@@ -372,17 +368,6 @@ def durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
     result = nanoseconds(np.where(usable, microseconds, 0.0))
     result[~usable] = UNKNOWN
     return result, int(np.count_nonzero(~usable))
-
-
-def decimal_nanoseconds(text: Any) -> int:
-    """Nanoseconds of a decimal number of microseconds, given as text or as a number; `ValueError` if it is none."""
-    try:
-        number = Decimal(text)
-        if not number.copy_abs() <= LATEST_US:
-            raise ValueError
-        return int((number * 1000).to_integral_value())
-    except (InvalidOperation, OverflowError, TypeError, ValueError):
-        raise ValueError(f"{text!r} is not a time") from None
 
 
 # Elements of the event array: decoded strictly where they are as they should be, else one by one.

@@ -12,13 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.kineto.columns import Columns, join
-from tracelink.converters.kineto.elements import LATEST_US, Decoded, ElementDecoder
+from tracelink.converters.kineto.elements import Decoded, ElementDecoder
 from tracelink.converters.kineto.schema import (
-    BASE_TIME,
-    DEVICE_WAITED_FOR,
     DISTRIBUTED,
-    EVENT_WAITED_FOR,
-    EVENT_WAITED_FOR_BY_STREAM,
     EVENTS,
     FIRST_KEYS,
     HOST,
@@ -29,10 +25,8 @@ from tracelink.converters.kineto.schema import (
     ON_DEVICE,
     PRODUCER_VERSIONS,
     SCHEMA_VERSION,
-    STREAM_WAITED_FOR,
     TIMELINE_MARK,
     ArgumentsText,
-    Synchronization,
     kind_of,
 )
 from tracelink.converters.kineto.tracks import (
@@ -45,6 +39,7 @@ from tracelink.converters.kineto.tracks import (
     sort_flows,
     tracks_of,
 )
+from tracelink.converters.pytorch.times import BASE_TIME, base_time
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, as_json, damage_findings
@@ -52,9 +47,7 @@ from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK, Source
 from tracelink.model.columns import Bools, Int32s, Int64s
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.graph import EventGraph, texts_of_excerpt
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
-from tracelink.ordering.order import Awaited, Synchronizations
 
 # What a Kineto file says of itself: rank, host, groups, devices.
 
@@ -88,15 +81,6 @@ def is_timeline_of_ranks(head: bytes) -> bool:
     """Whether a file begins as tracelink's do of several ranks: that of one rank has its profile's header, too."""
     before, mark, _ = head.partition(TIMELINE_MARK)
     return bool(mark) and DISTRIBUTED.encode() not in before
-
-
-def base_time(header: Mapping[str, Any]) -> int | None:
-    """Nanoseconds to add to every time of the file; None where the header says something that is no time."""
-    try:
-        base = int(header.get(BASE_TIME, 0))
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return base if abs(base) <= LATEST_US * 1000 else None
 
 
 def process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
@@ -423,40 +407,3 @@ def _parts(source: Source, engine: Engine) -> list[Part]:
 
 def _never(_: object) -> Decoded:
     raise NotImplementedError
-
-
-# The waits that a profiler recorded, where it was told to.
-
-
-ARGUMENTS_SYNCHRONIZATIONS = msgspec.json.Decoder(Synchronization)
-NOTHING_SAID = Synchronization()
-AWAITED = {
-    STREAM_WAITED_FOR: Awaited.STREAM,
-    DEVICE_WAITED_FOR: Awaited.DEVICE,
-    EVENT_WAITED_FOR: Awaited.EVENT,
-    EVENT_WAITED_FOR_BY_STREAM: Awaited.EVENT_BY_STREAM,
-}
-
-
-def recorded_synchronizations(graph: EventGraph) -> Synchronizations:
-    """All waits that profiles of one rank recorded, by row; reads only the arguments of those."""
-    events = graph.events
-    meaning = np.array([AWAITED.get(text, -1) for text in graph.strings], np.int64)
-    rows = np.flatnonzero(events.of_kind(EventKind.SYNCHRONIZATION) & events.timed)
-    rows = rows[meaning[events.name[rows]] >= 0] if len(rows) else rows
-    if not len(rows):
-        return Synchronizations.empty()
-    said = {row: _decoded(text) for row, text in texts_of_excerpt(graph, rows)}
-    columns = [
-        (one.device, one.stream, one.wait_on_stream, one.wait_on_cuda_event_record_corr_id)
-        for one in (said.get(row, NOTHING_SAID) for row in rows.tolist())
-    ]
-    device, stream, event_stream, event_record = np.array(columns, np.int64).T
-    return Synchronizations(rows, meaning[events.name[rows]], device, stream, event_stream, event_record)
-
-
-def _decoded(text: bytes | memoryview) -> Synchronization:
-    try:
-        return ARGUMENTS_SYNCHRONIZATIONS.decode(text)
-    except msgspec.DecodeError:
-        return NOTHING_SAID

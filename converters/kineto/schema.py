@@ -12,7 +12,6 @@ EVENTS = "traceEvents"
 FIRST_KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")
 MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 
-BASE_TIME = "baseTimeNanoseconds"
 TIMELINE_MARK = b'"tracelink": {"ranks"'
 """What the header of a timeline has that tracelink wrote."""
 
@@ -110,18 +109,6 @@ class AllArguments(msgspec.Struct, gc=False):
     args: dict[str, Any] = {}
 
 
-class Synchronization(msgspec.Struct, gc=False):
-    """What the record of a wait says of streams and events; -1 is what it does not know."""
-
-    device: int = -1
-    stream: int = -1
-    wait_on_stream: int = -1
-    wait_on_cuda_event_record_corr_id: int = -1
-
-
-STREAM_WAITED_FOR, DEVICE_WAITED_FOR = "Stream Sync", "Context Sync"
-EVENT_WAITED_FOR, EVENT_WAITED_FOR_BY_STREAM = "Event Sync", "Stream Wait Event"
-
 ELEMENT_ARGUMENTS = "args"
 EXTERNAL_ID, CORRELATION = "External id", "correlation"
 
@@ -134,18 +121,6 @@ SENDER, RECEIVER = "Src Rank", "Dst Rank"
 PEER = "Rank"
 """The rank itself but for messages, where it is the other rank, and for what has a root; within the group."""
 UNKNOWN_MEMBERS = "[]"
-
-INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete Inputs"
-INPUT_DIMS_MARK = b'"%s"' % INPUT_DIMS.encode()
-
-
-class InputsText(msgspec.Struct):
-    """Arguments of which only the inputs are wanted, as they stand."""
-
-    values: msgspec.Raw = msgspec.field(name=INPUT_VALUES, default=msgspec.Raw(b"[]"))
-    shapes: msgspec.Raw = msgspec.field(name=INPUT_DIMS, default=msgspec.Raw(b"[]"))
-    types: msgspec.Raw = msgspec.field(name=INPUT_TYPES, default=msgspec.Raw(b"[]"))
-
 
 COMPLETE, BEGIN, END = "X", "B", "E"
 INSTANTS = frozenset("iIR")

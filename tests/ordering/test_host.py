@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder, found, named
+from tracelink.model.dependencies import Awaited
 from tracelink.model.events import EventKind
 from tracelink.ordering.host import host_waits
-from tracelink.ordering.order import Awaited, Order, launched_work
+from tracelink.ordering.order import Order, launched_work
 
 COMPUTE, SIDE = 7, 20
 COPY = EventKind.MEMCPY

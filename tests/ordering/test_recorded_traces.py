@@ -11,11 +11,12 @@ import pytest
 
 import tracelink
 from builders.data import shared
-from tracelink.converters.execution_trace.storages import StorageReader
+from tracelink.converters.pytorch.storages import StorageReader
+from tracelink.model.dependencies import Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind
 from tracelink.model.graph import Excerpt
 from tracelink.ordering.host import host_waits
-from tracelink.ordering.order import Order, Synchronizations, can_follow, launched_work
+from tracelink.ordering.order import Order, can_follow, launched_work
 from tracelink.ordering.streams import stream_order, stream_waits
 from tracelink.ordering.tensors import tensor_order
 from tracelink.ordering.threads import hand_overs

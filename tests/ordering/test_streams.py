@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder, found, named
+from tracelink.model.dependencies import Awaited
 from tracelink.model.events import EventKind, Track
-from tracelink.ordering.order import Awaited, Order, can_follow, launched_work
+from tracelink.ordering.order import Order, can_follow, launched_work
 from tracelink.ordering.streams import stream_order, stream_waits
 
 # Order of the work on one stream.

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import EventKind
 from tracelink.model.graph import Excerpt
 from tracelink.ordering.order import (
     EVENT_RECORDS,
-    Awaited,
     Lanes,
     Launched,
     Order,
-    Synchronizations,
     calls_named,
     calls_of_waits,
     can_follow,

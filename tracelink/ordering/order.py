@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import numpy as np
 
 from tracelink.linking.links import lookup
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int64s
+from tracelink.model.dependencies import Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import Excerpt
 
@@ -159,50 +159,7 @@ def calls_named(part: Excerpt, name: re.Pattern[str]) -> Int64s:
     return rows[np.argsort(part.events.start[rows], kind="stable")]
 
 
-# What a profiler recorded of waits: which stream or host waited for which stream, and since which event.
-
-
-class Awaited(IntEnum):
-    """What is waited for, and by whom."""
-
-    STREAM = 0
-    """The host waits for all that a stream has been given."""
-    DEVICE = 1
-    """The host waits for all that a device has been given."""
-    EVENT = 2
-    """The host waits for what a stream had been given when the event was recorded."""
-    EVENT_BY_STREAM = 3
-    """A stream waits for that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Synchronizations(Columns):
-    """A row for each wait that a profiler recorded; UNKNOWN stands for what it does not say."""
-
-    row: Int64s
-    """The event of the record."""
-    awaited: Int64s
-    """A value of `Awaited`."""
-    device: Int64s
-    stream: Int64s
-    """Number of the stream: of the one waited for, and where a stream waits, of that one."""
-    event_stream: Int64s
-    """Number of the stream on which the event was recorded."""
-    event_record: Int64s
-    """Correlation of the call that recorded the event."""
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    @classmethod
-    def empty(cls) -> Synchronizations:
-        """A profiler that was not told to record waits."""
-        return cls(*(np.empty(0, np.int64) for _ in range(6)))
-
-    def where(self, *awaited: Awaited) -> Synchronizations:
-        """Those that wait for one of these."""
-        chosen = np.isin(self.awaited, awaited)
-        return Synchronizations(*(column[chosen] for column in self.columns().values()))
+# The calls behind recorded waits.
 
 
 @dataclass(frozen=True, slots=True)

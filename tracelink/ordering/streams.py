@@ -12,16 +12,15 @@ import numpy as np
 
 from tracelink.linking.communicating import RECORDED
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events
 from tracelink.model.graph import Excerpt, callers, innermost
 from tracelink.model.operations import COLLECTIVE_ANNOTATION
 from tracelink.ordering.order import (
     EVENT_RECORDS,
-    Awaited,
     Lanes,
     Launched,
     Order,
-    Synchronizations,
     calls_named,
     calls_of_waits,
     can_follow,

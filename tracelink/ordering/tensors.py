@@ -7,23 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.linking.links import lookup
-from tracelink.model.columns import UNKNOWN, Bools, Columns, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.dependencies import StorageUses
 from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import Excerpt, greatest_inside
 from tracelink.ordering.order import Order, can_follow
-
-
-@dataclass(frozen=True, slots=True)
-class StorageUses(Columns):
-    """A row for each storage that a node of an execution trace reads or writes."""
-
-    row: Int64s
-    """The node."""
-    storage: Int64s
-    writes: Bools
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 def tensor_order(part: Excerpt, uses: StorageUses) -> Order:

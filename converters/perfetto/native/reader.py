@@ -115,10 +115,10 @@ class PerfettoReader:
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """The events of a rank, whose profile or whole file this is."""
-        from tracelink.converters.kineto import KinetoReader
+        from tracelink.plugins import reader
 
         if not is_own(source.head()):
-            return _called(KinetoReader().read(source, engine))
+            return _called(reader("kineto").read(source, engine))
         ranks, findings = self.unpacked(source, engine)
         if len(ranks) != 1:
             raise UnreadableError(

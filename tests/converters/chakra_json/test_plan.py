@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from builders.chakra import Job, named, written
 from builders.execution_trace import PROCESS, node, process_root, thread_root
-from tracelink.converters.chakra.host import exclusive
 from tracelink.converters.chakra_json.plan import reached
 from tracelink.converters.chakra_json.schema import accepted_version, current_name, is_refused
 from tracelink.converters.chakra_json.writer import microseconds
 from tracelink.model.events import EventKind, Relation
-from tracelink.model.graph import innermost
+from tracelink.model.graph import exclusive_time, innermost
 
 # Whole columns against the plain way to compute them.
 
@@ -40,7 +39,7 @@ def test_own_time(intervals: list[tuple[int, int, int]]) -> None:
     ]
     start = np.array([start for start, _, _ in intervals], np.int64)
     end = start + np.array([length for _, length, _ in intervals], np.int64)
-    assert exclusive(start, end, np.array(around, np.int64)).tolist() == expected
+    assert exclusive_time(start, end, np.array(around, np.int64)).tolist() == expected
 
 
 @given(st.lists(st.tuples(st.integers(-1, 14), st.booleans()), max_size=15))

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from tracelink.converters.execution_trace.schema import (
+from tracelink.converters.pytorch.node_schema import (
     INPUTS_KEY,
     NO_STORAGE,
     OPERATOR_SCHEMA,
@@ -19,7 +19,7 @@ from tracelink.converters.execution_trace.schema import (
     InputsText,
     ValuesText,
 )
-from tracelink.ordering.tensors import StorageUses
+from tracelink.model.dependencies import StorageUses
 
 INPUTS = msgspec.json.Decoder(InputsText)
 OBJECT = msgspec.json.Decoder(ValuesText)

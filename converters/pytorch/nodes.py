@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracelink.converters.execution_trace.communication import communicates, statement_of
-from tracelink.converters.execution_trace.schema import (
+from tracelink.converters.pytorch.node_communication import communicates, statement_of
+from tracelink.converters.pytorch.node_schema import (
     ATTRIBUTES_MARK,
     COLUMNS,
     DEBUG,

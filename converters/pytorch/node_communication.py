@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracelink.converters.execution_trace.schema import (
+from tracelink.converters.pytorch.node_schema import (
     COLLECTIVE,
     ELEMENTS_IN,
     ELEMENTS_OUT,

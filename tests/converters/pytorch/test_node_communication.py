@@ -1,4 +1,4 @@
-"""Package."""
+"""Communications that nodes of execution traces describe."""
 
 from __future__ import annotations
 

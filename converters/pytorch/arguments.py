@@ -1,0 +1,67 @@
+"""Arguments of profiled events that writers need: recorded waits and inputs of operators."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from tracelink.model.dependencies import Awaited, Synchronizations
+from tracelink.model.events import EventKind
+from tracelink.model.graph import EventGraph, texts_of_excerpt
+
+INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete Inputs"
+INPUT_DIMS_MARK = b'"%s"' % INPUT_DIMS.encode()
+
+
+class InputsText(msgspec.Struct):
+    """Arguments of which only the inputs are wanted, as they stand."""
+
+    values: msgspec.Raw = msgspec.field(name=INPUT_VALUES, default=msgspec.Raw(b"[]"))
+    shapes: msgspec.Raw = msgspec.field(name=INPUT_DIMS, default=msgspec.Raw(b"[]"))
+    types: msgspec.Raw = msgspec.field(name=INPUT_TYPES, default=msgspec.Raw(b"[]"))
+
+
+class Synchronization(msgspec.Struct, gc=False):
+    """What the record of a wait says of streams and events; -1 is what it does not know."""
+
+    device: int = -1
+    stream: int = -1
+    wait_on_stream: int = -1
+    wait_on_cuda_event_record_corr_id: int = -1
+
+
+STREAM_WAITED_FOR, DEVICE_WAITED_FOR = "Stream Sync", "Context Sync"
+EVENT_WAITED_FOR, EVENT_WAITED_FOR_BY_STREAM = "Event Sync", "Stream Wait Event"
+
+ARGUMENTS_SYNCHRONIZATIONS = msgspec.json.Decoder(Synchronization)
+NOTHING_SAID = Synchronization()
+AWAITED = {
+    STREAM_WAITED_FOR: Awaited.STREAM,
+    DEVICE_WAITED_FOR: Awaited.DEVICE,
+    EVENT_WAITED_FOR: Awaited.EVENT,
+    EVENT_WAITED_FOR_BY_STREAM: Awaited.EVENT_BY_STREAM,
+}
+
+
+def recorded_synchronizations(graph: EventGraph) -> Synchronizations:
+    """All waits that profiles of one rank recorded, by row; reads only the arguments of those."""
+    events = graph.events
+    meaning = np.array([AWAITED.get(text, -1) for text in graph.strings], np.int64)
+    rows = np.flatnonzero(events.of_kind(EventKind.SYNCHRONIZATION) & events.timed)
+    rows = rows[meaning[events.name[rows]] >= 0] if len(rows) else rows
+    if not len(rows):
+        return Synchronizations.empty()
+    said = {row: _decoded(text) for row, text in texts_of_excerpt(graph, rows)}
+    columns = [
+        (one.device, one.stream, one.wait_on_stream, one.wait_on_cuda_event_record_corr_id)
+        for one in (said.get(row, NOTHING_SAID) for row in rows.tolist())
+    ]
+    device, stream, event_stream, event_record = np.array(columns, np.int64).T
+    return Synchronizations(rows, meaning[events.name[rows]], device, stream, event_stream, event_record)
+
+
+def _decoded(text: bytes | memoryview) -> Synchronization:
+    try:
+        return ARGUMENTS_SYNCHRONIZATIONS.decode(text)
+    except msgspec.DecodeError:
+        return NOTHING_SAID
