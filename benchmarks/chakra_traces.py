@@ -29,7 +29,7 @@ def written(options: Options) -> Result:
         jobs = [
             Command("tracelink merge --to chakra, 1 job", ours(paths, folder / "one" / "job", 1)),
             Command("orjson.loads", [sys.executable, "-c", PARSE, *paths]),
-            Command("tracelink merge, --profile astra-sim", astra_sim(paths, folder / "astra" / "job")),
+            Command("tracelink merge, --variant astra-sim", astra_sim(paths, folder / "astra" / "job")),
         ]
         result = Result(
             [
@@ -98,8 +98,8 @@ def ours(paths: list[str], output: Path, jobs: int) -> list[str]:
 
 
 def astra_sim(paths: list[str], output: Path) -> list[str]:
-    """The same in the profile for simulators."""
-    return [*ours(paths, output, 1), "--profile", "astra-sim"]
+    """The same in the variant for simulators."""
+    return [*ours(paths, output, 1), "--variant", "astra-sim"]
 
 
 def row(job: Command, costs: list[measure.Cost], files: tuple[Input, Input]) -> Row:

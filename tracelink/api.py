@@ -298,7 +298,7 @@ def merge(
     """Loads, links and writes in one go, with few ranks in memory at a time.
 
     `output` is by default `merged` with the suffix of the format. `options` are those of the writer, such as
-    {"profile": "astra-sim"} of chakra. `foresee` is told how large a timeline will be, before it is written.
+    {"variant": "astra-sim"} of chakra. `foresee` is told how large a timeline will be, before it is written.
     """
     writer = _writer(None if output is None else os.fspath(output), to, options)
     path = _usual_name(writer) if output is None else os.fspath(output)

@@ -88,7 +88,7 @@ SIMULATED = frozenset(
 """What ASTRA-sim can run; it ends with an error at the others."""
 
 
-class Profile(StrEnum):
+class Variant(StrEnum):
     """How much of a job is written."""
 
     FULL = "full"
@@ -243,7 +243,7 @@ class Category(StrEnum):
 class Said(StrEnum):
     """What the metadata of our own files say, as attributes."""
 
-    PROFILE = "profile"
+    VARIANT = "variant"
     RANK = "rank"
     WORLD_SIZE = "world_size"
     WRITTEN = "ranks"

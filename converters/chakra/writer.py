@@ -44,7 +44,7 @@ from tracelink.converters.chakra.plan import (
     orders_of,
     plan_of,
 )
-from tracelink.converters.chakra.schema import CollectiveType, Kind, Name, Profile, Said
+from tracelink.converters.chakra.schema import CollectiveType, Kind, Name, Said, Variant
 from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.pytorch.storages import StorageReader
 from tracelink.engine import Engine
@@ -66,7 +66,7 @@ from tracelink.ranges import Numbers
 class Wanted:
     """How a job is to be written."""
 
-    profile: Profile = Profile.FULL
+    variant: Variant = Variant.FULL
     dependencies: Dependencies = Dependencies.BOTH
     gaps: bool = False
 
@@ -97,9 +97,9 @@ def rank_nodes(
 ) -> RankNodes:
     """The nodes of a rank; `told` is what it communicated, `strings` are the texts of the job."""
     told, unusable = usable(told.settled(part.events))
-    limited = simulated(told, groups, world_size) if wanted.profile == Profile.ASTRA_SIM else None
+    limited = simulated(told, groups, world_size) if wanted.variant == Variant.ASTRA_SIM else None
     told = limited.communications if limited else told
-    full = wanted.profile == Profile.FULL
+    full = wanted.variant == Variant.FULL
     by_data = wanted.dependencies != Dependencies.TIME
     storages = StorageReader()
     texts = fields_by_row(part, storages.add if by_data else _unobserved) if full or by_data else {}
@@ -340,22 +340,22 @@ class ChakraWriter:
     suffixes = (".et",)
     files = Files.WITH_PREFIX
     options: ClassVar[Mapping[str, Sequence[str]]] = {
-        "profile": tuple(Profile),
+        "variant": tuple(Variant),
         "deps": (Dependencies.BOTH, Dependencies.TIME, Dependencies.DATA),
         "gaps": ("no", "yes"),
     }
 
     def configured(self, **options: str) -> ChakraWriter:
-        """A writer of another profile, of other dependencies, or with the gaps of threads as nodes."""
+        """A writer of another variant, of other dependencies, or with the gaps of threads as nodes."""
         wanted = Wanted(
-            Profile(options.get("profile", self.wanted.profile)),
+            Variant(options.get("variant", self.wanted.variant)),
             Dependencies(options.get("deps", self.wanted.dependencies)),
             options["gaps"] == "yes" if "gaps" in options else self.wanted.gaps,
         )
-        if wanted.gaps and wanted.profile != Profile.FULL:
+        if wanted.gaps and wanted.variant != Variant.FULL:
             raise UsageError(
-                f"the profile {wanted.profile} has no threads, so it has no gaps of theirs",
-                advice=f"Leave out --gaps, or write the profile {Profile.FULL}.",
+                f"the variant {wanted.variant} has no threads, so it has no gaps of theirs",
+                advice=f"Leave out --gaps, or write the variant {Variant.FULL}.",
             )
         return ChakraWriter(wanted)
 
@@ -373,7 +373,7 @@ class ChakraWriter:
 
     def _compared(self, shared: _Shared, parts: Sequence[Part], engine: Engine) -> _Shared:
         """What the ranks do together, compared where a simulator would wait for whoever takes no part."""
-        if self.wanted.profile != Profile.ASTRA_SIM:
+        if self.wanted.variant != Variant.ASTRA_SIM:
             return shared
         shared = replace(shared, groups=shared.groups.among(collective_groups(shared.communications)))
         if len(parts) < 2:
@@ -406,7 +406,7 @@ class ChakraWriter:
     def _metadata(self, shared: _Shared, rank: Rank, nodes: int) -> Metadata:
         return {
             Said.PRODUCER: (Kind.STRING, "tracelink"),
-            Said.PROFILE: (Kind.STRING, str(self.wanted.profile)),
+            Said.VARIANT: (Kind.STRING, str(self.wanted.variant)),
             Said.DEPENDENCIES: (Kind.STRING, str(self.wanted.dependencies)),
             Said.RANK: (Kind.UINT64, rank.rank),
             Said.WORLD_SIZE: (Kind.UINT64, shared.world_size),

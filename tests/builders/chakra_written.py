@@ -1,6 +1,6 @@
 """What `--to chakra` wrote, read again: nodes by their names, and what must hold of every file.
 
-trace = only(job.build(), tmp_path, profile="astra-sim")
+trace = only(job.build(), tmp_path, variant="astra-sim")
 trace.waits("gemm")      # names of what it waits for, in the order of the file
 trace.inside("gemm")     # what encloses it, or put it on a device
 trace.said("gemm")       # its attributes

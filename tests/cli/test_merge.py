@@ -280,7 +280,7 @@ class TestOnTheSample:
     ("arguments", "options"),
     [
         ((), {}),
-        (("--profile", "astra-sim"), {"profile": "astra-sim"}),
+        (("--variant", "astra-sim"), {"variant": "astra-sim"}),
         (("--deps", "data", "--gaps"), {"deps": "data", "gaps": "yes"}),
     ],
 )
@@ -292,7 +292,7 @@ def test_options_are_handed_on(
     assert job.asked["to"] == "chakra"
 
 
-@pytest.mark.parametrize("arguments", [("--profile", "some"), ("--deps", "none")])
+@pytest.mark.parametrize("arguments", [("--variant", "some"), ("--deps", "none")])
 def test_words_that_there_are_not(tracelink: Run, arguments: tuple[str, str]) -> None:
     result = tracelink("merge", "traces/", "--to", "chakra", *arguments)
     assert result.exit_code == 2
@@ -328,9 +328,9 @@ class TestFiles:
         assert "-o et/job" in result.stderr
 
     def test_options_of_another_format(self, tracelink: Run, profiles: Path, tmp_path: Path) -> None:
-        result = tracelink("merge", str(profiles), "-o", str(tmp_path / "a.json"), "--profile", "full")
+        result = tracelink("merge", str(profiles), "-o", str(tmp_path / "a.json"), "--variant", "full")
         assert result.exit_code == 2
-        assert "perfetto-json has no option 'profile'" in " ".join(result.stderr.split())
+        assert "perfetto-json has no option 'variant'" in " ".join(result.stderr.split())
         assert not (tmp_path / "a.json").exists()
 
     def test_gaps_of_threads_that_are_not_written(
@@ -341,7 +341,7 @@ class TestFiles:
             str(profiles),
             "--to",
             "chakra",
-            "--profile",
+            "--variant",
             "astra-sim",
             "--gaps",
             "-o",

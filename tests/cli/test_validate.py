@@ -79,14 +79,14 @@ def test_warnings_are_told_and_do_not_matter(tracelink: Run, tmp_path: Path, et:
     assert "Use another sign." in tracelink("validate", "et", "-v").stdout
 
 
-def test_the_profile_decides_about_what_cannot_be_simulated(
+def test_the_variant_decides_about_what_cannot_be_simulated(
     tracelink: Run, tmp_path: Path, et: list[EtFile]
 ) -> None:
     for trace in et:
         trace.collective(CollectiveType.BARRIER, 0)
     save(et, tmp_path)
     assert tracelink("validate", "et").exit_code == 1
-    assert tracelink("validate", "et", "--profile", "full").exit_code == 0
+    assert tracelink("validate", "et", "--variant", "full").exit_code == 0
 
 
 def test_groups_in_a_file(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
@@ -140,7 +140,7 @@ class TestJson:
             "path": "et/job.1.et",
             "rank": 1,
             "nodes": 2,
-            "profile": "astra-sim",
+            "variant": "astra-sim",
             "bytes": (tmp_path / "et" / "job.1.et").stat().st_size,
         }
 
@@ -158,7 +158,7 @@ class TestWhatCannotBeJudged:
         assert result.exit_code == 3
         assert "no name ends in .et; there are profile.json" in result.stderr
 
-    @pytest.mark.parametrize("arguments", [[], ["gone/"], ["--profile", "mine", "."], ["--limit", "-1", "."]])
+    @pytest.mark.parametrize("arguments", [[], ["gone/"], ["--variant", "mine", "."], ["--limit", "-1", "."]])
     def test_what_makes_no_sense(self, tracelink: Run, arguments: list[str]) -> None:
         assert tracelink("validate", *arguments).exit_code == 2
 

@@ -166,7 +166,7 @@ def validate_document(validation: Validation) -> Document:
                 "path": file.path,
                 "rank": file.rank,
                 "nodes": file.nodes,
-                "profile": file.profile.value,
+                "variant": file.variant.value,
                 "bytes": file.bytes,
             }
             for file in validation.files

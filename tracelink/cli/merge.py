@@ -73,7 +73,7 @@ def _written(prospect: Prospect) -> str:
     "tracelink merge traces/ --bundle -o job.tar",
     "tracelink merge --et et_0.json --kineto k_0.json --fr dumps/",
     "tracelink merge traces/ --to chakra -o et/job",
-    "tracelink merge traces/ --to chakra --profile astra-sim",
+    "tracelink merge traces/ --to chakra --variant astra-sim",
     "tracelink merge traces/ --ranks 0-7,64 --steps 3-5 --only collectives,kernels",
     "tracelink merge traces/ --window 2.5s..3.1s --clock collectives",
     "tracelink merge odd.json --rank odd.json=3 -o - | gzip > merged.json.gz",

@@ -200,7 +200,7 @@ WRITING = (
         help="chakra: nodes wait for what ran before, for what made their tensors, or both (the default).",
     ),
     click.option(
-        "--profile",
+        "--variant",
         type=click.Choice(["full", "astra-sim"]),
         help="chakra: everything (the default), or device work and communication as ASTRA-sim runs them.",
     ),
@@ -213,7 +213,7 @@ def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
 
     def gathering(
         *args: Any,
-        profile: str | None,
+        variant: str | None,
         deps: str | None,
         gaps: bool,
         arguments: str | None,
@@ -222,7 +222,7 @@ def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
         **kwargs: Any,
     ) -> None:
         given = {
-            "profile": profile,
+            "variant": variant,
             "deps": deps,
             "gaps": "yes" if gaps else None,
             "args": arguments,

@@ -11,7 +11,7 @@ from tracelink.cli.documents import validate_document
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs
 from tracelink.cli.terminal import Page, counted, number, watching
-from tracelink.converters.chakra.schema import Profile
+from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.validate import SHOWN
@@ -80,7 +80,7 @@ def _shown(one: Violation) -> str:
     "tracelink validate et/ -v                     every violation, and every warning",
     "tracelink validate et/ -q || alert-me         one line, and only if something is wrong",
     "tracelink validate 'et/job.*.et' --groups groups.json",
-    "tracelink validate et/ --profile full         collectives that ASTRA-sim cannot run are warnings",
+    "tracelink validate et/ --variant full         collectives that ASTRA-sim cannot run are warnings",
     "tracelink validate et/ --json | jq '.violations[] | {rule, rank, node}'",
 )
 @click.option(
@@ -92,9 +92,8 @@ def _shown(one: Violation) -> str:
     "else what the traces say.",
 )
 @click.option(
-    "-p",
-    "--profile",
-    type=click.Choice([profile.value for profile in Profile]),
+    "--variant",
+    type=click.Choice([variant.value for variant in Variant]),
     help="What the traces are checked as. Default: what they say, else astra-sim.",
 )
 @click.option(
@@ -110,7 +109,7 @@ def validate(
     console: Console,
     paths: tuple[str, ...],
     groups: str | None,
-    profile: str | None,
+    variant: str | None,
     limit: int | None,
     jobs: int | None,
 ) -> None:
@@ -128,7 +127,7 @@ def validate(
         validation = validated(
             paths,
             groups=groups,
-            profile=profile,
+            variant=variant,
             limit=None if everything else limit or SHOWN,
             jobs=jobs,
             watch=watch,

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import BinaryIO, cast
 
 from tracelink.converters.chakra.decode import Decoded, Fault, decode
-from tracelink.converters.chakra.schema import Profile, Said
+from tracelink.converters.chakra.schema import Said, Variant
 from tracelink.converters.chakra.validation import communication_rules, node_rules
 from tracelink.converters.chakra.validation import communication_rules as simulator_rules
 from tracelink.converters.chakra.validation import node_rules as attribute_rules
@@ -218,7 +218,7 @@ class Task:
     rank: int
     """Its rank if neither its name nor its metadata say it."""
     groups: Groups | None
-    profile: Profile | None
+    variant: Variant | None
     limit: int | None
 
 
@@ -284,12 +284,12 @@ def _checked(task: Task, content: Content, failure: Breach | None = None) -> Che
     told_rank = _whole(decoded, Said.RANK, LARGEST_RANK)
     rank = next(one for one in (task.named.rank, told_rank, task.rank) if one is not None)
     groups = task.groups or _own_groups(decoded, path)
-    profile = task.profile or _profile(decoded)
-    trace = Trace(path, rank, profile, groups, decoded, content.head, content.compressed)
+    variant = task.variant or _variant(decoded)
+    trace = Trace(path, rank, variant, groups, decoded, content.head, content.compressed)
     breaches = [failure] if failure else [one for rule in RULES_OF_ONE for one in _breaches(rule(trace))]
     found = [one for breach in breaches for one in trace.found(breach, task.limit)]
     return Checked(
-        CheckedFile(path, rank, len(trace.nodes), profile, task.named.source.bytes),
+        CheckedFile(path, rank, len(trace.nodes), variant, task.named.source.bytes),
         found,
         groups,
         _whole(decoded, Said.WORLD_SIZE, LARGEST_RANK + 1) or 0,
@@ -308,9 +308,9 @@ def _breaches(result: Breach | Iterator[Breach] | None) -> Iterable[Breach]:
     return (result,) if isinstance(result, Breach) else result
 
 
-def _profile(decoded: Decoded) -> Profile:
-    said = decoded.said(Said.PROFILE)
-    return Profile(said) if said in list(Profile) else Profile.ASTRA_SIM
+def _variant(decoded: Decoded) -> Variant:
+    said = decoded.said(Said.VARIANT)
+    return Variant(said) if said in list(Variant) else Variant.ASTRA_SIM
 
 
 def _own_groups(decoded: Decoded, path: str) -> Groups:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tracelink.converters.chakra.schema import Profile
+from tracelink.converters.chakra.schema import Variant
 
 # The rules by name: which invariant each stands for, what breaks without it, and what to do.
 
@@ -88,7 +88,7 @@ class RuleText:
 
 _AGAIN = "Copy or write the file again."
 _WRITER = "Correct what writes the file."
-_SIMULATED = "tracelink merge --to chakra --profile astra-sim writes what it can run."
+_SIMULATED = "tracelink merge --to chakra --variant astra-sim writes what it can run."
 
 RULES: dict[Rule, RuleText] = {
     Rule.UNREADABLE: RuleText("X1", "the file cannot be read", "Check permissions and the disk."),
@@ -139,7 +139,7 @@ RULES: dict[Rule, RuleText] = {
     Rule.UNSIMULATED_COLLECTIVE: RuleText(
         "M11",
         "ASTRA-sim throws: it runs ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL and REDUCE_SCATTER",
-        "tracelink merge --to chakra --profile astra-sim writes types that it can run.",
+        "tracelink merge --to chakra --variant astra-sim writes types that it can run.",
     ),
     Rule.NEGATIVE_SIZE: RuleText("M10, M13", "a size below 0 is read as exabytes", _WRITER),
     Rule.GROUP_NAME: RuleText(
@@ -213,7 +213,7 @@ RULES: dict[Rule, RuleText] = {
     Rule.HOST_NODES: RuleText(
         "S5",
         "ASTRA-sim's main branch prints no statistics",
-        "tracelink merge --to chakra --profile astra-sim leaves them out.",
+        "tracelink merge --to chakra --variant astra-sim leaves them out.",
         True,
     ),
     Rule.NOT_COMPARED: RuleText(
@@ -244,7 +244,7 @@ class CheckedFile:
     path: str
     rank: int
     nodes: int
-    profile: Profile
+    variant: Variant
     bytes: int
 
 

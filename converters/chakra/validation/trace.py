@@ -19,7 +19,7 @@ from tracelink.converters.chakra.schema import (
     Kind,
     Name,
     NodeType,
-    Profile,
+    Variant,
 )
 from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.rules import RULES, Found, Rule, Violation
@@ -251,7 +251,7 @@ class Trace:
 
     path: str
     rank: int
-    profile: Profile
+    variant: Variant
     groups: Groups
     decoded: Decoded
     head: bytes = b""
@@ -323,7 +323,7 @@ class Trace:
     def limit(self, rule: Rule, rows: Int64s, says: Callable[[int], str]) -> Breach:
         """The same of what ASTRA-sim only cannot run: a trace of all that happened may have it."""
         breach = self.breach(rule, rows, says)
-        return Breach(breach.rule, breach.rows, breach.says, warns=self.profile is Profile.FULL)
+        return Breach(breach.rule, breach.rows, breach.says, warns=self.variant is Variant.FULL)
 
     def found(self, breach: Breach, limit: int | None) -> list[Found]:
         """A breach in words, the first `limit` of them."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracelink.converters.chakra.census import Census, census
 from tracelink.converters.chakra.decode import buffered, decode
-from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, Profile
+from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, Variant
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.check import Checked, JobFiles, Task, check, job_files
 from tracelink.converters.chakra.validation.communication_rules import SPLITS, unknown_peers, unmatched
@@ -407,13 +407,13 @@ def _ignored_groups(job: JobFiles, checked: Sequence[Checked]) -> list[Found]:
         return []
     source = job.groups.source
     text = f"the path {source} has the word {NO_FILE!r}, by which ASTRA-sim knows that there are no groups"
-    warns = all(one.file.profile is Profile.FULL for one in checked)
+    warns = all(one.file.variant is Variant.FULL for one in checked)
     return [Found(Rule.IGNORED_GROUPS, warns, 1, [Violation(Rule.IGNORED_GROUPS, None, None, text, source)])]
 
 
 def _miscounted(known: Ranks, world: int) -> Iterator[Found]:
     """X2, as ASTRA-sim counts."""
-    warns = all(one.file.profile is Profile.FULL for one in known.values())
+    warns = all(one.file.variant is Variant.FULL for one in known.values())
     runs = {rank: (one.file.path, one.collectives) for rank, one in known.items()}
     for one in miscounted(runs, world):
         yield Found(Rule.MISCOUNTED, warns, 1, [one])
@@ -425,7 +425,7 @@ def _lone(checked: Sequence[Checked], groups: Groups, limit: int | None) -> Iter
     for one in checked:
         numbers = lone | {EVERYBODY} if one.world == 1 else lone
         if found := _run_alone(one, numbers, limit):
-            yield Found(Rule.LONE_COLLECTIVE, one.file.profile is Profile.FULL, *found)
+            yield Found(Rule.LONE_COLLECTIVE, one.file.variant is Variant.FULL, *found)
 
 
 def _run_alone(one: Checked, groups: set[int], limit: int | None) -> tuple[int, list[Violation]] | None:
@@ -495,7 +495,7 @@ def validate(
     paths: Paths,
     *,
     groups: str | os.PathLike[str] | None = None,
-    profile: str | None = None,
+    variant: str | None = None,
     limit: int | None = SHOWN,
     jobs: int | None = None,
     watch: Watch | None = None,
@@ -503,12 +503,12 @@ def validate(
     """Says whether every consumer takes these `.et` files, and what is wrong with them otherwise.
 
     `groups` is the file of communicator groups; without it the one beside the traces, or what they say, is used.
-    `profile` is what they are checked as, unless they say it themselves. Of each rule and rank at most `limit`
+    `variant` is what they are checked as, unless they say it themselves. Of each rule and rank at most `limit`
     violations are listed, all with None; all are counted.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"at most {limit} violations", advice="Give at least 1, or None for all.")
-    wanted = _profile(profile) if profile else None
+    wanted = _variant(variant) if variant else None
     engine = engine_for(jobs, watch)
     files: list[CheckedFile] = []
     jobs_found, unreadable = job_files(paths, os.fspath(groups) if groups is not None else None)
@@ -524,9 +524,9 @@ def validate(
     return Validation.of(files, found)
 
 
-def _checked(job: JobFiles, profile: Profile | None, limit: int | None, engine: Engine) -> list[Checked]:
+def _checked(job: JobFiles, variant: Variant | None, limit: int | None, engine: Engine) -> list[Checked]:
     """The files of a job, in the order of ranks."""
-    tasks = [Task(named, order, job.groups, profile, limit) for order, named in enumerate(job.traces)]
+    tasks = [Task(named, order, job.groups, variant, limit) for order, named in enumerate(job.traces)]
 
     def checked(task: Task) -> Checked:
         result = check(task)
@@ -536,10 +536,10 @@ def _checked(job: JobFiles, profile: Profile | None, limit: int | None, engine: 
     return sorted(engine.map(checked, tasks), key=lambda one: one.file.rank)
 
 
-def _profile(name: str) -> Profile:
-    if name not in list(Profile):
-        raise UsageError(f"there is no profile {name!r}", advice=f"There are: {', '.join(Profile)}.")
-    return Profile(name)
+def _variant(name: str) -> Variant:
+    if name not in list(Variant):
+        raise UsageError(f"there is no variant {name!r}", advice=f"There are: {', '.join(Variant)}.")
+    return Variant(name)
 
 
 # Files of ranks to what `tracelink inspect` says of them: a census of each, and what consumers would complain of.

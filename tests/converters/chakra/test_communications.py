@@ -179,9 +179,9 @@ class TestOneOrder:
         job.collective(group, second, swapped[0], **said)
         return job
 
-    @pytest.mark.parametrize("profile", ["full", "astra-sim"])
-    def test_collectives_of_a_group_are_in_one_order_on_all_ranks(self, profile: str, tmp_path: Path) -> None:
-        found = traces(self.two_groups().build(), tmp_path, profile=profile)
+    @pytest.mark.parametrize("variant", ["full", "astra-sim"])
+    def test_collectives_of_a_group_are_in_one_order_on_all_ranks(self, variant: str, tmp_path: Path) -> None:
+        found = traces(self.two_groups().build(), tmp_path, variant=variant)
         for trace in found.values():
             assert trace.names == ["first", "second"]
             assert trace.waits("second") == ["first"]
@@ -196,7 +196,7 @@ class TestOneOrder:
         several = [job.builder.group(0, 1, name=name) for name in ("1", "2")]
         for place in range(3):
             job.collective(several[place % 2], rows[0][place], rows[1][place])
-        found = traces(job.build(), tmp_path, profile="astra-sim")
+        found = traces(job.build(), tmp_path, variant="astra-sim")
         order = [trace.names for trace in found.values()]
         assert order[0] == order[1]
         for trace in found.values():
@@ -226,7 +226,7 @@ class TestOneOrder:
             )
             for part in builder.participations[-len(mine) :]:
                 part |= {"start": NO_TIME, "end": NO_TIME, "wait": -1, "bytes_in": 64}
-        found = traces(builder.build(), tmp_path, profile="astra-sim")
+        found = traces(builder.build(), tmp_path, variant="astra-sim")
         assert {rank: tuple(trace.names) for rank, trace in found.items()} == programs
 
 
@@ -268,7 +268,7 @@ class TestOnThreads:
             assert f"gloo:all_reduce {rank}" in trace.waits(f"waited {rank}")
 
     def test_for_astra_sim_only_the_communication_is_left(self, gloo: GraphBuilder, tmp_path: Path) -> None:
-        for rank, trace in traces(gloo.build(), tmp_path, profile="astra-sim").items():
+        for rank, trace in traces(gloo.build(), tmp_path, variant="astra-sim").items():
             assert trace.names == [f"gloo:all_reduce {rank}"]
             assert trace.communication() == [("COMM_COLL", 0, 400, "0")]
 
@@ -365,13 +365,13 @@ class TestGroups:
         self, tmp_path: Path
     ) -> None:
         job = self.job(("0", (0, 1, 2, 3)), ("5", (0, 1)))
-        found = traces(job.build(), tmp_path, profile="astra-sim")
+        found = traces(job.build(), tmp_path, variant="astra-sim")
         assert groups(tmp_path) == {"1": [0, 1, 2, 3], "5": [0, 1]}
         assert [group for *_, group in found[0].communication()] == ["1", "5"]
         assert [group for *_, group in found[3].communication()] == ["1"]
 
     def test_for_astra_sim_it_is_0_where_there_is_no_other(self, tmp_path: Path) -> None:
-        found = traces(self.job(("0", (0, 1, 2, 3))).build(), tmp_path, profile="astra-sim")
+        found = traces(self.job(("0", (0, 1, 2, 3))).build(), tmp_path, variant="astra-sim")
         assert groups(tmp_path) == {}
         assert [group for *_, group in found[2].communication()] == ["0"]
 
@@ -480,7 +480,7 @@ class TestEverybody:
         assert everybody(JobBuilder().build()) == ()
 
 
-# The profile astra-sim: what ASTRA-sim can run, and a word on everything that is written in another way.
+# The variant astra-sim: what ASTRA-sim can run, and a word on everything that is written in another way.
 
 
 def kernels(builder: GraphBuilder, *ranks: int, at: int = 0, name: str = "nccl") -> list[int]:
@@ -509,7 +509,7 @@ def collective(operation: str, size: int, *ranks: int, **said: Any) -> GraphBuil
     ],
 )
 def test_what_it_knows_stays(operation: str, kind: CollectiveType, size: int, tmp_path: Path) -> None:
-    trace = traces(collective(operation, size, 0, 1).build(), tmp_path, profile="astra-sim")[0]
+    trace = traces(collective(operation, size, 0, 1).build(), tmp_path, variant="astra-sim")[0]
     assert trace.communication() == [("COMM_COLL", kind, size, "0")]
     assert "replaced_collective" not in trace.reasons
 
@@ -526,7 +526,7 @@ def test_what_it_knows_stays(operation: str, kind: CollectiveType, size: int, tm
 def test_what_it_does_not_know_is_what_moves_nearly_as_much(
     operation: str, instead: CollectiveType, size: int, tmp_path: Path
 ) -> None:
-    trace = traces(collective(operation, size, 0, 1).build(), tmp_path, profile="astra-sim")[0]
+    trace = traces(collective(operation, size, 0, 1).build(), tmp_path, variant="astra-sim")[0]
     assert trace.communication() == [("COMM_COLL", instead, size, "0")]
     assert instead in SIMULATED
     assert trace.said("nccl")["collective"] == operation
@@ -534,15 +534,15 @@ def test_what_it_does_not_know_is_what_moves_nearly_as_much(
 
 
 def test_an_all_gather_of_hardly_any_bytes_has_as_many_as_can_be_split(tmp_path: Path) -> None:
-    trace = traces(collective("all_gather", 3, 0, 1).build(), tmp_path, profile="astra-sim")[0]
+    trace = traces(collective("all_gather", 3, 0, 1).build(), tmp_path, variant="astra-sim")[0]
     assert trace.communication() == [("COMM_COLL", CollectiveType.ALL_GATHER, 16, "0")]
     assert trace.reasons["enlarged"] == 1
 
 
-@pytest.mark.parametrize("profile", ["full", "astra-sim"])
-def test_a_group_of_one_is_computation_for_astra_sim(profile: str, tmp_path: Path) -> None:
-    trace = only(collective("all_reduce", 64, 0).build(), tmp_path, profile=profile)
-    full = profile == "full"
+@pytest.mark.parametrize("variant", ["full", "astra-sim"])
+def test_a_group_of_one_is_computation_for_astra_sim(variant: str, tmp_path: Path) -> None:
+    trace = only(collective("all_reduce", 64, 0).build(), tmp_path, variant=variant)
+    full = variant == "full"
     assert trace.type("nccl") == (NodeType.COMM_COLL if full else NodeType.COMP)
     assert trace.reasons.get("alone", 0) == (0 if full else 1)
 
@@ -551,7 +551,7 @@ def test_a_message_of_a_rank_to_itself_is_computation(tmp_path: Path) -> None:
     builder = GraphBuilder()
     (row,) = kernels(builder, 0)
     builder.message(builder.group(0, 1, name="0"), row, row, bytes=64)
-    trace = only(builder.build(), tmp_path, profile="astra-sim")
+    trace = only(builder.build(), tmp_path, variant="astra-sim")
     assert trace.type("nccl") == NodeType.COMP
     assert trace.reasons["alone"] == 2
 
@@ -574,7 +574,7 @@ class TestWithoutPartners:
         return builder
 
     def test_one_that_a_rank_does_not_take_part_in_is_computation_on_the_others(self, tmp_path: Path) -> None:
-        found = traces(self.job(0, 2).build(), tmp_path, profile="astra-sim")
+        found = traces(self.job(0, 2).build(), tmp_path, variant="astra-sim")
         for rank in (0, 2):
             assert found[rank].type("nccl") == NodeType.COMP
             assert found[rank].waits("gemm") == ["nccl"]
@@ -583,15 +583,15 @@ class TestWithoutPartners:
 
     def test_ranks_without_files_do_not_count(self, tmp_path: Path) -> None:
         """They are often those of which one that is alike is copied."""
-        found = traces(self.job(0, 1, 2, operation="all_to_all").build(), tmp_path, profile="astra-sim")
+        found = traces(self.job(0, 1, 2, operation="all_to_all").build(), tmp_path, variant="astra-sim")
         assert [trace.type("nccl") for trace in found.values()] == [NodeType.COMM_COLL] * 3
 
     def test_the_largest_size_is_that_of_all(self, tmp_path: Path) -> None:
-        found = traces(self.job(0, 1, 2).build(), tmp_path, profile="astra-sim")
+        found = traces(self.job(0, 1, 2).build(), tmp_path, variant="astra-sim")
         assert [trace.communication() for trace in found.values()] == [[("COMM_COLL", 0, 192, "0")]] * 3
         assert [trace.reasons.get("size_differs", 0) for trace in found.values()] == [1, 1, 0]
 
-    def test_everything_is_as_it_was_in_the_full_profile(self, tmp_path: Path) -> None:
+    def test_everything_is_as_it_was_in_the_full_variant(self, tmp_path: Path) -> None:
         found = traces(self.job(0, 2).build(), tmp_path)
         assert [found[rank].communication() for rank in (0, 1, 2)] == [
             [("COMM_COLL", 0, 64, "0")],
@@ -608,7 +608,7 @@ class TestWithoutPartners:
         builder.messages[-1]["receive"] = -1
         builder.message(group, *rows, bytes=32)
         builder.messages[-1] |= {"receive": -1, "target": 2}
-        found = traces(builder.build(), tmp_path, profile="astra-sim")
+        found = traces(builder.build(), tmp_path, variant="astra-sim")
         assert [size for _, _, size, _ in found[0].communication()] == [8, 32]
         assert [size for _, _, size, _ in found[1].communication()] == [8]
         assert found[0].reasons["incomplete_communication"] == 1
@@ -625,7 +625,7 @@ class TestWithoutPartners:
             builder.participations, ("kernel", "record"), (row, entry), strict=True
         ):
             part |= {"bytes_in": 8, "kernel": -1} | {column: event}
-        found = traces(builder.build(), tmp_path, profile="astra-sim")
+        found = traces(builder.build(), tmp_path, variant="astra-sim")
         assert found[0].type("nccl") == NodeType.COMP
         assert found[1].names == ["gemm"]
 
@@ -636,7 +636,7 @@ def test_only_device_work_and_communication_without_control_dependencies(tmp_pat
     builder.add(thread, "operator", 0, 10)
     builder.add(stream, "gemm", 20, 10, EventKind.KERNEL)
     builder.add(stream, "copy", 40, 10, EventKind.MEMCPY)
-    trace = only(builder.build(), tmp_path, profile="astra-sim")
+    trace = only(builder.build(), tmp_path, variant="astra-sim")
     assert trace.names == ["gemm", "copy"]
     assert (trace.inside("copy"), trace.waits("copy")) == ([], ["gemm"])
     assert groups(tmp_path) == {}
@@ -650,6 +650,6 @@ def test_a_wait_through_the_host_stays(tmp_path: Path) -> None:
     job.runtime("cudaStreamSynchronize", 12, 10)
     later = job.runtime("cudaLaunchKernel", 32, caller=job.operator("two", 30, 10))
     job.kernel("second", 40, 5, later, stream="9")
-    trace = only(job.build(), tmp_path, profile="astra-sim")
+    trace = only(job.build(), tmp_path, variant="astra-sim")
     assert trace.names == ["first", "second"]
     assert trace.waits("second") == ["first"]

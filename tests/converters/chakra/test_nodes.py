@@ -235,12 +235,12 @@ class TestRecorderAlone:
         assert trace.reasons["not_nodes"] == 1
 
 
-@pytest.mark.parametrize("profile", ["full", "astra-sim"])
-def test_a_rank_of_which_nothing_is_a_node_has_one_that_is_idle(profile: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", ["full", "astra-sim"])
+def test_a_rank_of_which_nothing_is_a_node_has_one_that_is_idle(variant: str, tmp_path: Path) -> None:
     """Simulators need a file of every rank, and a node to begin with."""
     builder = GraphBuilder()
     builder.add(builder.track(), "python", 0, 5, EventKind.PYTHON)
-    trace = only(builder.build(), tmp_path, profile=profile)
+    trace = only(builder.build(), tmp_path, variant=variant)
     assert trace.names == ["idle"]
     assert trace.said("idle")["cat"] == "idle"
     assert trace.reasons["nothing_to_write"] == 1

@@ -115,11 +115,11 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_metadata(tmp_path: Path) -> None:
     trace = traces(ranks(0, 1, 2, 5), tmp_path, deps="time")[5]
     said = {
-        name: trace.decoded.said(name) for name in ("producer", "profile", "deps", "rank", "host", "nodes")
+        name: trace.decoded.said(name) for name in ("producer", "variant", "deps", "rank", "host", "nodes")
     }
     assert said == {
         "producer": "tracelink",
-        "profile": "full",
+        "variant": "full",
         "deps": "time",
         "rank": 5,
         "host": "node-1",
@@ -136,15 +136,15 @@ def test_options_reach_the_writer(tmp_path: Path) -> None:
         [tmp_path / "in"],
         output=tmp_path / "job",
         to="chakra",
-        options={"profile": "astra-sim", "deps": "data"},
+        options={"variant": "astra-sim", "deps": "data"},
     )
     said = EtTrace.read(merged.outputs[0].path).decoded.said
-    assert (said("profile"), said("deps")) == ("astra-sim", "data")
+    assert (said("variant"), said("deps")) == ("astra-sim", "data")
 
 
 def test_options_that_a_format_does_not_have_are_told_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="perfetto-json has no option 'profile'"):
-        merge([tmp_path / "is not there"], to="perfetto-json", options={"profile": "full"})
+    with pytest.raises(UsageError, match="perfetto-json has no option 'variant'"):
+        merge([tmp_path / "is not there"], to="perfetto-json", options={"variant": "full"})
 
 
 # Whatever ranks did and whatever their clocks say: files that every reader of Chakra traces can follow.
@@ -283,7 +283,7 @@ def test_pauses_change_nothing_else(graph: EventGraph) -> None:
 @given(jobs(), st.sampled_from(["both", "time", "data"]))
 def test_ranks_that_run_one_communication_at_a_time_all_finish(graph: EventGraph, deps: str) -> None:
     """As ASTRA-sim does: a node runs when all that it waits for has; communication when all partners run it."""
-    found = written(graph, profile="astra-sim", deps=deps)
+    found = written(graph, variant="astra-sim", deps=deps)
     for trace in found.values():
         nodes = trace.decoded.nodes
         assert not len(nodes.control.ids)
@@ -364,10 +364,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> object:
     """What a path is made into, once."""
 
     @cache
-    def files(path: str, profile: str = "full", **options: str) -> Mapping[int, EtTrace]:
+    def files(path: str, variant: str = "full", **options: str) -> Mapping[int, EtTrace]:
         folder = tmp_path_factory.mktemp("et")
         merged = merge(
-            [shared(path)], output=folder / "job", to="chakra", options={"profile": profile, **options}
+            [shared(path)], output=folder / "job", to="chakra", options={"variant": variant, **options}
         )
         return {
             output.rank: EtTrace.read(output.path, output)
@@ -384,10 +384,10 @@ def device_rows(trace: EtTrace) -> list[int]:
     return [row for row, word in enumerate(categories) if word in ("kernel", "gpu_memcpy", "gpu_memset")]
 
 
-@pytest.mark.parametrize("profile", ["full", "astra-sim"])
+@pytest.mark.parametrize("variant", ["full", "astra-sim"])
 @pytest.mark.parametrize("path", TRACES)
-def test_every_file_can_be_followed_and_is_read_again_as_it_was(made, path: str, profile: str) -> None:  # type: ignore[no-untyped-def]
-    for trace in made(path, profile).values():
+def test_every_file_can_be_followed_and_is_read_again_as_it_was(made, path: str, variant: str) -> None:  # type: ignore[no-untyped-def]
+    for trace in made(path, variant).values():
         assert trace.output is not None
         nodes = trace.decoded.nodes
         assert len(nodes) == trace.output.events
@@ -408,9 +408,9 @@ def test_all_work_on_devices_is_there_with_its_exact_times(made, path: str) -> N
     events = graph(path).events
     work = events.take(events.of_kind(*GPU_WORK))
     expected = sorted(zip(work.start.tolist(), work.duration.tolist(), strict=True))
-    for profile in ("full", "astra-sim"):
+    for variant in ("full", "astra-sim"):
         found = []
-        for trace in made(path, profile).values():
+        for trace in made(path, variant).values():
             nodes = trace.decoded.nodes
             start, duration = (
                 nodes.attribute(name).whole_numbers(len(nodes), -1) for name in ("start_ns", "duration_ns")
@@ -549,7 +549,7 @@ def test_kernels_of_graphs_are_all_there(made) -> None:  # type: ignore[no-untyp
 def test_execution_traces_alone(tmp_path: Path) -> None:
     """Without a profile: messages are known from the nodes, and no time is made up."""
     paths = sorted(shared("matched8").glob("et_*.json.gz"))
-    merged = merge(paths, output=tmp_path / "job", to="chakra", options={"profile": "astra-sim"})
+    merged = merge(paths, output=tmp_path / "job", to="chakra", options={"variant": "astra-sim"})
     found = [EtTrace.read(output.path) for output in merged.outputs if output.rank is not None]
     assert len(found) == 8
     kinds = [kind for trace in found for kind, *_ in trace.communication()]

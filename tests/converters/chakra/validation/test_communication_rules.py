@@ -342,7 +342,7 @@ class TestGroups:
         for trace in files:
             trace.collective(kind, group="1")
         saved(files, tmp_path, {"1": [0, 1], "2": [1]})
-        strict, full = validate(tmp_path), validate(tmp_path, profile="full")
+        strict, full = validate(tmp_path), validate(tmp_path, variant="full")
         assert found(strict) == found(full) == [("lone_collective", 1, lone.id)]
         assert (strict.valid, full.valid) == (False, True)
         assert strict.violations[0].message == f"node 2 is {kind.name} of 4,096 bytes of one rank in group 2"
@@ -366,7 +366,7 @@ class TestGroups:
         for trace in files:
             trace.collective(CollectiveType.ALL_REDUCE, group=number, after=trace.nodes[-1:])
         saved(files, tmp_path, {"1": [1, 2], "2": [0, 1, 2]})
-        strict, full = validate(tmp_path), validate(tmp_path, profile="full")
+        strict, full = validate(tmp_path), validate(tmp_path, variant="full")
         expected = [("miscounted", 1, 2), ("miscounted", 2, 2)] if miscounted else []
         assert found(strict) == found(full) == expected
         assert (strict.valid, full.valid) == (not miscounted, True)
@@ -396,7 +396,7 @@ class TestGroups:
         (tmp_path / "job.groups.json").rename(groups)
         (violation,) = validate(tmp_path / "job.*.et", groups=groups).violations
         assert (violation.rule, violation.file) == (Rule.IGNORED_GROUPS, str(groups))
-        assert validate(tmp_path / "job.*.et", groups=groups, profile="full").valid
+        assert validate(tmp_path / "job.*.et", groups=groups, variant="full").valid
 
     def test_files_that_contradict_each_other(self, tmp_path: Path) -> None:
         for rank, members in enumerate(([0, 1], [1])):
@@ -435,7 +435,7 @@ class TestGroups:
 
 
 @pytest.mark.parametrize(
-    "asked", [lambda path: validate(path, profile="mine"), lambda path: validate(path, limit=0)]
+    "asked", [lambda path: validate(path, variant="mine"), lambda path: validate(path, limit=0)]
 )
 def test_what_makes_no_sense(tmp_path: Path, asked: Callable[[Path], object]) -> None:
     with pytest.raises(UsageError):

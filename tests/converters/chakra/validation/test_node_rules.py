@@ -234,7 +234,7 @@ class TestWhatSimulatorsNeverFinish:
     def test_is_a_violation_or_a_warning(self, tmp_path: Path, rule: Rule, fault: Fault, node: int) -> None:
         trace = clean()
         fault(trace)
-        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, profile="full")
+        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, variant="full")
         assert found(strict) == found(full) == [(rule.value, 0, node)]
         assert (strict.valid, full.valid) == (False, True)
 
@@ -243,7 +243,7 @@ class TestWhatSimulatorsNeverFinish:
         trace.send(0)
         trace.receive(0)
         expected = [("own_message", 0, 1), ("own_message", 0, 2)]
-        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, profile="full")
+        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, variant="full")
         assert found(strict) == found(full) == expected
         assert (strict.valid, full.valid) == (False, True)
 
@@ -256,16 +256,16 @@ class TestCollectivesThatCannotBeSimulated:
         trace = clean()
         put(trace.nodes[REDUCE], "comm_type", "int64_val", int(kind))
         expected = [] if kind in SIMULATED else [("unsimulated_collective", 0, 2)]
-        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, profile="full")
+        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, variant="full")
         assert found(strict) == found(full) == expected
         assert (strict.valid, full.valid) == (not expected, True)
 
     def test_are_judged_by_what_the_file_says_of_itself(self, tmp_path: Path) -> None:
         trace = clean()
         put(trace.nodes[REDUCE], "comm_type", "int64_val", int(CollectiveType.BARRIER))
-        trace.metadata["profile"] = {"string_val": "full"}
+        trace.metadata["variant"] = {"string_val": "full"}
         assert judged(trace, tmp_path).valid
-        assert not judged(trace, tmp_path, profile="astra-sim").valid
+        assert not judged(trace, tmp_path, variant="astra-sim").valid
 
 
 class TestBytes:
