@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+from tracelink.clock.observations import Floats
 from tracelink.diagnosis.journal import Journal
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, ranges, stable_order, starts_of
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, ranges, stable_order, starts_of
 
 # How the times of ranks' recorders compare: whose come later than those of others, by its clock or by its habit.
 
@@ -26,7 +27,7 @@ NEARLY_ALWAYS = 0.25
 class Lags:
     """For each place among the journal's ranks how much later its times are than those of others."""
 
-    lag: Float64s
+    lag: Floats
     """In ns."""
     union: Int64s
     """Lags compare where these are equal."""
@@ -52,7 +53,7 @@ def lags_of(journal: Journal) -> Lags:
     return Lags(lag, union)
 
 
-def _meetings(journal: Journal) -> Iterator[tuple[Int64s, Float64s]]:
+def _meetings(journal: Journal) -> Iterator[tuple[Int64s, Floats]]:
     """Of each group, the largest first, the places of its ranks and the times at which they came, round by round."""
     rows = _newest(journal)
     if not len(rows):
@@ -77,7 +78,7 @@ def _newest(journal: Journal) -> Int64s:
     return newest
 
 
-def _rounds(journal: Journal, rows: Int64s, places: Int64s) -> Float64s:
+def _rounds(journal: Journal, rows: Int64s, places: Int64s) -> Floats:
     """The times of the newest rounds in which all of these took part; a row for each round."""
     records = journal.records
     sequences, round_of = np.unique(records.sequence[rows], return_inverse=True)
@@ -86,7 +87,7 @@ def _rounds(journal: Journal, rows: Int64s, places: Int64s) -> Float64s:
     first = int(records.created[rows].min())
     # of several entries of one collective the first counts
     times[round_of[::-1], column[::-1]] = records.created[rows][::-1] - first
-    complete: Float64s = times[~np.isnan(times).any(axis=1)]
+    complete: Floats = times[~np.isnan(times).any(axis=1)]
     return complete[-MOST_ROUNDS:]
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracelink.clock.observations import Floats
 from tracelink.diagnosis.clocks import lags_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Lateness, Problem
 from tracelink.diagnosis.participation import Parts
-from tracelink.model.columns import NO_TIME, SECOND, Bools, Columns, Float64s, Int32s, Int64s, starts_of
+from tracelink.model.columns import NO_TIME, SECOND, Bools, Columns, Int32s, Int64s, starts_of
 from tracelink.model.operations import SYNCHRONIZING, operation_of
 from tracelink.text import collective_in_words, duration, lowered, ranks_in_words
 
@@ -195,19 +196,19 @@ class Attendance:
     """The rank's own."""
     others: Int32s
     """The other ranks."""
-    own: Float64s
-    came: Float64s
+    own: Floats
+    came: Floats
     """When each of the others came."""
-    next: Float64s
+    next: Floats
     """When each of the others did the next thing, in any group; inf where nothing follows."""
-    own_over: Float64s
-    over: Float64s
+    own_over: Floats
+    over: Floats
     """When its recorder saw that the collective was over, or NaN."""
 
     @property
-    def late(self) -> Float64s:
+    def late(self) -> Floats:
         """How long after all others the rank came; below 0 where it was not the last."""
-        late: Float64s = self.own - self.came.max(axis=1)
+        late: Floats = self.own - self.came.max(axis=1)
         return late
 
 
@@ -250,20 +251,20 @@ class _Times:
     clock: Int64s
     zero: int
 
-    def created(self, part: Int64s) -> Float64s:
+    def created(self, part: Int64s) -> Floats:
         return (self.clock[part] - self.zero).astype(np.float64)
 
-    def following(self, part: Int64s) -> Float64s:
+    def following(self, part: Int64s) -> Floats:
         last = self.parts.last[part]
         after = np.minimum(last + 1, len(self.journal) - 1)
         exists = (after > last) & (self.journal.rank[after] == self.parts.rank[part])
         time = np.where(exists, self.journal.records.created[after], NO_TIME)
         return self._by_clock(part, time, np.inf)
 
-    def over(self, part: Int64s) -> Float64s:
+    def over(self, part: Int64s) -> Floats:
         return self._by_clock(part, self.journal.records.completed[self.parts.last[part]], np.nan)
 
-    def _by_clock(self, part: Int64s, time: Int64s, unknown: float) -> Float64s:
+    def _by_clock(self, part: Int64s, time: Int64s, unknown: float) -> Floats:
         known = time != NO_TIME
         shift = self.clock[part] - self.parts.created[part] - self.zero
         return np.where(known, (np.where(known, time, 0) + shift).astype(np.float64), unknown)
@@ -344,7 +345,7 @@ def possibly_ahead(seen: Attendance) -> tuple[float, bool]:
     return ahead, bool(np.isfinite(ends))
 
 
-def _usual(values: Float64s) -> float:
+def _usual(values: Floats) -> float:
     """What nearly all are above."""
     known = values[np.isfinite(values)]
     return float(np.quantile(known, SELDOM)) if len(known) else np.inf
@@ -439,10 +440,10 @@ def _judged(
     return None
 
 
-def _late_of_last(group: Attendance) -> Float64s:
+def _late_of_last(group: Attendance) -> Floats:
     """How much later than all others the last came, whoever that is."""
     times = np.sort(np.column_stack([group.own, group.came]), axis=1)
-    late: Float64s = times[:, -1] - times[:, -2]
+    late: Floats = times[:, -1] - times[:, -2]
     return late
 
 
@@ -451,11 +452,11 @@ class _Waited:
     """How long others did nothing else until a rank came."""
 
     by_rank: dict[int, float]
-    by_round: Float64s
+    by_round: Floats
     """The mean of the others."""
 
     @classmethod
-    def of(cls, groups: Sequence[Attendance], blame: Float64s) -> _Waited:
+    def of(cls, groups: Sequence[Attendance], blame: Floats) -> _Waited:
         """`blame` is for how much of the time of each round the rank is to blame."""
         by_rank: dict[int, float] = {}
         by_round = []
@@ -485,8 +486,8 @@ class _Waited:
         return int(np.median(self._noticed)) if len(self._noticed) else 0
 
     @property
-    def _noticed(self) -> Float64s:
-        noticed: Float64s = self.by_round[self.by_round > self.by_round.max(initial=0.0) / 10]
+    def _noticed(self) -> Floats:
+        noticed: Floats = self.by_round[self.by_round > self.by_round.max(initial=0.0) / 10]
         return noticed
 
     def is_habit(self, span: float) -> bool:
@@ -496,7 +497,7 @@ class _Waited:
         return often and self.longest - exceptions >= COSTLY * span
 
 
-def _inherited(journal: Journal, parts: Parts, part: Int64s, late: Float64s) -> Bools:
+def _inherited(journal: Journal, parts: Parts, part: Int64s, late: Floats) -> Bools:
     """Whether the rank was late because it had waited for others just before, or for messages."""
     place = {row: number for number, row in enumerate(parts.last[part].tolist())}
     created = journal.records.created
