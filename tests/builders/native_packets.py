@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tracelink.converters.perfetto.native.as_json import NativeAsJson
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.reading.as_json import NativeAsJson
 from tracelink.engine import Engine
 from tracelink.errors import Finding
 from tracelink.io.protobuf import FIXED64, VARINT, delimited, key, varint

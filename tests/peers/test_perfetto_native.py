@@ -14,7 +14,7 @@ import pytest
 from builders.perfetto_native import Native, read
 from peers.merged_case import CASES, Merged, Profile, merge
 from peers.perfetto_process import Loaded, PerfettoEngine
-from tracelink.converters.perfetto.timeline.layout import TIE_NAMES
+from tracelink.converters.perfetto.timeline.schema import TIE_NAMES
 
 pytestmark = pytest.mark.peer
 

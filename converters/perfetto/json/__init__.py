@@ -1,1 +1,1 @@
-"""Json."""
+"""Perfetto's JSON (Chrome's trace event format): text of a timeline."""

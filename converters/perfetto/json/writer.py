@@ -10,27 +10,48 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tracelink.converters.perfetto.json import text as header
-from tracelink.converters.perfetto.json.pieces import (
-    ARGUMENTS,
+from tracelink.converters.perfetto.facts import (
+    Grouped,
+    SaidOf,
+    arrival_facts,
+    facts_of,
+    grouped_parts,
+    opening,
+    said_of,
+)
+from tracelink.converters.perfetto.json.events import (
     CHUNK_SLICES,
-    DURATION,
-    NEXT,
     RELATIONS,
-    TIME,
     instant_opening,
     mark_opening,
     marks,
     marks_at_instants,
+    metadata,
+    named,
     sample_opening,
     samples,
     sheet,
+    unclosed,
     write_counters,
     write_flows,
     write_rows,
 )
-from tracelink.converters.perfetto.json.text import Texts, micros, quoted, table, unclosed
-from tracelink.converters.perfetto.timeline.arrows import (
+from tracelink.converters.perfetto.json.schema import (
+    ARGUMENTS,
+    DURATION,
+    END,
+    EVENTS,
+    HUNG_COLOUR,
+    INNER_END,
+    LAST,
+    NEXT,
+    TIME,
+)
+from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table
+from tracelink.converters.perfetto.timeline.blocks import Block, Piece, spans
+from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
+from tracelink.converters.perfetto.timeline.drawing import base_of
+from tracelink.converters.perfetto.timeline.flows import (
     Ends,
     Flows,
     Meetings,
@@ -38,41 +59,18 @@ from tracelink.converters.perfetto.timeline.arrows import (
     flows_of,
     possible_ties,
 )
-from tracelink.converters.perfetto.timeline.blocks import OPTIONS, Block, Choices, Piece, Wanted, spans
-from tracelink.converters.perfetto.timeline.derived import (
-    Arrivals,
-    GroupCounters,
-    Hangs,
-    group_counters,
-)
-from tracelink.converters.perfetto.timeline.drawing import (
-    base_of,
-)
 from tracelink.converters.perfetto.timeline.forecast import Typical, Way, forecast_of
-from tracelink.converters.perfetto.timeline.groups import (
-    PROCESS,
-    Grouped,
-    GroupSeats,
-    SaidOf,
-    facts_of,
-    group_seats,
-    grouped_parts,
-    names_of,
-    said_of,
-)
-from tracelink.converters.perfetto.timeline.job import Sheets, Sort, write_whole
-from tracelink.converters.perfetto.timeline.layout import (
+from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats, group_seats, names_of
+from tracelink.converters.perfetto.timeline.hangs import Arrivals, Hangs
+from tracelink.converters.perfetto.timeline.job import OPTIONS, Choices, Sheets, Sort, Wanted, write_whole
+from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.converters.perfetto.timeline.rank import MOST_PIECES, PIECE_ROWS, Picture
+from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
     COLLECTIVE_CATEGORY,
-    HUNG_COLOUR,
-    INNER_END,
     TIE_MARKS,
     TIE_NAMES,
-    Numbering,
-    metadata,
-    named,
 )
-from tracelink.converters.perfetto.timeline.picture import MOST_PIECES, PIECE_ROWS, Picture
 from tracelink.engine import Engine
 from tracelink.errors import Finding
 from tracelink.model.columns import Int64s
@@ -175,7 +173,7 @@ def _arrivals(sheet: _Sheet, arrivals: Arrivals) -> list[bytes]:
     pieces[4::5] = (
         [b""] * len(arrivals)
         if sheet.wanted == Wanted.NONE
-        else [ARGUMENTS + text for text in arrivals.facts()]
+        else [ARGUMENTS + text for text in arrival_facts(arrivals)]
     )
     return pieces
 
@@ -331,15 +329,15 @@ class _JsonPen:
     separator: bytes = NEXT
 
     def opening(self) -> bytes:
-        return header.opening(self.sheets.job, self.sheets.base or 0) + header.EVENTS
+        return opening(self.sheets.job, self.sheets.base or 0) + EVENTS
 
     def closing(self, started: bool) -> bytes:
-        return (header.LAST if started else b"") + header.END
+        return (LAST if started else b"") + END
 
     def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
         job, numbering = self.sheets.job, self.sheets.numbering(place)
         flows = flows_of(picture.graph, picture.drawing, picture.openings, numbering)
-        head = header.unclosed(metadata(picture.layout, picture.seats))
+        head = unclosed(metadata(picture.layout, picture.seats))
         if not head:
             return Block(head, (), picture.large, flows.findings)
         said = said_of(picture.graph, picture.drawing, job, self.wanted)

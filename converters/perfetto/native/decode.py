@@ -152,7 +152,7 @@ def numbers_of(fields: Fields, number: int, count: int, none: int = 0) -> Int64s
 # What the first packet of a sequence says for all others: when they are, and what the numbers of texts mean.
 
 
-Texts = Mapping[tuple[int, Table, int], str]
+InternedTexts = Mapping[tuple[int, Table, int], str]
 """By sequence, table and number."""
 
 WIDEST = 32
@@ -175,8 +175,8 @@ def texts_of(
             yield (sequences[at], table, numbers[at]), octets.data[begin:end].decode(errors="replace")
 
 
-def named(
-    texts: Texts, table: Table, sequence: Int32s, number: Int32s | Int64s
+def interned_texts(
+    texts: InternedTexts, table: Table, sequence: Int32s, number: Int32s | Int64s
 ) -> tuple[list[str | None], Int64s]:
     """The distinct texts that numbers name in their sequences, and for each number its place among them."""
     names, which = np.unique(sequence.astype(np.int64) << WIDEST | number, return_inverse=True)
@@ -287,7 +287,7 @@ class Told:
     packets: Packets
     leaving: FlowEnds
     arriving: FlowEnds
-    texts: Texts
+    texts: InternedTexts
     facts: list[bytes]
     anchors: Anchors
     damaged: int

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.converters.perfetto.json import text as header
-from tracelink.converters.perfetto.json.text import encoded, whole_text
+from tracelink.converters.perfetto.facts import SaidOf, opening
+from tracelink.converters.perfetto.json_text import encoded, whole_text
+from tracelink.converters.perfetto.native.arguments import arguments
 from tracelink.converters.perfetto.native.packets import (
     HUNG_COLOUR,
     PER_BLOCK,
@@ -18,7 +19,6 @@ from tracelink.converters.perfetto.native.packets import (
     Packets,
     PacketSequence,
     Rows,
-    arguments,
     number_field,
     zero_of,
 )
@@ -34,24 +34,22 @@ from tracelink.converters.perfetto.native.schema import (
     Type,
 )
 from tracelink.converters.perfetto.native.schema import Track as TrackOfTracks
-from tracelink.converters.perfetto.timeline.arrows import Arrows
-from tracelink.converters.perfetto.timeline.blocks import Piece, Wanted, payload_runs, spans
-from tracelink.converters.perfetto.timeline.derived import GroupCounters, drawn_samples
-from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats, SaidOf
-from tracelink.converters.perfetto.timeline.layout import (
+from tracelink.converters.perfetto.timeline.blocks import Piece, spans
+from tracelink.converters.perfetto.timeline.counters import GroupCounters
+from tracelink.converters.perfetto.timeline.drawing import drawn_samples
+from tracelink.converters.perfetto.timeline.flows import Arrows
+from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats
+from tracelink.converters.perfetto.timeline.job import Wanted
+from tracelink.converters.perfetto.timeline.layout import Layout, Numbering, Place, Process, Seats
+from tracelink.converters.perfetto.timeline.rank import MOST_PIECES, Picture, payload_runs
+from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
     ORIGINAL,
     RECORDER,
-    Layout,
-    Numbering,
-    Place,
-    Process,
-    Seats,
     categories_of,
     category,
     driver_calls,
 )
-from tracelink.converters.perfetto.timeline.picture import MOST_PIECES, Picture
 from tracelink.io.protobuf import FIXED64, delimited, key
 from tracelink.model.columns import Bools, Float64s, Int64s
 from tracelink.model.events import EventKind, Relation, Track, TrackKind
@@ -352,7 +350,7 @@ ArrowFact = tuple[str, int, int]
 
 def header_packet(job: Job, base: int) -> bytes:
     """The facts on the job, as a document in JSON has them around its events."""
-    return _packet(header.opening(job, base) + b"\n}")
+    return _packet(opening(job, base) + b"\n}")
 
 
 def rank_packet(

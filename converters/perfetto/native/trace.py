@@ -13,22 +13,23 @@ from tracelink.converters.perfetto.native.decode import (
     Facts,
     FlowEnds,
     FramingError,
+    InternedTexts,
     Packets,
     Said,
-    Texts,
     Told,
     Unbundled,
     anchored,
     batches,
-    named,
+    interned_texts,
     pairs_of,
     told_by,
 )
-from tracelink.converters.perfetto.native.reader import is_own
+from tracelink.converters.perfetto.native.recognition import is_own
 from tracelink.converters.perfetto.native.schema import RED, Table, Type
-from tracelink.converters.perfetto.timeline.arrows import Arrows, Flows, bound
 from tracelink.converters.perfetto.timeline.drawing import Drawing, Openings, openings_of
-from tracelink.converters.perfetto.timeline.layout import FLOW_NAMES, TIE_NAMES, Numbering
+from tracelink.converters.perfetto.timeline.flows import Arrows, Flows, bound
+from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TIE_NAMES
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.io.sources import Source
@@ -100,7 +101,7 @@ class Native:
     arriving: FlowEnds
     """Ends of arrows by packet."""
     texts: Sequence[str]
-    numbered: Texts
+    numbered: InternedTexts
     """Those that events name by number."""
     stretches: Sequence[Stretch]
     troubles: Troubles
@@ -193,10 +194,12 @@ def _resolved(file: _File) -> Native:
     )
 
 
-def _codes(texts: Texts, table: Table, sequence: Int32s, number: Int32s, strings: StringTable) -> Int32s:
+def _codes(
+    texts: InternedTexts, table: Table, sequence: Int32s, number: Int32s, strings: StringTable
+) -> Int32s:
     """The code in `strings` of each text that is named by number, `UNKNOWN` where there is none."""
     given = np.flatnonzero(number != UNKNOWN)
-    names, which = named(texts, table, sequence[given], number[given])
+    names, which = interned_texts(texts, table, sequence[given], number[given])
     codes = np.full(len(number), UNKNOWN, np.int32)
     codes[given] = np.array([UNKNOWN if name is None else strings[name] for name in names], np.int32)[which]
     return codes

@@ -12,6 +12,8 @@ from typing import BinaryIO, ClassVar, cast
 
 import numpy as np
 
+from tracelink.converters.perfetto.facts import arrival_facts, facts_of, grouped_parts, said_of
+from tracelink.converters.perfetto.native.arguments import arguments
 from tracelink.converters.perfetto.native.packets import (
     ARRIVES,
     HUNG_COLOUR,
@@ -21,7 +23,6 @@ from tracelink.converters.perfetto.native.packets import (
     Packets,
     PacketSequence,
     Packing,
-    arguments,
     arrow_fields,
     fields,
     joined_by_row,
@@ -46,31 +47,23 @@ from tracelink.converters.perfetto.native.rank import (
     tree_of,
 )
 from tracelink.converters.perfetto.native.schema import PACKET, Packet, Service, Table, Type
-from tracelink.converters.perfetto.timeline.arrows import Ends, Meetings, arrows_of, possible_ties
-from tracelink.converters.perfetto.timeline.blocks import OPTIONS, Block, Choices, Piece, Wanted
-from tracelink.converters.perfetto.timeline.derived import GroupCounters, group_counters
+from tracelink.converters.perfetto.timeline.blocks import Block, Piece
+from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
 from tracelink.converters.perfetto.timeline.drawing import base_of
+from tracelink.converters.perfetto.timeline.flows import Ends, Meetings, arrows_of, possible_ties
 from tracelink.converters.perfetto.timeline.forecast import Typical, Way, forecast_of
-from tracelink.converters.perfetto.timeline.groups import (
-    PROCESS,
-    GroupSeats,
-    facts_of,
-    group_seats,
-    grouped_parts,
-    names_of,
-    said_of,
-)
-from tracelink.converters.perfetto.timeline.job import Sheets, Sort, write_whole
-from tracelink.converters.perfetto.timeline.layout import (
+from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats, group_seats, names_of
+from tracelink.converters.perfetto.timeline.job import OPTIONS, Choices, Sheets, Sort, Wanted, write_whole
+from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.converters.perfetto.timeline.rank import Picture
+from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
     COLLECTIVE,
     COLLECTIVE_CATEGORY,
     LINK,
     TIE_MARKS,
     TIE_NAMES,
-    Numbering,
 )
-from tracelink.converters.perfetto.timeline.picture import Picture
 from tracelink.engine import Engine
 from tracelink.errors import Finding
 from tracelink.io.protobuf import VARINT, delimited, key, varint, varint_at
@@ -159,7 +152,7 @@ def _tails(sheets: Sheets, seats: GroupSeats, sequence: PacketSequence, wanted: 
     tails = [b""] * (len(drawn.row) + len(seats.arrivals))
     if wanted != Wanted.NONE:
         facts = facts_of(sheets.job, grouped_parts(sheets.job), drawn.row, drawn.open_ended)
-        tails = arguments(sequence.texts, COLLECTIVE, [*facts, *seats.arrivals.facts()])
+        tails = arguments(sequence.texts, COLLECTIVE, [*facts, *arrival_facts(seats.arrivals)])
     for place in np.flatnonzero(drawn.hung).tolist():
         tails[place] = HUNG_COLOUR + tails[place]
     return tails

@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from typing import BinaryIO, Generic, TypeVar, cast
 
-import numpy as np
-
 from tracelink.engine import Engine
 from tracelink.io.targets import GzipStream
-from tracelink.model.columns import Int64s
-from tracelink.model.events import EventKind
-from tracelink.model.trace import Payload, Payloads
 
 # Blocks of one output that are written side by side, each into a file of its own, and then joined.
 
@@ -176,83 +170,4 @@ def _append(file: BinaryIO, stream: Stream) -> None:
 # The arguments that sources recorded, in the order of the events that ask for them.
 
 
-def payload_runs(payloads: Payloads | None, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """A text for each of `numbers`, in runs: where the run begins and its texts. A missing one is empty."""
-    if not len(numbers):
-        return
-    reached = np.maximum.accumulate(numbers)
-    if payloads is None or reached[-1] < 0:
-        yield 0, [b""] * len(numbers)
-        return
-    if (numbers[numbers >= 0] < reached[numbers >= 0]).any():
-        yield 0, _scattered(payloads, numbers)
-        return
-    done = 0
-    lowest = int(numbers[numbers >= 0][0])
-    for first, texts in payloads.batches(lowest, int(reached[-1]) + 1):
-        upto = int(np.searchsorted(reached, first + len(texts)))
-        if upto > done:
-            yield done, _picked(texts, numbers[done:upto] - first)
-            done = upto
-    if done < len(numbers):
-        yield done, [b""] * (len(numbers) - done)
-
-
-def _picked(texts: Sequence[Payload], wanted: Int64s) -> Sequence[Payload]:
-    if np.array_equal(wanted, np.arange(len(texts))):
-        return texts
-    return [texts[index] if index >= 0 else b"" for index in wanted.tolist()]
-
-
-def _scattered(payloads: Payloads, numbers: Int64s) -> Sequence[Payload]:
-    """Texts of events that do not stand in the order of their payloads."""
-    result: list[Payload] = [b""] * len(numbers)
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    for first, texts in payloads.batches(max(0, int(ordered[0])), int(ordered[-1]) + 1):
-        low, high = np.searchsorted(ordered, [first, first + len(texts)]).tolist()
-        for place, number in zip(order[low:high].tolist(), ordered[low:high].tolist(), strict=True):
-            result[place] = texts[number - first]
-    return result
-
-
 # What is written of a job, as its reader chooses: the same choices in both formats.
-
-
-class Wanted(StrEnum):
-    """How many arguments are written: they are most of what the UI has to load."""
-
-    ALL = "all"
-    LINK = "link"
-    """Only what tracelink found out."""
-    NONE = "none"
-
-
-YES, NO = "yes", "no"
-
-OPTIONS: Mapping[str, Sequence[str]] = {"args": tuple(Wanted), "python": (YES, NO), "compress": (NO, YES)}
-"""What can be chosen, and the words for it; the first is the usual one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """What was chosen."""
-
-    args: Wanted = Wanted.ALL
-    python: bool = True
-    """Whether the calls of Python functions are drawn."""
-    compressed: bool = False
-    """Whether the file is gzip under any name."""
-
-    def changed(self, options: Mapping[str, str]) -> Choices:
-        """The same but for these options."""
-        return Choices(
-            Wanted(options.get("args", self.args)),
-            options["python"] == YES if "python" in options else self.python,
-            options["compress"] == YES if "compress" in options else self.compressed,
-        )
-
-    @property
-    def left_out(self) -> frozenset[EventKind]:
-        """The kinds of events that are not drawn."""
-        return frozenset() if self.python else frozenset({EventKind.PYTHON})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.converters.perfetto.timeline.layout import MAX_DEPTH
+from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 from tracelink.errors import Finding, Severity
 from tracelink.linking.nesting import LOWEST, nest, previous_at_least, sort_outer_first
 from tracelink.model.columns import MICROSECOND, NO_TIME, SECOND, UNKNOWN, Bools, Int64s
@@ -73,6 +73,11 @@ def draw(
     findings += _untimed_findings(graph, nodes)
     caught = frozenset(hung[shown[hung]].tolist())
     return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings), caught)
+
+
+def drawn_samples(graph: EventGraph) -> Bools:
+    """The samples that are finite numbers."""
+    return np.isfinite(graph.counters.value)
 
 
 def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:

@@ -12,8 +12,8 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from tracelink.converters.perfetto.timeline.derived import FEW, SHARE
-from tracelink.converters.perfetto.timeline.layout import FLOW_NAMES
+from tracelink.converters.perfetto.timeline.counters import FEW, SHARE
+from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES
 from tracelink.engine import Engine
 from tracelink.io.targets import GzipStream
 from tracelink.model.columns import UNKNOWN, Int64s

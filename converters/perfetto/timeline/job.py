@@ -1,4 +1,4 @@
-"""A whole job through a format's pen."""
+"""A whole job as one timeline: its options, its ranks, and the format that writes them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from typing import BinaryIO, Protocol
 
-from tracelink.converters.perfetto.timeline.arrows import Ends, Meetings, ends_of, meetings_of
 from tracelink.converters.perfetto.timeline.blocks import Block, Joint, Piece, Stream
-from tracelink.converters.perfetto.timeline.derived import Hangs
+from tracelink.converters.perfetto.timeline.flows import Ends, Meetings, ends_of, meetings_of
+from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
-from tracelink.converters.perfetto.timeline.picture import Picture, picture_of
+from tracelink.converters.perfetto.timeline.rank import Picture, picture_of
 from tracelink.engine import Engine
 from tracelink.errors import Finding
 from tracelink.io.targets import GzipStream
@@ -21,6 +22,49 @@ from tracelink.model.events import EventKind
 from tracelink.model.job import Job
 from tracelink.plugins import Output, Target
 from tracelink.ranges import Numbers
+
+# Options, equal in both formats.
+
+
+class Wanted(StrEnum):
+    """How many arguments are written: they are most of what the UI has to load."""
+
+    ALL = "all"
+    LINK = "link"
+    """Only what tracelink found out."""
+    NONE = "none"
+
+
+YES, NO = "yes", "no"
+
+
+OPTIONS: Mapping[str, Sequence[str]] = {"args": tuple(Wanted), "python": (YES, NO), "compress": (NO, YES)}
+"""What can be chosen, and the words for it; the first is the usual one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What was chosen."""
+
+    args: Wanted = Wanted.ALL
+    python: bool = True
+    """Whether the calls of Python functions are drawn."""
+    compressed: bool = False
+    """Whether the file is gzip under any name."""
+
+    def changed(self, options: Mapping[str, str]) -> Choices:
+        """The same but for these options."""
+        return Choices(
+            Wanted(options.get("args", self.args)),
+            options["python"] == YES if "python" in options else self.python,
+            options["compress"] == YES if "compress" in options else self.compressed,
+        )
+
+    @property
+    def left_out(self) -> frozenset[EventKind]:
+        """The kinds of events that are not drawn."""
+        return frozenset() if self.python else frozenset({EventKind.PYTHON})
+
 
 # Findings of many ranks as those of the job: one for each reason, with the ranks where it is not all.
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.model.columns import Bools, Float64s, Int64s
-from tracelink.model.events import GPU_WORK, EventKind, Relation, Track, TrackKind
+from tracelink.model.columns import Float64s, Int64s
+from tracelink.model.events import GPU_WORK, EventKind, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.operations import COLLECTIVE_KERNEL
@@ -254,22 +253,6 @@ def seats(layout: Layout, lanes: Int64s, numbering: Numbering) -> Seats:
     return Seats(first, [thread.process.pid for thread in threads], tids, names, threads)
 
 
-def metadata(layout: Layout, seats: Seats) -> Iterator[dict[str, Any]]:
-    """The events that give processes and threads their names and their order."""
-    for process in layout.processes:
-        yield named("process_name", process.pid, 0, {"name": process.name, "original pid": process.original})
-        yield named("process_labels", process.pid, 0, {"labels": process.label})
-        yield named("process_sort_index", process.pid, 0, {"sort_index": process.pid})
-    for pid, tid, name, thread in zip(seats.pid, seats.tid, seats.name, seats.thread, strict=True):
-        yield named("thread_name", pid, tid, {"name": name, "original tid": thread.original})
-        yield named("thread_sort_index", pid, tid, {"sort_index": tid})
-
-
-def named(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
-    """The event that says this of a process or thread."""
-    return {"ph": "M", "name": name, "pid": pid, "tid": tid or pid, "ts": 0, "args": args}
-
-
 ProcessKey = tuple[int, Place, str]
 
 
@@ -405,126 +388,4 @@ def _natural(text: str) -> Order:
 # What Perfetto's JSON says, as far as it is written here: the only place where its words stand.
 
 
-CATEGORIES = {
-    EventKind.OPERATOR: "cpu_op",
-    EventKind.ANNOTATION: "user_annotation",
-    EventKind.PYTHON: "python_function",
-    EventKind.RUNTIME: "cuda_runtime",
-    EventKind.KERNEL: "kernel",
-    EventKind.MEMCPY: "gpu_memcpy",
-    EventKind.MEMSET: "gpu_memset",
-    EventKind.GPU_ANNOTATION: "gpu_user_annotation",
-    EventKind.SYNCHRONIZATION: "cuda_sync",
-    EventKind.OVERHEAD: "overhead",
-    EventKind.SPAN: "Trace",
-    EventKind.INSTANT: "instant",
-    EventKind.MEMORY: "cpu_instant_event",
-    EventKind.NODE: "node",
-    EventKind.RECORD: "record",
-    EventKind.OTHER: "other",
-}
-"""Kineto's own categories where it has one: other tools go by them."""
-
-DRIVER_CATEGORY = "cuda_driver"
-DRIVER_CALL = re.compile("cu[A-Z]")
-"""How the names of the driver's calls begin, unlike those of the runtime."""
-
-FLOW_NAMES = {
-    Relation.LAUNCHES: "ac2g",
-    Relation.BACKWARD_OF: "fwdbwd",
-    Relation.SAME: "same",
-    Relation.DEPENDS_ON: "depends",
-    Relation.WAITS_FOR: "waits",
-}
-"""Category and name of the arrows; the first two are Kineto's."""
-
-TIE_NAMES = {Relation.WAITS_FOR: "waits", Relation.DEPENDS_ON: "message"}
-"""Category and name of the arrows between ranks."""
-
-TIE_MARKS = {Relation.WAITS_FOR: ("waited", "for rank"), Relation.DEPENDS_ON: ("received", "from rank")}
-"""Name of the instant at which such an arrow ends, and its argument: the rank that it comes from."""
-
-EFFECT_FIRST = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)
-"""Relations whose source is the effect: their arrows run from target to source."""
-
-MAX_DEPTH = 500
-"""Deeper slices are dropped (the limit is 512 since v57)."""
-
-EXACT_NS = 10**15
-"""Below this many nanoseconds the shortest decimal of a double of microseconds is exact: 15 digits."""
-
-INNER_END = b'"f","bp":"e"'
-"""The end of an arrow that belongs to the slice around it."""
-
-COLLECTIVE_CATEGORY = "collective"
-"""Category of the slices on tracks of groups."""
-
-ARRIVAL_CATEGORY = "arrival"
-"""Category of the instants on tracks of groups: who entered last."""
-
-HUNG_PREFIX = "HUNG "
-"""How the names of slices begin that hang."""
-
-HUNG_SUFFIX = " · HUNG"
-"""How the names of tracks end on which everything hangs."""
-
-HUNG_COLOUR = b',"cname":"terrible"'
-"""The colour of slices that hang, where the viewer takes one: `chrome://tracing` does."""
-
-LINK, COLLECTIVE, RECORDER, ORIGINAL = "link", "collective", "recorder", "original"
-"""The arguments that all others stand in: what links say, of collectives, what a recorder said, any other source.
-
-In JSON those of `original` stand by themselves, where other tools look for them.
-"""
-
-GROUP_ARGUMENT = "group"
-"""Argument of a rank's event: the group and number of the collective that it is a part of."""
-
-WAIT_ARGUMENT = "wait_us"
-"""Argument of the same event: from its own entering to that of the last."""
-
-AWAITED_ARGUMENT = "waits_for_rank"
-"""Argument of the same event where it waits: who entered last."""
-
-LAST_ARGUMENT = "last"
-"""Argument of the same event: whether its rank entered last."""
-
-COUNTER_KEY = "value"
-NODE_ARGUMENT = "execution trace node"
-"""Argument of a timed event: the id of the execution-trace node that is the same."""
-
-DURATION_ARGUMENT = "duration known"
-"""Argument of an event whose end was not recorded."""
-
-OWN_HEADER = "tracelink"
-"""What is said here of the ranks stands under this key of the document."""
-
-PRIVATE = frozenset({"traceName", "username", "host_name", "INFO", "ERROR", "metadata"})
-"""Parts of a source's header that hold host names and paths."""
-
-REPLACED = frozenset({"traceEvents", "baseTimeNanoseconds", "displayTimeUnit"})
-"""Parts of a source's header that the output has values of its own for."""
-
-
 # The category of each event: its kind, in the words of profilers.
-
-
-DRIVER = 32
-"""Added to the kind where the event is a call of the driver and not of the runtime."""
-
-
-def driver_calls(graph: EventGraph) -> Bools:
-    """For each name, whether it is one of the driver's."""
-    return np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
-
-
-def categories_of(graph: EventGraph, driver: Bools, rows: Int64s) -> Int64s:
-    """A code for the category of each row; `driver` is what `driver_calls` says."""
-    kind = graph.events.kind[rows]
-    codes: Int64s = kind + (driver[graph.events.name[rows]] & (kind == EventKind.RUNTIME)) * np.int64(DRIVER)
-    return codes
-
-
-def category(code: int) -> str:
-    """The text of a code."""
-    return DRIVER_CATEGORY if code & DRIVER else CATEGORIES[EventKind(code)]

@@ -14,7 +14,6 @@ import pytest
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
 from tracelink.converters.perfetto import PerfettoJsonWriter
-from tracelink.converters.perfetto.timeline import picture
 from tracelink.converters.perfetto.timeline.layout import STRIDE
 from tracelink.engine import Engine
 from tracelink.io.targets import FileTarget
@@ -243,7 +242,8 @@ def test_a_graph_without_events() -> None:
 def test_parts_written_side_by_side_are_the_same_bytes(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(picture, "PIECE_ROWS", 7)
+    for module in ("json.writer", "timeline.rank"):
+        monkeypatch.setattr(f"tracelink.converters.perfetto.{module}.PIECE_ROWS", 7)
     built = GraphBuilder()
     for rank in range(3):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")

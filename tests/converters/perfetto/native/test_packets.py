@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 
 from builders.native_bundles import STATE, before_marks, bundles, event, kinds
 from builders.perfetto_native import unpacked
-from tracelink.converters.perfetto.json.text import NUL_SIGN
-from tracelink.converters.perfetto.native.packets import (
-    Packing,
-    as_recorded,
-    bundle,
-    packed,
-    readable,
-    time_of,
-)
+from tracelink.converters.perfetto.json_text import NUL_SIGN
+from tracelink.converters.perfetto.native.arguments import as_recorded, readable
+from tracelink.converters.perfetto.native.packets import Packing, bundle, packed, time_of
 from tracelink.converters.perfetto.native.writer import BETWEEN_MARKS, Interleaved
 from tracelink.io.protobuf import varint_at
 from tracelink.io.targets import FileTarget, StreamTarget

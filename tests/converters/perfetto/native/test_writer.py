@@ -13,7 +13,7 @@ from builders import perfetto
 from builders.graph import START, GraphBuilder
 from builders.perfetto_native import Slice, write
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
+from tracelink.converters.perfetto.timeline.job import Choices, Wanted
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.job import Job

@@ -12,7 +12,7 @@ from builders import perfetto, perfetto_native
 from builders.graph import GraphBuilder
 from tracelink.converters.perfetto import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.converters.perfetto.timeline.blocks import Choices, Wanted
+from tracelink.converters.perfetto.timeline.job import Choices, Wanted
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tracelink.converters.perfetto.timeline import drawing as lanes
 from tracelink.converters.perfetto.timeline.drawing import assign_lanes, halves
-from tracelink.converters.perfetto.timeline.layout import MAX_DEPTH
+from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 
 Slice = tuple[int, int, int]
 """Track, start, duration."""

@@ -8,7 +8,8 @@ import pytest
 
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
-from tracelink.converters.perfetto.timeline.layout import ARRIVAL_CATEGORY, ARROWS, BINDINGS
+from tracelink.converters.perfetto.timeline.layout import ARROWS, BINDINGS
+from tracelink.converters.perfetto.timeline.schema import ARRIVAL_CATEGORY
 from tracelink.model.columns import NO_TIME
 from tracelink.model.communications import Evidence
 from tracelink.model.events import EventKind, Relation, TrackKind

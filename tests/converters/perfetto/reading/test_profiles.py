@@ -14,7 +14,7 @@ from builders.inputs import found
 from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
 from tracelink.api import inspect_sources
-from tracelink.converters.perfetto.native.reader import PerfettoReader
+from tracelink.converters.perfetto.reading.reader import PerfettoReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.model.events import EventKind, TrackKind

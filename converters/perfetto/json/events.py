@@ -1,27 +1,34 @@
-"""Slices, marks and samples as JSON text."""
+"""Events as JSON text: names of tracks, slices, instants, flows, samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tracelink.converters.perfetto.json.text import Texts, loadable, micros, numbers, quoted
-from tracelink.converters.perfetto.timeline.arrows import Binding, Flows
-from tracelink.converters.perfetto.timeline.blocks import Wanted, payload_runs
-from tracelink.converters.perfetto.timeline.derived import drawn_samples
-from tracelink.converters.perfetto.timeline.drawing import Drawing
-from tracelink.converters.perfetto.timeline.groups import SaidOf, add_member
-from tracelink.converters.perfetto.timeline.layout import (
+from tracelink.converters.perfetto.facts import SaidOf, add_member
+from tracelink.converters.perfetto.json.schema import (
+    AFTER_ARGUMENT,
+    ARGUMENTS,
     COUNTER_KEY,
-    FLOW_NAMES,
+    DURATION,
     HUNG_COLOUR,
     INNER_END,
+    NEXT,
+    RECORDED,
+    TIME,
+)
+from tracelink.converters.perfetto.json_text import Texts, encoded, loadable, micros, numbers, quoted
+from tracelink.converters.perfetto.timeline.drawing import Drawing, drawn_samples
+from tracelink.converters.perfetto.timeline.flows import Binding, Flows
+from tracelink.converters.perfetto.timeline.job import Wanted
+from tracelink.converters.perfetto.timeline.layout import Layout, Process, Seats
+from tracelink.converters.perfetto.timeline.rank import payload_runs
+from tracelink.converters.perfetto.timeline.schema import (
+    FLOW_NAMES,
     LINK,
-    RECORDER,
-    Process,
-    Seats,
     categories_of,
     category,
     driver_calls,
@@ -31,25 +38,46 @@ from tracelink.model.events import EventKind, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload
 
-# The text of slices and instants: their own arguments are copied as they are.
+# Names and order of processes and threads.
 
 
-NEXT = b"},\n"
-"""Every event closes the one before it: one piece fewer for each."""
+def metadata(layout: Layout, seats: Seats) -> Iterator[dict[str, Any]]:
+    """The events that give processes and threads their names and their order."""
+    for process in layout.processes:
+        yield named("process_name", process.pid, 0, {"name": process.name, "original pid": process.original})
+        yield named("process_labels", process.pid, 0, {"labels": process.label})
+        yield named("process_sort_index", process.pid, 0, {"sort_index": process.pid})
+    for pid, tid, name, thread in zip(seats.pid, seats.tid, seats.name, seats.thread, strict=True):
+        yield named("thread_name", pid, tid, {"name": name, "original tid": thread.original})
+        yield named("thread_sort_index", pid, tid, {"sort_index": tid})
+
+
+def named(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
+    """The event that says this of a process or thread."""
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid or pid, "ts": 0, "args": args}
+
+
+def unclosed(events: Iterator[dict[str, Any]]) -> bytes:
+    """The text of events, the last of them left open for the next event to close."""
+    return b"},\n".join(encoded(event).removesuffix(b"}") for event in events)
+
+
+# Slices and instants: the arguments that sources recorded are copied unchanged.
+
 
 CHUNK_SLICES = 4096
 """Events that are joined at once: what fits a cache is several times faster than all."""
 
+
 KINDS = 64
 """More than there are sorts of openings, so that seat * KINDS + kind is a code."""
+
 
 INSTANTS = 16
 """Added to the category where the event is an instant."""
 
+
 PIECES = 7
-DURATION = b',"dur":'
-ARGUMENTS = b',"args":'
-RECORDED = b'{"%s":%%s}' % RECORDER.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +216,12 @@ def _names(graph: EventGraph, rows: Int64s) -> Texts:
     return table
 
 
-# The text of arrows and of counter samples.
+# Ends of flows, and samples of counters.
 
 
 CHUNK = 8192
-TIME = b',"ts":'
-AFTER_ARGUMENT = b'}},"ts":'
+
+
 RELATIONS = 8
 """More than there are relations, so that seat * RELATIONS + relation is a code."""
 

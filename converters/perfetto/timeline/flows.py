@@ -1,4 +1,4 @@
-"""Arrows within and between ranks."""
+"""Flows within a rank and between ranks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.drawing import Drawing, Openings
-from tracelink.converters.perfetto.timeline.layout import (
-    EFFECT_FIRST,
-    FLOW_NAMES,
-    Numbering,
-)
-from tracelink.converters.perfetto.timeline.picture import Picture
+from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.converters.perfetto.timeline.rank import Picture
+from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
 from tracelink.errors import Finding, Severity
 from tracelink.model.columns import Bools, Columns, Int64s
 from tracelink.model.events import Relation

@@ -12,30 +12,39 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracelink.converters.perfetto.json import text as header
-from tracelink.converters.perfetto.json.pieces import (
-    DURATION,
-    NEXT,
+from tracelink.converters.perfetto.json.events import (
     mark_opening,
     marks,
+    named,
     sample_opening,
     samples,
+    unclosed,
     write_flows,
 )
-from tracelink.converters.perfetto.json.text import Texts, micros, quoted, table
-from tracelink.converters.perfetto.native import decode as sequences
+from tracelink.converters.perfetto.json.schema import (
+    DURATION,
+    END,
+    EVENTS,
+    HUNG_COLOUR,
+    INNER_END,
+    LAST,
+    NEXT,
+)
+from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table, unclosed_object
+from tracelink.converters.perfetto.native.arguments import as_recorded
 from tracelink.converters.perfetto.native.decode import (
     Batch,
     FramingError,
+    InternedTexts,
     ProcessFact,
     ThreadFact,
     Unbundled,
     batches,
     event_fields,
+    interned_texts,
     numbers_of,
     of_wire,
 )
-from tracelink.converters.perfetto.native.packets import as_recorded
 from tracelink.converters.perfetto.native.schema import Argument, Event, Table
 from tracelink.converters.perfetto.native.trace import (
     Bound,
@@ -45,19 +54,16 @@ from tracelink.converters.perfetto.native.trace import (
     findings_of,
     native_of,
 )
-from tracelink.converters.perfetto.timeline.arrows import Binding
 from tracelink.converters.perfetto.timeline.blocks import Piece, spans, write_pieces
-from tracelink.converters.perfetto.timeline.layout import (
+from tracelink.converters.perfetto.timeline.flows import Binding
+from tracelink.converters.perfetto.timeline.layout import Seats
+from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
     COLLECTIVE,
     COLLECTIVE_CATEGORY,
-    HUNG_COLOUR,
-    INNER_END,
     LINK,
     ORIGINAL,
     TIE_NAMES,
-    Seats,
-    named,
 )
 from tracelink.engine import Engine
 from tracelink.io.protobuf import Fields, Octets, split_all
@@ -76,7 +82,7 @@ ANY = msgspec.json.Decoder(msgspec.Raw)
 class ArgumentTexts:
     """Turns the arguments of events into text."""
 
-    names: sequences.Texts
+    names: InternedTexts
     recorded: bool = False
     """Whether only what sources recorded is written."""
 
@@ -87,7 +93,7 @@ class ArgumentTexts:
         number = numbers_of(told, Argument.NAME, len(event), UNKNOWN)
         owner, read = of_wire(told, Argument.JSON)
         event, number = event[owner], number[owner]
-        names, name = sequences.named(self.names, Table.ARGUMENT_NAMES, sequence[event], number)
+        names, name = interned_texts(self.names, Table.ARGUMENT_NAMES, sequence[event], number)
         if self.recorded:
             some = ~_is(names, LINK, COLLECTIVE)[name]
             event, name, read = event[some], name[some], read.where(some)
@@ -311,12 +317,12 @@ class Document:
 
     def opening(self) -> bytes:
         """Everything before the first slice."""
-        head = header.unclosed_object(self.native.said.header or {}) + header.EVENTS
-        return head + header.unclosed(self._names())
+        head = unclosed_object(self.native.said.header or {}) + EVENTS
+        return head + unclosed(self._names())
 
     def closing(self) -> bytes:
         """Everything behind the last event."""
-        return (header.LAST if any(True for _ in self._names()) else b"") + header.END
+        return (LAST if any(True for _ in self._names()) else b"") + END
 
     def pieces(self) -> list[Piece]:
         """Slices and instants, then arrows within ranks, samples, and where arrows between ranks begin.
@@ -420,6 +426,8 @@ def _own(fact: ProcessFact | ThreadFact, original: str) -> dict[str, Any]:
 
 
 SUFFIXES = (".json", ".json.gz")
+
+
 KNOWN = (".gz", ".pftrace", ".perfetto-trace")
 
 

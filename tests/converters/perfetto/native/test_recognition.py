@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders.native_packets import BASE, FACTS, HEADER, bundle, delimited, facts, head, number, packet, text
-from tracelink.converters.perfetto.native.reader import is_native, is_own
+from tracelink.converters.perfetto.native.recognition import is_native, is_own
 
 OTHERS = packet(number(10, 1), number(8, BASE), delimited(11, number(9, 1)))
 

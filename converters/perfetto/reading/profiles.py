@@ -10,14 +10,16 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from tracelink.converters.perfetto.json import text as header
-from tracelink.converters.perfetto.json.pieces import NEXT
-from tracelink.converters.perfetto.json.text import encoded, micros, numbers
-from tracelink.converters.perfetto.native.as_json import Lane, Sheet, events_by_group
+from tracelink.converters.perfetto.facts import OWN_HEADER
+from tracelink.converters.perfetto.json.events import unclosed
+from tracelink.converters.perfetto.json.schema import END, EVENTS, LAST, NEXT
+from tracelink.converters.perfetto.json_text import encoded, micros, numbers, unclosed_object
 from tracelink.converters.perfetto.native.decode import CounterFact, Facts, ThreadFact
 from tracelink.converters.perfetto.native.trace import Native
-from tracelink.converters.perfetto.timeline.derived import WHAT
-from tracelink.converters.perfetto.timeline.layout import OVERHEAD, OWN_HEADER, TIE_NAMES, category
+from tracelink.converters.perfetto.reading.as_json import Lane, Sheet, events_by_group
+from tracelink.converters.perfetto.timeline.counters import WHAT
+from tracelink.converters.perfetto.timeline.layout import OVERHEAD
+from tracelink.converters.perfetto.timeline.schema import TIE_NAMES, category
 from tracelink.io.sources import Source, of_spool
 from tracelink.model.columns import Bools, Int64s
 from tracelink.model.events import EventKind
@@ -25,12 +27,23 @@ from tracelink.model.events import EventKind
 PROFILER = "kineto"
 """What reads profiles."""
 
+
 DISTRIBUTED = "distributedInfo"
+
+
 RANK_BEFORE = re.compile(r"rank \d+ ")
+
+
 ROLE_BEHIND = re.compile(r" · (compute|communication|copy)$")
+
+
 THREAD = re.compile(r"(?:main )?(thread -?\d+)(?: (.*))?$")
+
+
 DERIVED = re.compile(rf"(CPU|GPU|device type \d+)( \d+)? (allocated|reserved)$|.*{WHAT}")
 """Counters that follow from events."""
+
+
 NOT_PROFILED = {category(EventKind.NODE), category(EventKind.RECORD), *TIE_NAMES.values()}
 
 
@@ -63,14 +76,12 @@ class Profiles:
 
     def _opening(self, facts: Facts) -> bytes:
         """Everything before the events of a rank."""
-        return (
-            header.unclosed_object(self._header(facts)) + header.EVENTS + header.unclosed(iter(_names(facts)))
-        )
+        return unclosed_object(self._header(facts)) + EVENTS + unclosed(iter(_names(facts)))
 
     def _closing(self, facts: Facts) -> Iterator[bytes]:
         """The samples of its counters, and what closes its document."""
         yield from self._samples(facts)
-        yield (header.LAST if any(True for _ in _names(facts)) else b"") + header.END
+        yield (LAST if any(True for _ in _names(facts)) else b"") + END
 
     def _header(self, facts: Facts) -> dict[str, Any]:
         """What the rank's profile said of itself, and when time 0 is."""

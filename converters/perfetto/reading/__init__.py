@@ -1,0 +1,1 @@
+"""Native traces read back: as JSON, and as a profile of each rank."""
