@@ -42,7 +42,7 @@ def names(path: str) -> set[str]:
 @pytest.mark.parametrize("output", ["job.svg", "job.dot", "job.gv", "job.graphml"])
 def test_the_name_of_the_output_says_the_format(tracelink: Run, et: Path, output: str) -> None:
     result = tracelink("convert", str(et / "job.0.et"), output)
-    assert (result.exit_code, result.stdout.split("(")[0]) == (0, f"wrote {output} ")
+    assert (result.exit_code, result.stdout.split("(")[0]) == (0, f"Wrote {output} ")
     assert "kernel 2" in Path(output).read_text()
 
 

@@ -34,7 +34,7 @@ def small_browsers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said(result: Result) -> list[str]:
     assert result.exit_code == 0, result.output
-    return [line for line in result.stdout.splitlines() if line.startswith(("writing", "warning", "wrote"))]
+    return [line for line in result.stdout.splitlines() if line.startswith(("Writing", "warning", "Wrote"))]
 
 
 class TestTheSize:
@@ -44,32 +44,32 @@ class TestTheSize:
     ) -> None:
         name, *option = command
         before, after = said(tracelink(name, profile, *option, "job.json"))
-        assert re.fullmatch(r"writing job.json: about \d+ kB", before)
-        assert after.startswith("wrote job.json (")
+        assert re.fullmatch(r"Writing job.json: about \d+ kB", before)
+        assert after.startswith("Wrote job.json (")
 
     def test_of_what_is_compressed_is_that_and_what_the_ui_makes_of_it(
         self, tracelink: Run, profile: str
     ) -> None:
         for output in ("job.json.gz", "job.pftrace"):
             before, _ = said(tracelink("merge", profile, "-o", output))
-            assert re.fullmatch(rf"writing {output}: about [\d.]+ kB, \d+ kB unpacked", before)
+            assert re.fullmatch(rf"Writing {output}: about [\d.]+ kB \(\d+ kB uncompressed\)", before)
 
     def test_is_said_beside_what_goes_to_standard_output(self, tracelink: Run, profile: str) -> None:
         result = tracelink("merge", profile, "-o", "-")
-        assert result.stderr.startswith("writing standard output: about ")
+        assert result.stderr.startswith("Writing standard output: about ")
         assert result.stdout.startswith("{")
 
     @pytest.mark.parametrize("option", ["-q", "--json"])
     def test_is_not_said_to_who_wants_no_words(self, tracelink: Run, profile: str, option: str) -> None:
         result = tracelink("merge", profile, "-o", "job.json", option)
-        assert "writing" not in result.output
+        assert "Writing" not in result.output
 
     def test_is_not_said_of_small_jobs(
         self, tracelink: Run, profile: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(prospect, "WORTH_SAYING", 100_000)
         (after,) = said(tracelink("merge", profile, "-o", "job.json"))
-        assert after.startswith("wrote job.json (")
+        assert after.startswith("Wrote job.json (")
 
 
 @pytest.mark.usefixtures("small_browsers")
@@ -78,10 +78,10 @@ class TestTooLarge:
         self, tracelink: Run, profile: str, tmp_path: Path
     ) -> None:
         size, warning, written = said(tracelink("merge", profile, "-o", "job.json"))
-        assert size.startswith("writing job.json: about ")
+        assert size.startswith("Writing job.json: about ")
         assert warning.startswith("warning: job.json: Perfetto's UI needs about ")
         assert "What would fit, with `tracelink merge`: -o job.pftrace (about " in warning
-        assert written.startswith("wrote job.json (")
+        assert written.startswith("Wrote job.json (")
         assert (tmp_path / "job.json").exists()
 
     def test_is_a_finding_for_programs(self, tracelink: Run, profile: str) -> None:

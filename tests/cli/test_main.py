@@ -278,9 +278,9 @@ class TestDemo:
         monkeypatch.chdir(tmp_path)
         result = tracelink("demo")
         assert result.exit_code == 0
-        assert "same et kineto" in result.stdout
+        assert "ET = Kineto" in result.stdout
         assert "https://ui.perfetto.dev" in result.stdout
-        assert "Open trace file, then tracelink-demo.json\n" in result.stdout
+        assert "click Open trace file, and choose tracelink-demo.json\n" in result.stdout
         name, *rest = shlex.split(result.stdout.splitlines()[-1])
         assert (name, tracelink(*rest).exit_code) == ("tracelink", 1)
         assert json.loads((tmp_path / "tracelink-demo.json").read_bytes())["traceEvents"]

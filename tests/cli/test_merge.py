@@ -97,7 +97,7 @@ class TestWhatIsAskedFor:
     def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
         result = tracelink("merge", "traces/", "-o", "-", "--json")
         assert result.exit_code == 2
-        assert "give another output" in result.stderr
+        assert "name an output file" in result.stderr
 
 
 class TestSummary:
@@ -122,7 +122,7 @@ class TestSummary:
         }
         said = tracelink("merge", "traces/").stdout
         assert (
-            "not linked: launches: 4: no correlation (3), launched outside the recording (1)"
+            "launches: 4 of 20 not linked: no correlation (3), launched outside the recording (1)."
             in said.splitlines()
         )
 
@@ -134,16 +134,22 @@ class TestSummary:
             3: [LinkReport("same.et_kineto", 0, 1436, {"its id is not in the profile": 1436})],
         }
         said = tracelink("merge", "traces/").stdout
-        line = "nothing linked: same et kineto on rank 3: 0 of 1,436: its id is not in the profile (1,436)"
+        line = "ET = Kineto: nothing linked on rank 3 (0 of 1,436): its id is not in the profile (1,436)."
         assert line in said.splitlines()
 
     def test_nothing_linked_for_no_reason_says_so(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport("launches", 0, 4)]}
-        assert "0 of 4: no reason is known" in tracelink("merge", "traces/").stdout
+        assert (
+            "launches: nothing linked on rank 0 (0 of 4): the reason is unknown."
+            in tracelink("merge", "traces/").stdout
+        )
 
     def test_relations_that_no_source_records_are_named(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport(relation, 1, 1) for relation in RELATIONS if relation != "launches"]}
-        assert "nothing to link: launches: the sources record none" in tracelink("merge", "traces/").stdout
+        assert (
+            "Nothing to link for launches: the sources do not record it."
+            in tracelink("merge", "traces/").stdout
+        )
 
     def test_notes_are_for_the_verbose(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport("calls", 1, 1, notes={"crossing": 480})]}
@@ -159,29 +165,33 @@ class TestSummary:
         made.message(group, 0, 1, 0, 5)
         job.together = made.build()
         said = tracelink("merge", "traces/").stdout.splitlines()
-        assert "across ranks: 1 collective and 1 message; `tracelink collectives` lists them" in said
-        assert "clocks: corrected by up to 2.500 ms; `tracelink clocks` says what that rests on" in said
+        assert (
+            "Matched across ranks: 1 collective and 1 message (`tracelink collectives` lists them)." in said
+        )
+        assert (
+            "Clocks corrected by up to 2.500 ms (`tracelink clocks` shows how they were estimated)." in said
+        )
 
     def test_what_a_selection_leaves_out(self, tracelink: Run, job: Job) -> None:
         message = "7 of 10 events are outside the selection."
         job.findings = [Finding(Severity.INFO, "left_out", message, 7)]
         said = tracelink("merge", "traces/", "--steps", "3").stdout.splitlines()
-        assert said[-2] == "left out: 7 of 10 events are outside the selection."
+        assert said[-2] == "Left out: 7 of 10 events are outside the selection."
 
     def test_the_last_line_says_what_was_written(self, tracelink: Run, job: Job) -> None:
         said = tracelink("merge", "traces/", "-o", "all.json").stdout
-        assert said.splitlines()[-1] == "wrote all.json (12.3 MB, 10 events)"
+        assert said.splitlines()[-1] == "Wrote all.json (12.3 MB, 10 events)."
 
     def test_each_of_few_outputs_has_a_line_and_many_share_one(self, tracelink: Run, job: Job) -> None:
         job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(2)]
         assert tracelink("merge", "traces/").stdout.splitlines()[-2:] == [
-            "wrote linked/0.json (500 B, 1 event)",
-            "wrote linked/1.json (500 B, 1 event)",
+            "Wrote linked/0.json (500 B, 1 event).",
+            "Wrote linked/1.json (500 B, 1 event).",
         ]
         job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(64)]
         assert (
             tracelink("merge", "traces/").stdout.splitlines()[-1]
-            == "wrote 64 files in linked (32.0 kB, 64 events)"
+            == "Wrote 64 files to linked (32.0 kB, 64 events)."
         )
 
     def test_quiet_says_nothing(self, tracelink: Run, job: Job) -> None:
@@ -264,7 +274,7 @@ class TestOnTheSample:
     def test_standard_output_gets_the_trace_and_standard_error_the_summary(self, tracelink: Run) -> None:
         result = tracelink("merge", str(samples.path("cpu_job")), "-o", "-")
         assert json.loads(result.stdout)["traceEvents"]
-        assert "wrote standard output" in result.stderr
+        assert "Wrote standard output" in result.stderr
 
     def test_standard_input_is_read(self, tracelink: Run, tmp_path: Path) -> None:
         profile = samples.path("cpu_job") / "kineto_1.json.gz"
@@ -369,7 +379,7 @@ def test_it_is_short_for_the_format(tracelink: Run, job: Job, more: tuple[str, .
 def test_the_name_says_the_format_too(tracelink: Run, tmp_path: Path) -> None:
     result = tracelink("merge", profiles(tmp_path), "-o", "job.tar")
     assert result.exit_code == 0, result.stderr
-    assert "wrote job.tar (10.2 kB, 2 events)" in result.stdout
+    assert "Wrote job.tar (10.2 kB, 2 events)" in result.stdout
 
 
 def test_it_is_called_merged_where_nobody_says_how(tracelink: Run, tmp_path: Path) -> None:
@@ -381,7 +391,7 @@ def test_it_can_go_to_standard_output(tracelink: Run, tmp_path: Path) -> None:
     result = tracelink("merge", profiles(tmp_path), "--bundle", "-o", "-")
     (tmp_path / "job.tar").write_bytes(result.stdout_bytes)
     assert list(unpacked(tmp_path / "job.tar").files) == ["rank_0.json", "rank_1.json"]
-    assert "wrote standard output" in result.stderr
+    assert "Wrote standard output" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -477,4 +487,4 @@ def test_a_terminal_is_not_filled_with_a_trace(
     )
     result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", "-")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "pipe it into something, or give a file" in result.stderr
+    assert "pipe it into a command, or name an output file" in result.stderr

@@ -270,7 +270,7 @@ class TestMergeOpen:
         assert result.exit_code == 0
         assert served.names == ["m.json.gz"]
         lines = result.stdout.splitlines()
-        wrote = next(number for number, line in enumerate(lines) if line.startswith("wrote m.json.gz"))
+        wrote = next(number for number, line in enumerate(lines) if line.startswith("Wrote m.json.gz"))
         assert lines[wrote + 1].startswith("serving m.json.gz (")
         commands = json.loads(asked_of(served.pages[0])["startupCommands"])
         assert [command["args"][0].split()[0] for command in commands] == ["^rank", "^rank", "^group"]

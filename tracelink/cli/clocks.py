@@ -14,9 +14,9 @@ from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, ta
 from tracelink.cli.terminal import (
     NOTHING,
     Page,
-    complain_of_errors,
     exit_code,
     number,
+    print_errors,
     show_findings,
     watching,
 )
@@ -152,7 +152,7 @@ def clocks(console: Console, inputs: Inputs, clock: str, jobs: int | None) -> No
     if console.json:
         console.document(clocks_document(measured))
     elif console.quiet:
-        complain_of_errors(console, measured.findings)
+        print_errors(console, measured.findings)
     else:
         console.info(clocks_page(measured, clock, verbose=console.verbose))
     click.get_current_context().exit(exit_code(measured.sources, measured.findings))

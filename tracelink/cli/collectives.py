@@ -21,7 +21,7 @@ from tracelink.cli.collectives_page import (
 )
 from tracelink.cli.console import Console, printable
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
-from tracelink.cli.terminal import complain_of_errors, exit_code, watching
+from tracelink.cli.terminal import exit_code, print_errors, watching
 from tracelink.ranges import Numbers
 
 SHOWN = 20
@@ -86,9 +86,9 @@ def collectives(
             message_columns(job, wanted.messages) if messages else collective_columns(job, wanted.collectives)
         )
         click.echo(csv_of(table), nl=False)
-        complain_of_errors(console, job.findings)
+        print_errors(console, job.findings)
     elif console.quiet:
-        complain_of_errors(console, job.findings)
+        print_errors(console, job.findings)
     else:
         shown = SHOWN if limit is None else shown
         console.info(collectives_page(job, choice, shown, list_messages=messages, verbose=console.verbose))

@@ -1,4 +1,4 @@
-"""Results on standard output, messages on standard error: as text for people or as JSON for programs."""
+"""The console: results on standard output, errors on standard error; text for people or JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 @dataclass(slots=True)
 class Console:
-    """How much the user wants to hear, and whether a program listens."""
+    """Prints results and errors as the options -v, -q and --json require."""
 
     verbose: bool = False
     quiet: bool = False
@@ -25,30 +25,30 @@ class Console:
 
     @property
     def silent(self) -> bool:
-        """Whether nobody is to read a result in words."""
+        """True if no human-readable result is printed (--quiet or --json)."""
         return self.quiet or self.json
 
     def document(self, result: Mapping[str, Any]) -> None:
-        """Prints a result for a program."""
+        """Prints a result as JSON."""
         click.echo(_json(result))
 
-    def info(self, text: str, *, aside: bool = False) -> None:
-        """Prints a result for a person; `aside` keeps standard output free for data."""
+    def info(self, text: str, *, to_stderr: bool = False) -> None:
+        """Prints text for people, unless --quiet or --json; `to_stderr` if standard output is for data."""
         if not self.silent:
-            click.echo(_encodable(text), err=aside)
+            click.echo(_encodable(text), err=to_stderr)
 
     def result(self, text: str) -> None:
-        """Prints the answer, in words, also to who wants to hear only what went wrong."""
+        """Prints text for people even with --quiet, unless --json."""
         if not self.json:
             click.echo(_encodable(text))
 
     def error(self, text: str) -> None:
-        """Says what went wrong in one paragraph, whatever the user wants to hear."""
+        """Prints an error as one paragraph to standard error, always."""
         click.echo(f"tracelink: {printable(' '.join(text.split()))}", err=True)
 
 
 def printable(text: str) -> str:
-    """Text out of a trace, made harmless: what would command a terminal is spelled out."""
+    """Text of a trace with control characters escaped, so that it cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -57,7 +57,7 @@ def printable(text: str) -> str:
 
 
 def _json(result: Mapping[str, Any]) -> str:
-    """The result in ASCII, which no terminal takes for a command."""
+    """The result in printable ASCII, which cannot control the terminal."""
     import orjson
 
     try:

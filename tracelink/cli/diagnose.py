@@ -15,7 +15,7 @@ from tracelink.cli.entries import Shown, Wanted
 from tracelink.cli.entries_page import entries_document, entries_page, entries_table
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
-from tracelink.cli.terminal import complain_of_errors, size, watching
+from tracelink.cli.terminal import print_errors, size, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.errors import UsageError
@@ -187,9 +187,9 @@ def diagnose(
     else:
         _show_diagnosis(console, examined.diagnosis, limit)
     if database:
-        console.info(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", aside=True)
+        console.info(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", to_stderr=True)
     if html:
-        console.info(f"Wrote {printable(html)}: {size(_write_page(examined, html))}.", aside=True)
+        console.info(f"Wrote {printable(html)}: {size(_write_page(examined, html))}.", to_stderr=True)
     click.get_current_context().exit(NO if examined.diagnosis.problems else FINE)
 
 
@@ -237,6 +237,6 @@ def show_entries(console: Console, examined: Examined, wanted: Wanted) -> None:
         console.document(entries_document(shown, diagnosis, stacks=wanted.stacks))
     elif wanted.csv:
         click.echo(csv_of(entries_table(shown, stacks=wanted.stacks)), nl=False)
-        complain_of_errors(console, [*diagnosis.findings, *shown.findings])
+        print_errors(console, [*diagnosis.findings, *shown.findings])
     else:
         console.info(entries_page(shown, diagnosis, verbose=console.verbose))

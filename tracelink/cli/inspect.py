@@ -18,10 +18,10 @@ from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import (
     NOTHING,
     Page,
-    complain_of_errors,
     counted,
     exit_code,
     number,
+    print_errors,
     show_findings,
     size,
     watching,
@@ -262,7 +262,7 @@ def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
     if console.json:
         console.document(inspect_document(inspection, censuses))
     elif console.quiet:
-        complain_of_errors(console, inspection.findings)
+        print_errors(console, inspection.findings)
     else:
         console.info(listing(inspection, censuses, verbose=console.verbose))
     click.get_current_context().exit(exit_code(inspection.sources, inspection.findings))

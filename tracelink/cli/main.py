@@ -138,9 +138,9 @@ def _drop_output() -> None:
 
 
 COMMANDS = {
-    "merge": ("merge", "Link traces of all ranks and write them as one."),
+    "merge": ("merge", "Merge the traces of all ranks into one."),
     "diagnose": ("diagnose", "Say which rank, which collective and why a job hangs."),
-    "convert": ("merge", "Write one trace in another format."),
+    "convert": ("convert", "Convert a trace to another format."),
     "collectives": ("collectives", "List what ranks did together, and who came last."),
     "clocks": ("clocks", "Say how far the clocks of ranks are apart."),
     "inspect": ("inspect", "Say what each trace is and what is wrong with it."),
@@ -150,7 +150,7 @@ COMMANDS = {
     ),
     "formats": ("formats", "List the readers, writers and conversions that are installed."),
     "open": ("open", "Show a trace in Perfetto's UI."),
-    "demo": ("merge", "Merge the traces that come with tracelink."),
+    "demo": ("merge", "Merge a sample that comes with tracelink."),
     "completion": ("formats", "Print the script that completes commands in your shell."),
 }
 """Of each command its module and the first line of its help."""

@@ -1,4 +1,4 @@
-"""What a merge says when it is done."""
+"""The summary of a merge: how many events were linked on each rank, and what was written."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ from tracelink.cli.documents import Document, findings_document
 from tracelink.cli.terminal import (
     NOTHING,
     Page,
-    complain_of_errors,
     counted,
     exit_code,
     number,
+    print_errors,
     show_findings,
     size,
 )
 from tracelink.model.graph import LinkReport
-from tracelink.text import span
+from tracelink.text import about, span
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
+    from tracelink.cli.terminal import Bar
     from tracelink.errors import Finding
     from tracelink.model.job import Job
+    from tracelink.open.forecast import Foresee, Prospect
     from tracelink.plugins import Output
 
 
-# How much was linked, rank by rank: the numbers behind the summary and behind `--json`.
+# The links of each rank: the numbers behind the summary and behind `--json`.
 
 
 RELATIONS = ("launches", "calls", "backward_of", "same.et_kineto", "same.recorder_kineto")
-"""Said of every rank, even where it has nothing to link."""
+"""Relations that are reported for every rank, even if it has nothing to link."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankLinks:
-    """One rank: how many events it has, and how its relations were linked."""
+    """The events of a rank, and a report on each of its relations."""
 
     rank: int
     events: int
@@ -79,7 +81,7 @@ def _by_relation(reports: Iterable[LinkReport]) -> dict[str, LinkReport]:
     return known | {report.relation: report for report in reports}
 
 
-# Shared definitions
+# The same for `--json`.
 
 
 def merge_document(merged: Merged) -> Document:
@@ -112,63 +114,87 @@ def _link(report: LinkReport) -> Mapping[str, Any]:
     return counts | ({"notes": dict(report.notes)} if report.notes else {})
 
 
-# What `merge`, `convert` and `demo` say when they are done.
+# The summary that `merge`, `convert` and `demo` print when they are done.
 
 
 STDOUT = "-"
 
 ROWS = 16
-"""More ranks than this are shown as one row."""
+"""Jobs with more ranks have one row for all of them."""
 
 FILES = 4
-"""More outputs than this are shown as one line."""
+"""More outputs than this share one line."""
 
 LEFT_OUT = "left_out"
 
-SAID = ("unlinked.", LEFT_OUT)
-"""Findings whose reason begins so say the same as the lines under the table."""
+IN_SUMMARY = ("unlinked.", LEFT_OUT)
+"""Reasons of findings that other lines of the summary report already, as prefixes."""
+
+RELATION_NAMES = {"same.et_kineto": "ET = Kineto", "same.recorder_kineto": "recorder = Kineto"}
 
 
-def stands_aside(console: Console, output: str | None) -> bool:
-    """Whether standard output is of what is written, and everything that is said goes elsewhere."""
+def writes_to_stdout(console: Console, output: str | None) -> bool:
+    """True if the trace goes to standard output, so that every message must go to standard error."""
     if output != STDOUT:
         return False
     if console.json:
-        raise click.UsageError("--json and an output of - both want standard output: give another output.")
+        raise click.UsageError("--json and an output of - both use standard output: name an output file.")
     if sys.stdout.isatty():
         raise click.UsageError(
-            "an output of - would fill the terminal: pipe it into something, or give a file."
+            "an output of - would print the trace to the terminal: pipe it into a command, or name an output file."
         )
     return True
 
 
-def report_merge(console: Console, merged: Merged, *, aside: bool = False) -> int:
-    """Says what was merged, as the user wants to hear it; returns the exit code."""
+def announcing(console: Console, bar: Bar | None, *, to_stderr: bool) -> Foresee | None:
+    """A function that prints the estimated size of an output before it is written; None if nothing is printed."""
+    if console.silent:
+        return None
+
+    def announce(prospect: Prospect) -> None:
+        if bar:
+            bar.now_writing()
+        page = Page(to_stderr=to_stderr)
+        page.line(_estimate(prospect))
+        show_findings(page, prospect.findings, verbose=console.verbose)
+        console.info(page.text, to_stderr=to_stderr)
+
+    return announce
+
+
+def _estimate(prospect: Prospect) -> str:
+    forecast = prospect.forecast
+    unpacked = f" ({about(forecast.unpacked)} uncompressed)" if forecast.unpacked != forecast.bytes else ""
+    return f"Writing {output_name(prospect.path)}: about {about(forecast.bytes)}{unpacked}"
+
+
+def report_merge(console: Console, merged: Merged, *, to_stderr: bool = False) -> int:
+    """Prints the result of a merge; returns the exit code."""
     if console.json:
         console.document(merge_document(merged))
     elif console.quiet:
-        complain_of_errors(console, merged.findings)
+        print_errors(console, merged.findings)
     else:
-        console.info(_summary(merged, verbose=console.verbose, aside=aside), aside=aside)
+        console.info(_summary(merged, verbose=console.verbose, to_stderr=to_stderr), to_stderr=to_stderr)
     return exit_code(merged.job.sources, merged.findings)
 
 
-def _summary(merged: Merged, *, verbose: bool, aside: bool) -> str:
-    page = Page(aside=aside)
+def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
+    page = Page(to_stderr=to_stderr)
     ranks = links_of_ranks(merged.job)
     _show_table(page, ranks)
     for relation in dict.fromkeys(relation for rank in ranks for relation in rank.links):
         _show_relation(page, relation, [rank for rank in ranks if relation in rank.links], verbose=verbose)
     if absent := [
-        spelled(name) for name in RELATIONS if not any(rank.links[name].candidates for rank in ranks)
+        relation_name(name) for name in RELATIONS if not any(rank.links[name].candidates for rank in ranks)
     ]:
-        page.line(f"nothing to link: {', '.join(absent)}: the sources record none", "dim")
-    _show_together(page, merged.job)
+        page.line(f"Nothing to link for {', '.join(absent)}: the sources do not record it.", "dim")
+    _show_matches(page, merged.job)
     _show_selection(page, merged.findings)
     others = [
         finding
         for finding in merged.findings
-        if not finding.reason.startswith(SAID) and finding not in merged.foreseen
+        if not finding.reason.startswith(IN_SUMMARY) and finding not in merged.foreseen
     ]
     show_findings(page, others, verbose=verbose)
     show_outputs(page, merged.outputs)
@@ -176,7 +202,7 @@ def _summary(merged: Merged, *, verbose: bool, aside: bool) -> str:
 
 
 def _show_table(page: Page, ranks: Sequence[RankLinks]) -> None:
-    header = ("rank", "events", *map(spelled, RELATIONS))
+    header = ("rank", "events", *map(relation_name, RELATIONS))
     rows = [_row(str(rank.rank), [rank]) for rank in ranks]
     if len(ranks) > ROWS:
         rows = [_row(counted(len(ranks), "rank"), ranks)]
@@ -185,54 +211,56 @@ def _show_table(page: Page, ranks: Sequence[RankLinks]) -> None:
 
 def _row(label: str, ranks: Sequence[RankLinks]) -> list[str]:
     totals = [summed(rank.links[relation] for rank in ranks) for relation in RELATIONS]
-    return [label, number(sum(rank.events for rank in ranks)), *map(_of, totals)]
+    return [label, number(sum(rank.events for rank in ranks)), *map(_share, totals)]
 
 
-def _of(report: LinkReport) -> str:
+def _share(report: LinkReport) -> str:
     return f"{number(report.linked)} of {number(report.candidates)}" if report.candidates else NOTHING
 
 
 def _show_relation(page: Page, relation: str, ranks: Sequence[RankLinks], *, verbose: bool) -> None:
-    """What was not linked, and why; first of all, the ranks on which nothing was."""
-    name = spelled(relation)
+    """The events that were not linked, with reasons; ranks without any link first."""
+    name = relation_name(relation)
     empty = [rank for rank in ranks if rank.links[relation].candidates and not rank.links[relation].linked]
     if empty:
-        nothing = summed(rank.links[relation] for rank in empty)
-        on = _some([rank.rank for rank in empty])
-        page.line(f"nothing linked: {name} on rank {on}: {_of(nothing)}{_why(nothing)}", "bold red")
+        total = summed(rank.links[relation] for rank in empty)
+        where = f"rank{'' if len(empty) == 1 else 's'} {_some([rank.rank for rank in empty])}"
+        page.line(
+            f"{name}: nothing linked on {where} ({_share(total)}): {_reasons(total.unlinked)}.", "bold red"
+        )
     report = summed(rank.links[relation] for rank in ranks if rank not in empty)
     if report.candidates > report.linked:
-        page.line(f"not linked: {name}: {number(report.candidates - report.linked)}{_why(report)}")
+        missing = f"{number(report.candidates - report.linked)} of {number(report.candidates)}"
+        page.line(f"{name}: {missing} not linked: {_reasons(report.unlinked)}.")
     if report.notes and verbose:
-        page.line(f"note: {name}{_counts(report.notes)}", "dim")
+        page.line(f"note: {name}: {_reasons(report.notes)}.", "dim")
 
 
-def _show_together(page: Page, job: Job) -> None:
-    """What was matched across ranks, and whether times were changed for that."""
+def _show_matches(page: Page, job: Job) -> None:
+    """What was matched across ranks, and by how much clocks were corrected."""
     counts = [
         counted(count, thing)
         for count, thing in ((len(job.collectives), "collective"), (len(job.messages), "message"))
         if count
     ]
     if counts:
-        page.line(f"across ranks: {' and '.join(counts)}; `tracelink collectives` lists them")
+        page.line(f"Matched across ranks: {' and '.join(counts)} (`tracelink collectives` lists them).")
     if furthest := max((abs(rank.clock_offset_ns) for rank in job.ranks), default=0):
-        page.line(f"clocks: corrected by up to {span(furthest)}; `tracelink clocks` says what that rests on")
+        page.line(
+            f"Clocks corrected by up to {span(furthest)} (`tracelink clocks` shows how they were estimated)."
+        )
 
 
 def _show_selection(page: Page, findings: Sequence[Finding]) -> None:
-    """What the user asked to leave out."""
     for finding in findings:
         if finding.reason == LEFT_OUT:
-            page.line(f"left out: {finding.message}")
+            page.line(f"Left out: {finding.message}")
 
 
-def _why(report: LinkReport) -> str:
-    return _counts(report.unlinked) if report.unlinked else ": no reason is known"
-
-
-def _counts(reasons: Mapping[str, int]) -> str:
-    return ": " + ", ".join(f"{reason} ({number(count)})" for reason, count in reasons.items())
+def _reasons(counts: Mapping[str, int]) -> str:
+    if not counts:
+        return "the reason is unknown"
+    return ", ".join(f"{reason} ({number(count)})" for reason, count in counts.items())
 
 
 def _some(ranks: Sequence[int]) -> str:
@@ -240,26 +268,27 @@ def _some(ranks: Sequence[int]) -> str:
     return f"{shown} and {number(len(ranks) - ROWS)} more" if len(ranks) > ROWS else shown
 
 
-def spelled(relation: str) -> str:
-    """The name of a relation as words."""
-    return relation.replace(".", " ").replace("_", " ")
+def relation_name(relation: str) -> str:
+    """A relation as people read it: `backward of`, `ET = Kineto`."""
+    return RELATION_NAMES.get(relation) or relation.replace(".", " ").replace("_", " ")
 
 
 def show_outputs(page: Page, outputs: Sequence[Output]) -> None:
-    """Which files were written; many in one line."""
+    """A line for each file that was written; one line for many."""
     if len(outputs) > FILES:
         folder = os.path.commonpath([os.path.dirname(output.path) for output in outputs]) or os.curdir
-        page.line(f"wrote {counted(len(outputs), 'file')} in {folder} {_extent(outputs)}", "bold")
+        page.line(f"Wrote {counted(len(outputs), 'file')} to {folder} ({_extent(outputs)}).", "bold")
         return
     for output in outputs:
-        page.line(f"wrote {named(output.path)} {_extent([output])}", "bold")
+        page.line(f"Wrote {output_name(output.path)} ({_extent([output])}).", "bold")
 
 
-def named(path: str) -> str:
-    """How an output is called."""
+def output_name(path: str) -> str:
+    """The path of an output, or `standard output`."""
     return "standard output" if path == STDOUT else path
 
 
 def _extent(outputs: Sequence[Output]) -> str:
-    events = counted(sum(output.events for output in outputs), "event")
-    return f"({size(sum(output.bytes for output in outputs))}, {events})"
+    events = sum(output.events for output in outputs)
+    bytes_written = size(sum(output.bytes for output in outputs))
+    return f"{bytes_written}, {counted(events, 'event')}" if events else bytes_written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import re
 import shutil
 import sys
 import time
@@ -45,8 +46,8 @@ KILO = 1000
 class Page:
     """Collects what is to be read."""
 
-    def __init__(self, *, aside: bool = False) -> None:
-        terminal = (sys.stderr if aside else sys.stdout).isatty()
+    def __init__(self, *, to_stderr: bool = False) -> None:
+        terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
         self._lines = io.StringIO()
         self._console = RichConsole(
             file=self._lines,
@@ -305,55 +306,63 @@ def _plain_size(file: Path) -> int | None:
     return None if compressed else file.stat().st_size
 
 
-# Findings and exit codes that follow from them.
+# Findings, and the exit codes that follow from them.
 
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
 SHOWN = 3
-"""Findings of one reason that are shown before the rest of them is only counted."""
+"""Findings with one reason that are shown without -v; the rest are counted."""
 
 
 def exit_code(sources: Sequence[SourceInfo], findings: Sequence[Finding]) -> int:
-    """What a shell is told about a job."""
+    """The exit code of a command that read `sources` with these findings."""
     if not sources:
         return UNREADABLE
     return NO if any(finding.severity is Severity.ERROR for finding in findings) else FINE
 
 
-def complain_of_errors(console: Console, findings: Sequence[Finding]) -> None:
-    """Says what even a quiet user must know."""
+def print_errors(console: Console, findings: Sequence[Finding]) -> None:
+    """Prints the errors among the findings to standard error, even with --quiet."""
     for finding in findings:
         if finding.severity is Severity.ERROR:
             console.error(paragraph(finding))
 
 
 def show_findings(page: Page, findings: Sequence[Finding], *, verbose: bool) -> None:
-    """One paragraph for each finding, errors first; infos only if `verbose`."""
+    """One paragraph for each finding, errors first; notes (severity info) only if `verbose`."""
     for severity in (Severity.ERROR, Severity.WARNING, Severity.INFO):
-        reasons: dict[str, list[Finding]] = {}
+        by_reason: dict[str, list[Finding]] = {}
         for finding in findings:
             if finding.severity is severity:
-                reasons.setdefault(finding.reason, []).append(finding)
+                by_reason.setdefault(finding.reason, []).append(finding)
         if severity is Severity.INFO and not verbose:
-            if infos := sum(map(len, reasons.values())):
-                page.line(f"{severity}: {number(infos)} more to know; -v shows it.", "dim")
+            if notes := sum(map(len, by_reason.values())):
+                page.line(more(notes, "note"), "dim")
             continue
-        for alike in reasons.values():
-            _show_alike(page, alike, SHOWN if not verbose else len(alike))
+        for similar in by_reason.values():
+            _show_similar(page, similar, len(similar) if verbose else SHOWN)
 
 
-def _show_alike(page: Page, findings: Sequence[Finding], shown: int) -> None:
-    style = STYLES[findings[0].severity]
+def _show_similar(page: Page, findings: Sequence[Finding], shown: int) -> None:
+    severity = findings[0].severity
     for finding in findings[:shown]:
-        page.line(paragraph(finding), style)
+        page.line(paragraph(finding), STYLES[severity])
     if (rest := len(findings) - shown) > 0:
-        page.line(f"{findings[0].severity}: {number(rest)} more of the same sort; -v shows them.", style)
+        page.line(more(rest, f"similar {severity}"), STYLES[severity])
+
+
+def more(count: int, thing: str, option: str = "-v") -> str:
+    """`4 more notes (-v shows them).`"""
+    shows = "shows it" if count == 1 else "shows them"
+    return f"{number(count)} more {thing}{'' if count == 1 else 's'} ({option} {shows})."
 
 
 def paragraph(finding: Finding) -> str:
-    """A finding in words."""
-    where = f"{finding.source}: " if finding.source and finding.source not in finding.message else ""
-    times = f" ({number(finding.count)} times)" if finding.count > 1 else ""
-    example = f" For example: {finding.example}" if finding.example else ""
+    """A finding as one paragraph; its source, count and example only if the message does not contain them."""
     message = " ".join(finding.message.split())
-    return f"{finding.severity}: {where}{message}{times}{example}"
+    source = f"{finding.source}: " if finding.source and finding.source not in message else ""
+    count = number(finding.count)
+    has_count = finding.count == 1 or re.search(rf"(?<![\d,.]){re.escape(count)}(?![\d,]|\.\d)", message)
+    times = "" if has_count else f" ({count} times)"
+    example = f" For example: {finding.example}" if finding.example and finding.example not in message else ""
+    return f"{finding.severity}: {source}{message}{times}{example}"

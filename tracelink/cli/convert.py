@@ -1,0 +1,131 @@
+"""`tracelink convert`: one trace, or a directory of Chakra traces, in another format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any
+
+import click
+
+from tracelink import api
+from tracelink.api import Converted
+from tracelink.cli.console import Console
+from tracelink.cli.documents import findings_document
+from tracelink.cli.main import FINE, NO
+from tracelink.cli.options import command, takes_format, takes_jobs
+from tracelink.cli.summary import (
+    announcing,
+    output_document,
+    report_merge,
+    show_outputs,
+    writes_to_stdout,
+)
+from tracelink.cli.terminal import Page, print_errors, show_findings, watching
+from tracelink.errors import Severity
+from tracelink.pipeline.selection import View
+
+VIEWING = (
+    click.option(
+        "--depth",
+        type=int,
+        metavar="N",
+        help="Draw N levels of nesting; deeper nodes become part of the box around them.",
+    ),
+    click.option(
+        "--window",
+        metavar="FROM..TO",
+        help="Draw only nodes that overlap this time range after the first node, such as 2.5s..3.1s, 800us.. or ..2ms.",
+    ),
+    click.option(
+        "--ranks",
+        "only_ranks",
+        metavar="N-M,...",
+        help="Draw only these ranks of a directory, such as 0-7,64.",
+    ),
+    click.option(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="Draw at most N nodes. Default: 2000; no limit for .graphml.",
+    ),
+)
+"""The options of drawings."""
+
+
+def takes_view(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of drawings; the function gets them as `view`, None if none is given."""
+
+    def with_view(
+        *args: Any,
+        depth: int | None,
+        window: str | None,
+        only_ranks: str | None,
+        limit: int | None,
+        **kwargs: Any,
+    ) -> None:
+        view = View.parse(depth=depth, window=window, ranks=only_ranks, limit=limit)
+        function(*args, view=None if view == View() else view, **kwargs)
+
+    decorated: Callable[..., None] = update_wrapper(with_view, function)
+    for option in reversed(VIEWING):
+        decorated = option(decorated)
+    return decorated
+
+
+@command(
+    "tracelink convert samples/gpu_pair/kineto_0.json.gz kineto_0.pftrace",
+    "tracelink convert samples/cpu_job/et_0.json.gz linked/ --to chakra-json",
+    "tracelink merge samples/gpu_pair --to chakra -o et/job     and then:",
+    "tracelink convert et/job.0.et job.0.svg --depth 4 --window 2ms..5ms",
+    "tracelink convert et/ job.dot --ranks 0-1 --limit 500",
+    "zcat samples/gpu_pair/kineto_0.json.gz | tracelink convert - - | wc -c",
+)
+@click.argument("source", metavar="INPUT", type=click.Path())
+@click.argument("output", metavar="OUTPUT", type=click.Path())
+@takes_format
+@takes_view
+@takes_jobs
+def convert(
+    console: Console, source: str, output: str, to: str | None, view: View | None, jobs: int | None
+) -> None:
+    """Convert a trace to another format.
+
+    INPUT and OUTPUT can be -, for standard input and standard output. The format is taken from the name of OUTPUT
+    unless --to is given. Some pairs of formats have a conversion that keeps everything in the file (see `tracelink
+    formats`); for all other pairs, the trace is read and written as by `tracelink merge`.
+
+    A Chakra trace, or a directory with those of several ranks, is drawn if OUTPUT ends in .svg, .dot or .graphml.
+    """
+    to_stderr = writes_to_stdout(console, output)
+    with watching(console, (source,)) as watch:
+        result = api.convert(
+            source,
+            output=output,
+            to=to,
+            view=view,
+            jobs=jobs,
+            watch=watch,
+            foresee=announcing(console, watch, to_stderr=to_stderr),
+        )
+    if isinstance(result, Converted):
+        code = _report(console, result, to_stderr=to_stderr)
+    else:
+        code = report_merge(console, result, to_stderr=to_stderr)
+    click.get_current_context().exit(code)
+
+
+def _report(console: Console, converted: Converted, *, to_stderr: bool) -> int:
+    """Prints what was written; returns the exit code."""
+    if console.json:
+        outputs = [output_document(output) for output in converted.outputs]
+        console.document({"outputs": outputs, "ranks": [], "findings": findings_document(converted.findings)})
+    elif console.quiet:
+        print_errors(console, converted.findings)
+    else:
+        page = Page(to_stderr=to_stderr)
+        show_findings(page, converted.findings, verbose=console.verbose)
+        show_outputs(page, converted.outputs)
+        console.info(page.text, to_stderr=to_stderr)
+    failed = any(finding.severity is Severity.ERROR for finding in converted.findings)
+    return NO if failed else FINE
