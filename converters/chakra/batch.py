@@ -26,18 +26,8 @@ from tracelink.converters.chakra.schema import (
     kind_and_value,
 )
 from tracelink.converters.chakra.table import Links, chosen, signed
-from tracelink.io.protobuf import (
-    DELIMITED_FIELDS,
-    VARINT_FIELDS,
-    WORD,
-    Octets,
-    Read,
-    Words,
-    leading,
-    read_fields,
-    split,
-    varint,
-)
+from tracelink.io.framing import DELIMITED, VARINT, varint
+from tracelink.io.protobuf import WORD, Octets, Read, Words, leading, read_fields, split
 from tracelink.model.columns import Bools, Int64s
 
 # The attributes of many nodes, sorted by name: the usual ones as columns, the others by protobuf, each by itself.
@@ -63,7 +53,7 @@ TYPES: Mapping[Kind, npt.DTypeLike] = {Kind.BOOL: np.bool_, Kind.UINT64: np.uint
 KINDS = 1 << 11
 """A tag of two bytes says no larger number."""
 WIRES_BATCH_ATTRIBUTES = np.full(KINDS, -1)
-WIRES_BATCH_ATTRIBUTES[[*RANGES, Kind.STRING]] = [*[VARINT_FIELDS] * len(RANGES), DELIMITED_FIELDS]
+WIRES_BATCH_ATTRIBUTES[[*RANGES, Kind.STRING]] = [*[VARINT] * len(RANGES), DELIMITED]
 LEAST, MOST = np.ones(KINDS, np.int64), np.zeros(KINDS, np.int64)
 for _kind, (_least, _most) in RANGES.items():
     LEAST[_kind], MOST[_kind] = _least, _most
@@ -148,12 +138,12 @@ def _named(octets: Octets, spans: Spans) -> tuple[Read, Read, Bools]:
     """Names and values, and which attributes are a short name and then a number or text that feeders take."""
     name = read_fields(octets, spans.begin)
     length = name.end - name.begin
-    usual = name.usual & (name.number == 1) & (name.wire == DELIMITED_FIELDS)
+    usual = name.usual & (name.number == 1) & (name.wire == DELIMITED)
     usual &= (length > 0) & (length <= LONGEST_NAME) & (name.end < spans.end)
     value = read_fields(octets, np.where(usual, name.end, spans.begin))
     kind = value.number
     usual &= value.usual & (value.end == spans.end) & (value.wire == WIRES_BATCH_ATTRIBUTES[kind])
-    usual &= (value.wire == DELIMITED_FIELDS) | ((value.value >= LEAST[kind]) & (value.value <= MOST[kind]))
+    usual &= (value.wire == DELIMITED) | ((value.value >= LEAST[kind]) & (value.value <= MOST[kind]))
     return name, value, usual
 
 
@@ -275,8 +265,8 @@ def _said(attribute: AttributeProto) -> Said:
 
 
 NUMBERS, LISTS, TENSORS = (ID, TYPE, START, DURATION), (CONTROL, DATA), (INPUTS, OUTPUTS)
-WIRES = np.full(ATTRIBUTE + 1, VARINT_FIELDS)
-WIRES[[NAME, *LISTS, *TENSORS, ATTRIBUTE]] = DELIMITED_FIELDS
+WIRES = np.full(ATTRIBUTE + 1, VARINT)
+WIRES[[NAME, *LISTS, *TENSORS, ATTRIBUTE]] = DELIMITED
 TENSOR_FIELDS = 3
 LARGEST_TYPE = 255
 INT32 = 1 << 31
@@ -379,7 +369,7 @@ class _Batch:
             self.odd[owner[inside.odd]] = True
             told = inside.read
             known = told.number <= TENSOR_FIELDS
-            self.odd[owner[inside.owner[known & (told.wire != DELIMITED_FIELDS)]]] = True
+            self.odd[owner[inside.owner[known & (told.wire != DELIMITED)]]] = True
             doubtful = np.flatnonzero(known & ~self.octets.ascii(told.begin, told.end))
             texts = self._bytes(inside.read.where(doubtful))
             sound = np.fromiter(map(_is_text, texts), bool, len(doubtful))

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
-from tracelink.converters.chakra.decode import framed
 from tracelink.converters.chakra.schema import (
     ATTRIBUTE,
     ATTRIBUTE_NAME,
@@ -27,17 +26,8 @@ from tracelink.converters.chakra.schema import (
     Kind,
 )
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
-from tracelink.io.protobuf import (
-    DELIMITED,
-    MOST_BYTES,
-    SHORT,
-    SHORT_LENGTHS,
-    VARINT,
-    delimited,
-    key,
-    varint,
-    varints,
-)
+from tracelink.io.framing import DELIMITED, VARINT, VARINT_BYTES, delimited, framed, key, varint
+from tracelink.io.protobuf import varints
 from tracelink.model.columns import Int64s
 
 # Columns to the bytes of protobuf fields, a column at a time: a message object for each node costs four times as much.
@@ -55,17 +45,9 @@ def number_fields(number: int, values: Int64s) -> list[bytes]:
 
 def packed_fields(number: int, bounds: Int64s, ids: Int64s) -> list[bytes]:
     """A repeated field of each node: that of node `i` holds `ids[bounds[i]:bounds[i + 1]]`."""
-    head = key(number, DELIMITED)
     buffer, places = varints(ids)
     cuts = places[bounds].tolist()
-    return [
-        head
-        + (SHORT_LENGTHS[end - begin] if end - begin < SHORT else varint(end - begin))
-        + buffer[begin:end]
-        if end > begin
-        else b""
-        for begin, end in pairwise(cuts)
-    ]
+    return [delimited(number, buffer[begin:end]) if end > begin else b"" for begin, end in pairwise(cuts)]
 
 
 def attribute(name: str, kind: Kind, value: Any) -> bytes:
@@ -82,7 +64,7 @@ def number_attributes(name: str, kind: Kind, values: Int64s) -> list[bytes]:
     """An attribute that is a whole number, of each node."""
     before = delimited(ATTRIBUTE_NAME, name.encode()) + key(kind, VARINT)
     heads = [
-        key(ATTRIBUTE, DELIMITED) + varint(len(before) + width) + before for width in range(MOST_BYTES + 1)
+        key(ATTRIBUTE, DELIMITED) + varint(len(before) + width) + before for width in range(VARINT_BYTES + 1)
     ]
     buffer, bounds = varints(values)
     return [heads[end - begin] + buffer[begin:end] for begin, end in pairwise(bounds.tolist())]
@@ -163,7 +145,7 @@ def encoded(metadata: Metadata, nodes: NodeTable, tensors: Sequence[bytes] | Non
             *([tensors[inside]] if tensors is not None else []),
             *(column.fields(begin, end) for column in attributes),
         ]
-        yield b"".join(map(_framed, map(b"".join, zip(*columns, strict=True))))
+        yield b"".join(map(framed, map(b"".join, zip(*columns, strict=True))))
 
 
 def metadata_message(metadata: Metadata) -> bytes:
@@ -192,8 +174,3 @@ def _spelt(name: str, column: Attribute) -> _Spelt | _Numbers:
     if len(distinct) > FEW:
         return _Numbers(name, kind, column.rows, values)
     return _Spelt(column.rows, coded, [attribute(name, kind, value) for value in distinct.tolist()])
-
-
-def _framed(body: bytes) -> bytes:
-    length = len(body)
-    return (SHORT_LENGTHS[length] if length < SHORT else varint(length)) + body

@@ -17,9 +17,10 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
-from tracelink.converters.chakra.decode import Frame, FramingError, buffered, cut_off, framed, frames
+from tracelink.converters.chakra.decode import Frame, buffered, cut_off, frames
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
+from tracelink.io.framing import FramingError, framed
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
 from tracelink.io.sources import Source
 from tracelink.io.targets import GZIP_SUFFIX

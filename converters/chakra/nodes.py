@@ -34,7 +34,7 @@ from tracelink.converters.chakra.schema import (
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, InputsText
 from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
-from tracelink.io.protobuf import delimited
+from tracelink.io.framing import delimited
 from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import Excerpt, texts_of_excerpt

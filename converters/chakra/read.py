@@ -14,16 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.chakra.decode import (
-    Decoded,
-    Fault,
-    FramingError,
-    buffered,
-    cut_off,
-    decode,
-    frames,
-    too_few,
-)
+from tracelink.converters.chakra.decode import Decoded, Fault, buffered, cut_off, decode, frames, too_few
 from tracelink.converters.chakra.json_form import NODES, Rebuilt, texts_format
 from tracelink.converters.chakra.recognition import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.schema import (
@@ -48,6 +39,7 @@ from tracelink.converters.chakra.table import (
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
+from tracelink.io.framing import FramingError
 from tracelink.io.json_array import RereadPayloads
 from tracelink.io.sources import LARGEST_RANK, Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable

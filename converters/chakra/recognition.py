@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tracelink.io.framing import DELIMITED, LONGEST_MESSAGE, VARINT, Field, fields_of, length_at
 
 if TYPE_CHECKING:
     from tracelink.engine import Engine
@@ -15,14 +16,6 @@ if TYPE_CHECKING:
 
 # Whether bytes are an `.et` file, which has no mark of its own: whether its first messages are what they must be.
 
-
-LENGTH_BYTES = 5
-"""Readers take lengths of 32 bits."""
-MOST = 512 << 20
-"""A longer message is none: a small compressed file must not be able to ask for all memory."""
-
-VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
-WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 VERSION, ATTRIBUTE = 1, 2
 """The fields of the first message."""
@@ -39,29 +32,16 @@ JSON_NODES = re.compile(rb'"nodes"\s*:\s*\[\s*\{')
 JSON_NODE = re.compile(rb'"type"\s*:\s*"[A-Z_]+_NODE"|"@wire"\s*:\s*"')
 
 
-class _NoMessageError(Exception):
-    """The bytes are not what a message would be."""
-
-
-class _CutError(Exception):
-    """The bytes that are there end within a message."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    number: int
-    wire: int
-    value: int
-    body: bytes
+class _InvalidError(Exception):
+    """The bytes are not messages of an `.et` file."""
 
 
 def is_chakra(head: bytes) -> bool:
     """Metadata of nothing but a version and attributes, then nodes with names and types."""
     try:
-        metadata, place = _message(head, 0)
-        told = _is_metadata(metadata)
-        return _are_nodes(head, place, told)
-    except (_NoMessageError, _CutError):
+        bounds = _message(head, 0)
+        return bounds is not None and _are_nodes(head, bounds[1], described=_is_described(head, *bounds))
+    except _InvalidError:
         return False
 
 
@@ -72,108 +52,81 @@ def is_node_list(head: bytes) -> bool:
     return bool(JSON_NODE.search(head, nodes.end()))
 
 
-def _are_nodes(head: bytes, place: int, told: bool) -> bool:
-    """Whether nodes follow; metadata that tell something can also stand alone, or before a cut."""
+def _are_nodes(head: bytes, offset: int, *, described: bool) -> bool:
+    """Whether nodes follow; metadata with attributes can also be all there is, or all before a truncated node."""
     seen = False
     for _ in range(LOOKED_AT):
-        if place == len(head):
+        if offset == len(head) or not (bounds := _message(head, offset)):
             break
-        try:
-            body, place = _message(head, place)
-        except _CutError:
-            break
-        if body:
-            _check_node(body)
+        begin, offset = bounds
+        if begin < offset:
+            _check_node(head, begin, offset)
             seen = True
-    return seen or told
+    return seen or described
 
 
-def _is_metadata(body: bytes) -> bool:
-    """Whether the first message has attributes; raises what shows that it is none."""
-    told = False
-    for field in _fields(body):
+def _is_described(head: bytes, begin: int, end: int) -> bool:
+    """Whether the metadata has attributes; raises if this is not the metadata of a trace."""
+    described = False
+    for field in _fields(head, begin, end):
         if field.wire != DELIMITED or field.number not in (VERSION, ATTRIBUTE):
-            raise _NoMessageError
+            raise _InvalidError
         if field.number == VERSION:
-            _text(field.body)
+            _string(head, field)
         else:
-            _check_attribute(field.body)
-            told = True
-    return told
+            _check_attribute(head, field)
+            described = True
+    return described
 
 
-def _check_attribute(body: bytes) -> None:
+def _check_attribute(head: bytes, attribute: Field) -> None:
     named = False
-    for field in _fields(body):
+    for field in _fields(head, attribute.begin, attribute.end):
         if not 1 <= field.number <= LAST_KIND:
-            raise _NoMessageError
+            raise _InvalidError
         if field.number == 1:
-            named = bool(_text(field.body)) and field.wire == DELIMITED
+            named = bool(_string(head, field)) and field.wire == DELIMITED
     if not named:
-        raise _NoMessageError
+        raise _InvalidError
 
 
-def _check_node(body: bytes) -> None:
+def _check_node(head: bytes, begin: int, end: int) -> None:
     named = typed = False
-    for field in _fields(body):
+    for field in _fields(head, begin, end):
         if field.wire not in NODE_FIELDS.get(field.number, ()):
-            raise _NoMessageError
+            raise _InvalidError
         if field.number == NAME:
-            named = bool(_text(field.body))
+            named = bool(_string(head, field))
         elif field.number == TYPE:
             typed = field.value in TYPES
         elif field.number == max(NODE_FIELDS):
-            _check_attribute(field.body)
+            _check_attribute(head, field)
     if not (named and typed):
-        raise _NoMessageError
+        raise _InvalidError
 
 
-def _text(body: bytes) -> str:
+def _string(head: bytes, field: Field) -> str:
     try:
-        return body.decode()
+        return head[field.begin : field.end].decode()
     except UnicodeDecodeError as error:
-        raise _NoMessageError from error
+        raise _InvalidError from error
 
 
-def _message(head: bytes, place: int) -> tuple[bytes, int]:
-    """The message at a place, and where the next one begins."""
-    length, begin = _varint(head, place, LENGTH_BYTES)
-    if length > MOST:
-        raise _NoMessageError
-    if begin + length > len(head):
-        raise _CutError
-    return head[begin : begin + length], begin + length
+def _message(head: bytes, offset: int) -> tuple[int, int] | None:
+    """Where the message at an offset begins and ends; None if it is truncated."""
+    if not (found := length_at(head, offset)):
+        return None
+    length, begin = found
+    if length > LONGEST_MESSAGE:
+        raise _InvalidError
+    return (begin, begin + length) if begin + length <= len(head) else None
 
 
-def _fields(body: bytes) -> Iterator[_Field]:
-    place = 0
-    while place < len(body):
-        try:
-            key, place = _varint(body, place, LENGTH_BYTES)
-            number, wire, value, inside = key >> 3, key & 7, 0, b""
-            if wire == VARINT:
-                value, place = _varint(body, place)
-            elif wire == DELIMITED:
-                inside, place = _message(body, place)
-            elif wire in WIDTHS and place + WIDTHS[wire] <= len(body):
-                place += WIDTHS[wire]
-            else:
-                raise _NoMessageError
-        except _CutError as error:
-            raise _NoMessageError from error
-        yield _Field(number, wire, value, inside)
-
-
-def _varint(body: bytes, place: int, longest: int = 10) -> tuple[int, int]:
-    number = 0
-    for width in range(longest):
-        if place + width >= len(body):
-            raise _CutError
-        byte = body[place + width]
-        number |= (byte & 0x7F) << 7 * width
-        if byte < 0x80:
-            return number, place + width + 1
-    raise _NoMessageError
+def _fields(head: bytes, begin: int, end: int) -> Iterator[Field]:
+    for field in fields_of(head, begin, end):
+        if field is None:
+            raise _InvalidError
+        yield field
 
 
 # The readers of Chakra traces; what they need to read is imported when they do, for every file is shown to them.

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.decode import framed
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
+from tracelink.io.framing import framed
 
 DURATION = 10
 

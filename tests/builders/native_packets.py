@@ -20,7 +20,7 @@ from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.reading.as_json import NativeAsJson
 from tracelink.engine import Engine
 from tracelink.errors import Finding
-from tracelink.io.protobuf import FIXED64, VARINT, delimited, key, varint
+from tracelink.io.framing import FIXED64, VARINT, delimited, key, varint
 from tracelink.io.sources import Source
 from tracelink.io.targets import StreamTarget
 from tracelink.model.job import Job

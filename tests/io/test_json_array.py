@@ -45,8 +45,9 @@ class Document:
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE", 256)
+def small_pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "long_file" not in request.fixturenames:
+        monkeypatch.setattr(module, "PIECE", 256)
 
 
 def source_of(data: bytes) -> Source:

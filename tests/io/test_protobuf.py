@@ -7,26 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.io.protobuf import (
-    DELIMITED_FIELDS,
-    FEW,
-    FIXED32,
-    FIXED64_FIELDS,
-    MANY,
-    VARINT_FIELDS,
-    Fields,
-    Octets,
-    delimited,
-    key,
-    split_all,
-    varint,
-)
+from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, delimited, key, varint
+from tracelink.io.protobuf import FEW, MANY, Fields, Octets, split_all
 
 NUMBERS = st.sampled_from([1, 4, 15, 16, 47, 1999, 2048, (1 << 29) - 1])
 VALUES = st.one_of(
-    st.tuples(st.just(VARINT_FIELDS), st.integers(0, (1 << 64) - 1) | st.integers(0, 300)),
-    st.tuples(st.just(DELIMITED_FIELDS), st.binary(max_size=200)),
-    st.tuples(st.just(FIXED64_FIELDS), st.binary(min_size=8, max_size=8)),
+    st.tuples(st.just(VARINT), st.integers(0, (1 << 64) - 1) | st.integers(0, 300)),
+    st.tuples(st.just(DELIMITED), st.binary(max_size=200)),
+    st.tuples(st.just(FIXED64), st.binary(min_size=8, max_size=8)),
     st.tuples(st.just(FIXED32), st.binary(min_size=4, max_size=4)),
 )
 MESSAGES = st.lists(st.lists(st.tuples(NUMBERS, VALUES), max_size=5), max_size=2 * FEW)
@@ -36,7 +24,7 @@ Field = tuple[int, tuple[int, int | bytes]]
 def encoded(message: list[Field]) -> bytes:
     return b"".join(
         key(number, wire) + (varint(value) if isinstance(value, int) else value)
-        if wire != DELIMITED_FIELDS
+        if wire != DELIMITED
         else delimited(number, bytes(value))  # type: ignore[arg-type]
         for number, (wire, value) in message
     )
@@ -53,7 +41,7 @@ def told(octets: Octets, fields: Fields, row: int) -> list[Field]:
     read = read.where(np.argsort(read.begin))
     found: list[Field] = []
     for number, wire, begin, end, value in zip(*(column.tolist() for column in read[:5]), strict=True):
-        said = value & (1 << 64) - 1 if wire == VARINT_FIELDS else octets.data[begin:end]
+        said = value & (1 << 64) - 1 if wire == VARINT else octets.data[begin:end]
         found.append((number, (wire, said)))
     return found
 
@@ -67,7 +55,7 @@ def test_every_field(messages: list[list[Field]]) -> None:
 
 @pytest.mark.parametrize("count", [1, 2 * FEW])
 def test_more_fields_than_most_messages_have(count: int) -> None:
-    message: list[Field] = [(1, (VARINT_FIELDS, number)) for number in range(2 * MANY)]
+    message: list[Field] = [(1, (VARINT, number)) for number in range(2 * MANY)]
     octets, fields = fields_of(*[encoded(message)] * count)
     assert all(told(octets, fields, row) == message for row in range(count))
 
@@ -87,7 +75,7 @@ def test_more_fields_than_most_messages_have(count: int) -> None:
     ],
 )
 def test_of_a_damaged_message_what_stands_before_the_damage(damage: bytes, count: int) -> None:
-    whole: list[Field] = [(1, (VARINT_FIELDS, 5)), (2, (DELIMITED_FIELDS, b"x"))]
+    whole: list[Field] = [(1, (VARINT, 5)), (2, (DELIMITED, b"x"))]
     octets, fields = fields_of(*[encoded(whole) + damage, encoded(whole)] * count)
     assert all(told(octets, fields, row) == whole for row in range(2 * count))
     assert fields.odd.tolist() == [True, False] * count

@@ -1,52 +1,28 @@
-"""Protobuf fields of many messages as columns, both ways; framing."""
+"""Protobuf fields of many messages as columns, both ways. One message: `tracelink.io.framing`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tracelink.io.framing import (
+    DELIMITED,
+    FIXED_BYTES,
+    GROUP_BITS,
+    VARINT,
+    VARINT_BYTES,
+    fields_of,
+)
 from tracelink.model.columns import Bools, Int64s
 
 # The bytes of protobuf fields, of single values and of whole columns.
 
 
 Bytes = npt.NDArray[np.uint8]
-
-VARINT, FIXED64, DELIMITED = 0, 1, 2
-"""Wire types."""
-GROUP_BITS = 7
-MOST_BYTES = 10
-SHORT = 1 << 14
-
-
-def varint(number: int) -> bytes:
-    """A whole number in groups of seven bits, the lowest first."""
-    groups = bytearray()
-    while number > 0x7F:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
-
-
-SHORT_LENGTHS = [varint(length) for length in range(SHORT)]
-
-
-@cache
-def key(number: int, wire_type: int) -> bytes:
-    """What stands before a field."""
-    return varint(number << 3 | wire_type)
-
-
-def delimited(number: int, body: bytes) -> bytes:
-    """A field of bytes, a text or a message."""
-    length = len(body)
-    return key(number, DELIMITED) + (SHORT_LENGTHS[length] if length < SHORT else varint(length)) + body
 
 
 def varints(values: Int64s) -> tuple[bytes, Int64s]:
@@ -72,20 +48,11 @@ def varint_widths(values: Int64s) -> Int64s:
     numbers = values.view(np.uint64)
     widths = np.ones(len(numbers), np.int64)
     largest = int(numbers.max(initial=0))
-    for group in range(1, MOST_BYTES):
+    for group in range(1, VARINT_BYTES):
         if largest < 1 << GROUP_BITS * group:
             break
         widths += numbers >= np.uint64(1 << GROUP_BITS * group)
     return widths
-
-
-def varint_at(data: bytes, place: int) -> tuple[int, int]:
-    """The number at a place, and where its bytes end."""
-    number = shift = 0
-    while data[place] > 0x7F:
-        number |= (data[place] & 0x7F) << shift
-        place, shift = place + 1, shift + GROUP_BITS
-    return number | data[place] << shift, place + 1
 
 
 # Bytes that are looked at in many places at once: the words and the varints that begin there, as columns.
@@ -190,8 +157,6 @@ def joined(groups: Words) -> Words:
 # Many messages to their fields, a field of all messages at a time: protobuf knows one message at a time.
 
 
-VARINT_FIELDS, FIXED64_FIELDS, DELIMITED_FIELDS, FIXED32 = 0, 1, 2, 5
-FIXED = {FIXED64_FIELDS: 8, FIXED32: 4}
 BYTE = np.uint64(8)
 NOT_SHORT = 0x8087
 """Of a field of up to 127 bytes, whose tag is one byte, these bits are those of `DELIMITED`."""
@@ -203,9 +168,6 @@ FEW = 8
 """So few messages are faster judged one by one."""
 MANY = 256
 """Fields of a message after which it is none of the usual ones."""
-
-LARGEST_NUMBER = (1 << 29) - 1
-UNSIGNED = (1 << 64) - 1
 
 
 class Read(NamedTuple):
@@ -270,7 +232,7 @@ def split_all(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
     owners, found = [], []
     damaged = np.zeros(len(begins), bool)
     for row in np.flatnonzero(fields.odd).tolist():
-        for field in walked(octets.data, int(begins[row]), int(ends[row])):
+        for field in fields_of(octets.data, int(begins[row]), int(ends[row])):
             if field is None:
                 damaged[row] = True
             else:
@@ -283,43 +245,13 @@ def split_all(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
     return Fields(np.concatenate([fields.owner[usual], np.array(owners, np.int64)]), read, damaged)
 
 
-def walked(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, int, int] | None]:
-    """Number, wire type, begin, end and value of each field of a message; None where it is damaged."""
-    while place < end:
-        tag, begin = varint_within(data, place, end)
-        number, wire = tag >> 3, tag & 7
-        value, after = 0, 0
-        if wire == VARINT_FIELDS:
-            value, after = varint_within(data, begin, end)
-        elif wire == DELIMITED_FIELDS:
-            value, begin = varint_within(data, begin, end)
-            after = begin + value if begin and value >= 0 else 0
-        elif wire in FIXED:
-            after = begin + FIXED[wire]
-        if not (0 < number <= LARGEST_NUMBER and 0 < after <= end):
-            yield None
-            return
-        yield number, wire, begin, after, value
-        place = after
-
-
-def varint_within(data: bytes, place: int, end: int) -> tuple[int, int]:
-    """The number of 64 bits at a place and where it ends: 0 where there is none."""
-    number = 0
-    for width, byte in enumerate(data[place : min(place + MOST_BYTES, end)]):
-        number |= (byte & 0x7F) << GROUP_BITS * width
-        if byte < 0x80:
-            return (number & UNSIGNED) - ((number >> 63 & 1) << 64), place + width + 1
-    return 0, 0
-
-
 def read_fields(octets: Octets, place: Int64s) -> Read:
     """The field that begins at each place."""
     words = octets.words(place)
     numbers = words.view(np.int64)
     number, begin, value = numbers >> 3 & 0xF, place + 2, numbers >> 8 & 0x7F
-    read = Read(number, np.full(len(place), DELIMITED_FIELDS), begin, begin + value, value, number > 0)
-    others = np.flatnonzero((numbers & NOT_SHORT) != DELIMITED_FIELDS)
+    read = Read(number, np.full(len(place), DELIMITED), begin, begin + value, value, number > 0)
+    others = np.flatnonzero((numbers & NOT_SHORT) != DELIMITED)
     if len(others) == len(place):
         return _read_any(octets, place, words)
     if len(others):
@@ -337,7 +269,7 @@ def _read_any(octets: Octets, place: Int64s, words: Words) -> Read:
     value = joined(groups).view(np.int64)
     begin = place + width
     end = begin + taken
-    varint, delimited = wire == VARINT_FIELDS, wire == DELIMITED_FIELDS
+    varint, delimited = wire == VARINT, wire == DELIMITED
     usual = (number > 0) & (varint | (delimited & (taken <= LENGTH_BYTES)))
     long = np.flatnonzero(varint & (taken > SEEN))
     if len(long):
@@ -347,7 +279,7 @@ def _read_any(octets: Octets, place: Int64s, words: Words) -> Read:
     begin = np.where(delimited, end, begin)
     end = np.where(delimited, end + value, end)
     if not usual.all():
-        for kind, size in FIXED.items():
+        for kind, size in FIXED_BYTES.items():
             fixed = (wire == kind) & (number > 0)
             end[fixed] = begin[fixed] + size
             usual |= fixed

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 
 from tracelink import plugins
 from tracelink.errors import Finding, Severity, TraceError, UnreadableError, UsageError
+from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, varint_at
 from tracelink.io.streams import GZIP_MAGIC, Inflated
 from tracelink.text import about
 
@@ -35,8 +36,7 @@ PACKETS = 3
 """So many packets in a row are no coincidence."""
 
 TAG_BITS, WIRE_BITS = 32, 3
-WIRE_TYPES = frozenset({0, 1, 2, 5})
-CONTINUED = 0x80
+WIRE_TYPES = frozenset({VARINT, FIXED64, DELIMITED, FIXED32})
 
 
 class Kind(StrEnum):
@@ -73,34 +73,23 @@ def kind_of(head: bytes, path: str) -> Kind:
 
 def is_native(head: bytes) -> bool:
     """Whether these bytes begin with packets of Perfetto's own format, each as long as it says."""
-    at = 0
+    offset = 0
     for _ in range(PACKETS):
-        if at >= len(head):
+        if offset >= len(head):
             break
-        length, content = _varint(head, at + 1)
-        if head[at] != PACKET or content is None or not _is_field(head, content, length):
+        length, begin = varint_at(head, offset + 1, len(head))
+        if head[offset] != PACKET or not begin or length < 0 or not _has_field(head, begin, length):
             return False
-        at = content + length
-    return at > 0
+        offset = begin + length
+    return offset > 0
 
 
-def _is_field(head: bytes, at: int, length: int) -> bool:
-    """Whether a packet begins with a field that there can be."""
-    if not length or at >= len(head):
-        return at == len(head)
-    tag, _ = _varint(head, at)
+def _has_field(head: bytes, begin: int, length: int) -> bool:
+    """Whether a packet begins with a field that is possible, or is empty at the end of `head`."""
+    if not length or begin >= len(head):
+        return begin == len(head)
+    tag, _ = varint_at(head, begin, len(head))
     return tag >> WIRE_BITS > 0 and tag.bit_length() <= TAG_BITS and tag & 7 in WIRE_TYPES
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int | None]:
-    """A number, and where it ends; None where it does not end."""
-    value = shift = 0
-    for place in range(at, min(at + 10, len(data))):
-        value |= (data[place] & ~CONTINUED) << shift
-        shift += 7
-        if data[place] < CONTINUED:
-            return value, place + 1
-    return value, None
 
 
 # The file that is handed over: opened once, so that nothing can take its place afterwards.

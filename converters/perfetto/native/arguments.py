@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from tracelink.converters.perfetto.json_text import encoded, loadable
 from tracelink.converters.perfetto.native.packets import Texts
 from tracelink.converters.perfetto.native.schema import Argument, Event, Table
-from tracelink.io.protobuf import DELIMITED, VARINT, key, varint
+from tracelink.io.framing import DELIMITED, VARINT, key, varint
 from tracelink.model.trace import Payload
 
 BETWEEN = b"\0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
@@ -13,128 +12,42 @@ import numpy.typing as npt
 from isal import isal_zlib
 
 from tracelink.converters.perfetto.native.schema import PACKET, Entry, Event, Fact, Packet, Table, Type
-from tracelink.io.protobuf import (
-    DELIMITED,
-    DELIMITED_FIELDS,
-    FIXED64_FIELDS,
-    GROUP_BITS,
-    VARINT,
-    VARINT_FIELDS,
-    Fields,
-    Octets,
-    Read,
-    key,
-    split_all,
-    varint_within,
-)
+from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, varint_at
+from tracelink.io.protobuf import Fields, Octets, Read, split_all
 from tracelink.io.sources import LARGEST_RANK, Opened
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 
 # Packets one after the other, each a field of the trace.
 
 
-HEAD = key(PACKET, DELIMITED)[0]
-LENGTH_BYTES = 5
-MOST = 512 << 20
-"""A longer packet is none: a small compressed file must not be able to ask for all memory."""
-CHUNK = 2 << 20
-
-
-class FramingError(Exception):
-    """The bytes are no further packet."""
-
-    def __init__(self, offset: int, message: str) -> None:
-        super().__init__(message)
-        self.offset = offset
+FRAMING = Framing("packet", key(PACKET, DELIMITED))
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Packets that were read together: each is `data[begins[i]:ends[i]]`."""
+class Unpacked(Batch):
+    """Packets of which none is a bundle."""
 
-    offset: int
-    """Where `data` begins in the file."""
-    data: bytes
-    begins: list[int]
-    ends: list[int]
     anchors: Sequence[tuple[int, int]] = ()
-    """Packets that begin a bundle, and the times that it says."""
+    """Packets that begin a bundle, and the times that it declares."""
 
 
 def batches(
     opened: Opened, offset: int = 0, count: Callable[[int], None] = lambda _: None
 ) -> Iterator[Batch]:
-    """Every packet from `offset` on; a `FramingError` where the bytes end within one or are none.
+    """Every packet from `offset` on; `count` is called with the number of bytes of each part that is read."""
 
-    Where batches are cut depends on nothing but where the first one begins.
-    """
-    rest = b""
-    while data := _read_on(opened, rest, count):
-        batch, problem = framed(offset, data)
-        used = batch.ends[-1] if batch.ends else 0
-        if used:
-            yield batch
-        if problem:
-            raise problem
-        if not used and len(data) == len(rest):
-            raise FramingError(offset, f"the file ends within the packet at byte {offset:,}")
-        offset, rest = offset + used, data[used:]
-
-
-def framed(offset: int, data: bytes, most: int = sys.maxsize) -> tuple[Batch, FramingError | None]:
-    """The whole packets at the beginning of `data`, `most` of them, and what is wrong with the bytes behind them."""
-    batch = Batch(offset, data, [], [])
-    begins, ends = batch.begins, batch.ends
-    place, size = 0, len(data)
-    while place + 1 < size and len(begins) < most:
-        length, begin = data[place + 1], place + 2
-        if data[place] != HEAD:
-            return batch, FramingError(offset + place, f"there is no packet at byte {offset + place:,}")
-        if length > 0x7F and begin < size and (second := data[begin]) <= 0x7F:
-            length, begin = length & 0x7F | second << GROUP_BITS, begin + 1
-        elif length > 0x7F:
-            found = length_at(data, place + 1)
-            if found is None:
-                break
-            length, begin = found
-            if length > MOST:
-                text = f"the packet at byte {offset + place:,} says {length:,} bytes: none is as long"
-                return batch, FramingError(offset + place, text)
-        if begin + length > size:
-            break
-        place = begin + length
-        begins.append(begin)
-        ends.append(place)
-    return batch, None
-
-
-def length_at(data: bytes, place: int) -> tuple[int, int] | None:
-    """The length at a place and where what it counts begins; None where the bytes end within it."""
-    number = 0
-    for width, byte in enumerate(data[place : place + LENGTH_BYTES]):
-        number |= (byte & 0x7F) << GROUP_BITS * width
-        if byte < 0x80:
-            return number, place + width + 1
-    return None if len(data) - place < LENGTH_BYTES else (MOST + 1, place + LENGTH_BYTES)
-
-
-def _read_on(opened: Opened, rest: bytes, count: Callable[[int], None]) -> bytes:
-    """What was left and what fills a chunk, or as much as the packet in it takes; nothing at the end."""
-    wanted = CHUNK
-    if rest[:1] == bytes([HEAD]) and (found := length_at(rest, 1)) and found[0] <= MOST:
-        wanted = max(CHUNK, sum(found))
-    parts, have = [rest], len(rest)
-    while have < wanted and (part := opened.read(min(wanted - have, CHUNK))):
+    def read(size: int) -> bytes:
+        part: bytes = opened.read(size)
         count(len(part))
-        parts.append(part)
-        have += len(part)
-    return b"".join(parts)
+        return part
+
+    return FRAMING.batches(read, offset)
 
 
 # The fields of messages that are of one wire type; what a damaged file has instead is passed over.
 
 
-def of_wire(fields: Fields, number: int, wire: int = DELIMITED_FIELDS) -> tuple[Int64s, Read]:
+def of_wire(fields: Fields, number: int, wire: int = DELIMITED) -> tuple[Int64s, Read]:
     """The owners of these fields, and the fields."""
     owner, read = fields.of(number)
     some = read.wire == wire
@@ -143,7 +56,7 @@ def of_wire(fields: Fields, number: int, wire: int = DELIMITED_FIELDS) -> tuple[
 
 def numbers_of(fields: Fields, number: int, count: int, none: int = 0) -> Int64s:
     """The whole number that this field is of each of `count` messages, `none` where it is missing."""
-    owner, read = of_wire(fields, number, VARINT_FIELDS)
+    owner, read = of_wire(fields, number, VARINT)
     numbers = np.full(count, none, np.int64)
     numbers[owner] = read.value
     return numbers
@@ -294,7 +207,7 @@ class Told:
     """How many packets are not what packets must be."""
 
 
-def told_by(batch: Batch) -> Told:
+def told_by(batch: Unpacked) -> Told:
     """The columns of a batch."""
     octets = Octets(batch.data)
     whole = split_all(octets, np.array(batch.begins, np.int64), np.array(batch.ends, np.int64))
@@ -324,7 +237,7 @@ def told_by(batch: Batch) -> Told:
     )
 
 
-def _anchors(batch: Batch, types: Int64s) -> Anchors:
+def _anchors(batch: Unpacked, types: Int64s) -> Anchors:
     """The events with which bundles begin."""
     row, time = np.array(batch.anchors, np.int64).reshape(-1, 2).T
     some = row < len(types)
@@ -360,13 +273,13 @@ class _Events:
     def values(self) -> npt.NDArray[np.float64]:
         """What counters show."""
         values = np.zeros(len(self.rows))
-        owner, read = of_wire(self.inner, Event.DOUBLE_VALUE, FIXED64_FIELDS)
+        owner, read = of_wire(self.inner, Event.DOUBLE_VALUE, FIXED64)
         values[owner] = self.octets.words(read.begin).view(np.float64)
         return self._placed(values, 0)
 
     def flows(self, number: int) -> FlowEnds:
         """The ends of arrows."""
-        owner, read = of_wire(self.inner, number, FIXED64_FIELDS)
+        owner, read = of_wire(self.inner, number, FIXED64)
         return FlowEnds(self.rows[owner], self.octets.words(read.begin).view(np.int64))
 
     def _placed(self, values: npt.NDArray[Any], none: int) -> npt.NDArray[Any]:
@@ -544,7 +457,7 @@ class Unbundled:
     _anchors: list[tuple[int, int]] = field(default_factory=list)
     _size: int = 0
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Unpacked]:
         """Batches of packets of which none is a bundle."""
         batch, first = self.batch, 0
         for place, (begin, end) in enumerate(zip(batch.begins, batch.ends, strict=True)):
@@ -557,7 +470,7 @@ class Unbundled:
             if self._size >= TOGETHER:
                 yield self._together()
         if not first:
-            yield batch
+            yield Unpacked(batch.offset, batch.data, batch.begins, batch.ends)
             return
         self._add_run(first, len(batch.begins))
         if self._begins:
@@ -571,7 +484,7 @@ class Unbundled:
 
     def _add_bundle(self, compressed: bytes, time: int) -> None:
         packets, whole = _inflated(compressed)
-        batch, problem = framed(0, packets, MOST_PACKETS)
+        batch, problem = FRAMING.split(0, packets, MOST_PACKETS)
         if batch.begins and 0 <= time <= LATEST:
             self._anchors.append((len(self._begins), time))
         self.damaged += bool(not whole or problem or (batch.ends[-1:] or [0]) != [len(packets)])
@@ -584,9 +497,9 @@ class Unbundled:
         self._ends += [end + shift for end in ends]
         self._size += len(data)
 
-    def _together(self) -> Batch:
+    def _together(self) -> Unpacked:
         data = b"".join(self._parts)
-        whole = Batch(self.batch.offset, data, self._begins, self._ends, self._anchors)
+        whole = Unpacked(self.batch.offset, data, self._begins, self._ends, self._anchors)
         self._parts, self._begins, self._ends, self._anchors, self._size = [], [], [], [], 0
         return whole
 
@@ -595,10 +508,10 @@ def _compressed_at(data: bytes, begin: int, end: int) -> tuple[int, int]:
     """When a bundle begins, and where what is compressed in it does; that is 0 where a packet is no bundle."""
     place, time = begin, 0
     if data.startswith(TIME, place, end):
-        time, place = varint_within(data, begin + len(TIME), end)
+        time, place = varint_at(data, begin + len(TIME), end)
     if not place or not data.startswith(BUNDLE, place, end):
         return 0, 0
-    return time, varint_within(data, place + len(BUNDLE), end)[1]
+    return time, varint_at(data, place + len(BUNDLE), end)[1]
 
 
 def _inflated(compressed: bytes) -> tuple[bytes, bool]:

@@ -30,17 +30,8 @@ from tracelink.converters.perfetto.native.schema import (
 )
 from tracelink.converters.perfetto.timeline.drawing import halves
 from tracelink.converters.perfetto.timeline.rank import Picture
-from tracelink.io.protobuf import (
-    DELIMITED,
-    FIXED64,
-    VARINT,
-    Bytes,
-    delimited,
-    key,
-    varint,
-    varint_at,
-    varint_groups,
-)
+from tracelink.io.framing import DELIMITED, FIXED64, VARINT, delimited, key, varint, varint_at
+from tracelink.io.protobuf import Bytes, varint_groups
 from tracelink.model.columns import Bools, Int64s
 
 # Bundles: packets that stand compressed in a packet of their own, which says when the first of them is.

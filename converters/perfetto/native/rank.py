@@ -50,7 +50,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     category,
     driver_calls,
 )
-from tracelink.io.protobuf import FIXED64, delimited, key
+from tracelink.io.framing import FIXED64, delimited, key
 from tracelink.model.columns import Bools, Float64s, Int64s
 from tracelink.model.events import EventKind, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from tracelink.converters.perfetto.native.schema import PACKET, Packet
-from tracelink.io.protobuf import DELIMITED, GROUP_BITS, VARINT, key
+from tracelink.io.framing import DELIMITED, VARINT, fields_of, key, length_at
 
 HEAD = key(PACKET, DELIMITED)
-
-
 MARK = key(Packet.TRACELINK, DELIMITED)
-
-
-LENGTH_BYTES = 5
-
-
 LOOKED_AT = 4
 """Packets that are looked at."""
 
-
-USUAL = {
+COMMON = {
     Packet.CLOCK_SNAPSHOT: DELIMITED,
     Packet.TIME: VARINT,
     Packet.SEQUENCE: VARINT,
@@ -30,46 +22,33 @@ USUAL = {
 
 
 def is_own(head: bytes) -> bool:
-    """Whether the first packet is what tracelink writes there."""
-    found = _body_at(head, 0)
-    return found is not None and head.startswith(MARK, found[0])
+    """Whether the first packet is one that tracelink writes."""
+    bounds = _packet_at(head, 0)
+    return bounds is not None and head.startswith(MARK, bounds[0])
 
 
 def is_native(head: bytes) -> bool:
     """Whether packets follow one another, as in the traces that Perfetto records."""
     if is_own(head):
         return True
-    place, usual = 0, 0
+    offset, common = 0, False
     for _ in range(LOOKED_AT):
-        found = _body_at(head, place)
-        if found is None or found[1] > len(head):
-            return usual > 0 and place < len(head) and head.startswith(HEAD, place)
-        fields = _fields(head, *found)
-        if fields is None:
+        bounds = _packet_at(head, offset)
+        if bounds is None or bounds[1] > len(head):
+            return common and head.startswith(HEAD, offset)
+        fields = list(fields_of(head, *bounds))
+        if None in fields:
             return False
-        usual += any(USUAL.get(Packet(number)) == wire for number, wire in fields if number in USUAL)
-        place = found[1]
-        if place == len(head):
+        common |= any(field and (field.number, field.wire) in COMMON.items() for field in fields)
+        offset = bounds[1]
+        if offset == len(head):
             break
-    return usual > 0
+    return common
 
 
-def _body_at(head: bytes, place: int) -> tuple[int, int] | None:
-    """Where the body of the packet at a place begins and ends; None where there is no packet."""
-    if not head.startswith(HEAD, place):
+def _packet_at(head: bytes, offset: int) -> tuple[int, int] | None:
+    """Where the body of the packet at an offset begins and ends; None if there is no packet."""
+    if not head.startswith(HEAD, offset) or not (found := length_at(head, offset + len(HEAD))):
         return None
-    number = 0
-    for width, byte in enumerate(head[place + 1 : place + 1 + LENGTH_BYTES]):
-        number |= (byte & 0x7F) << GROUP_BITS * width
-        if byte < 0x80:
-            begin = place + width + 2
-            return begin, begin + number
-    return None
-
-
-def _fields(head: bytes, begin: int, end: int) -> list[tuple[int, int]] | None:
-    """Number and wire type of the fields of a packet; None where it is no message."""
-    from tracelink.io.protobuf import walked
-
-    found = list(walked(head, begin, end))
-    return None if None in found else [(field[0], field[1]) for field in found if field]
+    length, begin = found
+    return begin, begin + length

@@ -12,7 +12,6 @@ from tracelink.converters.perfetto.native.decode import (
     Anchors,
     Facts,
     FlowEnds,
-    FramingError,
     InternedTexts,
     Packets,
     Said,
@@ -32,6 +31,7 @@ from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TIE_NAMES
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.framing import FramingError
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
 

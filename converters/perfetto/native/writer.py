@@ -66,7 +66,7 @@ from tracelink.converters.perfetto.timeline.schema import (
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding
-from tracelink.io.protobuf import VARINT, delimited, key, varint, varint_at
+from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
 from tracelink.io.targets import GzipStream
 from tracelink.model.columns import Int64s
 from tracelink.model.job import Job

@@ -33,8 +33,6 @@ from tracelink.converters.perfetto.json.schema import (
 from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table, unclosed_object
 from tracelink.converters.perfetto.native.arguments import as_recorded
 from tracelink.converters.perfetto.native.decode import (
-    Batch,
-    FramingError,
     InternedTexts,
     ProcessFact,
     ThreadFact,
@@ -66,6 +64,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     TIE_NAMES,
 )
 from tracelink.engine import Engine
+from tracelink.io.framing import Batch, FramingError
 from tracelink.io.protobuf import Fields, Octets, split_all
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s

@@ -16,13 +16,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.chakra_messages import NODES, SCALARS, TEXTS, UINT64, host, metadata
-from tracelink.converters.chakra import decode as framing
 from tracelink.converters.chakra.batch import MIXED
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
-from tracelink.converters.chakra.decode import MOST, Decoded, Frame, FramingError, decode, framed, frames
+from tracelink.converters.chakra.decode import Decoded, Frame, decode, frames
 from tracelink.converters.chakra.schema import Kind, kind_and_value
 from tracelink.converters.chakra.table import Attribute, unsigned
-from tracelink.io.protobuf import FEW, MANY, varint
+from tracelink.io.framing import LONGEST_MESSAGE, FramingError, framed, varint
+from tracelink.io.protobuf import FEW, MANY
 
 # Many messages at once are what protobuf makes of each by itself, whatever is in them.
 
@@ -277,7 +277,7 @@ def test_an_attribute_that_is_a_number_everywhere_is_a_column() -> None:
 def test_it_does_not_matter_how_much_is_read_at_a_time(bodies: list[bytes], chunk: int) -> None:
     whole = decoded(bodies)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "CHUNK", chunk)
+        patch.setattr("tracelink.io.framing.CHUNK", chunk)
         pieces = decoded(bodies)
     assert by_columns(pieces) == by_columns(whole)
     assert (pieces.offsets, pieces.nodes.strings) == (whole.offsets, whole.nodes.strings)
@@ -330,7 +330,7 @@ def test_a_cut_is_where_the_last_message_begins(bodies: list[bytes], data: st.Da
 
 
 @pytest.mark.parametrize(
-    "length", [b"\x80" * 5 + b"\x01", varint(MOST + 1)], ids=["too many bytes", "too long"]
+    "length", [b"\x80" * 5 + b"\x01", varint(LONGEST_MESSAGE + 1)], ids=["too many bytes", "too long"]
 )
 def test_lengths_that_are_none(length: bytes) -> None:
     with pytest.raises(FramingError):
@@ -340,7 +340,7 @@ def test_lengths_that_are_none(length: bytes) -> None:
 def test_a_length_alone_takes_no_memory() -> None:
     tracemalloc.start()
     with pytest.raises(FramingError):
-        list(frames(io.BytesIO(varint(MOST) + b"short")))
+        list(frames(io.BytesIO(varint(LONGEST_MESSAGE) + b"short")))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 << 20

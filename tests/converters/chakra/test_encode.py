@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tracelink.converters.chakra import encode as encoding
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.decode import decode, framed
+from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.encode import (
     attribute,
     encoded,
@@ -23,7 +23,8 @@ from tracelink.converters.chakra.encode import (
 )
 from tracelink.converters.chakra.schema import VERSION, Kind
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, signed
-from tracelink.io.protobuf import delimited, varint, varints
+from tracelink.io.framing import delimited, framed, varint
+from tracelink.io.protobuf import varints
 
 UNSIGNED = st.one_of(
     st.integers(0, 300),

@@ -18,9 +18,10 @@ from builders.chakra_messages import METADATA, NODES, as_source, bodies, file, m
 from tracelink import api
 from tracelink.api import Converted
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.decode import framed, frames
+from tracelink.converters.chakra.decode import frames
 from tracelink.converters.chakra.json_form import JsonAsNodes, NodesAsJson
 from tracelink.engine import Engine
+from tracelink.io.framing import framed
 from tracelink.io.targets import StreamTarget
 from tracelink.plugins import Conversion, Output
 

@@ -18,7 +18,7 @@ from tracelink.converters.perfetto.json_text import NUL_SIGN
 from tracelink.converters.perfetto.native.arguments import as_recorded, readable
 from tracelink.converters.perfetto.native.packets import Packing, bundle, packed, time_of
 from tracelink.converters.perfetto.native.writer import BETWEEN_MARKS, Interleaved
-from tracelink.io.protobuf import varint_at
+from tracelink.io.framing import varint_at
 from tracelink.io.targets import FileTarget, StreamTarget
 
 # Bundles of packets, and traces in the order of their times.

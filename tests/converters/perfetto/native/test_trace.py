@@ -36,7 +36,7 @@ from builders.native_packets import (
     written,
 )
 from tracelink.errors import UnreadableError
-from tracelink.io.protobuf import delimited as delimited_field
+from tracelink.io.framing import delimited as delimited_field
 from tracelink.model.job import Job
 
 # Files that are cut off, damaged, or of somebody else.
@@ -87,7 +87,7 @@ def test_bytes_that_are_no_packet_end_the_reading() -> None:
 def test_a_length_that_nothing_has() -> None:
     read = as_json(head() + b"".join(slices(1)) + b"\x0a\xff\xff\xff\xff\x0f")
     assert names(read) == ["slice 0"]
-    assert "none is as long" in read.findings[0].message
+    assert "is invalid: more than 512 MiB" in read.findings[0].message
 
 
 def test_a_packet_that_is_no_message_costs_itself() -> None:
