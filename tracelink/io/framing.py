@@ -203,9 +203,10 @@ class Framing:
 
     def _read_on(self, read: Callable[[int], bytes], rest: bytes) -> bytes:
         """`rest` and the bytes that fill a chunk, or complete the message in it; `rest` at the end of the file."""
-        wanted = CHUNK
-        if rest.startswith(self.mark) and (found := length_at(rest, len(self.mark))):
-            wanted = max(CHUNK, sum(found)) if found[0] <= LONGEST_MESSAGE else CHUNK
+        wanted = max(CHUNK, len(rest) + 1)
+        found = length_at(rest, len(self.mark)) if rest.startswith(self.mark) else None
+        if found and found[0] <= LONGEST_MESSAGE:
+            wanted = max(CHUNK, sum(found))
         parts, size = [rest], len(rest)
         while size < wanted and (part := read(min(wanted - size, CHUNK))):
             parts.append(part)
