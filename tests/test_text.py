@@ -15,13 +15,36 @@ from tracelink.text import (
     about,
     collective_in_words,
     count_of_ranks,
+    counted,
+    date_and_time,
     duration,
+    fine_span,
     group_in_words,
+    moment,
     operation_in_words,
     ranks_in_words,
+    size,
+    span,
+    time_of_day,
 )
 
-# Sizes in two digits.
+# Counts and sizes.
+
+
+@pytest.mark.parametrize(
+    ("count", "thing", "text"),
+    [(1, "rank", "1 rank"), (2000, "rank", "2,000 ranks"), (3, "entry", "3 entries"), (0, "file", "0 files")],
+)
+def test_counts(count: int, thing: str, text: str) -> None:
+    assert counted(count, thing) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (12_345_678, "12.3 MB"), (5 * 10**15, "5000.0 TB")],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
 
 
 @pytest.mark.parametrize(
@@ -38,18 +61,18 @@ from tracelink.text import (
         (12 * 10**15, "12000 TB"),
     ],
 )
-def test_sizes(count: int, text: str) -> None:
+def test_sizes_in_two_digits(count: int, text: str) -> None:
     assert about(count) == text
 
 
 @given(st.integers(100, 10**14))
-def test_what_is_said_is_near(count: int) -> None:
+def test_sizes_in_two_digits_are_within_5_percent(count: int) -> None:
     match = re.fullmatch(r"(\d{1,3}|\d\.\d) (\w+)", about(count))
     assert match
     assert float(match[1]) * KILO ** UNITS.index(match[2]) == pytest.approx(count, rel=0.051)
 
 
-# Words for ranks, collectives and times.
+# Ranks, collectives and times.
 
 
 MS = 1_000_000
@@ -78,8 +101,8 @@ def test_how_many_ranks(ranks: list[int], words: str) -> None:
 @pytest.mark.parametrize(
     ("nanoseconds", "words"),
     [
-        (0, "0 us"),
-        (7_400, "7 us"),
+        (0, "0 µs"),
+        (7_400, "7 µs"),
         (100_000, "0.1 ms"),
         (99 * MS, "99.0 ms"),
         (100 * MS, "0.1 s"),
@@ -93,8 +116,41 @@ def test_how_many_ranks(ranks: list[int], words: str) -> None:
         (7_500 * SECOND, "2 h 5 min"),
     ],
 )
-def test_times(nanoseconds: int, words: str) -> None:
+def test_durations(nanoseconds: int, words: str) -> None:
     assert duration(nanoseconds) == words
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(0, "0.000 ms"), (2_912_000, "2.912 ms"), (3_600_000_000_000, "3,600.000 s")]
+)
+def test_spans_are_in_seconds_or_milliseconds(ns: int, text: str) -> None:
+    assert span(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(500, "0.5 µs"), (1_234_567, "1.235 ms"), (2_500_000_000, "2.500 s")]
+)
+def test_fine_spans_have_microseconds(ns: int, text: str) -> None:
+    assert fine_span(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "1970-01-01 00:00:00.000"),
+        (1_763_472_750_999_999_999, "2025-11-18 13:32:30.999"),
+        (-1, "1969-12-31 23:59:59.999"),
+        (10**20 * 10, "1000000000000000000000 ns"),
+    ],
+)
+def test_dates_are_truncated_not_rounded(ns: int, text: str) -> None:
+    assert date_and_time(ns, digits=3) == text
+
+
+def test_a_moment_has_a_zone_and_a_time_of_day_has_no_date() -> None:
+    assert moment(1_500) == "1970-01-01 00:00:00.000001 UTC"
+    assert moment(10**21) == "1000000000000000000000 ns"
+    assert time_of_day(1_500) == "00:00:00.000001"
 
 
 @pytest.mark.parametrize(

@@ -69,3 +69,15 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
     """Findings in the order of severity."""
     order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
     return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+# Text of a trace in a message.
+
+
+def printable(text: str) -> str:
+    """The text with invisible and control characters escaped: it cannot control a terminal or reorder a page."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )

@@ -1,46 +1,137 @@
-"""Sizes, times, counts, rank lists, names: for people, once."""
+"""Numbers, sizes, times, ranks, groups and tensors, as people read them in messages and on pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from tracelink.diagnosis.html.markup import clipped, visible
-from tracelink.model.columns import MILLISECOND, SECOND
+from tracelink.errors import printable
+from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND
 from tracelink.model.operations import operation_of
 from tracelink.model.trace import ProcessGroup
 from tracelink.ranges import Numbers
 
-# Shared definitions
+# Text of any length.
 
 
-def span(ns: int) -> str:
-    """1.234 s, 12.345 ms."""
-    return f"{ns / SECOND:,.3f} s" if ns >= SECOND else f"{ns / MILLISECOND:.3f} ms"
+def clipped(text: str, most: int) -> str:
+    """The text, or its start and how long it is: `abc… (10,000 characters)`."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-# Sizes as people read them.
+def shortened(text: str, most: int) -> str:
+    """The text, or its start in `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def lowered(sentence: str) -> str:
+    """A sentence as it continues another one: its first letter in lower case."""
+    return sentence[:1].lower() + sentence[1:]
+
+
+# Counts and sizes.
 
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
 KILO = 1000
 
 
+def number(value: int) -> str:
+    """`12,345`."""
+    return f"{value:,}"
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 rank`, `2,000 ranks`, `3 entries`."""
+    if count != 1:
+        thing = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+    return f"{number(count)} {thing}"
+
+
+def size(count: int) -> str:
+    """`12.3 MB`."""
+    value, unit = _in_unit(count)
+    return f"{value:.1f} {UNITS[unit]}" if unit else f"{count} B"
+
+
 def about(count: int) -> str:
-    """A size in two digits: 310 MB, 1.2 GB."""
-    value, unit = float(f"{count:.2g}"), 0
-    while value >= KILO and unit < len(UNITS) - 1:
-        value, unit = value / KILO, unit + 1
+    """A size in two digits: `310 MB`, `1.2 GB`."""
+    value, unit = _in_unit(float(f"{count:.2g}"))
     return f"{value:.1f} {UNITS[unit]}" if unit and value < 10 else f"{value:.0f} {UNITS[unit]}"
 
 
-# Problems in words.
+def _in_unit(count: float) -> tuple[float, int]:
+    value, unit = float(count), 0
+    while value >= KILO and unit < len(UNITS) - 1:
+        value, unit = value / KILO, unit + 1
+    return value, unit
+
+
+# Times.
 
 
 MINUTE = 60
 HOUR = 60 * MINUTE
+EPOCH = datetime.fromtimestamp(0, UTC)
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The first and the last second of the years 1 to 9999, which a date can have."""
+
+
+def span(ns: int) -> str:
+    """`1.234 s`, `12.345 ms`, `0.001 ms`."""
+    return f"{ns / SECOND:,.3f} s" if ns >= SECOND else f"{ns / MILLISECOND:.3f} ms"
+
+
+def fine_span(ns: int) -> str:
+    """`1.234 s`, `12.345 ms`, `0.5 µs`."""
+    return span(ns) if ns >= MILLISECOND else f"{ns / MICROSECOND:g} µs"
+
+
+def duration(ns: int) -> str:
+    """`58 µs`, `12.0 ms`, `4.0 s`, `3 min 20 s`, `10 min`, `2 h 5 min`."""
+    seconds = ns / SECOND
+    if seconds >= 2 * HOUR:
+        return _in_two_units(seconds / MINUTE, "h", "min")
+    if seconds >= 2 * MINUTE:
+        return _in_two_units(seconds, "min", "s")
+    if seconds >= 0.1:
+        return f"{seconds:.1f} s"
+    return f"{ns / MILLISECOND:.1f} ms" if ns >= 100 * MICROSECOND else f"{ns / MICROSECOND:.0f} µs"
+
+
+def _in_two_units(count: float, large: str, small: str) -> str:
+    quotient, rest = divmod(int(count), 60)
+    return f"{quotient} {large} {rest} {small}" if rest else f"{quotient} {large}"
+
+
+def moment(ns: int) -> str:
+    """`2026-11-18 05:02:39.603435 UTC`."""
+    text = date_and_time(ns)
+    return text if text.endswith(" ns") else f"{text} UTC"
+
+
+def date_and_time(ns: int, digits: int = 6) -> str:
+    """A time in UTC with so many digits after the second: `2026-11-18 05:02:39.603435`."""
+    seconds, rest = divmod(ns, SECOND)
+    if not FIRST_SECOND <= seconds <= LAST_SECOND:
+        return f"{ns} ns"
+    return f"{EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}.{f'{rest:09}'[:digits]}"
+
+
+def time_of_day(ns: int, digits: int = 6) -> str:
+    """`05:02:39.603435`, next to a date."""
+    text = date_and_time(ns, digits)
+    return text if text.endswith(" ns") else text.rpartition(" ")[2]
+
+
+# Ranks.
+
+
 MOST_RANKS = 8
-"""More are counted and not listed."""
+"""Ranges of ranks that a sentence lists."""
+
+MOST_RANGES = 24
+"""Ranges of ranks that a page lists."""
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
@@ -56,9 +147,24 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     return f"{len(ranks)} ranks ({some}, …)"
 
 
-def lowered(words: str) -> str:
-    """The same inside a sentence."""
-    return words[:1].lower() + words[1:]
+def count_of_ranks(ranks: Sequence[int], verb: str) -> str:
+    """`rank 2 waits`, `7 ranks wait`; `verb` is in the plural."""
+    return f"rank {ranks[0]} {verb}s" if len(ranks) == 1 else f"{len(ranks)} ranks {verb}"
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """`0-5, 7`; of many ranges the first, and the number of ranks."""
+    listed = Numbers.of(ranks)
+    if len(listed.ranges) <= MOST_RANGES:
+        return str(listed)
+    return f"{Numbers(listed.ranges[:MOST_RANGES])}, … ({counted(len(ranks), 'rank')})"
+
+
+# Groups and operations.
+
+
+LONGEST_NAME = 80
+"""Characters of a name in a sentence or a cell."""
 
 
 def collective_in_words(operation: str, sequence: int, group: ProcessGroup) -> str:
@@ -76,96 +182,30 @@ def group_in_words(name: str, description: str) -> str:
     return f"group {name} ({description})" if description not in ("", name) else f"group {name}"
 
 
-def count_of_ranks(ranks: Sequence[int], verb: str) -> str:
-    """`rank 2 waits`, `7 ranks wait`: the verb is that of several."""
-    return f"rank {ranks[0]} {verb}s" if len(ranks) == 1 else f"{len(ranks)} ranks {verb}"
-
-
-def duration(nanoseconds: int) -> str:
-    """`4.0 s`, `12.0 ms`, `3 min 20 s`, `10 min`, `2 h 5 min`."""
-    seconds = nanoseconds / SECOND
-    if seconds >= 2 * HOUR:
-        return _of_two(seconds / 60, "h", "min")
-    if seconds >= 2 * MINUTE:
-        return _of_two(seconds, "min", "s")
-    if seconds >= 0.1:
-        return f"{seconds:.1f} s"
-    return f"{nanoseconds / 1e6:.1f} ms" if nanoseconds >= 100_000 else f"{nanoseconds / 1e3:.0f} us"
-
-
-def _of_two(count: float, large: str, small: str) -> str:
-    whole, rest = divmod(int(count), 60)
-    return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
-
-
-# What the page says in words: ranks, times, sizes, names.
-
-
-LONGEST_NAME = 80
-"""Characters of a name in a sentence or a cell."""
-
-MOST_RANGES = 24
-MOST_SHAPES = 4
-LAST_SECOND = 253_402_300_799
-"""Of the year 9999, behind which there is no calendar."""
-
-
 def name_in_words(text: str) -> str:
-    """A name of any length, cut to what fits."""
-    return clipped(visible(text), LONGEST_NAME)
-
-
-def shortened(text: str, most: int) -> str:
-    """The text, or its beginning."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    """A name from a trace: printable, and clipped to what a sentence or a cell can hold."""
+    return clipped(printable(text), LONGEST_NAME)
 
 
 def group_name(name: str, description: str) -> str:
-    """`group 0 (default_pg)`."""
+    """`group 0 (default_pg)`, clipped."""
     return group_in_words(name_in_words(name), name_in_words(description))
 
 
-def operation_name(operation: str) -> str:
-    """`all_reduce`."""
-    return name_in_words(operation_in_words(operation))
-
-
 def numbered(operation: str, sequence: int | None) -> str:
-    """`all_reduce #9`."""
-    name = operation_name(operation)
+    """`all_reduce #9`, clipped."""
+    name = name_in_words(operation_in_words(operation))
     return name if sequence is None else f"{name} #{sequence}"
 
 
-def rank_list(ranks: Sequence[int]) -> str:
-    """`0-5, 7`; of many ranges some, and how many ranks there are."""
-    listed = Numbers.of(ranks)
-    if len(listed.ranges) <= MOST_RANGES:
-        return str(listed)
-    return f"{Numbers(listed.ranges[:MOST_RANGES])}, … ({counted(len(ranks), 'rank')})"
+# Tensors.
 
 
-def counted(count: int, thing: str) -> str:
-    """`1 rank`, `2,000 ranks`, `3 entries`."""
-    if count != 1:
-        thing = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
-    return f"{count:,} {thing}"
-
-
-def moment(nanoseconds: int) -> str:
-    """`2026-11-18 05:02:39.603435 UTC`."""
-    seconds, rest = divmod(nanoseconds, SECOND)
-    if not 0 <= seconds <= LAST_SECOND:
-        return f"{nanoseconds} ns"
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1000:06} UTC"
-
-
-def time_of_day(nanoseconds: int) -> str:
-    """`05:02:39.603435`; the date stands above."""
-    return moment(nanoseconds).removesuffix(" UTC").rpartition(" ")[2]
+MOST_SHAPES = 4
 
 
 def sizes(shapes: Sequence[Sequence[int]], types: Sequence[str]) -> str:
-    """`64 x 16 Float`; of many tensors the first few, and how many there are."""
+    """`64 x 16 Float`; of many tensors the first, and how many there are."""
     if not shapes:
         return "none"
     shown = ", ".join(

@@ -13,10 +13,8 @@ from builders.chakra_nodes import EtFile
 from builders.chakra_scene import kernel, operator
 from builders.command_line import Job, Run
 from tracelink import samples, schemas
-from tracelink.cli.inspect import moment, time
 from tracelink.errors import Finding, Severity
 from tracelink.model.trace import SourceInfo
-from tracelink.text import span
 
 # `tracelink inspect`: what is here.
 
@@ -128,25 +126,6 @@ def test_nothing_but_unreadable_files_is_exit_code_3(tracelink: Run, tmp_path: P
     assert result.exit_code == 3
     assert result.stderr.startswith("tracelink: ")
     assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [
-        (0, "1970-01-01 00:00:00.000"),
-        (1_763_472_750_999_999_999, "2025-11-18 13:32:30.999"),
-        (-1, "1969-12-31 23:59:59.999"),
-    ],
-)
-def test_moments_are_cut_not_rounded(ns: int, text: str) -> None:
-    assert moment(ns) == text
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"), [(0, "0.000 ms"), (2_912_000, "2.912 ms"), (3_600_000_000_000, "3,600.000 s")]
-)
-def test_durations_are_in_seconds_or_milliseconds(ns: int, text: str) -> None:
-    assert span(ns) == text
 
 
 # `tracelink inspect` of Chakra traces: what is in them.
@@ -263,10 +242,3 @@ def test_other_traces_have_no_census(tracelink: Run, tmp_path: Path) -> None:
     (tmp_path / "k.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     document = json.loads(tracelink("inspect", "k.json", "--json").stdout)
     assert all("chakra" not in source for source in document["sources"])
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"), [(500, "0.5 µs"), (1_234_567, "1.235 ms"), (2_500_000_000, "2.500 s")]
-)
-def test_times(ns: int, text: str) -> None:
-    assert time(ns) == text

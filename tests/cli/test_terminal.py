@@ -18,7 +18,7 @@ import pytest
 from builders.command_line import Job, Run
 from tracelink.cli import terminal as progress
 from tracelink.cli.console import Console
-from tracelink.cli.terminal import Page, size, total_bytes, watching
+from tracelink.cli.terminal import Page, total_bytes, watching
 from tracelink.errors import Finding, Severity
 
 # Tables for a person: as wide as they are in a pipe, fitted to a terminal.
@@ -86,14 +86,6 @@ def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, col
     made.table(HEADER, [ROW], numbers=HEADER)
     made.entries(HEADER, [ROW], numbers=HEADER)
     assert all(len(line) <= columns for line in lines(made))
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (12_345_678, "12.3 MB"), (5 * 10**15, "5000.0 TB")],
-)
-def test_sizes(count: int, text: str) -> None:
-    assert size(count) == text
 
 
 def test_a_gap_is_one_empty_line_and_none_at_the_top() -> None:

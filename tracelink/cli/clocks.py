@@ -9,20 +9,12 @@ import click
 from tracelink import api
 from tracelink.cli.console import Console
 from tracelink.cli.documents import Document, findings_document
-from tracelink.cli.inspect import moment
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
-from tracelink.cli.terminal import (
-    NOTHING,
-    Page,
-    exit_code,
-    number,
-    print_errors,
-    show_findings,
-    watching,
-)
+from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings, watching
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import MILLISECOND
 from tracelink.ranges import Numbers
+from tracelink.text import date_and_time, number
 
 # Shared definitions
 
@@ -110,7 +102,7 @@ def _show_comparison(page: Page, measured: Clocks) -> None:
         page.line("all ranks share one clock: there is nothing to compare; --clock collectives would")
         return
     if reference is not None:
-        at = moment(clocks[0].reference_ns)
+        at = date_and_time(clocks[0].reference_ns, digits=3)
         page.line(f"offsets are to the clock of rank {reference}, at {at} UTC; its own needs no correction")
     if any(clock.constraints for clock in clocks):
         page.line(

@@ -19,9 +19,10 @@ from tracelink.cli.collectives_page import (
     collectives_page,
     message_columns,
 )
-from tracelink.cli.console import Console, printable
+from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
 from tracelink.cli.terminal import exit_code, print_errors, watching
+from tracelink.errors import printable
 from tracelink.ranges import Numbers
 
 SHOWN = 20

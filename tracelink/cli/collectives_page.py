@@ -12,18 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.cli.console import printable
 from tracelink.cli.documents import Document, findings_document
-from tracelink.cli.terminal import NOTHING, Page, counted, number, show_findings, size
+from tracelink.cli.terminal import NOTHING, Page, show_findings
 from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
-from tracelink.errors import UsageError
+from tracelink.errors import UsageError, printable
 from tracelink.model.collectives import Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.graph import evidence_of, texts_of
 from tracelink.model.job import Job
 from tracelink.model.trace import ProcessGroup
 from tracelink.ranges import Numbers
-from tracelink.text import span
+from tracelink.text import counted, number, size, span
 
 # What ranks did together, row by row: names in place of codes, None for what is not known.
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from tracelink.errors import printable
+
 NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
@@ -45,15 +47,6 @@ class Console:
     def error(self, text: str) -> None:
         """Prints an error as one paragraph to standard error, always."""
         click.echo(f"tracelink: {printable(' '.join(text.split()))}", err=True)
-
-
-def printable(text: str) -> str:
-    """Text of a trace with control characters escaped, so that it cannot control the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
 
 
 def _json(result: Mapping[str, Any]) -> str:

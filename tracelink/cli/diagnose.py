@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from tracelink.cli.collectives import csv_of
-from tracelink.cli.console import Console, printable
+from tracelink.cli.console import Console
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.entries import Shown, Wanted
 from tracelink.cli.entries_page import entries_document, entries_page, entries_table
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
-from tracelink.cli.terminal import print_errors, size, watching
+from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis
-from tracelink.errors import UsageError
+from tracelink.errors import UsageError, printable
 from tracelink.ranges import Numbers
+from tracelink.text import size
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.database.tables import Database

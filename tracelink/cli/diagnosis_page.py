@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tracelink.cli.inspect import moment
-from tracelink.cli.terminal import NOTHING, Page, counted, number, show_findings
+from tracelink.cli.terminal import NOTHING, Page, show_findings
 from tracelink.diagnosis.explain import place_of
 from tracelink.diagnosis.model import (
     CallSeen,
@@ -26,7 +25,16 @@ from tracelink.model.columns import SECOND
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Entry, Frame
 from tracelink.ranges import Numbers
-from tracelink.text import duration, group_in_words, lowered, operation_in_words, ranks_in_words
+from tracelink.text import (
+    counted,
+    duration,
+    group_in_words,
+    lowered,
+    number,
+    operation_in_words,
+    ranks_in_words,
+    time_of_day,
+)
 
 # Ranks without a whole dump, and what the dumps of the others prove about them.
 
@@ -269,7 +277,7 @@ def _cells(call: Sequence[Entry]) -> list[str]:
     first, last = call[0], call[-1]
     frame = last.frames[0] if last.frames else None
     return [
-        NOTHING if first.created_ns is None else moment(first.created_ns).partition(" ")[2],
+        NOTHING if first.created_ns is None else time_of_day(first.created_ns, digits=3),
         group_cell(first.group, first.description) or NOTHING,
         _calls_as_one(call),
         _sizes(call),

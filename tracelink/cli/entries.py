@@ -10,13 +10,12 @@ import numpy as np
 from rich.cells import cell_len
 
 from tracelink.cli.collectives_page import groups_named
-from tracelink.cli.console import printable
 from tracelink.cli.diagnosis_page import LONGEST_NAME, group_cell
 from tracelink.cli.terminal import NOTHING
 from tracelink.diagnosis.explain import own_frames
 from tracelink.diagnosis.journal import Journal, one_for_each_request, retold
 from tracelink.diagnosis.matrix import Matrix, agreement, matrix_of
-from tracelink.errors import Finding, UsageError
+from tracelink.errors import Finding, UsageError, printable
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.records import Entry, Frame, State
 from tracelink.ranges import Numbers

@@ -22,14 +22,14 @@ from tracelink.cli.entries import (
     columns_that_fit,
     widest,
 )
-from tracelink.cli.terminal import NOTHING, Page, counted, number, show_findings
+from tracelink.cli.terminal import NOTHING, Page, show_findings
 from tracelink.diagnosis.explain import place_of
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.graph import texts_of
 from tracelink.model.records import Frame, State
 from tracelink.model.trace import ProcessGroup
-from tracelink.text import collective_in_words
+from tracelink.text import collective_in_words, counted, number
 
 # What `diagnose --entries` shows: the entries of all ranks side by side, and what is not among them.
 

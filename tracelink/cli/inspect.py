@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -15,21 +14,10 @@ from tracelink.api import Inspection
 from tracelink.cli.console import Console
 from tracelink.cli.documents import Document, census_document, findings_document
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
-from tracelink.cli.terminal import (
-    NOTHING,
-    Page,
-    counted,
-    exit_code,
-    number,
-    print_errors,
-    show_findings,
-    size,
-    watching,
-)
+from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings, watching
 from tracelink.errors import Severity, in_order
 from tracelink.io.sources import engine_for
-from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND
-from tracelink.text import span
+from tracelink.text import counted, date_and_time, fine_span, number, size, span
 
 if TYPE_CHECKING:
     from tracelink.converters.chakra.census import Census, LongestChain
@@ -154,8 +142,8 @@ def _show_chains(page: Page, censuses: Mapping[str, Census]) -> None:
 
 def _chain(longest: LongestChain) -> tuple[str, ...]:
     parts = (longest.compute_ns, longest.communication_ns, longest.host_ns)
-    shares = (f"{time(part)} ({percent(part, longest.total_ns)})" if part else NOTHING for part in parts)
-    return time(longest.total_ns), *shares, number(longest.nodes)
+    shares = (f"{fine_span(part)} ({percent(part, longest.total_ns)})" if part else NOTHING for part in parts)
+    return fine_span(longest.total_ns), *shares, number(longest.nodes)
 
 
 def _following(census: Census) -> str:
@@ -163,13 +151,6 @@ def _following(census: Census) -> str:
         return NOTHING
     share = percent(census.device_nodes_after_device, census.device_nodes)
     return f"{number(census.device_nodes_after_device)} of {number(census.device_nodes)} ({share})"
-
-
-def time(ns: int) -> str:
-    """1.234 s, 12.345 ms, 0.5 µs."""
-    if ns >= SECOND:
-        return f"{ns / SECOND:,.3f} s"
-    return f"{ns / MILLISECOND:.3f} ms" if ns >= MILLISECOND else f"{ns / MICROSECOND:g} µs"
 
 
 def percent(part: int, whole: int) -> str:
@@ -219,19 +200,13 @@ def _row(source: SourceInfo, problems: int) -> tuple[str, ...]:
         NOTHING if source.rank is None else str(source.rank),
         source.host or NOTHING,
         number(source.events),
-        NOTHING if source.start_ns is None else moment(source.start_ns),
+        NOTHING if source.start_ns is None else date_and_time(source.start_ns, digits=3),
         NOTHING
         if source.start_ns is None or source.end_ns is None
         else span(source.end_ns - source.start_ns),
         size(source.bytes),
         number(problems) if problems else NOTHING,
     )
-
-
-def moment(ns: int) -> str:
-    """2026-11-18 13:32:30.123."""
-    seconds, rest = divmod(ns, SECOND)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // MILLISECOND:03}"
 
 
 # `tracelink inspect`.

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracelink.cli.console import Console, printable
+from tracelink.cli.console import Console
 from tracelink.cli.documents import findings_document
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command
 from tracelink.cli.summary import STDOUT
-from tracelink.cli.terminal import paragraph, size
-from tracelink.errors import UsageError
+from tracelink.cli.terminal import paragraph
+from tracelink.errors import UsageError, printable
 from tracelink.open import startup_view as browser
 from tracelink.open.offer import Kind, Offer, too_heavy
 from tracelink.open.server import (
@@ -33,6 +33,7 @@ from tracelink.open.server import (
     serve,
 )
 from tracelink.open.startup_view import startup_view
+from tracelink.text import size
 
 if TYPE_CHECKING:
     from tracelink.api import Merged

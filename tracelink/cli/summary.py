@@ -13,18 +13,9 @@ import click
 
 from tracelink.cli.console import Console
 from tracelink.cli.documents import Document, findings_document
-from tracelink.cli.terminal import (
-    NOTHING,
-    Page,
-    counted,
-    exit_code,
-    number,
-    print_errors,
-    show_findings,
-    size,
-)
+from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings
 from tracelink.model.graph import LinkReport
-from tracelink.text import about, span
+from tracelink.text import about, counted, number, size, span
 
 if TYPE_CHECKING:
     from tracelink.api import Merged

@@ -18,9 +18,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracelink.cli.console import Console, printable
+from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO, UNREADABLE
-from tracelink.errors import Finding, Severity
+from tracelink.errors import Finding, Severity, printable
+from tracelink.text import number
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -39,8 +40,6 @@ NOTHING = "-"
 
 INDENTED = (0, 0, 0, 2)
 """Blanks above, right, below and left."""
-
-KILO = 1000
 
 
 class Page:
@@ -130,27 +129,6 @@ class Page:
         """Everything so far, without the last line's end."""
         lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
         return "\n".join(lines).rstrip("\n")
-
-
-def number(value: int) -> str:
-    """12,345."""
-    return f"{value:,}"
-
-
-def counted(count: int, thing: str) -> str:
-    """1 file, 2 files."""
-    return f"{number(count)} {thing}" if count == 1 else f"{number(count)} {thing}s"
-
-
-def size(count: int) -> str:
-    """12.3 MB."""
-    if count < KILO:
-        return f"{count} B"
-    value, units = float(count), iter(("kB", "MB", "GB", "TB"))
-    unit = ""
-    while value >= KILO and (following := next(units, "")):
-        value, unit = value / KILO, following
-    return f"{value:.1f} {unit}"
 
 
 def _table(

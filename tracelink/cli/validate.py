@@ -10,12 +10,13 @@ from tracelink.cli.console import Console
 from tracelink.cli.documents import validate_document
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs
-from tracelink.cli.terminal import Page, counted, number, watching
+from tracelink.cli.terminal import Page, watching
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.validate import SHOWN
 from tracelink.ranges import Numbers
+from tracelink.text import counted, number
 
 # What `validate` says to a person: the verdict, then each rule that is broken.
 

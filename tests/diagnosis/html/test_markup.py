@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.html_page import read_html
-from tracelink.diagnosis.html.markup import LONGEST, Markup, clipped, element, inner, visible
+from tracelink.diagnosis.html.markup import LONGEST, Markup, element, inner
+from tracelink.errors import printable
+from tracelink.text import clipped
 
 ANY_TEXT = st.text(
     st.characters(categories=None, exclude_categories=()) | st.sampled_from("<>&\"'/\0\u202e\ud800")
@@ -48,11 +50,11 @@ def test_a_long_text_is_cut_and_says_how_long_it_is() -> None:
 def test_any_text_comes_back_as_text_and_as_the_value_of_an_attribute(content: str, value: str) -> None:
     (read,) = read_html(element("p", content, title=value).text.removesuffix("\n")).children
     assert not isinstance(read, str)
-    assert (read.name, read.text) == ("p", visible(clipped(content, LONGEST)))
-    assert read.attributes == {"title": visible(clipped(value, LONGEST))}
+    assert (read.name, read.text) == ("p", printable(clipped(content, LONGEST)))
+    assert read.attributes == {"title": printable(clipped(value, LONGEST))}
 
 
 @given(ANY_TEXT)
 def test_what_is_visible_can_be_written_and_has_no_invisible_character(text: str) -> None:
-    assert visible(text).isprintable()
-    assert visible(text).encode().decode() == visible(text)
+    assert printable(text).isprintable()
+    assert printable(text).encode().decode() == printable(text)

@@ -23,7 +23,7 @@ from builders.kineto import cpu_op, python_frame
 from builders.profiles import call, loading, profile
 from builders.told import diagnosed, journal_told
 from tracelink.diagnosis import html as package
-from tracelink.diagnosis.html.markup import LONGEST, clipped, visible
+from tracelink.diagnosis.html.markup import LONGEST
 from tracelink.diagnosis.html.page import html_report
 from tracelink.diagnosis.html.problems import MOST_IN_BRIEF, MOST_IN_FULL
 from tracelink.diagnosis.journal import Journal
@@ -39,8 +39,9 @@ from tracelink.diagnosis.model import (
     Stage,
     Standing,
 )
-from tracelink.errors import Finding, Severity
+from tracelink.errors import Finding, Severity, printable
 from tracelink.model.records import Entry, Frame
+from tracelink.text import clipped
 
 # The page as a whole: it stands alone, runs nothing, and says the verdict first, whatever the dumps hold.
 
@@ -233,10 +234,10 @@ def check_harmless(root: Element) -> None:
 def test_what_dumps_say_is_shown_and_does_nothing(text: str) -> None:
     root = page(everywhere(text), renamed(WAITING, text))
     check_harmless(root)
-    shown = visible(clipped(text, LONGEST))
+    shown = printable(clipped(text, LONGEST))
     assert root.one("h1").text == shown
     assert [one.text for one in root.all("p", class_="message")] == [shown, shown]
-    assert root.one("head").one("title").text == visible(clipped(f"tracelink: {text}", LONGEST))
+    assert root.one("head").one("title").text == printable(clipped(f"tracelink: {text}", LONGEST))
 
 
 @settings(max_examples=30, deadline=None)

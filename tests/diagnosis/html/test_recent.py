@@ -40,7 +40,7 @@ def test_a_rank_that_does_something_else_differs() -> None:
     told = [
         one.attributes["title"] for one in page.all("span", class_="differs") if "title" in one.attributes
     ]
-    assert told == ["rank 2: does something else than most, broadcast, 0 us after the first"]
+    assert told == ["rank 2: does something else than most, broadcast, 0 µs after the first"]
 
 
 def test_those_who_gave_up_are_told_apart_from_those_who_finished() -> None:

@@ -6,6 +6,9 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tracelink.errors import printable
+from tracelink.text import clipped
+
 # Elements of a page. Any text that becomes part of one is bounded, made visible and escaped on the way.
 
 
@@ -56,21 +59,7 @@ def inner(child: Child) -> str:
 
 def escaped(text: str) -> str:
     """Any text as content or as the value of an attribute: it shows what it holds and does nothing."""
-    return html.escape(visible(clipped(text, LONGEST)), quote=True)
-
-
-def clipped(text: str, most: int) -> str:
-    """The text, or its beginning and how long it is."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
-
-
-def visible(text: str) -> str:
-    """The text with everything spelled out that could not be seen, or would turn the order of what can."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
+    return html.escape(printable(clipped(text, LONGEST)), quote=True)
 
 
 # Tables of the page: with a caption and headers, and in a frame that scrolls where they are too wide.

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tracelink.diagnosis.explain import place_of
-from tracelink.diagnosis.html.markup import Child, Markup, clipped, element, table
+from tracelink.diagnosis.html.markup import Child, Markup, element, table
 from tracelink.diagnosis.html.pictures import followers, ring_drawing
 from tracelink.diagnosis.model import CallSeen, Evidence, Link, Problem, Role, Sighting, Stretch
 from tracelink.diagnosis.profiles import called
 from tracelink.model.records import Entry, Frame
 from tracelink.text import (
+    clipped,
     counted,
     duration,
     group_name,
