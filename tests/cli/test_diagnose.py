@@ -115,7 +115,7 @@ def test_the_dump_of_the_culprit_is_missing(tracelink: Run) -> None:
     page = tracelink("diagnose", str(folder)).stdout
     first, *_ = page.splitlines()
     assert "Rank 2" in first
-    assert "no dump" in first
+    assert "no complete dump" in first
     assert "~/.cache/torch/comm_lib_trace_rank_N" in page
 
 
@@ -159,8 +159,8 @@ def test_a_folder_without_dumps(tracelink: Run) -> None:
     result = tracelink("diagnose", "empty")
     assert result.exit_code == UNREADABLE
     assert result.stderr == (
-        "tracelink: there is no flight-recorder dump; there is no file at all. A rank writes its dump on its own "
-        "host: to the path in TORCH_FR_DUMP_TEMP_FILE with the rank behind it, by default "
+        "tracelink: no flight-recorder dump found: there are no files. A rank writes its dump on its own "
+        "host: to the path in TORCH_FR_DUMP_TEMP_FILE followed by the rank, by default "
         "~/.cache/torch/comm_lib_trace_rank_N.\n"
     )
 
@@ -172,7 +172,7 @@ def test_a_folder_of_something_else(tracelink: Run) -> None:
     result = tracelink("diagnose", "texts")
     assert result.exit_code == UNREADABLE
     assert result.stderr.startswith(
-        "tracelink: there is no flight-recorder dump; the 2 files here are something else."
+        "tracelink: no flight-recorder dump found: none of the 2 files is a dump."
     )
 
 
@@ -438,7 +438,7 @@ def test_profiles_without_any_dump(tracelink: Run) -> None:
     write(Path("traces/kineto_0.json"), trace(cpu_op("aten::add"), rank=0))
     result = tracelink("diagnose", "traces")
     assert result.exit_code == UNREADABLE
-    assert "there is no flight-recorder dump" in result.stderr
+    assert "no flight-recorder dump found" in result.stderr
     assert "tracelink collectives on the same paths" in result.stderr
 
 

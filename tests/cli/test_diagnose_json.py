@@ -109,7 +109,7 @@ def test_ranks_without_a_whole_dump(tracelink: Run) -> None:
 def test_an_error_is_json_too(tracelink: Run) -> None:
     Path("empty").mkdir()
     error = json.loads(tracelink("diagnose", "empty", "--json").stdout)["error"]
-    assert error["message"] == "there is no flight-recorder dump; there is no file at all"
+    assert error["message"] == "no flight-recorder dump found: there are no files"
 
 
 def test_the_schema_knows_every_kind_and_stage() -> None:

@@ -212,7 +212,7 @@ class TestForPrograms:
         monkeypatch.setattr(entries_output.Shown, "of", of)
         made = document(tracelink)
         assert [entry["input_sizes"] for entry in made["entries"]] == [None] * 4
-        assert [finding["reason"] for finding in made["findings"]] == ["not_retold"]
+        assert [finding["reason"] for finding in made["findings"]] == ["entries_unreadable"]
 
 
 class TestWhatCannotBe:
@@ -267,7 +267,7 @@ class TestWhichDumps:
     def test_a_size_that_does_not_fit_is_told(self, tracelink: Run) -> None:
         dumps(Path("dumps"), healthy(4))
         said = tracelink("diagnose", "dumps", "--replica-size", "2").stdout
-        assert "--replica-size says 2, but the group of all ranks of a replica has 4 ranks in 4 dumps" in said
+        assert "--replica-size is 2, but the group of all ranks of a replica has 4 ranks in 4 dumps" in said
 
 
 class TestColumns:

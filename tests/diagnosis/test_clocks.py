@@ -79,7 +79,7 @@ def test_ranks_compare_through_groups_that_they_share_with_others() -> None:
 
 def test_ranks_that_share_nothing_do_not_compare() -> None:
     entries = rounds(at=[[0]], ranks=[0], group=("9", "alone")) | rounds(at=[[4, 4]], ranks=[1, 2])
-    assert lags_of(recorded(entries)).union.tolist() == [0, 1, 1]
+    assert lags_of(recorded(entries)).component.tolist() == [0, 1, 1]
 
 
 def test_a_collective_that_one_did_not_join_compares_nobody() -> None:

@@ -133,14 +133,17 @@ def test_another_size() -> None:
 
 def test_the_same_twice_under_one_number_is_not_told_as_another_call() -> None:
     told = message(_0="a1 a2", _1="a1 a1 a2", _2="a1 a2")
-    assert told == "Rank 1 did not call all_reduce #1 of group a as often as the others under that number."
+    assert (
+        told
+        == "Rank 1 did not call all_reduce #1 of group a as often as the others under this sequence number."
+    )
 
 
 def test_of_two_nobody_says_which_called_it_too_often() -> None:
     (problem,) = diagnosed({0: "a1 a2", 1: "a1 a1 a2"}, a=[0, 1]).problems
     assert (
         problem.message
-        == "Ranks 0 and 1 did not call all_reduce #1 of group a equally often under that number."
+        == "Ranks 0 and 1 did not call all_reduce #1 of group a equally often under this sequence number."
     )
 
 
@@ -201,7 +204,7 @@ class TestLeftOut:
         others = "a1:1! a2:2! a3:3! a4:4!"
         (problem,) = diagnosed({0: others, 1: others, 2: "a1:3! a2:4!"}, a=THREE).problems
         assert problem.message == (
-            "Rank 2 skipped all_reduce #1 of group a and the 1 after it, and went on with all_reduce of 3 Float "
+            "Rank 2 skipped all_reduce #1 of group a and the 1 after it and continued with all_reduce of 3 Float "
             "(2 collectives show it); 2 ranks wait."
         )
 
@@ -219,7 +222,7 @@ def test_one_collective_too_many() -> None:
     others = "a1:1 a2:2! a3:3!"
     (problem,) = diagnosed({0: others, 1: others, 2: "a1:1 a2:9! a3:2! a4:3!"}, a=THREE).problems
     assert (problem.kind, problem.sequence, problem.culprits) == ("size_mismatch", 2, (2,))
-    assert problem.message.startswith("Rank 2 did one collective more than the others, all_reduce of 9 Float")
+    assert problem.message.startswith("Rank 2 called 1 extra collective, all_reduce of 9 Float")
 
 
 def test_messages_say_what_differs_and_nothing_else() -> None:
@@ -270,7 +273,7 @@ def test_as_many_for_one_as_for_another_is_a_tie() -> None:
     ((kind, _, culprits, message),) = root_messages(diagnosis)
     assert (kind, culprits, diagnosis.problems[0].tie) == (Kind.PEER_MISMATCH, (0, 1, 2, 3), True)
     assert message.startswith(
-        "Ranks 0-3 do not agree in broadcast #1 of group a: root 1 or root 0? Nothing tells"
+        "Ranks 0-3 do not agree in broadcast #1 of group a: root 1 or root 0. It is unknown which rank is wrong."
     )
 
 

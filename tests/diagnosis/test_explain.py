@@ -307,7 +307,7 @@ def test_a_dump_that_is_gone_when_it_is_read_again_is_a_finding(
     monkeypatch.setattr(RecorderPayloads, "entries", gone)
     found = diagnosis(tmp_path, hang(4, culprit=2))
     assert found.problems[0].evidence == ()
-    assert [one.reason for one in found.findings] == ["evidence_unreadable"] * 2
+    assert [one.reason for one in found.findings] == ["entries_unreadable"] * 2
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 from builders.journal import MS, Entries, journal, recorded, rounds
 from builders.recorder import collective, dump, process_group
 from builders.told import diagnosed, problems
-from tracelink.diagnosis.clocks import Elapsed, longest_finished
+from tracelink.diagnosis.clocks import Elapsed, longest_finished_work
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.hangs import is_stuck
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Link
-from tracelink.diagnosis.participation import parts_of, whereabouts_of
+from tracelink.diagnosis.participation import parts_of, positions_of
 from tracelink.diagnosis.waits import Wait, collective_waits
 from tracelink.model.columns import UNKNOWN
 
@@ -204,13 +204,13 @@ class TestWithoutADump:
     def test_of_several_it_is_one_of_them(self) -> None:
         (problem,) = diagnosed({0: "a1 a2!"}, a=THREE).problems
         assert problem.culprits == (1, 2)
-        assert problem.message.startswith("At least one of ranks 1 and 2, whose dumps do not tell")
+        assert problem.message.startswith("At least one of ranks 1 and 2 (no complete dumps) is missing in")
 
     def test_beside_one_that_is_proven_it_may_be_waiting_itself(self) -> None:
         diagnosis = diagnosed({0: "a1!", 1: "b1", 2: "c1!"}, a=TWO, b=[1], c=[2, 3])
         assert [problem.culprits for problem in diagnosis.problems] == [(1,)]
         assert diagnosis.notes == [
-            "Others wait for rank 3 too, whose dumps do not tell: it may well wait because of what is said above."
+            "Other ranks also wait for rank 3, whose dump does not show why. It may wait because of the problem above."
         ]
 
     def test_without_anybody_waiting_nothing_is_said_of_it(self) -> None:
@@ -260,7 +260,7 @@ def job(pending_at: float, others: list[float], usual: float = 5, **fields: Any)
 
 def pending(journal: Journal) -> Wait:
     parts = parts_of(journal)
-    (wait,) = collective_waits(journal, parts, whereabouts_of(journal, parts, []))
+    (wait,) = collective_waits(journal, parts, positions_of(journal, parts, []))
     return wait
 
 
@@ -321,8 +321,8 @@ def test_without_completion_the_next_entry_tells_that_one_is_over(name: str, lon
         for entry in (entry for rows in entries.values() for entry in rows):
             entry |= {"state": "scheduled", "time_discovered_completed_ns": None}
     journal = recorded(entries)
-    assert longest_finished(journal).tolist()[0] == longest
+    assert longest_finished_work(journal).tolist()[0] == longest
 
 
 def test_nobody_knows_how_long_what_never_finished_takes() -> None:
-    assert longest_finished(recorded(rounds(at=[[0, 0]]))).tolist() == [UNKNOWN]
+    assert longest_finished_work(recorded(rounds(at=[[0, 0]]))).tolist() == [UNKNOWN]

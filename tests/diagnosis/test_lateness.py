@@ -18,15 +18,15 @@ from generators.recorded_jobs import Fault, Plan, job
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.lateness import (
-    Attendance,
-    Latecomers,
-    LateTogether,
-    attendances,
-    by_one_clock,
-    late_together,
-    latecomers_of,
-    possibly_ahead,
-    rounds_of,
+    ArrivalTimes,
+    LatenessReport,
+    LateRanks,
+    arrival_times,
+    lateness_report,
+    possible_clock_lead,
+    ranks_late_together,
+    synchronizing_collectives,
+    times_by_one_clock,
 )
 from tracelink.diagnosis.model import Kind, Lateness
 from tracelink.diagnosis.participation import parts_of
@@ -35,7 +35,7 @@ from tracelink.diagnosis.participation import parts_of
 
 
 def lateness(journal: Journal) -> list[Lateness]:
-    return list(latecomers_of(journal, parts_of(journal)).lateness)
+    return list(lateness_report(journal, parts_of(journal)).lateness)
 
 
 def test_the_last_rank_of_a_collective_is_late_by_how_long_it_was_the_only_one_missing() -> None:
@@ -90,7 +90,7 @@ def test_a_journal_without_entries_knows_of_nobody() -> None:
 # Ranks that come late together.
 
 
-def found(lags: Sequence[float], count: int = 30) -> LateTogether | None:
+def found(lags: Sequence[float], count: int = 30) -> LateRanks | None:
     """Of ranks that come so many ms after each step of 100 ms begins, and in turn a little later."""
     at = [
         [100 * step + lag + 0.1 * ((step + rank) % len(lags)) for rank, lag in enumerate(lags)]
@@ -98,7 +98,7 @@ def found(lags: Sequence[float], count: int = 30) -> LateTogether | None:
     ]
     journal = together(at=at)
     parts = parts_of(journal)
-    return late_together(journal, parts, rounds_of(journal, parts, parts.created))
+    return ranks_late_together(journal, parts, synchronizing_collectives(journal, parts, parts.created))
 
 
 def test_ranks_of_a_slow_host_come_late_together() -> None:
@@ -133,16 +133,16 @@ NCCL = "nccl:all_reduce"
 EVERY_100_MS = [[100 * number] * 3 for number in range(30)]
 
 
-def attendance(journal: Journal, rank: int = 1) -> Attendance:
+def arrivals_of(journal: Journal, rank: int = 1) -> ArrivalTimes:
     parts = parts_of(journal)
-    rounds = rounds_of(journal, parts, parts.created)
-    (seen,) = attendances(journal, parts, rounds, parts.created, rank)
+    rounds = synchronizing_collectives(journal, parts, parts.created)
+    (seen,) = arrival_times(journal, parts, rounds, parts.created, rank)
     return seen
 
 
 def doubt(at: Sequence[Sequence[float]], **how: Any) -> tuple[float, bool]:
     """In ms, of rank 1."""
-    ahead, surely = possibly_ahead(attendance(together(at=at, **how)))
+    ahead, surely = possible_clock_lead(arrivals_of(together(at=at, **how)))
     return round(ahead / MS, 2), surely
 
 
@@ -153,7 +153,7 @@ def late_by(delay: float, at: Sequence[Sequence[float]] = EVERY_100_MS) -> list[
 def moved(journal: Journal) -> list[float] | None:
     """By how much the times of each rank are corrected, in ms; from those of rank 0."""
     parts = parts_of(journal)
-    created = by_one_clock(journal, parts, rounds_of(journal, parts, parts.created))
+    created = times_by_one_clock(journal, parts, synchronizing_collectives(journal, parts, parts.created))
     if created is None:
         return None
     shift = [float((created - parts.created)[parts.rank == rank][0]) / MS for rank in journal.ranks.tolist()]
@@ -241,8 +241,8 @@ STEP, INSIDE = 100, (0, 40, 41, 60)
 """A step takes so many ms and has collectives at these times."""
 
 
-def late(journal: Journal) -> Latecomers:
-    return latecomers_of(journal, parts_of(journal))
+def late(journal: Journal) -> LatenessReport:
+    return lateness_report(journal, parts_of(journal))
 
 
 def culprits(journal: Journal) -> list[tuple[int, ...]]:
@@ -268,7 +268,8 @@ def test_a_rank_that_is_late_to_every_step_is_a_straggler() -> None:
     assert (problem.kind, problem.culprits, problem.waiting) == (Kind.STRAGGLER, (2,), (0, 1, 3))
     assert (problem.group, problem.description, problem.operation) == ("0", "default_pg", "gloo:all_reduce")
     assert problem.message == (
-        "Rank 2 came last to 19 of 40 collectives: the others waited 37 % of the time for it, usually 60.0 ms."
+        "Rank 2 arrived last at 19 of 40 collectives: the others spent 37 % of the time waiting for it, "
+        "typically 60.0 ms."
     )
     assert (problem.sequence or 0) % len(INSIDE) == 1
     assert list(problem.rows) == [2]
@@ -300,15 +301,15 @@ def test_being_late_once_is_worth_a_note() -> None:
     at[20] = [time - 6200 * (rank != 2) for rank, time in enumerate(at[20])]
     found = late(together(at=at))
     assert found.problems == []
-    assert found.notes == ["Rank 2 came 6.2 s late to all_reduce #21 of group 0 (default_pg)."]
+    assert found.notes == ["Rank 2 arrived 6.2 s late at all_reduce #21 of group 0 (default_pg)."]
 
 
 def test_always_late_by_the_same_may_be_a_clock() -> None:
     found = late(together(at=[[100 * step, 100 * step + 40 + step % 3, 100 * step] for step in range(30)]))
     assert found.problems == []
     assert found.notes == [
-        "Rank 1 came last to 30 of 30 collectives, always by about 41.0 ms: it is slow, or its clock is ahead; "
-        "the dumps do not tell."
+        "Rank 1 arrived last at 30 of 30 collectives, always by about 41.0 ms: it is slow, or its clock is ahead. "
+        "The dumps do not show which."
     ]
 
 
@@ -365,7 +366,7 @@ def test_clocks_that_cannot_be_right_are_corrected_by_how_late_ranks_usually_are
     found = late(together(at=steps(10, delay=60), ahead={0: 5000, 3: -90_000}))
     assert [problem.culprits for problem in found.problems] == [(2,)]
     assert found.lateness[0].rank == 2
-    assert "the clocks differ" in found.notes[0]
+    assert "Clocks of ranks differ" in found.notes[0]
 
 
 def test_who_waited_for_a_late_rank_is_not_late_itself() -> None:
@@ -408,7 +409,7 @@ def test_a_straggler_is_no_cause_of_a_hang() -> None:
     hanging = {rank: rows + left.get(rank, []) for rank, rows in entries.items()}
     diagnosis = diagnosis_of(recorded(hanging))
     assert [problem.kind for problem in diagnosis.problems] == [Kind.NEVER_JOINED]
-    assert [note for note in diagnosis.notes if note.startswith("Rank 2 came last to 19 of 40")]
+    assert [note for note in diagnosis.notes if note.startswith("Rank 2 arrived last at 19 of 40")]
 
 
 def test_of_a_rank_that_never_came_it_is_said_that_it_was_always_late() -> None:
@@ -419,14 +420,14 @@ def test_of_a_rank_that_never_came_it_is_said_that_it_was_always_late() -> None:
         recorded({rank: rows + left.get(rank, []) for rank, rows in entries.items()})
     ).problems
     assert problem.culprits == (1,)
-    assert problem.message.endswith("Before, it came last to 30 of 30 collectives.")
+    assert problem.message.endswith("Before, it arrived last at 30 of 30 collectives.")
 
 
 def test_ranks_of_one_slow_host_are_noted_together() -> None:
     at = [[100 * step + 40 * (rank > 3) + (step + rank) % 3 for rank in range(6)] for step in range(30)]
     assert late(together(at=at)).notes == [
-        "Ranks 4 and 5 usually come 39.8 ms after the others: a slow host, more work, or a clock that is ahead; "
-        "the dumps do not tell."
+        "Ranks 4 and 5 usually arrive 39.8 ms after the others: a slow host, more work, or a clock that is ahead. "
+        "The dumps do not show which."
     ]
 
 

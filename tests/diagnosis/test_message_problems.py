@@ -21,7 +21,7 @@ class TestSizes:
             False,
         )
         assert problem.message == (
-            "Rank 0 has another size in send 0->1 #6 of group a than was due: "
+            "Rank 0 has an unexpected size in send 0->1 #6 of group a: "
             "rank 0 sends 9 elements, rank 1 receives 8 elements; rank 1 waits."
         )
 
@@ -46,7 +46,7 @@ class TestSizes:
         assert (problem.culprits, problem.tie) == ((0, 1), True)
         assert problem.message == (
             "Ranks 0 and 1 do not agree in send 0->1 #1 of group a: rank 0 sends 8 elements, "
-            "rank 1 receives 9 elements. Nothing tells which is wrong."
+            "rank 1 receives 9 elements. It is unknown which rank is wrong."
         )
 
     def test_a_type_that_makes_nobody_wait(self) -> None:
@@ -92,8 +92,8 @@ class TestPeers:
         (problem,) = diagnosed(ranks, a=THREE).problems
         assert (problem.kind, problem.culprits, problem.waiting) == ("peer_mismatch", (0,), (1, 2))
         assert problem.message == (
-            "Rank 0 sends to rank 2 in send 0->2 #7 of group a, which receives nothing from it, "
-            "while rank 1 waits for it; 2 ranks wait."
+            "Rank 0 sends to rank 2 in send 0->2 #7 of group a, but rank 2 does not receive from rank 0, "
+            "and rank 1 waits for rank 0; 2 ranks wait."
         )
 
     def test_a_message_from_the_wrong_rank(self) -> None:
@@ -118,7 +118,7 @@ class TestLeftOut:
         (problem,) = diagnosed(ranks, descriptions=STAGES, a=[0, 1], b=[2, 3], c=FOUR).problems
         assert (problem.kind, problem.culprits, problem.waiting) == ("skipped", (1,), (0, 2, 3))
         assert problem.message == (
-            "Rank 1 skipped recv 1<-0 #3 of group a (pp), and went on with all_reduce #1 of group c; 3 ranks wait."
+            "Rank 1 skipped recv 1<-0 #3 of group a (pp) and continued with all_reduce #1 of group c; 3 ranks wait."
         )
 
     def test_both_messages_of_a_batch_are_one_problem(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.told import journal_told
-from tracelink.diagnosis.programs import Habits, Siblings, inserted, left_out
+from tracelink.diagnosis.programs import Counterparts, Habits, extra_count, skipped_count
 
 # What a rank usually does next, and what its siblings do.
 
@@ -41,22 +41,22 @@ def test_siblings_have_the_same_place_in_groups_like_this_one() -> None:
     journal = journal_told(
         {0: "a>1", 1: "a<0", 2: "c>1", 3: "c<0"}, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3]
     )
-    assert Siblings(journal).of(0, 1) == [(1, 3)]
-    assert Siblings(journal).due(0, 1, 1) == Siblings(journal).codes(np.array([3]))
+    assert Counterparts(journal).of(0, 1) == [(1, 3)]
+    assert Counterparts(journal).expected(0, 1, 1) == Counterparts(journal).codes(np.array([3]))
 
 
 def test_siblings_that_differ_tell_nothing() -> None:
     descriptions = {"a": "pp", "c": "pp", "d": "pp"}
     words = {0: "a>1", 2: "c>1", 4: "d<1"}
     journal = journal_told(words, descriptions=descriptions, a=[0, 1], c=[2, 3], d=[4, 5])
-    assert Siblings(journal).due(0, 0, 1) == ()
+    assert Counterparts(journal).expected(0, 0, 1) == ()
 
 
 def test_the_order_within_a_batch_is_free() -> None:
     words = {0: "[a>1 a<1]", 2: "[c<1 c>1]"}
     journal = journal_told(words, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3])
-    siblings = Siblings(journal)
-    assert siblings.due(0, 0, 1) == siblings.codes(siblings.call(0, 0, 1))
+    counterparts = Counterparts(journal)
+    assert counterparts.expected(0, 0, 1) == counterparts.codes(counterparts.message_rows(0, 0, 1))
 
 
 # Programs: what a rank left out or did too often, told from what others do and did.
@@ -93,7 +93,7 @@ def codes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     ],
 )
 def test_left_out(own: str, others: str, before: str, count: int | None) -> None:
-    assert left_out(codes(own), codes(others), codes(before)) == count
+    assert skipped_count(codes(own), codes(others), codes(before)) == count
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def test_left_out(own: str, others: str, before: str, count: int | None) -> None
     [("xbcd", "bcd", 1), ("xybcd", "bcd", 2), ("bcd", "bcd", None), ("x", "b", None), ("xcd", "bcd", None)],
 )
 def test_inserted(own: str, others: str, count: int | None) -> None:
-    assert inserted(codes(own), codes(others)) == count
+    assert extra_count(codes(own), codes(others)) == count
 
 
 @given(LETTERS, st.integers(1, 3))
 def test_whatever_is_left_out_of_different_things_is_counted(text: str, count: int) -> None:
     program = "".join(dict.fromkeys(text)) + "uvwxyz"
-    assert left_out(codes(program[count:]), codes(program), codes("")) == count
+    assert skipped_count(codes(program[count:]), codes(program), codes("")) == count
 
 
 @given(LETTERS, st.integers(1, 3))
 def test_whatever_is_put_before_different_things_is_counted(text: str, count: int) -> None:
     program = "".join(dict.fromkeys(text)) + "uvwxyz"
-    assert inserted(codes("?" * count + program), codes(program)) == count
+    assert extra_count(codes("?" * count + program), codes(program)) == count

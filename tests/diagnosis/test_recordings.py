@@ -42,7 +42,7 @@ def write(folder: Path, ranks: int) -> None:
 
 def test_the_members_of_a_group_are_kept_once(tmp_path: Path) -> None:
     write(tmp_path, 300)
-    found = read_recordings(discover(Request([(str(tmp_path), "")])), Engine(1)).recordings
+    found = read_recordings(discover(Request([(str(tmp_path), "")])), Engine(1)).by_rank
     members = [group.ranks for one in found.values() for group in one.groups]
     assert members == [tuple(range(300))] * 300
     assert len({id(ranks) for ranks in members}) == 1

@@ -13,7 +13,7 @@ from tracelink.cli.collectives_page import groups_named
 from tracelink.cli.diagnosis_page import LONGEST_NAME, group_cell
 from tracelink.cli.terminal import NOTHING
 from tracelink.diagnosis.explain import own_frames
-from tracelink.diagnosis.journal import Journal, one_for_each_request, retold
+from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_entries
 from tracelink.diagnosis.matrix import Matrix, agreement, matrix_of
 from tracelink.errors import Finding, UsageError, printable
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
@@ -70,7 +70,9 @@ class Shown:
             )
         matrix = matrix_of(journal, _of_groups(journal, wanted.groups), ranks, last)
         rows = matrix.entry[matrix.entry != UNKNOWN]
-        told, findings = retold(journal, rows if wanted.stacks else one_for_each_request(journal, rows))
+        told, findings = reread_entries(
+            journal, rows if wanted.stacks else first_of_each_request(journal, rows)
+        )
         requests = {int(journal.records.request[row]): entry for row, entry in told.items()}
         return cls(journal, matrix, told, requests, wanted.stacks, findings)
 

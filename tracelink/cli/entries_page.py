@@ -210,11 +210,11 @@ def _columns(shown: Shown) -> TableOfEntriesDocument:
             [group.description for group in journal.groups], records.group[entries]
         ).tolist(),
         "sequence": plain(records.sequence[entries]),
-        "operation": texts_of(journal.texts, journal.requests.operation[request]).tolist(),
+        "operation": texts_of(journal.strings, journal.requests.operation[request]).tolist(),
         "source": plain(source),
         "target": plain(target),
-        "input_type": texts_of(journal.texts, journal.requests.type_in[request]).tolist(),
-        "output_type": texts_of(journal.texts, journal.requests.type_out[request]).tolist(),
+        "input_type": texts_of(journal.strings, journal.requests.type_in[request]).tolist(),
+        "output_type": texts_of(journal.strings, journal.requests.type_out[request]).tolist(),
         "input_sizes": [None if one is None else [list(sizes) for sizes in one.input_sizes] for one in told],
         "output_sizes": [
             None if one is None else [list(sizes) for sizes in one.output_sizes] for one in told

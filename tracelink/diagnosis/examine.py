@@ -1,4 +1,7 @@
-"""Examine(): read, diagnose, explain, in this order."""
+"""examine(): reads the dumps of a job, diagnoses them, and explains the result. The order of questions is here.
+
+Input: sources, or a journal. Output: a `Diagnosis`, with the journal that it is based on.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from tracelink.diagnosis.disagreements import (
 from tracelink.diagnosis.explain import WHERE_DUMPS_ARE, judged_by_line, with_advice, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of
-from tracelink.diagnosis.lateness import latecomers_of, with_habits
-from tracelink.diagnosis.message_problems import messages_of
+from tracelink.diagnosis.lateness import lateness_report, with_late_history
+from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
-from tracelink.diagnosis.participation import Parts, parts_of, whereabouts_of
+from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.profiles import profiles_among
 from tracelink.diagnosis.programs import Programs, comparisons_of
-from tracelink.diagnosis.recordings import Recorded, in_replicas, read_recordings
+from tracelink.diagnosis.recordings import Recordings, in_replicas, read_recordings
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError
@@ -34,124 +37,16 @@ from tracelink.pipeline.gathering import Span, recorded_apart
 from tracelink.pipeline.reading import nothing_readable, tasks_of
 from tracelink.text import count_of_ranks
 
-# The diagnosis of a job out of what its recorders hold: causes first, consequences under them.
-
-
-def diagnosis_of(
-    journal: Journal,
-    unreadable: Mapping[int, str] | None = None,
-    findings: Sequence[Finding] = (),
-    roots: Roots = NO_ROOTS,
-) -> Diagnosis:
-    """What went wrong, as far as these recordings tell, and what profiles tell of roots."""
-    broken_off = [rank for rank, one in journal.recordings.items() if one.broken_off]
-    parts = parts_of(journal)
-    where = whereabouts_of(journal, parts, broken_off)
-    comparisons = comparisons_of(journal, parts.wholes)
-    exchanges, unread = exchange_disagreements(journal, parts)
-    disagreements = [*disagreements_of(parts, comparisons), *exchanges]
-    disagreements += root_disagreements(journal, parts, roots, {one.round for one in disagreements})
-    waits = collective_waits(journal, parts, where, [one.round for one in disagreements])
-    messages = messages_of(journal, parts, where, broken_off, waits)
-    programs = Programs(journal, parts, comparisons)
-    mismatches = mismatch_problems(journal, parts, disagreements, programs, waits)
-    mismatches += messages.mismatches
-    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
-    late = latecomers_of(journal, parts, stalled=any(one.waiting for one in [*hangs, *mismatches]))
-    apart = recorded_apart(_spans(journal), "Diagnose each by itself.")
-    attendance = _attendance(journal, broken_off, unreadable or {})
-    return Diagnosis(
-        problems=_worst_first(
-            [
-                *with_habits(hangs, late.lateness),
-                *map(_with_those_who_wait, mismatches),
-                *late.problems,
-            ]
-        ),
-        standings=standings_of(journal, parts, where, waits),
-        lateness=late.lateness,
-        present=attendance.present,
-        missing=attendance.missing,
-        unreadable=attendance.unreadable,
-        checked=_checked(journal, parts, messages.count),
-        notes=[*notes, *late.notes],
-        findings=[*findings, *apart, *journal.findings, *unread],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Attendance:
-    """Which ranks can be heard, and which cannot."""
-
-    present: list[int]
-    missing: list[int]
-    unreadable: dict[int, str]
-
-
-def _attendance(journal: Journal, broken_off: Collection[int], unreadable: Mapping[int, str]) -> _Attendance:
-    failed = {**unreadable, **{rank: _why_cut(journal, rank) for rank in broken_off}}
-    members = {rank for group in journal.groups for rank in group.ranks}
-    return _Attendance(
-        [rank for rank in journal.recordings if rank not in broken_off],
-        sorted(members - set(journal.recordings) - set(failed)),
-        dict(sorted(failed.items())),
-    )
-
-
-def _checked(journal: Journal, parts: Parts, messages: int) -> Checked:
-    return Checked(
-        ranks=len(journal.recordings),
-        entries=len(journal),
-        groups=len(journal.groups),
-        collectives=int(parts.round[-1]) + 1 if len(parts) else 0,
-        messages=messages,
-    )
-
-
-def _spans(journal: Journal) -> list[Span]:
-    """From the first to the last time that each rank made an entry."""
-    created = journal.records.created
-    spans = []
-    for rank, begin, end in zip(
-        journal.ranks.tolist(), journal.bounds[:-1].tolist(), journal.bounds[1:].tolist(), strict=True
-    ):
-        timed = created[begin:end][created[begin:end] != NO_TIME]
-        if len(timed):
-            spans.append((int(timed.min()), int(timed.max()), rank))
-    return spans
-
-
-def _why_cut(journal: Journal, rank: int) -> str:
-    return next((one.message for one in journal.recordings[rank].findings if one.reason == "truncated"), "")
-
-
-def _with_those_who_wait(problem: Problem) -> Problem:
-    """A mismatch need not make anybody wait; where it does, the message says so."""
-    waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
-    return replace(problem, message=f"{problem.message}{waiting}.")
-
-
-def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
-    """Those who keep most others waiting first, then those that show most often."""
-    return sorted(
-        problems, key=lambda one: (-len(one.waiting), -one.count, one.group, one.sequence or 0, one.culprits)
-    )
-
-
-# Sources to a diagnosis: dumps read, put into one journal, and judged.
-
-
 UNREADABLE = "unreadable"
-"""The reason of the finding that nothing can be read of a source."""
-
-WHAT_PROFILES_TELL = (
-    " Profiles tell who came last to which collective: see tracelink collectives on the same paths."
+"""The reason of the finding on a source that cannot be read."""
+PROFILES_INSTEAD = (
+    " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A diagnosis, and the entries that it rests on."""
+    """A diagnosis and the entries that it is based on."""
 
     diagnosis: Diagnosis
     journal: Journal
@@ -195,81 +90,216 @@ def examine(
 
 
 def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | None = None) -> Examined:
-    """Reads what recorders left behind and says what went wrong; replicas of a job may have numbers of their own."""
-    recorded = _recorded(discovery, engine)
+    """Reads the dumps and diagnoses them; `replica_size` is for replicas that number their own ranks from 0."""
+    recordings = _read(discovery, engine)
     if replica_size is not None:
-        recorded = _of_replicas(recorded, replica_size)
-    journal = journal_of(recorded.recordings)
-    diagnosis = _diagnosed(journal, recorded, engine)
-    judged = with_advice(judged_by_line(with_evidence(diagnosis, journal)))
-    return Examined(_with_sightings(judged, journal, recorded, engine), journal)
+        recordings = _in_replicas(recordings, replica_size)
+    journal = journal_of(recordings.by_rank)
+    diagnosis = _diagnosis(journal, recordings, engine)
+    diagnosis = with_evidence(diagnosis, journal)
+    diagnosis = judged_by_line(diagnosis)
+    diagnosis = with_advice(diagnosis)
+    return Examined(_with_sightings(diagnosis, journal, recordings, engine), journal)
 
 
-def _diagnosed(journal: Journal, recorded: Recorded, engine: Engine) -> Diagnosis:
-    """From dumps alone, unless the user names profiles, or something that has a root hangs for no other reason."""
-    diagnosis = diagnosis_of(journal, recorded.unreadable, recorded.findings)
-    profiles = profiles_among(recorded.tasks)
-    named = any(task.source.format for task in profiles)
-    if not profiles or not (named or _may_be_of_roots(diagnosis, journal)):
-        return diagnosis
-    from tracelink.diagnosis.profiles import roots_of
-
-    roots, findings = roots_of(journal, recorded.tasks, engine)
-    if not roots:
-        return replace(diagnosis, findings=[*diagnosis.findings, *findings])
-    return diagnosis_of(journal, recorded.unreadable, [*recorded.findings, *findings], roots)
+# The diagnosis: causes first, then the ranks that wait because of them.
 
 
-def _may_be_of_roots(diagnosis: Diagnosis, journal: Journal) -> bool:
-    stuck = [one.operation for one in diagnosis.problems if one.kind is Kind.TIMED_OUT]
-    return hangs_with_a_root(journal) or any(operation_of(operation) in ROOTED for operation in stuck)
+def diagnosis_of(
+    journal: Journal,
+    unreadable: Mapping[int, str] | None = None,
+    findings: Sequence[Finding] = (),
+    roots: Roots = NO_ROOTS,
+) -> Diagnosis:
+    """The problems that these recordings show; `roots` are known from profiles."""
+    truncated = [rank for rank, recording in journal.recordings.items() if recording.broken_off]
+
+    # What did each rank take part in, and how far did it get?
+    parts = parts_of(journal)
+    positions = positions_of(journal, parts, truncated)
+
+    # In which collectives do ranks request different things?
+    comparisons = comparisons_of(journal, parts.compositions)
+    exchanges, exchange_findings = exchange_disagreements(journal, parts)
+    disagreements = [*disagreements_of(parts, comparisons), *exchanges]
+    known = {disagreement.collective for disagreement in disagreements}
+    disagreements += root_disagreements(journal, parts, roots, known)
+
+    # Which ranks wait where, for which ranks?
+    disputed = [disagreement.collective for disagreement in disagreements]
+    waits = collective_waits(journal, parts, positions, disputed)
+    messages = diagnose_messages(journal, parts, positions, truncated, waits)
+
+    # Which of that are problems: mismatches, hangs, late ranks?
+    programs = Programs(journal, parts, comparisons)
+    mismatches = mismatch_problems(journal, parts, disagreements, programs, waits)
+    mismatches += messages.mismatches
+    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
+    stalled = any(problem.waiting for problem in [*hangs, *mismatches])
+    late = lateness_report(journal, parts, stalled=stalled)
+    problems = [
+        *with_late_history(hangs, late.lateness),
+        *map(_with_waiting_ranks, mismatches),
+        *late.problems,
+    ]
+
+    # What was the diagnosis based on?
+    dumps = _dumps(journal, truncated, unreadable or {})
+    two_jobs = recorded_apart(_spans(journal), "Diagnose each by itself.")
+    return Diagnosis(
+        problems=_worst_first(problems),
+        standings=standings_of(journal, parts, positions, waits),
+        lateness=late.lateness,
+        present=dumps.present,
+        missing=dumps.missing,
+        unreadable=dumps.unreadable,
+        checked=_checked(journal, parts, messages.count),
+        notes=[*notes, *late.notes],
+        findings=[*findings, *two_jobs, *journal.findings, *exchange_findings],
+    )
 
 
-def _with_sightings(diagnosis: Diagnosis, journal: Journal, recorded: Recorded, engine: Engine) -> Diagnosis:
-    """The same with what profiles show; what reads these is not even imported where there is nothing to show."""
-    if not diagnosis.problems or not profiles_among(recorded.tasks):
-        return diagnosis
-    from tracelink.diagnosis.profiles import with_sightings
-
-    return with_sightings(diagnosis, journal, recorded.tasks, engine)
+def _with_waiting_ranks(problem: Problem) -> Problem:
+    """Completes the message of a mismatch, because of which ranks may or may not wait."""
+    waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
+    return replace(problem, message=f"{problem.message}{waiting}.")
 
 
-def _recorded(discovery: Discovery, engine: Engine) -> Recorded:
+def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
+    """Sorted by the number of waiting ranks, then by the number of collectives that show it."""
+    return sorted(
+        problems,
+        key=lambda problem: (
+            -len(problem.waiting),
+            -problem.count,
+            problem.group,
+            problem.sequence or 0,
+            problem.culprits,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Dumps:
+    present: list[int]
+    missing: list[int]
+    unreadable: dict[int, str]
+
+
+def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> _Dumps:
+    failed = {**unreadable, **{rank: _why_truncated(journal, rank) for rank in truncated}}
+    members = {rank for group in journal.groups for rank in group.ranks}
+    return _Dumps(
+        [rank for rank in journal.recordings if rank not in truncated],
+        sorted(members - set(journal.recordings) - set(failed)),
+        dict(sorted(failed.items())),
+    )
+
+
+def _why_truncated(journal: Journal, rank: int) -> str:
+    findings = journal.recordings[rank].findings
+    return next((finding.message for finding in findings if finding.reason == "truncated"), "")
+
+
+def _checked(journal: Journal, parts: Parts, messages: int) -> Checked:
+    return Checked(
+        ranks=len(journal.recordings),
+        entries=len(journal),
+        groups=len(journal.groups),
+        collectives=int(parts.collective[-1]) + 1 if len(parts) else 0,
+        messages=messages,
+    )
+
+
+def _spans(journal: Journal) -> list[Span]:
+    """The first and the last creation time of each rank's entries."""
+    created = journal.records.created
+    spans = []
+    for rank, first, end in zip(
+        journal.ranks.tolist(), journal.bounds[:-1].tolist(), journal.bounds[1:].tolist(), strict=True
+    ):
+        times = created[first:end][created[first:end] != NO_TIME]
+        if len(times):
+            spans.append((int(times.min()), int(times.max()), rank))
+    return spans
+
+
+# Reading dumps.
+
+
+def _read(discovery: Discovery, engine: Engine) -> Recordings:
     try:
-        recorded = read_recordings(discovery, engine)
+        recordings = read_recordings(discovery, engine)
     except UnreadableError as error:
         raise (_no_dumps(discovery) if str(error) == str(nothing_readable(())) else error) from None
-    if not recorded.recordings:
-        raise nothing_readable([one for one in recorded.findings if one.severity is Severity.ERROR])
-    return replace(recorded, unreadable=_unreadable(recorded, discovery))
+    if not recordings.by_rank:
+        errors = [finding for finding in recordings.findings if finding.severity is Severity.ERROR]
+        raise nothing_readable(errors)
+    return replace(recordings, unreadable=_unreadable(recordings, discovery))
 
 
-def _unreadable(recorded: Recorded, discovery: Discovery) -> dict[int, str]:
-    """Why the dump of a rank is not among those read, also where nothing in it says what it is."""
-    why = {one.source: one.message for one in recorded.findings if one.reason == UNREADABLE}
-    ranks = {
+def _unreadable(recordings: Recordings, discovery: Discovery) -> dict[int, str]:
+    """Why the dump of a rank was not read, including files that are known to be dumps by their name only."""
+    why = {finding.source: finding.message for finding in recordings.findings if finding.reason == UNREADABLE}
+    by_name = {
         source.rank_hint.rank: why[source.path]
         for source in discovery.sources
         if source.path in why and source.rank_hint
     }
-    unread = {**ranks, **recorded.unreadable}
-    return {rank: unread[rank] for rank in sorted(unread) if rank not in recorded.recordings}
+    unreadable = {**by_name, **recordings.unreadable}
+    return {rank: unreadable[rank] for rank in sorted(unreadable) if rank not in recordings.by_rank}
 
 
-def _of_replicas(recorded: Recorded, size: int) -> Recorded:
-    """Profiles are left out: they do not say of which replica they are."""
-    whole = in_replicas(recorded.recordings, size)
-    findings = [*recorded.findings, *whole.findings]
-    if profiles := len(profiles_among(recorded.tasks)):
-        message = f"{profiles} profiles were not read: they do not say to which replica their ranks belong."
+def _in_replicas(recordings: Recordings, size: int) -> Recordings:
+    """Profiles are left out: they do not show their replica."""
+    replicas = in_replicas(recordings.by_rank, size)
+    findings = [*recordings.findings, *replicas.findings]
+    if profiles := len(profiles_among(recordings.tasks)):
+        message = f"{profiles} profiles were not read: it is unknown to which replica their ranks belong."
         findings.append(Finding(Severity.INFO, "profiles_of_replicas", message, profiles))
-    return Recorded(whole.recordings, recorded.unreadable, findings)
+    return Recordings(replicas.recordings, recordings.unreadable, findings)
 
 
 def _no_dumps(discovery: Discovery) -> UnreadableError:
     count = len(discovery.sources)
-    looked = f"the {count} files here are something else" if count > 1 else "what is here is something else"
+    if not count:
+        found = "there are no files"
+    else:
+        found = f"none of the {count} files is a dump" if count > 1 else "this file is something else"
     return UnreadableError(
-        f"there is no flight-recorder dump; {looked if count else 'there is no file at all'}",
-        advice=WHERE_DUMPS_ARE + (WHAT_PROFILES_TELL if tasks_of(discovery, []) else ""),
+        f"no flight-recorder dump found: {found}",
+        advice=WHERE_DUMPS_ARE + (PROFILES_INSTEAD if tasks_of(discovery, []) else ""),
     )
+
+
+# Profiles next to the dumps. The functions that read them are imported only if there is something to read.
+
+
+def _diagnosis(journal: Journal, recordings: Recordings, engine: Engine) -> Diagnosis:
+    """From dumps alone, unless the user names profiles, or ranks hang in an operation with a root."""
+    diagnosis = diagnosis_of(journal, recordings.unreadable, recordings.findings)
+    profiles = profiles_among(recordings.tasks)
+    named = any(task.source.format for task in profiles)
+    if not profiles or not (named or _may_disagree_on_roots(diagnosis, journal)):
+        return diagnosis
+    from tracelink.diagnosis.profiles import roots_of
+
+    roots, findings = roots_of(journal, recordings.tasks, engine)
+    if not roots:
+        return replace(diagnosis, findings=[*diagnosis.findings, *findings])
+    return diagnosis_of(journal, recordings.unreadable, [*recordings.findings, *findings], roots)
+
+
+def _may_disagree_on_roots(diagnosis: Diagnosis, journal: Journal) -> bool:
+    timed_out = [problem.operation for problem in diagnosis.problems if problem.kind is Kind.TIMED_OUT]
+    return hangs_with_a_root(journal) or any(operation_of(operation) in ROOTED for operation in timed_out)
+
+
+def _with_sightings(
+    diagnosis: Diagnosis, journal: Journal, recordings: Recordings, engine: Engine
+) -> Diagnosis:
+    if not diagnosis.problems or not profiles_among(recordings.tasks):
+        return diagnosis
+    from tracelink.diagnosis.profiles import with_sightings
+
+    return with_sightings(diagnosis, journal, recordings.tasks, engine)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import PurePath
 
 import numpy as np
 
-from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.journal import Journal, reread_entries
 from tracelink.diagnosis.model import Diagnosis, Evidence, Kind, Problem, Role
-from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
 from tracelink.model.records import Entry, Frame
 from tracelink.model.trace import ProcessGroup
-from tracelink.plugins import Retelling
 from tracelink.text import (
     collective_in_words,
     count_of_ranks,
@@ -34,6 +33,7 @@ MOST_PROBLEMS = 5
 MOST_CULPRITS = 3
 MOST_CALLS = 5
 """Of a culprit; who waits is shown where it waits."""
+NO_ROWS = np.empty(0, np.int64)
 MOST_ENTRIES = 40
 """A call that was issued together with others has an entry for each of them."""
 
@@ -43,12 +43,9 @@ OF_TORCH = re.compile(
 )
 """Files of torch itself, and of what is compiled."""
 
-Told = Mapping[int, Mapping[int, Entry]]
-"""Entries by rank and by their place in the dump."""
-
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Selection:
     """Which entries of a rank are evidence."""
 
     rank: int
@@ -58,12 +55,13 @@ class _Asked:
 
 
 def with_evidence(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
-    """The same, with what the dumps say where its worst problems show."""
-    asked = [_asked(problem, journal) for problem in diagnosis.problems[:MOST_PROBLEMS]]
-    told, findings = _told(asked, journal)
+    """The diagnosis with the recorded entries that show its worst problems."""
+    selections = [_selections(problem, journal) for problem in diagnosis.problems[:MOST_PROBLEMS]]
+    rows = [selection.rows for selection in chain.from_iterable(selections)]
+    entries, findings = reread_entries(journal, np.unique(np.concatenate(rows)) if rows else NO_ROWS)
     shown = [
-        replace(problem, evidence=tuple(filter(None, (_evidence(one, told, journal) for one in each))))
-        for problem, each in zip(diagnosis.problems, asked, strict=False)
+        replace(problem, evidence=tuple(filter(None, (_evidence(one, entries, journal) for one in each))))
+        for problem, each in zip(diagnosis.problems, selections, strict=False)
     ]
     return replace(
         diagnosis,
@@ -72,17 +70,17 @@ def with_evidence(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
     )
 
 
-def _asked(problem: Problem, journal: Journal) -> list[_Asked]:
+def _selections(problem: Problem, journal: Journal) -> list[_Selection]:
     """The culprits first."""
     culprits = [rank for rank in problem.culprits if rank in problem.rows][:MOST_CULPRITS]
     others = [rank for rank in problem.rows if rank not in problem.culprits]
     return [
-        *(_asked_of(journal, rank, problem.rows[rank], Role.CULPRIT, MOST_CALLS) for rank in culprits),
-        *(_asked_of(journal, rank, problem.rows[rank], Role.WAITING, 1) for rank in others),
+        *(_selection(journal, rank, problem.rows[rank], Role.CULPRIT, MOST_CALLS) for rank in culprits),
+        *(_selection(journal, rank, problem.rows[rank], Role.WAITING, 1) for rank in others),
     ]
 
 
-def _asked_of(journal: Journal, rank: int, row: int, role: Role, calls: int) -> _Asked:
+def _selection(journal: Journal, rank: int, row: int, role: Role, calls: int) -> _Selection:
     """The call that an entry belongs to, and the calls before it."""
     place = int(journal.ranks.searchsorted(rank))
     begin, end = journal.bounds[place : place + 2].tolist()
@@ -93,46 +91,23 @@ def _asked_of(journal: Journal, rank: int, row: int, role: Role, calls: int) -> 
         changes[1:] |= column[first + 1 : last] != column[first : last - 1]
     call = np.cumsum(changes)
     shown = (call <= call[row - first]) & (call > call[row - first] - calls)
-    return _Asked(rank, role, first + np.flatnonzero(shown)[-MOST_ENTRIES:])
+    return _Selection(rank, role, first + np.flatnonzero(shown)[-MOST_ENTRIES:])
 
 
-def _told(asked: Sequence[Sequence[_Asked]], journal: Journal) -> tuple[Told, list[Finding]]:
-    """Each dump is read again once, whatever is asked of it."""
-    places: dict[int, set[int]] = {}
-    for each in asked:
-        for one in each:
-            places.setdefault(one.rank, set()).update(journal.records.place[one.rows].tolist())
-    told: dict[int, Mapping[int, Entry]] = {}
-    findings = []
-    for rank, wanted in places.items():
-        recording = journal.recordings[rank]
-        if not isinstance(recording.payloads, Retelling):
-            continue
-        try:
-            told[rank] = recording.payloads.entries(sorted(wanted))
-        except (UnreadableError, OSError) as error:
-            message = f"what rank {rank} recorded could not be read again to be shown: {error}"
-            findings.append(
-                Finding(Severity.WARNING, "evidence_unreadable", message, source=recording.source.path)
+def _evidence(selection: _Selection, entries: Mapping[int, Entry], journal: Journal) -> Evidence | None:
+    """The entries with the sequence numbers of the journal, which also numbers the end of a batch of messages."""
+    shown = []
+    for row in selection.rows.tolist():
+        if entry := entries.get(row):
+            sequence = int(journal.records.sequence[row])
+            shown.append(
+                replace(
+                    entry,
+                    sequence=None if sequence == UNKNOWN else sequence,
+                    frames=own_frames(entry.frames),
+                )
             )
-    return told, findings
-
-
-def _evidence(asked: _Asked, told: Told, journal: Journal) -> Evidence | None:
-    """The entries as told; numbered as the journal does, which knows what closes a batch of messages."""
-    records, known = journal.records, told.get(asked.rank, {})
-    entries = tuple(
-        replace(
-            known[place],
-            sequence=None if sequence == UNKNOWN else sequence,
-            frames=own_frames(known[place].frames),
-        )
-        for place, sequence in zip(
-            records.place[asked.rows].tolist(), records.sequence[asked.rows].tolist(), strict=True
-        )
-        if place in known
-    )
-    return Evidence(asked.rank, asked.role, entries) if entries else None
+    return Evidence(selection.rank, selection.role, tuple(shown)) if shown else None
 
 
 def own_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
@@ -192,7 +167,7 @@ def _message(problem: Problem, own: Entry) -> str:
 
 
 WHERE_DUMPS_ARE = (
-    "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE with the rank behind it, "
+    "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE followed by the rank, "
     "by default ~/.cache/torch/comm_lib_trace_rank_N."
 )
 

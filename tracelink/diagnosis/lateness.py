@@ -1,4 +1,7 @@
-"""Who comes late: habit, host or clock."""
+"""Lateness: which ranks arrive late at collectives, and whether that is a habit, a slow host, or a clock that is ahead.
+
+Measured are collectives in which every rank waits for all others, by the times at which ranks created their entries.
+"""
 
 from __future__ import annotations
 
@@ -16,100 +19,275 @@ from tracelink.model.columns import NO_TIME, SECOND, Bools, Columns, Int32s, Int
 from tracelink.model.operations import SYNCHRONIZING, operation_of
 from tracelink.text import collective_in_words, duration, lowered, ranks_in_words
 
-# Rounds: collectives in which all wait for all, and of which it is known when each rank asked for them.
+FEWEST_COLLECTIVES = 20
+MOST_COLLECTIVES = 1000
+"""How many of the newest collectives of a group are used."""
+NOTICEABLE_NS = 1_000_000
+COSTLY = 0.2
+"""Share of the time that the others wait for late ranks."""
+FEWEST_TIMES = 4
+"""How often others must have waited for it."""
+MOST = 2 / 3
+"""The rank's share of all lateness in its groups."""
+EXCEPTIONS = 1
+"""How many of the longest waits are ignored: a habit shows without them."""
+MOST_CANDIDATES = 4
+TOLERANCE_NS = 100_000
+RARELY = 0.1
+"""What is seen in fewer collectives is an exception, and not a property of a clock."""
+OFTEN = 0.25
+RUN_AHEAD_NS = 10_000_000
+"""Ranks may continue before a collective is complete; if that seems so often and by this much, clocks differ."""
+ONE_POLL_NS = 1_000_000
+"""Work that a watchdog sees completed within this time was seen by one poll."""
+FEWEST_POLLS = 20
+"""How many polls the median of completion times needs."""
+PROMPT_NS = 20_000_000
+PROMPT = 0.1
+"""If others continue this soon after it arrived, relative to how late it was, they waited for it."""
+NOTEWORTHY = 0.05
+"""Share of the time for which all ranks wait once."""
+MOST_NOTES = 3
+HABIT = 2 / 3
+"""A rank that is late by habit arrives last at this share of at least FEWEST_FOR_A_HABIT collectives."""
+FEWEST_FOR_A_HABIT = 20
+HABITUAL_NS = 1_000_000
+NEVER = np.iinfo(np.int64).max
+
+
+# The report: a table, problems and notes.
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds(Columns):
-    """One row for each round in which all ranks of the group that have a dump take part."""
+class LatenessReport:
+    """Late ranks, and the problems and notes about them."""
+
+    lateness: Sequence[Lateness]
+    problems: Sequence[Problem] = ()
+    """The stragglers that others wait for again and again."""
+    notes: Sequence[str] = ()
+
+
+def lateness_report(journal: Journal, parts: Parts, *, stalled: bool = False) -> LatenessReport:
+    """Who is late, by the times of creation; of a job that is `stalled` stragglers are only noted."""
+    created, notes = parts.created, []
+    collectives = synchronizing_collectives(journal, parts, created)
+    corrected = times_by_one_clock(journal, parts, collectives)
+    if corrected is not None:
+        created, collectives = corrected, synchronizing_collectives(journal, parts, corrected)
+        notes.append(
+            "Clocks of ranks differ: by their times, ranks left collectives before others joined them. "
+            "Lateness is measured relative to how late each rank usually is."
+        )
+    lateness = lateness_of(journal, parts, collectives)
+    settled = _without_first(parts, collectives)
+    stragglers = stragglers_of(journal, parts, settled, created)
+    if corrected is not None:
+        # of two ranks with different clocks it is unknown which one is late
+        stragglers = [straggler for straggler in stragglers if len(straggler.waiting) > 1]
+    by_rank = {late.rank: late for late in lateness}
+    problems = [
+        _straggler_problem(journal, parts, straggler, by_rank[straggler.rank])
+        for straggler in stragglers
+        if straggler.certain
+    ]
+    notes += [
+        _uncertain_straggler(straggler, by_rank[straggler.rank])
+        for straggler in stragglers
+        if not straggler.certain
+    ]
+    if not stragglers:
+        notes += _long_waits(journal, parts, settled)
+    if not stragglers and corrected is None:
+        notes += _late_together(journal, parts, settled)
+    if stalled:
+        return LatenessReport(lateness, (), [*notes, *(problem.message for problem in problems)])
+    return LatenessReport(lateness, problems, notes)
+
+
+def with_late_history(problems: Sequence[Problem], lateness: Sequence[Lateness]) -> list[Problem]:
+    """Adds to the message of a rank that never joined that it was always late before."""
+    history = {late.rank: late for late in lateness if _is_habit(late)}
+    return [
+        replace(
+            problem,
+            message=f"{problem.message} Before, it arrived last at {_count_in_words(history[problem.culprits[0]])}.",
+        )
+        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
+        and len(problem.culprits) == 1
+        and problem.culprits[0] in history
+        else problem
+        for problem in problems
+    ]
+
+
+def _is_habit(late: Lateness) -> bool:
+    often = late.of >= FEWEST_FOR_A_HABIT and late.collectives >= HABIT * late.of
+    return often and late.total_ns >= HABITUAL_NS * late.collectives
+
+
+def _without_first(parts: Parts, collectives: SynchronizingCollectives) -> SynchronizingCollectives:
+    """Without the first collective of each group: ranks get there from different start-up work."""
+    later = parts.sequence[collectives.begin] > 1
+    return SynchronizingCollectives(*(column[later] for column in collectives.columns().values()))
+
+
+def _straggler_problem(journal: Journal, parts: Parts, straggler: Straggler, lateness: Lateness) -> Problem:
+    row = int(parts.row[straggler.latest])
+    waiting = straggler.waiting
+    others = "the others" if len(waiting) > 1 else lowered(ranks_in_words(waiting))
+    return Problem.at(
+        Kind.STRAGGLER,
+        journal.groups[int(parts.group[straggler.latest])],
+        int(parts.sequence[straggler.latest]),
+        journal.operation(row),
+        culprits=(straggler.rank,),
+        waiting=waiting,
+        message=f"Rank {straggler.rank} arrived last at {_count_in_words(lateness)}: {others} spent "
+        f"{round(100 * straggler.share)} % of the time waiting for it, typically {duration(straggler.usual_ns)}.",
+        count=lateness.collectives,
+        rows={straggler.rank: row},
+    )
+
+
+def _uncertain_straggler(straggler: Straggler, lateness: Lateness) -> str:
+    return (
+        f"Rank {straggler.rank} arrived last at {_count_in_words(lateness)}, always by about "
+        f"{duration(straggler.usual_ns)}: it is slow, or its clock is ahead. The dumps do not show which."
+    )
+
+
+def _count_in_words(lateness: Lateness) -> str:
+    return f"{lateness.collectives} of {lateness.of} collectives"
+
+
+def _long_waits(journal: Journal, parts: Parts, collectives: SynchronizingCollectives) -> list[str]:
+    """Collectives in which all ranks waited long for one."""
+    if not len(collectives):
+        return []
+    least = max(SECOND, NOTEWORTHY * float(np.ptp(collectives.complete)))
+    longest = np.argsort(-collectives.late, kind="stable")
+    found = longest[collectives.late[longest] >= least][:MOST_NOTES]
+    notes = []
+    for late, part in zip(collectives.late[found].tolist(), collectives.last[found].tolist(), strict=True):
+        what = collective_in_words(
+            journal.operation(int(parts.row[part])),
+            int(parts.sequence[part]),
+            journal.groups[int(parts.group[part])],
+        )
+        notes.append(f"Rank {parts.rank[part]} arrived {duration(late)} late at {what}.")
+    return notes
+
+
+def _late_together(journal: Journal, parts: Parts, collectives: SynchronizingCollectives) -> list[str]:
+    """Ranks that are late together, such as those of one host."""
+    found = ranks_late_together(journal, parts, collectives)
+    if not found:
+        return []
+    return [
+        f"{ranks_in_words(found.ranks)} usually arrive {duration(found.lag_ns)} after the others: a slow host, "
+        "more work, or a clock that is ahead. The dumps do not show which."
+    ]
+
+
+# Arrivals at collectives in which every rank waits for all others.
+
+
+@dataclass(frozen=True, slots=True)
+class SynchronizingCollectives(Columns):
+    """Collectives in which every rank waits for all others, and in which all recorded ranks of the group take part."""
 
     begin: Int64s
-    """Its first part; the others follow."""
+    """The first part; the others follow."""
     size: Int64s
     last: Int64s
     """The part that was created last."""
-    came: Int64s
-    """When that was."""
+    complete: Int64s
+    """When the last part was created."""
     late: Int64s
     """How long after the last but one."""
 
     def __len__(self) -> int:
         return len(self.begin)
 
-    def of_parts(self) -> Int64s:
-        """For all parts of all rounds, in order, the row of their round."""
+    def collective_of_parts(self) -> Int64s:
+        """For all parts of all these collectives, in order, the row of their collective."""
         return np.repeat(np.arange(len(self)), self.size)
 
     def parts(self) -> Int64s:
-        """All parts of all rounds, in order."""
+        """All parts of all these collectives, in order."""
         before = np.cumsum(self.size) - self.size
         rows: Int64s = np.arange(int(self.size.sum())) + np.repeat(self.begin - before, self.size)
         return rows
 
 
-def rounds_of(journal: Journal, parts: Parts, created: Int64s) -> Rounds:
-    """All rounds of two ranks and more; `created` is when each part was, by one clock."""
-    begin = starts_of(parts.round)
-    size = np.diff(np.append(begin, len(parts)))
-    kept = (size > 1) & (size == _present(journal, parts, begin, size)[parts.group[begin]])
-    kept &= _synchronizing(journal)[journal.records.request[parts.row[begin]]]
-    if len(begin):
-        kept &= np.minimum.reduceat(created, begin) != NO_TIME
-    begin, size = begin[kept], size[kept]
-    none = np.empty(0, np.int64)
-    rounds = Rounds(begin, size, none, none, none)
-    return _timed(rounds, created) if len(begin) else rounds
+def synchronizing_collectives(journal: Journal, parts: Parts, created: Int64s) -> SynchronizingCollectives:
+    """Those of at least two ranks; `created` are the creation times of parts, by one clock."""
+    first = starts_of(parts.collective)
+    size = np.diff(np.append(first, len(parts)))
+    chosen = (size > 1) & (size == _recorded_members(journal, parts, first, size)[parts.group[first]])
+    chosen &= _synchronizing(journal)[journal.records.request[parts.row[first]]]
+    if len(first):
+        chosen &= np.minimum.reduceat(created, first) != NO_TIME
+    first, size = first[chosen], size[chosen]
+    empty = np.empty(0, np.int64)
+    collectives = SynchronizingCollectives(first, size, empty, empty, empty)
+    return _with_times(collectives, created) if len(first) else collectives
 
 
-def _present(journal: Journal, parts: Parts, begin: Int64s, size: Int64s) -> Int64s:
-    """For each group how many of its members can tell when they came."""
-    here = set(journal.recordings)
-    described = [len(here.intersection(group.ranks)) for group in journal.groups]
+def _recorded_members(journal: Journal, parts: Parts, first: Int64s, size: Int64s) -> Int64s:
+    """For each group how many of its members have a recording."""
+    recorded = set(journal.recordings)
+    described = [len(recorded.intersection(group.ranks)) for group in journal.groups]
     most = np.array(described, np.int64)
-    np.maximum.at(most, parts.group[begin], size)
+    np.maximum.at(most, parts.group[first], size)
     return most
 
 
 def _synchronizing(journal: Journal) -> Bools:
-    """For each request whether nobody leaves it before the last has entered."""
-    names = [operation_of(journal.texts[code]) for code in journal.requests.operation.tolist()]
+    """For each request whether no rank leaves it before all have entered."""
+    names = [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
     return np.array([name in SYNCHRONIZING for name in names], np.bool_)
 
 
-def _timed(rounds: Rounds, created: Int64s) -> Rounds:
-    rows, own = rounds.parts(), rounds.of_parts()
-    first = np.cumsum(rounds.size) - rounds.size
-    times = created[rows]
-    came = np.maximum.reduceat(times, first)
-    places = np.flatnonzero(times == came[own])[::-1]
-    last = np.empty(len(rounds), np.int64)
-    last[own[places]] = places
+def _with_times(collectives: SynchronizingCollectives, created: Int64s) -> SynchronizingCollectives:
+    part, own = collectives.parts(), collectives.collective_of_parts()
+    first = np.cumsum(collectives.size) - collectives.size
+    times = created[part]
+    complete = np.maximum.reduceat(times, first)
+    positions = np.flatnonzero(times == complete[own])[::-1]
+    last = np.empty(len(collectives), np.int64)
+    last[own[positions]] = positions
     times[last] = NO_TIME
-    late = came - np.maximum.reduceat(times, first)
-    return Rounds(rounds.begin, rounds.size, rows[last], came, late)
+    late = complete - np.maximum.reduceat(times, first)
+    return SynchronizingCollectives(collectives.begin, collectives.size, part[last], complete, late)
 
 
-# Who came late to which collective, and by how much.
-
-
-def lateness_of(journal: Journal, parts: Parts, rounds: Rounds) -> list[Lateness]:
-    """Every rank that came last to anything, the one that others waited for longest first."""
-    rank = parts.rank[rounds.last]
+def lateness_of(journal: Journal, parts: Parts, collectives: SynchronizingCollectives) -> list[Lateness]:
+    """Every rank that arrived last at a collective, sorted by how long the others waited for it."""
+    rank = parts.rank[collectives.last]
     ranks = int(journal.ranks.max(initial=-1)) + 1
     total = np.zeros(ranks, np.int64)
-    np.add.at(total, rank, rounds.late)
-    count = np.bincount(rank[rounds.late > 0], minlength=ranks)
-    of = np.bincount(parts.rank[rounds.parts()], minlength=ranks)
-    worst = _worst(rank, rounds.late, ranks)
+    np.add.at(total, rank, collectives.late)
+    count = np.bincount(rank[collectives.late > 0], minlength=ranks)
+    of = np.bincount(parts.rank[collectives.parts()], minlength=ranks)
+    worst = _worst(rank, collectives.late, ranks)
     late = np.flatnonzero(count)
+    by_cost = late[np.argsort(-total[late], kind="stable")].tolist()
     return [
-        _lateness(journal, parts, rounds, int(worst[one]), (int(count[one]), int(of[one]), int(total[one])))
-        for one in late[np.argsort(-total[late], kind="stable")].tolist()
+        _lateness(
+            journal,
+            parts,
+            collectives,
+            int(worst[number]),
+            (int(count[number]), int(of[number]), int(total[number])),
+        )
+        for number in by_cost
     ]
 
 
 def _worst(rank: Int32s, late: Int64s, ranks: int) -> Int64s:
-    """For each rank the round to which it came latest; the first of these."""
+    """For each rank the first of the collectives at which it arrived latest."""
     worst = np.zeros(ranks, np.int64)
     order = np.argsort(late, kind="stable")[::-1]
     worst[rank[order][::-1]] = order[::-1]
@@ -117,52 +295,52 @@ def _worst(rank: Int32s, late: Int64s, ranks: int) -> Int64s:
 
 
 def _lateness(
-    journal: Journal, parts: Parts, rounds: Rounds, worst: int, counts: tuple[int, int, int]
+    journal: Journal,
+    parts: Parts,
+    collectives: SynchronizingCollectives,
+    worst: int,
+    counts: tuple[int, int, int],
 ) -> Lateness:
-    part = int(rounds.last[worst])
+    part = int(collectives.last[worst])
     group = journal.groups[int(parts.group[part])]
     came_last, of, total = counts
     return Lateness(
         int(parts.rank[part]),
         came_last,
         of,
-        int(rounds.late[worst]),
+        int(collectives.late[worst]),
         total,
         group.name,
         int(parts.sequence[part]),
     )
 
 
-# Ranks that usually come late together, as those of one slow host do.
-
-
-FEWEST_ROUNDS = 20
-NOTICEABLE_NS = 1_000_000
-COSTLY = 0.2
-"""The share of the time that others wait for them."""
+# Ranks that are late together, such as those of a slow host.
 
 
 @dataclass(frozen=True, slots=True)
-class LateTogether:
-    """Some ranks, and how much later than the others they usually come."""
+class LateRanks:
+    """Ranks that usually arrive late together, and by how much."""
 
     ranks: tuple[int, ...]
     lag_ns: int
 
 
-def late_together(journal: Journal, parts: Parts, rounds: Rounds) -> LateTogether | None:
-    """The ranks, no more than half of all, that others have to wait for in the largest group."""
-    largest = rounds.size == rounds.size.max(initial=0)
-    if np.count_nonzero(largest) < FEWEST_ROUNDS:
+def ranks_late_together(
+    journal: Journal, parts: Parts, collectives: SynchronizingCollectives
+) -> LateRanks | None:
+    """The ranks, at most half of all, that the others wait for in the largest group."""
+    largest = collectives.size == collectives.size.max(initial=0)
+    if np.count_nonzero(largest) < FEWEST_COLLECTIVES:
         return None
-    span, count = int(np.ptp(rounds.came)), int(np.count_nonzero(largest))
-    if _spread(parts, rounds)[largest].sum() < COSTLY * span:
+    span, count = int(np.ptp(collectives.complete)), int(np.count_nonzero(largest))
+    if _spread(parts, collectives)[largest].sum() < COSTLY * span:
         return None
     lags = lags_of(journal)
-    comparable = np.flatnonzero(lags.union == np.bincount(lags.union).argmax())
+    comparable = np.flatnonzero(lags.component == np.bincount(lags.component).argmax())
     order = comparable[np.argsort(lags.lag[comparable])]
     steps = np.diff(lags.lag[order])
-    # of a host all ranks are late alike: one step is as high as all others together
+    # all ranks of a host are equally late: one step is as high as all others together
     first = len(order) // 2 + int(steps[len(order) // 2 - 1 :].argmax()) if len(order) > 3 else len(order)
     late, others = order[first:], order[:first]
     if len(late) < 2 or len(others) < len(late):
@@ -171,80 +349,236 @@ def late_together(journal: Journal, parts: Parts, rounds: Rounds) -> LateTogethe
     if step < NOTICEABLE_NS or 2 * step < np.ptp(lags.lag[order]) or step * count < COSTLY * span:
         return None
     usual = float(np.median(lags.lag[late]) - np.median(lags.lag[others]))
-    return LateTogether(tuple(sorted(journal.ranks[late].tolist())), round(usual))
+    return LateRanks(tuple(sorted(journal.ranks[late].tolist())), round(usual))
 
 
-def _spread(parts: Parts, rounds: Rounds) -> Int64s:
-    """How long the last of each round came after the first."""
-    first = np.cumsum(rounds.size) - rounds.size
-    spread: Int64s = rounds.came - np.minimum.reduceat(parts.created[rounds.parts()], first)
+def _spread(parts: Parts, collectives: SynchronizingCollectives) -> Int64s:
+    """Time between the first and the last arrival at each collective."""
+    first = np.cumsum(collectives.size) - collectives.size
+    spread: Int64s = collectives.complete - np.minimum.reduceat(parts.created[collectives.parts()], first)
     return spread
 
 
-# When one rank, and when all others, came to the collectives that wait for it.
-
-
-MOST_ROUNDS = 1000
-"""So many of the newest rounds of a group are looked at."""
+# Stragglers: ranks that others wait for again and again.
 
 
 @dataclass(frozen=True, slots=True)
-class Attendance:
-    """The rounds of one group: a row for each; of times of others a column for each, in ns from one zero."""
+class Straggler:
+    """A rank that others wait for."""
+
+    rank: int
+    certain: bool
+    """Whether a clock that is ahead cannot explain it."""
+    share: float
+    """Share of the time that others waited for it."""
+    usual_ns: int
+    """The median of these waits."""
+    latest: int
+    """Its part in the collective at which it arrived latest."""
+    waiting: tuple[int, ...]
+    """The ranks that waited for it."""
+
+
+def stragglers_of(
+    journal: Journal, parts: Parts, collectives: SynchronizingCollectives, created: Int64s
+) -> list[Straggler]:
+    """The ranks that others wait for, the most expensive first."""
+    span = float(np.ptp(collectives.complete)) if len(collectives) else 0.0
+    if span <= 0:
+        return []
+    late = np.zeros(int(journal.ranks.max()) + 1)
+    np.add.at(late, parts.rank[collectives.last], collectives.late)
+    candidates = np.flatnonzero(late >= COSTLY * span)
+    candidates = candidates[np.argsort(-late[candidates], kind="stable")][:MOST_CANDIDATES]
+    stragglers = [
+        _straggler(journal, parts, arrival_times(journal, parts, collectives, created, rank), rank, span)
+        for rank in candidates.tolist()
+    ]
+    return sorted(
+        (straggler for straggler in stragglers if straggler), key=lambda straggler: -straggler.share
+    )
+
+
+def _straggler(
+    journal: Journal, parts: Parts, groups: Sequence[ArrivalTimes], rank: int, span: float
+) -> Straggler | None:
+    part = np.concatenate([group.part for group in groups])
+    late = np.concatenate([group.late for group in groups])
+    blame = np.where(_delayed_by_others(journal, parts, part, late), 0.0, np.maximum(late, 0.0))
+    all_late = np.concatenate([_late_of_last(group) for group in groups])
+    if len(part) < FEWEST_COLLECTIVES or blame.sum() < MOST * all_late.sum():
+        return None
+    clocks = [possible_clock_lead(group) for group in groups]
+    sizes = [len(group.part) for group in groups]
+    ahead = np.repeat([ahead for ahead, _ in clocks], sizes)
+    surely = np.repeat([ahead * sure for ahead, sure in clocks], sizes)
+    for lead in (ahead, surely):
+        certain = np.maximum(blame - lead, 0.0)
+        waited = _Waited.of(groups, certain)
+        if waited.is_habit(span):
+            latest = int(part[certain.argmax()])
+            share = waited.longest / span
+            return Straggler(rank, lead is ahead, share, waited.usual, latest, waited.ranks)
+    return None
+
+
+def _late_of_last(group: ArrivalTimes) -> Floats:
+    """How long the last rank arrived after all others, whichever rank it is."""
+    times = np.sort(np.column_stack([group.own, group.arrived]), axis=1)
+    late: Floats = times[:, -1] - times[:, -2]
+    return late
+
+
+@dataclass(frozen=True, slots=True)
+class _Waited:
+    """How long other ranks did nothing until a rank arrived."""
+
+    by_rank: dict[int, float]
+    by_round: Floats
+    """The mean of the other ranks, for each collective."""
+
+    @classmethod
+    def of(cls, groups: Sequence[ArrivalTimes], blame: Floats) -> _Waited:
+        """`blame` is for how much of the time of each collective the rank is to blame."""
+        by_rank: dict[int, float] = {}
+        by_round = []
+        start = 0
+        for group in groups:
+            end = start + len(group.part)
+            waited = (group.next >= group.own[:, None]) * blame[start:end, None]
+            by_round.append(waited.mean(axis=1))
+            for rank, time in zip(group.others.tolist(), waited.sum(axis=0).tolist(), strict=True):
+                by_rank[rank] = by_rank.get(rank, 0.0) + time
+            start = end
+        return cls(by_rank, np.concatenate(by_round))
+
+    @property
+    def longest(self) -> float:
+        """Total time of the rank that waited longest."""
+        return max(self.by_rank.values(), default=0.0)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that waited long."""
+        return tuple(sorted(rank for rank, time in self.by_rank.items() if time >= self.longest / 2))
+
+    @property
+    def usual(self) -> int:
+        """Median wait, where the wait was noticeable."""
+        return int(np.median(self._noticed)) if len(self._noticed) else 0
+
+    @property
+    def _noticed(self) -> Floats:
+        noticed: Floats = self.by_round[self.by_round > self.by_round.max(initial=0.0) / 10]
+        return noticed
+
+    def is_habit(self, span: float) -> bool:
+        """Whether they waited often, and for a large share of the time even without the longest waits."""
+        exceptions = float(np.sort(self.by_round)[-EXCEPTIONS:].sum())
+        often = len(self._noticed) >= FEWEST_TIMES and self.usual >= NOTICEABLE_NS
+        return often and self.longest - exceptions >= COSTLY * span
+
+
+def _delayed_by_others(journal: Journal, parts: Parts, part: Int64s, late: Floats) -> Bools:
+    """Whether the rank was late because it had just waited for other ranks, or for messages."""
+    index_of = {row: index for index, row in enumerate(parts.last[part].tolist())}
+    created = journal.records.created
+    delayed = np.zeros(len(part), np.bool_)
+    for index in np.argsort(parts.row[part], kind="stable").tolist():
+        row, half = int(parts.row[part[index]]), late[index] / 2
+        previous = _previous_entry(journal, row, half)
+        if late[index] <= 0 or previous is None:
+            continue
+        if journal.records.point_to_point[previous]:
+            delayed[index] = True
+        elif previous in index_of:
+            earlier = index_of[previous]
+            since = created[row] - created[parts.row[part[earlier]]]
+            held_up = -late[earlier] >= half and since >= -late[earlier]
+            # in its own group all ranks were level again once it had arrived
+            carried_on = since < half or parts.group[part[earlier]] != parts.group[part[index]]
+            delayed[index] = held_up or (delayed[earlier] and late[earlier] >= half and carried_on)
+    return delayed
+
+
+def _previous_entry(journal: Journal, row: int, held_ns: float) -> int | None:
+    """The entry before, skipping messages that cannot have delayed the rank this long."""
+    records = journal.records
+    previous = row - 1
+    while previous >= 0 and journal.rank[previous] == journal.rank[row]:
+        if (
+            not records.point_to_point[previous]
+            or records.created[row] - records.created[previous] >= held_ns
+        ):
+            return previous
+        previous -= 1
+    return None
+
+
+# Clocks: how much of a rank's lateness a clock that is ahead may explain.
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalTimes:
+    """Times in the collectives of one group, a row for each; a column for each other rank; in ns from one zero."""
 
     part: Int64s
-    """The rank's own."""
+    """The rank's own part."""
     others: Int32s
     """The other ranks."""
     own: Floats
-    came: Floats
-    """When each of the others came."""
+    """When the rank arrived."""
+    arrived: Floats
+    """When each of the other ranks arrived."""
     next: Floats
-    """When each of the others did the next thing, in any group; inf where nothing follows."""
-    own_over: Floats
-    over: Floats
-    """When its recorder saw that the collective was over, or NaN."""
+    """When each of the other ranks created its next entry, in any group; inf if there is none."""
+    own_completed: Floats
+    completed: Floats
+    """When its recorder saw the collective completed, or NaN."""
 
     @property
     def late(self) -> Floats:
-        """How long after all others the rank came; below 0 where it was not the last."""
-        late: Floats = self.own - self.came.max(axis=1)
+        """How long after all others the rank arrived; negative if it was not the last."""
+        late: Floats = self.own - self.arrived.max(axis=1)
         return late
 
 
-def attendances(
-    journal: Journal, parts: Parts, rounds: Rounds, created: Int64s, rank: int
-) -> list[Attendance]:
-    """One for each group of the rank; `created` is when each part was, by one clock."""
-    rows, round_of = rounds.parts(), rounds.of_parts()
+def arrival_times(
+    journal: Journal, parts: Parts, collectives: SynchronizingCollectives, created: Int64s, rank: int
+) -> list[ArrivalTimes]:
+    """The arrival times in each group of a rank; `created` are the creation times of parts, by one clock."""
+    rows, collective_of = collectives.parts(), collectives.collective_of_parts()
     own = np.flatnonzero(parts.rank[rows] == rank)
     groups = parts.group[rows[own]]
     zero = int(created[rows].min(initial=np.iinfo(np.int64).max))
-    found = []
+    times_by_group = []
     for group in np.unique(groups).tolist():
-        mine = own[groups == group][-MOST_ROUNDS:]
-        begin, size = rounds.begin[round_of[mine]], int(rounds.size[round_of[mine[0]]])
+        chosen = own[groups == group][-MOST_COLLECTIVES:]
+        begin, size = (
+            collectives.begin[collective_of[chosen]],
+            int(collectives.size[collective_of[chosen[0]]]),
+        )
         table = begin[:, None] + np.arange(size)
-        column = int(rows[mine[0]] - begin[0])
+        column = int(rows[chosen[0]] - begin[0])
         others = np.delete(table, column, axis=1)
         times = _Times(journal, parts, created, zero)
-        found.append(
-            Attendance(
-                rows[mine],
+        times_by_group.append(
+            ArrivalTimes(
+                rows[chosen],
                 parts.rank[others[0]],
-                times.created(rows[mine]),
+                times.created(rows[chosen]),
                 times.created(others),
                 times.following(others),
-                times.over(rows[mine]),
-                times.over(others),
+                times.completed(rows[chosen]),
+                times.completed(others),
             )
         )
-    return found
+    return times_by_group
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Times of parts, all from the same zero and by the same clock."""
+    """Times of parts by one clock, from one zero."""
 
     journal: Journal
     parts: Parts
@@ -261,7 +595,7 @@ class _Times:
         time = np.where(exists, self.journal.records.created[after], NO_TIME)
         return self._by_clock(part, time, np.inf)
 
-    def over(self, part: Int64s) -> Floats:
+    def completed(self, part: Int64s) -> Floats:
         return self._by_clock(part, self.journal.records.completed[self.parts.last[part]], np.nan)
 
     def _by_clock(self, part: Int64s, time: Int64s, unknown: float) -> Floats:
@@ -270,94 +604,76 @@ class _Times:
         return np.where(known, (np.where(known, time, 0) + shift).astype(np.float64), unknown)
 
 
-# How much of what looks like being late may be a clock that is ahead.
+def times_by_one_clock(
+    journal: Journal, parts: Parts, collectives: SynchronizingCollectives
+) -> Int64s | None:
+    """Corrected creation times of parts if clocks differ: all ranks are then equally late on average.
 
-
-TOLERANCE_NS = 100_000
-SELDOM = 0.1
-"""What is so in fewer rounds is an exception, and no property of a clock."""
-OFTEN = 0.25
-RUN_AHEAD_NS = 10_000_000
-"""Ranks may go on before a collective is over; if it seems so this often and by so much, it is rather their clocks."""
-
-ONE_LOOK_NS = 1_000_000
-"""What a watchdog sees to be over within this time it has seen at one look."""
-FEWEST_LOOKS = 20
-"""So many make an average of when it sees what is over."""
-NEVER = np.iinfo(np.int64).max
-PROMPT_NS = 20_000_000
-PROMPT = 0.1
-"""Where others go on so soon after it came, as a share of how late it was, they waited for it."""
-
-
-def by_one_clock(journal: Journal, parts: Parts, rounds: Rounds) -> Int64s | None:
-    """When each part was created, if clocks differ: all ranks then come equally late on average.
-
-    None where ranks may well have left all rounds after everybody came, by the clocks they have.
+    None if, by their own clocks, ranks may have left all collectives after all had joined.
     """
-    if not len(rounds):
+    if not len(collectives):
         return None
-    rows = rounds.parts()
-    left, most = _left(journal, parts, rows)
-    early = _early(rounds, parts.created[rows], left)
-    if np.mean(early) <= most:
+    part = collectives.parts()
+    left, tolerated = _leave_times(journal, parts, part)
+    early = _left_early(collectives, parts.created[part], left)
+    if np.mean(early) <= tolerated:
         return None
     lag = lags_of(journal).lag
-    if most and np.ptp(lag) < RUN_AHEAD_NS:
+    if tolerated and np.ptp(lag) < RUN_AHEAD_NS:
         return None
     lags = np.rint(lag).astype(np.int64)[np.searchsorted(journal.ranks, parts.rank)]
-    times = parts.created[rows] - lags[rows]
-    corrected = _early(rounds, times, np.where(left == NEVER, NEVER, left - lags[rows]))
+    times = parts.created[part] - lags[part]
+    corrected = _left_early(collectives, times, np.where(left == NEVER, NEVER, left - lags[part]))
     if np.count_nonzero(corrected) > np.count_nonzero(early) / 2:
         return None
     return np.where(parts.created == NO_TIME, NO_TIME, parts.created - lags)
 
 
-def _left(journal: Journal, parts: Parts, rows: Int64s) -> tuple[Int64s, float]:
-    """When each part had certainly been left; and of how many rounds that may be untrue.
+def _leave_times(journal: Journal, parts: Parts, rows: Int64s) -> tuple[Int64s, float]:
+    """When each part had certainly been left, and the share of collectives for which that may be wrong.
 
-    It is what the recorder saw. Of recorders that see nothing, the next thing that the rank did.
+    It is when the recorder saw it completed; for recorders that do not, when the rank created its next entry.
     """
     last = parts.last[rows]
-    over = journal.records.completed[last]
-    if (over != NO_TIME).any():
-        return np.where(over == NO_TIME, NEVER, over), 0.0
-    after = np.minimum(last + 1, len(journal) - 1)
-    following = journal.records.created[after]
-    known = (after > last) & (journal.rank[after] == parts.rank[rows]) & (following != NO_TIME)
-    return np.where(known, following, NEVER), OFTEN
+    completed = journal.records.completed[last]
+    if (completed != NO_TIME).any():
+        return np.where(completed == NO_TIME, NEVER, completed), 0.0
+    next_row = np.minimum(last + 1, len(journal) - 1)
+    next_created = journal.records.created[next_row]
+    known = (next_row > last) & (journal.rank[next_row] == parts.rank[rows]) & (next_created != NO_TIME)
+    return np.where(known, next_created, NEVER), OFTEN
 
 
-def _early(rounds: Rounds, came: Int64s, left: Int64s) -> Bools:
-    """Whether somebody left a round before everybody had come."""
-    first = np.cumsum(rounds.size) - rounds.size
-    early: Bools = np.minimum.reduceat(left, first) < np.maximum.reduceat(came, first) - TOLERANCE_NS
+def _left_early(collectives: SynchronizingCollectives, arrived: Int64s, left: Int64s) -> Bools:
+    """Whether a rank left a collective before all had joined it."""
+    first = np.cumsum(collectives.size) - collectives.size
+    early: Bools = np.minimum.reduceat(left, first) < np.maximum.reduceat(arrived, first) - TOLERANCE_NS
     return early
 
 
-def possibly_ahead(seen: Attendance) -> tuple[float, bool]:
-    """By how much the rank's clock may be ahead of those of the others in a group, in ns; and whether it surely is."""
-    always = _usual(seen.own - np.median(seen.came, axis=1))
+def possible_clock_lead(times: ArrivalTimes) -> tuple[float, bool]:
+    """By how much a rank's clock may be ahead of the others of a group, in ns; and whether it certainly is."""
+    always = _nearly_always(times.own - np.median(times.arrived, axis=1))
     if always <= 0:
         return 0.0, False
-    ends = _by_ends(seen)
-    ahead = max(0.0, min(always, ends, _prompt(seen, always)))
+    ends = _lead_by_completion(times)
+    ahead = max(0.0, min(always, ends, _lead_by_prompt_start(times, always)))
     return ahead, bool(np.isfinite(ends))
 
 
-def _usual(values: Floats) -> float:
-    """What nearly all are above."""
+def _nearly_always(values: Floats) -> float:
+    """A lower bound of nearly all values."""
     known = values[np.isfinite(values)]
-    return float(np.quantile(known, SELDOM)) if len(known) else np.inf
+    return float(np.quantile(known, RARELY)) if len(known) else np.inf
 
 
-def _by_ends(seen: Attendance) -> float:
-    """All leave together, and watchdogs look equally often: what one sees later, its clock is ahead."""
-    later = seen.own_over - np.median(seen.over, axis=1)
+def _lead_by_completion(times: ArrivalTimes) -> float:
+    """All ranks leave together and watchdogs poll equally often: if a rank sees it later, its clock is ahead."""
+    later = times.own_completed - np.median(times.completed, axis=1)
     later = later[np.isfinite(later)]
-    seen_over = np.sort(seen.own_over[np.isfinite(seen.own_over)])
-    looks = 1 + int(np.count_nonzero(np.diff(seen_over) > ONE_LOOK_NS))
-    if min(len(later), looks) < FEWEST_LOOKS:
+    seen_over = np.sort(times.own_completed[np.isfinite(times.own_completed)])
+    looks = 1 + int(np.count_nonzero(np.diff(seen_over) > ONE_POLL_NS))
+    if min(len(later), looks) < FEWEST_POLLS:
         return np.inf
     middle = float(np.median(later))
     deviation = 1.4826 * float(np.median(np.abs(later - middle)))
@@ -365,299 +681,7 @@ def _by_ends(seen: Attendance) -> float:
     return middle + 3 * 1.2533 * deviation / float(np.sqrt(looks))
 
 
-def _prompt(seen: Attendance, always: float) -> float:
-    """Others go on right after it came: by chance that is hardly so."""
-    soon = _usual(seen.next.min(axis=1) - seen.own)
+def _lead_by_prompt_start(times: ArrivalTimes, always: float) -> float:
+    """That others continue right after a rank arrived is hardly a coincidence."""
+    soon = _nearly_always(times.next.min(axis=1) - times.own)
     return soon if always >= PROMPT_NS and 0 <= soon <= PROMPT * always else np.inf
-
-
-# Ranks for which others wait over and over, for a good part of the time.
-
-
-FEWEST_TIMES = 4
-"""So often others must have waited for it: not once or twice, and not only where a job begins."""
-"""The share of the time for which others wait for it."""
-MOST = 2 / 3
-"""Of all lateness where it takes part, the share that is its own."""
-EXCEPTIONS = 1
-"""So many of the longest waits are left out of account: without them a habit is still one."""
-MOST_CANDIDATES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """A rank for which others wait."""
-
-    rank: int
-    certain: bool
-    """Whether its clock cannot make it look so."""
-    share: float
-    """Of the time that the others waited for it."""
-    usual_ns: int
-    """How long others waited where they did: the median."""
-    latest: int
-    """Its part in the round to which it came latest."""
-    waiting: tuple[int, ...]
-    """The others, who waited for it."""
-
-
-def stragglers_of(journal: Journal, parts: Parts, rounds: Rounds, created: Int64s) -> list[Straggler]:
-    """Who costs others most of their time first."""
-    span = float(np.ptp(rounds.came)) if len(rounds) else 0.0
-    if span <= 0:
-        return []
-    late = np.zeros(int(journal.ranks.max()) + 1)
-    np.add.at(late, parts.rank[rounds.last], rounds.late)
-    candidates = np.flatnonzero(late >= COSTLY * span)
-    candidates = candidates[np.argsort(-late[candidates], kind="stable")][:MOST_CANDIDATES]
-    judged = [
-        _judged(journal, parts, attendances(journal, parts, rounds, created, rank), rank, span)
-        for rank in candidates.tolist()
-    ]
-    return sorted((one for one in judged if one), key=lambda one: -one.share)
-
-
-def _judged(
-    journal: Journal, parts: Parts, groups: Sequence[Attendance], rank: int, span: float
-) -> Straggler | None:
-    part = np.concatenate([one.part for one in groups])
-    late = np.concatenate([one.late for one in groups])
-    blame = np.where(_inherited(journal, parts, part, late), 0.0, np.maximum(late, 0.0))
-    all_late = np.concatenate([_late_of_last(one) for one in groups])
-    if len(part) < FEWEST_ROUNDS or blame.sum() < MOST * all_late.sum():
-        return None
-    clocks = [possibly_ahead(one) for one in groups]
-    sizes = [len(one.part) for one in groups]
-    ahead = np.repeat([ahead for ahead, _ in clocks], sizes)
-    surely = np.repeat([ahead * sure for ahead, sure in clocks], sizes)
-    for doubt in (ahead, surely):
-        certain = np.maximum(blame - doubt, 0.0)
-        waited = _Waited.of(groups, certain)
-        if waited.is_habit(span):
-            latest = int(part[certain.argmax()])
-            share = waited.longest / span
-            return Straggler(rank, doubt is ahead, share, waited.usual, latest, waited.ranks)
-    return None
-
-
-def _late_of_last(group: Attendance) -> Floats:
-    """How much later than all others the last came, whoever that is."""
-    times = np.sort(np.column_stack([group.own, group.came]), axis=1)
-    late: Floats = times[:, -1] - times[:, -2]
-    return late
-
-
-@dataclass(frozen=True, slots=True)
-class _Waited:
-    """How long others did nothing else until a rank came."""
-
-    by_rank: dict[int, float]
-    by_round: Floats
-    """The mean of the others."""
-
-    @classmethod
-    def of(cls, groups: Sequence[Attendance], blame: Floats) -> _Waited:
-        """`blame` is for how much of the time of each round the rank is to blame."""
-        by_rank: dict[int, float] = {}
-        by_round = []
-        begin = 0
-        for one in groups:
-            end = begin + len(one.part)
-            waited = (one.next >= one.own[:, None]) * blame[begin:end, None]
-            by_round.append(waited.mean(axis=1))
-            for other, time in zip(one.others.tolist(), waited.sum(axis=0).tolist(), strict=True):
-                by_rank[other] = by_rank.get(other, 0.0) + time
-            begin = end
-        return cls(by_rank, np.concatenate(by_round))
-
-    @property
-    def longest(self) -> float:
-        """How long the one waited that waited longest."""
-        return max(self.by_rank.values(), default=0.0)
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Who waited for long."""
-        return tuple(sorted(rank for rank, time in self.by_rank.items() if time >= self.longest / 2))
-
-    @property
-    def usual(self) -> int:
-        """For how long others usually waited, where they did."""
-        return int(np.median(self._noticed)) if len(self._noticed) else 0
-
-    @property
-    def _noticed(self) -> Floats:
-        noticed: Floats = self.by_round[self.by_round > self.by_round.max(initial=0.0) / 10]
-        return noticed
-
-    def is_habit(self, span: float) -> bool:
-        """Whether they waited often, and for a good part of the time even without the greatest exceptions."""
-        exceptions = float(np.sort(self.by_round)[-EXCEPTIONS:].sum())
-        often = len(self._noticed) >= FEWEST_TIMES and self.usual >= NOTICEABLE_NS
-        return often and self.longest - exceptions >= COSTLY * span
-
-
-def _inherited(journal: Journal, parts: Parts, part: Int64s, late: Floats) -> Bools:
-    """Whether the rank was late because it had waited for others just before, or for messages."""
-    place = {row: number for number, row in enumerate(parts.last[part].tolist())}
-    created = journal.records.created
-    inherited = np.zeros(len(part), np.bool_)
-    for number in np.argsort(parts.row[part], kind="stable").tolist():
-        row, half = int(parts.row[part[number]]), late[number] / 2
-        before = _before_messages(journal, row, half)
-        if late[number] <= 0 or before is None:
-            continue
-        if journal.records.point_to_point[before]:
-            inherited[number] = True
-        elif before in place:
-            earlier = place[before]
-            since = created[row] - created[parts.row[part[earlier]]]
-            held = -late[earlier] >= half and since >= -late[earlier]
-            # in its own group all were level again once it had come
-            carried = since < half or parts.group[part[earlier]] != parts.group[part[number]]
-            inherited[number] = held or (inherited[earlier] and late[earlier] >= half and carried)
-    return inherited
-
-
-def _before_messages(journal: Journal, row: int, held_ns: float) -> int | None:
-    """The entry before, leaving out messages that cannot have held the rank up for so long."""
-    records = journal.records
-    before = row - 1
-    while before >= 0 and journal.rank[before] == journal.rank[row]:
-        if not records.point_to_point[before] or records.created[row] - records.created[before] >= held_ns:
-            return before
-        before -= 1
-    return None
-
-
-# Who comes late to collectives: as a table, as problems where it is a habit that costs, and as notes.
-
-
-NOTEWORTHY = 0.05
-"""The share of the time for which all wait once."""
-MOST_NOTES = 3
-HABIT = 2 / 3
-"""Of at least so many collectives a rank came last, if it does so by habit."""
-HABITUAL_NS = 1_000_000
-FEWEST_FOR_A_HABIT = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Latecomers:
-    """Who came late."""
-
-    lateness: Sequence[Lateness]
-    problems: Sequence[Problem] = ()
-    """Those for whom others wait over and over."""
-    notes: Sequence[str] = ()
-
-
-def latecomers_of(journal: Journal, parts: Parts, *, stalled: bool = False) -> Latecomers:
-    """All that times of creation tell; of a job that is `stalled` anyway, lateness is no problem of its own."""
-    rounds, created, notes = rounds_of(journal, parts, parts.created), parts.created, []
-    corrected = by_one_clock(journal, parts, rounds)
-    if corrected is not None:
-        rounds, created = rounds_of(journal, parts, corrected), corrected
-        notes.append(
-            "By their clocks, ranks left collectives before others came: the clocks differ. "
-            "How late a rank came is counted from how late it usually comes."
-        )
-    lateness = lateness_of(journal, parts, rounds)
-    settled = _without_first(parts, rounds)
-    stragglers = stragglers_of(journal, parts, settled, created)
-    if corrected is not None:
-        # of two with different clocks nothing tells which of them is late
-        stragglers = [one for one in stragglers if len(one.waiting) > 1]
-    counted = {one.rank: one for one in lateness}
-    problems = [_problem(journal, parts, one, counted[one.rank]) for one in stragglers if one.certain]
-    notes += [_doubt(one, counted[one.rank]) for one in stragglers if not one.certain]
-    if not stragglers:
-        notes += _exceptions(journal, parts, settled)
-    if not stragglers and corrected is None:
-        notes += _together(journal, parts, settled)
-    if stalled:
-        return Latecomers(lateness, (), [*notes, *(one.message for one in problems)])
-    return Latecomers(lateness, problems, notes)
-
-
-def with_habits(problems: Sequence[Problem], lateness: Sequence[Lateness]) -> list[Problem]:
-    """Of one rank that does not come at all, whether it always came late before."""
-    habits = {one.rank: one for one in lateness if _is_habit(one)}
-    return [
-        replace(one, message=f"{one.message} Before, it came last to {_counted(habits[one.culprits[0]])}.")
-        if one.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
-        and len(one.culprits) == 1
-        and one.culprits[0] in habits
-        else one
-        for one in problems
-    ]
-
-
-def _is_habit(one: Lateness) -> bool:
-    often = one.of >= FEWEST_FOR_A_HABIT and one.collectives >= HABIT * one.of
-    return often and one.total_ns >= HABITUAL_NS * one.collectives
-
-
-def _without_first(parts: Parts, rounds: Rounds) -> Rounds:
-    """The rounds without the first of each group: to that ranks come from wherever they were started."""
-    later = parts.sequence[rounds.begin] > 1
-    return Rounds(*(column[later] for column in rounds.columns().values()))
-
-
-def _problem(journal: Journal, parts: Parts, one: Straggler, lateness: Lateness) -> Problem:
-    row = int(parts.row[one.latest])
-    group = journal.groups[int(parts.group[one.latest])]
-    others = "the others" if len(one.waiting) > 1 else lowered(ranks_in_words(one.waiting))
-    return Problem(
-        Kind.STRAGGLER,
-        group.name,
-        group.description,
-        int(parts.sequence[one.latest]),
-        journal.operation(row),
-        (one.rank,),
-        one.waiting,
-        f"Rank {one.rank} came last to {_counted(lateness)}: {others} waited {round(100 * one.share)} % of the "
-        f"time for it, usually {duration(one.usual_ns)}.",
-        count=lateness.collectives,
-        rows={one.rank: row},
-    )
-
-
-def _doubt(one: Straggler, lateness: Lateness) -> str:
-    return (
-        f"Rank {one.rank} came last to {_counted(lateness)}, always by about {duration(one.usual_ns)}: "
-        "it is slow, or its clock is ahead; the dumps do not tell."
-    )
-
-
-def _counted(lateness: Lateness) -> str:
-    return f"{lateness.collectives} of {lateness.of} collectives"
-
-
-def _together(journal: Journal, parts: Parts, rounds: Rounds) -> list[str]:
-    """Ranks that come late together, as those of one host do."""
-    found = late_together(journal, parts, rounds)
-    if not found:
-        return []
-    return [
-        f"{ranks_in_words(found.ranks)} usually come {duration(found.lag_ns)} after the others: a slow host, "
-        "more work, or a clock that is ahead; the dumps do not tell."
-    ]
-
-
-def _exceptions(journal: Journal, parts: Parts, rounds: Rounds) -> list[str]:
-    """Rounds in which all waited for one rank for long."""
-    if not len(rounds):
-        return []
-    least = max(SECOND, NOTEWORTHY * float(np.ptp(rounds.came)))
-    longest = np.argsort(-rounds.late, kind="stable")
-    found = longest[rounds.late[longest] >= least][:MOST_NOTES]
-    notes = []
-    for late, part in zip(rounds.late[found].tolist(), rounds.last[found].tolist(), strict=True):
-        what = collective_in_words(
-            journal.operation(int(parts.row[part])),
-            int(parts.sequence[part]),
-            journal.groups[int(parts.group[part])],
-        )
-        notes.append(f"Rank {parts.rank[part]} came {duration(late)} late to {what}.")
-    return notes

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.messages import Ends, ends_of, match
+from tracelink.diagnosis.messages import MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, outcomes, parts_of
 from tracelink.diagnosis.programs import comparisons_of
 from tracelink.linking.groups import UNDEFINED
@@ -59,7 +59,7 @@ class Belonging(Columns):
 
 def belonging_of(journal: Journal) -> Belonging:
     """What belongs to what, over all ranks."""
-    ends = ends_of(journal, outcomes(journal))
+    ends = message_ends(journal, outcomes(journal))
     message = np.zeros(len(journal), np.bool_)
     message[ends.row] = True
     closes = _closes(journal)
@@ -87,7 +87,7 @@ def agreement(journal: Journal) -> Int64s:
 def _closes(journal: Journal) -> Bools:
     """Which entries are without tensors and close what was issued under their number."""
     requests = journal.requests
-    texts = [journal.texts[code].endswith(COALESCED) for code in requests.operation.tolist()]
+    texts = [journal.strings[code].endswith(COALESCED) for code in requests.operation.tolist()]
     empty = (requests.elements_in < 0) & (requests.elements_out < 0)
     closes: Bools = (np.array(texts, np.bool_) & empty)[journal.records.request]
     return closes
@@ -168,12 +168,12 @@ def _forgotten(journal: Journal, rows: Int64s, starts: Int64s, length: Int64s, n
     return forgotten
 
 
-def _of_messages(journal: Journal, ends: Ends) -> tuple[Int64s, Int64s]:
+def _of_messages(journal: Journal, ends: MessageEnds) -> tuple[Int64s, Int64s]:
     """What is one message, unless a rank sends it to itself; and what is alike, by its first end."""
     own = np.arange(len(ends))
     if not len(own):
         return own, own
-    partner = match(journal, parts_of(journal), ends).partner
+    partner = match_messages(journal, parts_of(journal), ends).partner
     other = np.where((partner == UNKNOWN) | (ends.rank == ends.peer), own, partner)
     number = np.minimum(own, other)
     family, several = families(journal.groups)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from tracelink.errors import Finding
 from tracelink.model.records import Entry, Frame
+from tracelink.model.trace import ProcessGroup
 
 
 class Kind(StrEnum):
@@ -169,6 +171,32 @@ class Problem:
     """What these entries say; the culprits first."""
     sightings: tuple[Sighting, ...] = ()
     """What profiles show of the same ranks, where there are any."""
+
+    @classmethod
+    def at(
+        cls,
+        kind: Kind,
+        group: ProcessGroup,
+        sequence: int,
+        operation: str,
+        *,
+        culprits: Collection[int],
+        waiting: Collection[int],
+        message: str,
+        **details: Any,
+    ) -> Problem:
+        """A problem in a collective or a message of a group."""
+        return cls(
+            kind,
+            group.name,
+            group.description,
+            sequence,
+            operation,
+            tuple(sorted(culprits)),
+            tuple(sorted(waiting)),
+            message,
+            **details,
+        )
 
 
 class Stage(StrEnum):

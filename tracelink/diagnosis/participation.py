@@ -1,4 +1,4 @@
-"""Who took part in what, how far each got."""
+"""Participation: each rank's part in each collective, and how far each rank got in each of its groups."""
 
 from __future__ import annotations
 
@@ -16,32 +16,30 @@ from tracelink.model.columns import UNKNOWN, Bools, Columns, Int32s, Int64s, dis
 from tracelink.model.operations import SYNCHRONIZING, operation_of
 from tracelink.model.records import Int8s, State
 
-# Each rank's part in each collective, out of the entries that tell of it.
-
-
 COALESCED = "coalesced"
-"""Ends the names of what closes a group of operations, and of operations that may consist of several."""
+"""Suffix of the entry that closes a coalesced operation, and of operations that may consist of several."""
+TRACKING_BACKENDS = re.compile(r"[nrmhx]ccl")
+"""Backends whose recorder tracks the state of entries. Other backends do if any of their entries has progressed."""
 
 
-FOLLOWED = re.compile(r"[nrmhx]ccl")
-"""Backends whose recorder follows what becomes of each entry; of others that shows where any entry has moved."""
+# Parts in collectives.
 
 
 class Outcome(IntEnum):
-    """What became of a part."""
+    """Final state of a part."""
 
     OPEN = 0
-    """It is not finished."""
+    """Not finished."""
     DROPPED = 1
-    """It left the list of work without having finished: it timed out, or failed."""
+    """It left the list of work unfinished: it timed out, or failed."""
     RETIRED = 2
-    """It left the list of work; its backend says no more, and that is so after a timeout too."""
+    """It left the list of work; its backend reports no more, and retires work after a timeout as well."""
     FINISHED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One row for each rank's part in a collective, in the order of group, number and rank."""
+    """One row for each rank's part in a collective, sorted by group, sequence number and rank."""
 
     group: Int32s
     sequence: Int64s
@@ -49,35 +47,35 @@ class Parts:
     row: Int64s
     """Its first entry in the journal."""
     last: Int64s
-    """Its last one: that which closes a coalesced collective, and which alone says what became of it."""
+    """Its last entry: the one that closes a coalesced collective, and the only one with its final state."""
     request: Int64s
-    """Equal where ranks asked for the same; not below the number of requests where several entries make a part.
+    """Equal where ranks requested the same; a part of several entries has a number from the number of requests on.
 
-    UNKNOWN where the dump begins or ends with what others have as one of several.
+    UNKNOWN if the dump starts or ends within what may be a coalesced collective.
     """
     outcome: Int8s
     created: Int64s
-    round: Int64s
-    """Equal where group and number are; a number without gaps, in the same order."""
-    wholes: Sequence[tuple[int, ...]]
-    """The requests that make up each part that consists of several entries."""
+    collective: Int64s
+    """A number for each pair of group and sequence number, without gaps, in this order."""
+    compositions: Sequence[tuple[int, ...]]
+    """The requests of each part that consists of several entries."""
 
     def __len__(self) -> int:
         return len(self.group)
 
 
 def parts_of(journal: Journal) -> Parts:
-    """The parts in collectives that have a number in a group."""
+    """The parts in all collectives that have a group and a sequence number."""
     records = journal.records
     rows = np.flatnonzero(~records.point_to_point & (records.group != UNKNOWN) & (records.sequence >= 0))
-    number, _ = distinct(records.group[rows], records.sequence[rows]) if len(rows) else (rows, rows)
-    order = stable_order(number) if len(rows) else rows
-    rows, number = rows[order], number[order]
-    first = starts_of(number * (int(journal.ranks.max(initial=0)) + 1) + journal.rank[rows])
+    collective, _ = distinct(records.group[rows], records.sequence[rows]) if len(rows) else (rows, rows)
+    order = stable_order(collective) if len(rows) else rows
+    rows, collective = rows[order], collective[order]
+    first = starts_of(collective * (int(journal.ranks.max(initial=0)) + 1) + journal.rank[rows])
     last = np.append(first[1:], len(rows)) - 1 if len(first) else first
-    requests, wholes = _requests(journal, rows, first, last)
-    cut = np.isin(rows[first], _cut(journal)) | np.isin(rows[last], _cut(journal))
-    requests[cut & _may_be_more(journal, requests, wholes)] = UNKNOWN
+    requests, compositions = _request_numbers(journal, rows, first, last)
+    incomplete = np.isin(rows[first], _at_cuts(journal)) | np.isin(rows[last], _at_cuts(journal))
+    requests[incomplete & _possibly_coalesced(journal, requests, compositions)] = UNKNOWN
     return Parts(
         records.group[rows[first]],
         records.sequence[rows[first]],
@@ -87,89 +85,111 @@ def parts_of(journal: Journal) -> Parts:
         requests,
         outcomes(journal)[rows[last]],
         records.created[rows[first]],
-        number[first],
-        wholes,
+        collective[first],
+        compositions,
     )
 
 
-def _may_be_more(journal: Journal, requests: Int64s, wholes: Sequence[tuple[int, ...]]) -> Bools:
-    """Which of these others have as one of several, or are several themselves, or close several."""
-    names = [journal.texts[code] for code in journal.requests.operation.tolist()]
-    closing = [request for request, name in enumerate(names) if name.endswith(COALESCED)]
-    several = {*closing, *(request for whole in wholes for request in whole)}
-    more: Bools = (requests >= len(names)) | np.isin(requests, list(several))
-    return more
+def _request_numbers(
+    journal: Journal, rows: Int64s, first: Int64s, last: Int64s
+) -> tuple[Int64s, list[tuple[int, ...]]]:
+    """The request of each part; parts of several entries are numbered by their sequence of requests."""
+    requests = journal.records.request[rows].astype(np.int64)
+    number = requests[first]
+    several = np.flatnonzero(last > first)
+    compositions: dict[tuple[int, ...], int] = {}
+    for part in several.tolist():
+        composition = tuple(requests[first[part] : last[part] + 1].tolist())
+        number[part] = len(journal.requests) + compositions.setdefault(composition, len(compositions))
+    return number, list(compositions)
 
 
-def _cut(journal: Journal) -> Int64s:
-    """The first entries of ranks that forgot what was before, and the last of those whose dumps break off."""
-    cut = [
+def _at_cuts(journal: Journal) -> Int64s:
+    """The first entries after a wrap of a ring buffer, and the last entries of truncated dumps."""
+    rows = [
         row
-        for one, begin, end in zip(
+        for recording, first, end in zip(
             journal.recordings.values(),
             journal.bounds[:-1].tolist(),
             journal.bounds[1:].tolist(),
             strict=True,
         )
-        for row, applies in ((begin, one.overwritten > 0), (end - 1, one.broken_off))
-        if applies and end > begin
+        for row, applies in ((first, recording.overwritten > 0), (end - 1, recording.broken_off))
+        if applies and end > first
     ]
-    return np.array(cut, np.int64)
+    return np.array(rows, np.int64)
 
 
-def _requests(
-    journal: Journal, rows: Int64s, first: Int64s, last: Int64s
-) -> tuple[Int64s, list[tuple[int, ...]]]:
-    """The request of each part; one number for all requests of a part that consists of several."""
-    requests = journal.records.request[rows].astype(np.int64)
-    single = requests[first]
-    several = np.flatnonzero(last > first)
-    wholes: dict[tuple[int, ...], int] = {}
-    for part in several.tolist():
-        whole = tuple(requests[first[part] : last[part] + 1].tolist())
-        single[part] = len(journal.requests) + wholes.setdefault(whole, len(wholes))
-    return single, list(wholes)
+def _possibly_coalesced(journal: Journal, requests: Int64s, compositions: Sequence[tuple[int, ...]]) -> Bools:
+    """Which of these requests other ranks issued within a coalesced operation, or are or close such an operation."""
+    names = [journal.strings[code] for code in journal.requests.operation.tolist()]
+    closing = [request for request, name in enumerate(names) if name.endswith(COALESCED)]
+    coalesced = {*closing, *(request for composition in compositions for request in composition)}
+    possible: Bools = (requests >= len(names)) | np.isin(requests, list(coalesced))
+    return possible
 
 
 def outcomes(journal: Journal) -> Int8s:
-    """What became of each entry."""
+    """The outcome of each entry."""
     records = journal.records
-    follows = _follows(journal)[records.request] if len(records) else np.zeros(0, np.bool_)
-    retired = np.where(follows, np.int8(Outcome.DROPPED), np.int8(Outcome.RETIRED))
+    tracked = _tracked(journal)[records.request] if len(records) else np.zeros(0, np.bool_)
+    retired = np.where(tracked, np.int8(Outcome.DROPPED), np.int8(Outcome.RETIRED))
     outcome = np.where(records.retired == 1, retired, np.int8(Outcome.OPEN))
     found: Int8s = np.where(records.state == State.COMPLETED, np.int8(Outcome.FINISHED), outcome)
     return found
 
 
-def _follows(journal: Journal) -> Any:
-    """For each request whether its backend's states ever move, and so tell what finished."""
-    texts = [journal.texts[code].partition(":")[0] for code in journal.requests.operation.tolist()]
-    moved = np.bincount(
-        journal.records.request, weights=journal.records.state > State.SCHEDULED, minlength=len(texts)
+def _tracked(journal: Journal) -> Any:
+    """For each request whether its backend tracks states, so that they show what has finished."""
+    backends = [journal.strings[code].partition(":")[0] for code in journal.requests.operation.tolist()]
+    progressed = np.bincount(
+        journal.records.request, weights=journal.records.state > State.SCHEDULED, minlength=len(backends)
     )
-    moving = {
-        text for text, count in zip(texts, moved.tolist(), strict=True) if count or FOLLOWED.match(text)
+    tracked = {
+        backend
+        for backend, count in zip(backends, progressed.tolist(), strict=True)
+        if count or TRACKING_BACKENDS.match(backend)
     }
-    return np.array([text in moving for text in texts], np.bool_)
+    return np.array([backend in tracked for backend in backends], np.bool_)
 
 
-# How far each rank is in each of its groups, and how much of that its dump can tell.
+@dataclass(frozen=True)
+class PartsByRank:
+    """Parts in collectives, indexed by rank."""
+
+    parts: Parts
+
+    def of(self, rank: int) -> Int64s:
+        """The parts of a rank, sorted by group and sequence number."""
+        order, first = self._index
+        if not 0 <= rank < len(first) - 1:
+            return order[:0]
+        return order[first[rank] : first[rank + 1]]
+
+    @cached_property
+    def _index(self) -> tuple[Int64s, Int64s]:
+        order = stable_order(self.parts.rank)
+        count = np.bincount(self.parts.rank) if len(self.parts) else np.zeros(0, np.int64)
+        return order, np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
+
+
+# How far each rank got in each of its groups.
 
 
 class Knowledge(IntEnum):
-    """What is known of a rank in a group after the last collective that it is known to have joined."""
+    """How reliable the last known collective of a rank in a group is."""
 
     ABSENT = 0
-    """There is no dump of it."""
+    """The rank has no dump."""
     UNTIL = 1
-    """It joined at least so many: its dump breaks off, was taken earlier than others, or was overwritten."""
+    """It joined at least this one: its dump is truncated, older than others, or was overwritten."""
     EXACT = 2
-    """It joined these and no more."""
+    """It joined this one and none after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts(Columns):
-    """One row for each member of each group, by group and rank. Numbers are UNKNOWN where there are none."""
+class Positions(Columns):
+    """How far each member of each group got, sorted by group and rank. UNKNOWN means no collective."""
 
     group: Int32s
     rank: Int32s
@@ -188,23 +208,23 @@ class Whereabouts(Columns):
         return slice(begin, end)
 
 
-def whereabouts_of(journal: Journal, parts: Parts, broken_off: Collection[int]) -> Whereabouts:
-    """Where all members of all groups are."""
+def positions_of(journal: Journal, parts: Parts, broken_off: Collection[int]) -> Positions:
+    """The positions of all members of all groups; `broken_off` are ranks whose dumps are truncated."""
     group, rank = _members(journal, parts)
     part = _last_parts(journal, parts, group, rank)
     last = np.where(part == UNKNOWN, UNKNOWN, parts.sequence[part] if len(parts) else UNKNOWN)
-    forgotten = (part == UNKNOWN) & _overwritten(journal, group, rank)
+    overwritten = (part == UNKNOWN) & _overwritten(journal, group, rank)
     knowledge = np.full(len(group), Knowledge.EXACT, np.int8)
-    knowledge[np.isin(rank, list(broken_off)) | forgotten] = Knowledge.UNTIL
+    knowledge[np.isin(rank, list(broken_off)) | overwritten] = Knowledge.UNTIL
     knowledge[~np.isin(rank, journal.ranks)] = Knowledge.ABSENT
-    passed = _passed(journal, parts)[group] if len(group) else last
-    earlier = passed > last
+    proven = _proven_by_others(journal, parts)[group] if len(group) else last
+    earlier = proven > last
     knowledge[earlier & (knowledge == Knowledge.EXACT)] = Knowledge.UNTIL
-    return Whereabouts(group, rank, np.maximum(last, passed), part, knowledge)
+    return Positions(group, rank, np.maximum(last, proven), part, knowledge)
 
 
 def _members(journal: Journal, parts: Parts) -> tuple[Int32s, Int32s]:
-    """The members of all groups: as described, and those that took part."""
+    """The members of all groups: as described, and the ranks that took part."""
     described = [(row, rank) for row, group in enumerate(journal.groups) for rank in group.ranks]
     group = np.concatenate([np.array([row for row, _ in described], np.int32), parts.group])
     rank = np.concatenate([np.array([rank for _, rank in described], np.int32), parts.rank])
@@ -215,7 +235,7 @@ def _members(journal: Journal, parts: Parts) -> tuple[Int32s, Int32s]:
 
 
 def _last_parts(journal: Journal, parts: Parts, group: Int32s, rank: Int32s) -> Int64s:
-    """The part with the highest number of each member, or UNKNOWN."""
+    """The part with the highest sequence number of each member, or UNKNOWN."""
     span = max(int(rank.max(initial=0)), int(parts.rank.max(initial=0))) + 1
     keys = group.astype(np.int64) * span + rank
     own = np.searchsorted(keys, parts.group.astype(np.int64) * span + parts.rank)
@@ -225,47 +245,26 @@ def _last_parts(journal: Journal, parts: Parts, group: Int32s, rank: Int32s) -> 
 
 
 def _overwritten(journal: Journal, group: Int32s, rank: Int32s) -> Bools:
-    """Whether a rank may have used a group and forgotten it: it forgot something, and does not say that it has not."""
-    found = np.isin(rank, [number for number, one in journal.recordings.items() if one.overwritten])
-    for place in np.flatnonzero(found).tolist():
-        progress = journal.recordings[int(rank[place])].progress.get(journal.groups[group[place]].name)
-        found[place] = progress is None or progress.enqueued >= 0
+    """Whether a rank may have used a group without a trace: its buffer wrapped, and its status does not exclude it."""
+    found = np.isin(
+        rank, [number for number, recording in journal.recordings.items() if recording.overwritten]
+    )
+    for index in np.flatnonzero(found).tolist():
+        progress = journal.recordings[int(rank[index])].progress.get(journal.groups[group[index]].name)
+        found[index] = progress is None or progress.enqueued >= 0
     return found
 
 
-def _passed(journal: Journal, parts: Parts) -> Int64s:
-    """For each group the last collective that somebody has left, which nobody can before all have joined."""
+def _proven_by_others(journal: Journal, parts: Parts) -> Int64s:
+    """For each group the last synchronizing collective that a rank has finished: all members have joined it."""
     synchronizing = _synchronizing(journal)
     request = journal.records.request[parts.row]
-    left = (parts.outcome == Outcome.FINISHED) & synchronizing[request]
-    passed = np.full(len(journal.groups), UNKNOWN, np.int64)
-    np.maximum.at(passed, parts.group[left], parts.sequence[left])
-    return passed
+    finished = (parts.outcome == Outcome.FINISHED) & synchronizing[request]
+    proven = np.full(len(journal.groups), UNKNOWN, np.int64)
+    np.maximum.at(proven, parts.group[finished], parts.sequence[finished])
+    return proven
 
 
 def _synchronizing(journal: Journal) -> Bools:
-    names = [operation_of(journal.texts[code]) for code in journal.requests.operation.tolist()]
+    names = [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
     return np.array([name in SYNCHRONIZING for name in names], np.bool_)
-
-
-# What each rank joined, rank by rank.
-
-
-@dataclass(frozen=True)
-class Attended:
-    """The parts by rank."""
-
-    parts: Parts
-
-    def by(self, rank: int) -> Int64s:
-        """The parts of a rank, in the order of group and number."""
-        order, begin = self._by_rank
-        if not 0 <= rank < len(begin) - 1:
-            return order[:0]
-        return order[begin[rank] : begin[rank + 1]]
-
-    @cached_property
-    def _by_rank(self) -> tuple[Int64s, Int64s]:
-        order = stable_order(self.parts.rank)
-        count = np.bincount(self.parts.rank) if len(self.parts) else np.zeros(0, np.int64)
-        return order, np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])

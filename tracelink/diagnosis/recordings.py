@@ -1,4 +1,4 @@
-"""Dumps to recordings; replicas."""
+"""Recordings: the dumps of all ranks, read by workers; and replicas that number their own ranks from 0."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ from tracelink.pipeline.reading import (
 )
 from tracelink.plugins import Recorder
 
-# Sources to recordings: every dump read by a worker, each given its rank; a damaged one costs only itself.
-
-
 BATCH_BYTES = 4 << 20
-"""So much is read by one worker before it answers: enough not to wait for it, few enough to hold its answer."""
+"""How much one worker reads before it returns: enough to be efficient, little enough to hold in memory."""
+
+
+# Reading dumps.
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What could be read of all ranks, in the order of ranks, and what could not."""
+class Recordings:
+    """The dumps of a job that could be read, and why others could not."""
 
-    recordings: dict[int, Recording]
+    by_rank: dict[int, Recording]
+    """Sorted by rank."""
     unreadable: dict[int, str]
-    """Why the dump of a rank is not among them."""
+    """Why the dump of a rank could not be read."""
     findings: Sequence[Finding]
     tasks: Sequence[Task] = ()
-    """Of all sources that can be read, also of those that are no dumps."""
+    """All sources with a reader, including those that are not dumps."""
 
 
-def read_recordings(discovery: Discovery, engine: Engine) -> Recorded:
-    """Every recorder's dump among the sources."""
+def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
+    """Reads every flight-recorder dump among the sources; a damaged one is skipped and reported."""
     findings = list(discovery.findings)
-    recognised = tasks_of(discovery, findings, RECORDER_FORMAT)
-    tasks = [task for task in recognised if isinstance(task.reader, Recorder)]
+    all_tasks = tasks_of(discovery, findings, RECORDER_FORMAT)
+    tasks = [task for task in all_tasks if isinstance(task.reader, Recorder)]
     results = _read(tasks, engine)
     read = [
         (task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, Recording)
@@ -58,18 +59,20 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recorded:
     findings += [finding for _, finding in failed]
     if not read:
         raise nothing_readable([finding for finding in findings if finding.severity is Severity.ERROR])
-    infos = [replace(one.source, rank=said_rank(one.source, task.source)) for task, one in read]
+    infos = [
+        replace(recording.source, rank=said_rank(recording.source, task.source)) for task, recording in read
+    ]
     ranks = placed(infos, findings)
     check_duplicates([replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)])
-    found = {rank: one for rank, (_, one) in zip(ranks, read, strict=True) if rank is not None}
+    by_rank = {rank: recording for rank, (_, recording) in zip(ranks, read, strict=True) if rank is not None}
     unreadable_ranks = {
         task.likely_rank: finding.message for task, finding in failed if task.likely_rank is not None
     }
-    return Recorded(
-        {rank: found[rank] for rank in sorted(found)},
-        {rank: why for rank, why in sorted(unreadable_ranks.items()) if rank not in found},
-        [*findings, *chain.from_iterable(one.findings for _, one in read)],
-        recognised,
+    return Recordings(
+        {rank: by_rank[rank] for rank in sorted(by_rank)},
+        {rank: why for rank, why in sorted(unreadable_ranks.items()) if rank not in by_rank},
+        [*findings, *chain.from_iterable(recording.findings for _, recording in read)],
+        all_tasks,
     )
 
 
@@ -85,33 +88,6 @@ def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
     return list(chain.from_iterable(outer.map(work, batches, shared=shared)))
 
 
-def _read_one(task: Task, engine: Engine) -> Recording | Finding:
-    assert isinstance(task.reader, Recorder)
-    try:
-        return task.reader.read_records(task.source, engine)
-    except UnreadableError as error:
-        error.source = error.source or task.source.path
-        return unreadable(task.source.path, str(error))
-    except OSError as error:
-        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
-
-
-class _Members:
-    """Every dump lists the members of its groups; equal lists are kept, and sent between processes, once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
-
-    def shared(self, read: Recording | Finding) -> Recording | Finding:
-        """The same with lists that others have too."""
-        if isinstance(read, Finding):
-            return read
-        groups = [
-            replace(group, ranks=self._known.setdefault(group.ranks, group.ranks)) for group in read.groups
-        ]
-        return replace(read, groups=groups)
-
-
 def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
     batches: list[list[Task]] = []
     size = BATCH_BYTES
@@ -124,56 +100,87 @@ def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
     return batches
 
 
-# Replica groups: jobs that each number their own ranks from 0 and train together, as torchft runs them.
+def _read_one(task: Task, engine: Engine) -> Recording | Finding:
+    assert isinstance(task.reader, Recorder)
+    try:
+        return task.reader.read_records(task.source, engine)
+    except UnreadableError as error:
+        error.source = error.source or task.source.path
+        return unreadable(task.source.path, str(error))
+    except OSError as error:
+        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+
+
+class _Members:
+    """Each dump lists the members of its groups; equal lists are kept, and sent between processes, once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def shared(self, read: Recording | Finding) -> Recording | Finding:
+        """The recording with lists of members that are shared with others."""
+        if isinstance(read, Finding):
+            return read
+        groups = [
+            replace(group, ranks=self._known.setdefault(group.ranks, group.ranks)) for group in read.groups
+        ]
+        return replace(read, groups=groups)
+
+
+# Replicas that number their own ranks from 0 and train together, as torchft runs them.
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Recordings whose groups list ranks of the whole, and what did not fit."""
+    """Recordings whose groups list ranks of the whole job, and findings."""
 
     recordings: dict[int, Recording]
     findings: list[Finding]
 
 
-@dataclass(frozen=True, slots=True)
-class _Replica:
-    """The ranks that one job counts from 0."""
-
-    first: int
-    size: int
-    users: Mapping[str, Sequence[int]]
-    """Those who know a group, by its name."""
-
-    def of_whole(self, rank: int, group: ProcessGroup) -> ProcessGroup:
-        """The group that one of its ranks describes, by ranks of the whole."""
-        if not group.ranks:
-            return _with_ranks(group, self._who_uses(group))
-        within = max(group.ranks) < self.size and rank - self.first in group.ranks
-        if rank in group.ranks or not within:
-            return group
-        return _with_ranks(group, [self.first + one for one in group.ranks])
-
-    def _who_uses(self, group: ProcessGroup) -> Sequence[int]:
-        """The members of a group that nobody lists; one without a name may span replicas."""
-        if _is_default(group):
-            return range(self.first, self.first + self.size)
-        return self.users[group.name] if group.name else ()
-
-
 def in_replicas(recordings: Mapping[int, Recording], size: int) -> Replicas:
-    """The same recordings, where each `size` ranks are a job of their own."""
+    """The recordings of a job whose replicas have `size` ranks each; torchft runs such jobs."""
     if size < 1:
-        raise UsageError(f"--replica-size {size}", advice="Give the number of ranks of one replica.")
+        raise UsageError(
+            f"--replica-size {size} is not positive", advice="Give the number of ranks of one replica."
+        )
     users: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank in sorted(recordings):
         for group in recordings[rank].groups:
             users[rank // size][group.name].append(rank)
-    replicas = {number: _Replica(number * size, size, known) for number, known in users.items()}
-    found = {
-        rank: replace(one, groups=[replicas[rank // size].of_whole(rank, group) for group in one.groups])
-        for rank, one in recordings.items()
+    replicas = {replica: _Replica(replica * size, size, known_by) for replica, known_by in users.items()}
+    renumbered = {
+        rank: replace(
+            recording, groups=[replicas[rank // size].in_whole_job(rank, group) for group in recording.groups]
+        )
+        for rank, recording in recordings.items()
     }
-    return Replicas(found, _other_sizes(recordings, size))
+    return Replicas(renumbered, _other_sizes(recordings, size))
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """The ranks that one replica numbers from 0."""
+
+    first: int
+    size: int
+    users: Mapping[str, Sequence[int]]
+    """The ranks that know a group, by its name."""
+
+    def in_whole_job(self, rank: int, group: ProcessGroup) -> ProcessGroup:
+        """A group as one of its ranks describes it, by ranks of the whole job."""
+        if not group.ranks:
+            return _with_ranks(group, self._users_of(group))
+        within = max(group.ranks) < self.size and rank - self.first in group.ranks
+        if rank in group.ranks or not within:
+            return group
+        return _with_ranks(group, [self.first + member for member in group.ranks])
+
+    def _users_of(self, group: ProcessGroup) -> Sequence[int]:
+        """The members of a group without a list; an unnamed group may span replicas."""
+        if _is_default(group):
+            return range(self.first, self.first + self.size)
+        return self.users[group.name] if group.name else ()
 
 
 def _is_default(group: ProcessGroup) -> bool:
@@ -185,19 +192,19 @@ def _with_ranks(group: ProcessGroup, ranks: Sequence[int]) -> ProcessGroup:
 
 
 def _other_sizes(recordings: Mapping[int, Recording], size: int) -> list[Finding]:
-    """Ranks whose group of all ranks has another size than was said."""
+    """A finding if the group of all ranks of a replica has another size."""
     sizes = {
         rank: len(group.ranks)
-        for rank, one in sorted(recordings.items())
-        for group in one.groups
+        for rank, recording in sorted(recordings.items())
+        for group in recording.groups
         if _is_default(group) and group.ranks and len(group.ranks) != size
     }
     if not sizes:
         return []
-    rank, found = next(iter(sizes.items()))
+    rank, members = next(iter(sizes.items()))
     message = (
-        f"--replica-size says {size}, but the group of all ranks of a replica has {found} ranks in "
+        f"--replica-size is {size}, but the group of all ranks of a replica has {members} ranks in "
         f"{len(sizes)} dumps. Give the number of ranks of one replica."
     )
-    example = f"rank {rank}: {found} ranks"
+    example = f"rank {rank}: {members} ranks"
     return [Finding(Severity.WARNING, "replica_size_differs", message, len(sizes), example=example)]

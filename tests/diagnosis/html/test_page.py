@@ -204,7 +204,7 @@ def renamed(journal: Journal, text: str) -> Journal:
     """The same with `text` as the name of everything."""
     return replace(
         journal,
-        texts=[text] * len(journal.texts),
+        strings=[text] * len(journal.strings),
         groups=[replace(group, name=text, description=text) for group in journal.groups],
         recordings={
             rank: replace(one, source=replace(one.source, path=text, version=text))

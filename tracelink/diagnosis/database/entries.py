@@ -19,7 +19,7 @@ from tracelink.diagnosis.database.storage import LARGEST, Batch, Lists, clean, f
 from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.explain import own_frames
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.messages import Ends, Matching, ends_of, match
+from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
 from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, distinct
@@ -42,7 +42,7 @@ class Numbering:
     """Of each collective."""
     collective: Int64s
     """Of each entry of the journal."""
-    ends: Ends
+    ends: MessageEnds
     """The sends and receives."""
     message: Int64s
     """Of each of these."""
@@ -70,9 +70,9 @@ def numbering_of(examined: Examined) -> Numbering:
     """The numbers of everything that was examined."""
     journal = examined.journal
     parts = parts_of(journal)
-    _, first = np.unique(parts.round, return_index=True)
+    _, first = np.unique(parts.collective, return_index=True)
     group, sequence = parts.group[first], parts.sequence[first]
-    ends = ends_of(journal, outcomes(journal))
+    ends = message_ends(journal, outcomes(journal))
     named: dict[tuple[str, str], list[int]] = {}
     for row, one in enumerate(journal.groups):
         named.setdefault((one.name, one.description), []).append(row)
@@ -83,7 +83,7 @@ def numbering_of(examined: Examined) -> Numbering:
         sequence,
         _collectives(journal, group, sequence),
         ends,
-        _messages(match(journal, parts, ends)),
+        _messages(match_messages(journal, parts, ends)),
         _members(journal),
         named,
         {pair: row for row, pair in enumerate(zip(group.tolist(), sequence.tolist(), strict=True))},
@@ -438,7 +438,7 @@ class _Common:
         ends = numbering.ends
         outcome = outcomes(journal)
         outcome[ends.row] = ends.outcome
-        operations = [journal.texts[code] for code in journal.requests.operation.tolist()]
+        operations = [journal.strings[code] for code in journal.requests.operation.tolist()]
         return cls(
             numbering,
             [clean(operation) for operation in operations],

@@ -40,9 +40,9 @@ def collectives_table(numbering: Numbering) -> Batch:
     journal, parts = numbering.journal, numbering.parts
     count = len(numbering.group)
     sizes = np.array([group.size or len(group.ranks) or UNKNOWN for group in journal.groups], np.int64)
-    operations = [clean(journal.texts[code]) for code in _operations(numbering).tolist()]
+    operations = [clean(journal.strings[code]) for code in _operations(numbering).tolist()]
     last_completed = np.full(count, NO_TIME, np.int64)
-    np.maximum.at(last_completed, parts.round, journal.records.completed[parts.last])
+    np.maximum.at(last_completed, parts.collective, journal.records.completed[parts.last])
     return Batch(
         schema.COLLECTIVES.name,
         {
@@ -52,8 +52,10 @@ def collectives_table(numbering: Numbering) -> Batch:
             "operation": operations,
             "operation_kind": [operation_of(operation) for operation in operations],
             "expected_ranks": listed(sizes[numbering.group] if count else sizes[:0]),
-            "joined_ranks": np.bincount(parts.round, minlength=count).tolist(),
-            "open_ranks": np.bincount(parts.round[parts.outcome == Outcome.OPEN], minlength=count).tolist(),
+            "joined_ranks": np.bincount(parts.collective, minlength=count).tolist(),
+            "open_ranks": np.bincount(
+                parts.collective[parts.outcome == Outcome.OPEN], minlength=count
+            ).tolist(),
             **_arrivals(numbering),
             "last_completed_ns": times(last_completed),
         },
@@ -66,10 +68,10 @@ def _operations(numbering: Numbering) -> Int32s:
     operation = journal.requests.operation[journal.records.request[parts.row]]
     if not len(operation):
         return operation
-    choice, first = distinct(parts.round, operation)
+    choice, first = distinct(parts.collective, operation)
     votes = np.bincount(choice)
-    order = np.lexsort((votes, parts.round[first]))
-    last_of_round = np.append(np.diff(parts.round[first][order]) != 0, [True])
+    order = np.lexsort((votes, parts.collective[first]))
+    last_of_round = np.append(np.diff(parts.collective[first][order]) != 0, [True])
     chosen: Int32s = operation[first][order][last_of_round]
     return chosen
 
@@ -78,8 +80,8 @@ def _arrivals(numbering: Numbering) -> dict[str, list[int | None]]:
     """Who asked for each collective first and last, and how far apart, of those whose times are known."""
     parts, count = numbering.parts, len(numbering.group)
     timed = np.flatnonzero(parts.created != NO_TIME)
-    order = timed[np.lexsort((parts.created[timed], parts.round[timed]))]
-    lengths = np.bincount(parts.round[timed], minlength=count)
+    order = timed[np.lexsort((parts.created[timed], parts.collective[timed]))]
+    lengths = np.bincount(parts.collective[timed], minlength=count)
     ends = np.cumsum(lengths)
     some, several = lengths > 0, lengths > 1
     created = parts.created[order]
