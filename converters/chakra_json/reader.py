@@ -42,8 +42,7 @@ from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
-from tracelink.linking.links import lookup
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup
 from tracelink.model.communications import Statement, text_in
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace, SourceInfo

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.clock.observations import MAX_DRIFT, Floats, Passages
-from tracelink.model.columns import Bools, Int64s
+from tracelink.clock.observations import MAX_DRIFT, Passages
+from tracelink.model.columns import Bools, Float64s, Int64s
 
 # What bounds at different times leave of an offset and a drift: a polygon, for many at once.
 
@@ -20,19 +20,19 @@ HALVINGS = 40
 class Rooms:
     """One row for each offset: upper and lower bounds of offset + drift * time, and their times."""
 
-    upper: Floats
-    upper_time: Floats
-    lower: Floats
-    lower_time: Floats
+    upper: Float64s
+    upper_time: Float64s
+    lower: Float64s
+    lower_time: Float64s
 
-    def at(self, drift: Floats) -> tuple[Floats, Floats]:
+    def at(self, drift: Float64s) -> tuple[Float64s, Float64s]:
         """Between what the offsets must lie at such drifts."""
         return (
             (self.lower - drift[:, None] * self.lower_time).max(axis=1),
             (self.upper - drift[:, None] * self.upper_time).min(axis=1),
         )
 
-    def roomiest(self, low: Floats, high: Floats) -> Floats:
+    def roomiest(self, low: Float64s, high: Float64s) -> Float64s:
         """The drifts that leave most room: room is concave, so its growth says on which side they lie."""
         line = np.arange(len(low))
         for _ in range(HALVINGS):
@@ -43,13 +43,13 @@ class Rooms:
             low, high = np.where(grows, drift, low), np.where(grows, high, drift)
         return (low + high) / 2
 
-    def drifts(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    def drifts(self, low: Float64s, high: Float64s) -> tuple[Float64s, Float64s]:
         """The least and the greatest drift that leaves room, rather too wide than too narrow."""
         best = self.roomiest(low, high)
         lacking = np.minimum(self._room(best), 0)
         return self._edge(best, low, lacking), self._edge(best, high, lacking)
 
-    def _edge(self, inside: Floats, limit: Floats, lacking: Floats) -> Floats:
+    def _edge(self, inside: Float64s, limit: Float64s, lacking: Float64s) -> Float64s:
         """How far drift can go from `inside` towards its limit."""
         free = self._room(limit) >= lacking
         outside = limit
@@ -59,19 +59,21 @@ class Rooms:
             inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
         return np.where(free, limit, outside)
 
-    def _room(self, drift: Floats) -> Floats:
+    def _room(self, drift: Float64s) -> Float64s:
         low, high = self.at(drift)
         return high - low
 
 
-def tightest(bound: Floats, time: Floats, cell: Int64s, best: Floats, when: Floats) -> None:
+def tightest(bound: Float64s, time: Float64s, cell: Int64s, best: Float64s, when: Float64s) -> None:
     """Puts the least bound of each cell into `best`, and its time into `when`."""
     np.minimum.at(best, cell, bound)
     least = bound == best[cell]
     when[cell[least]] = time[least]
 
 
-def rooms_of(clock: Int64s, clocks: int, upper: tuple[Floats, Floats], lower: tuple[Floats, Floats]) -> Rooms:
+def rooms_of(
+    clock: Int64s, clocks: int, upper: tuple[Float64s, Float64s], lower: tuple[Float64s, Float64s]
+) -> Rooms:
     """One row for each clock; of bounds and times of each row the tightest in each stretch of time is kept."""
     sides = []
     for (bound, time), sign in ((upper, 1), (lower, -1)):
@@ -100,8 +102,8 @@ AT_ONCE_ENVELOPES = 1 << 18
 class Envelopes:
     """For each pair of clocks what the first shows more than the second at most, and when (clock, clock, stretch)."""
 
-    bound: Floats
-    time: Floats
+    bound: Float64s
+    time: Float64s
 
 
 def envelopes_of(passages: Passages, clocks: int) -> Envelopes:
@@ -187,7 +189,7 @@ class Pairs:
     rooms: Rooms
 
 
-def offset_bounds(envelopes: Envelopes, drift: Floats) -> tuple[Floats, Floats]:
+def offset_bounds(envelopes: Envelopes, drift: Float64s) -> tuple[Float64s, Float64s]:
     """Lower and upper bounds of the offsets from the lowest clock (inf: none); `drift` is corrected already."""
     clocks = len(drift)
     least, most = drift_limits(drift)
@@ -210,7 +212,7 @@ def offset_bounds(envelopes: Envelopes, drift: Floats) -> tuple[Floats, Floats]:
     return -_farthest(offsets.T), _farthest(offsets)
 
 
-def lacking_room(envelopes: Envelopes, drift: Floats) -> Floats:
+def lacking_room(envelopes: Envelopes, drift: Float64s) -> Float64s:
     """By how much each two clocks contradict each other, whatever their drifts; not above 0 where they do not."""
     least, most = drift_limits(drift)
     lacking = np.full((len(drift), len(drift)), -np.inf)
@@ -221,14 +223,14 @@ def lacking_room(envelopes: Envelopes, drift: Floats) -> Floats:
     return lacking
 
 
-def drift_limits(drift: Floats) -> tuple[Floats, Floats]:
+def drift_limits(drift: Float64s) -> tuple[Float64s, Float64s]:
     """The least and the greatest drift that clocks can have besides what is corrected already."""
     least, most = ((limit - drift) / (1 - drift) for limit in (-MAX_DRIFT, MAX_DRIFT))
     least[0] = most[0] = 0.0
     return least, most
 
 
-def _difference(pairs: Pairs, least: Floats, most: Floats) -> tuple[Floats, Floats]:
+def _difference(pairs: Pairs, least: Float64s, most: Float64s) -> tuple[Float64s, Float64s]:
     return least[pairs.one] - most[pairs.other], most[pairs.one] - least[pairs.other]
 
 
@@ -244,7 +246,7 @@ def _pairs(envelopes: Envelopes) -> list[Pairs]:
     ]
 
 
-def _farthest(most: Floats) -> Floats:
+def _farthest(most: Float64s) -> Float64s:
     """For each clock how much more than the lowest it can show, by chains of pairs."""
     reach = np.full(len(most), np.inf)
     reach[0] = 0.0

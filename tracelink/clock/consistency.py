@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.clock.bounds import Rooms, drift_limits, rooms_of
-from tracelink.clock.observations import MAX_DRIFT, Extremes, Floats, Lines, Passages, Segments, Worst
-from tracelink.model.columns import Bools, Int64s
+from tracelink.clock.observations import MAX_DRIFT, Extremes, Lines, Passages, Segments, Worst
+from tracelink.model.columns import Bools, Float64s, Int64s
 
 # Shifts of clocks whose drifts are settled: nobody leaves too early, and nothing moves that need not.
 
@@ -20,7 +20,7 @@ ROWS = 1 << 24
 FEWEST_ROUNDS = 10
 
 
-def closing_shift(times: Passages, clocks: int) -> Floats | None:
+def closing_shift(times: Passages, clocks: int) -> Float64s | None:
     """By how much to set each clock back; None where no shifts were found that violate nothing.
 
     Both moving clocks back only and moving them forward only lead to such shifts; so does their mean.
@@ -38,7 +38,7 @@ class _Meetings:
         self._by_meeting = Segments(times.meeting, times.meetings)
         self._by_clock = Segments(times.clock, clocks)
 
-    def closed(self, sign: int) -> Floats | None:
+    def closed(self, sign: int) -> Float64s | None:
         """The nearest shifts, all of them negative (1) or positive (-1)."""
         ins, outs = (self._entered, self._left) if sign > 0 else (-self._left, -self._entered)
         shift = np.zeros(len(self._by_clock.sizes))
@@ -70,29 +70,29 @@ class Demands:
     """Rows that say: excess + (weights of the variables in `index`) <= 0."""
 
     index: Int64s
-    weight: Floats
-    excess: Floats
+    weight: Float64s
+    excess: Float64s
 
-    def of(self, point: Floats) -> Floats:
+    def of(self, point: Float64s) -> Float64s:
         """What the variables add to each row."""
-        result: Floats = (self.weight * point[self.index]).sum(axis=1)
+        result: Float64s = (self.weight * point[self.index]).sum(axis=1)
         return result
 
-    def back(self, force: Floats, variables: int) -> Floats:
+    def back(self, force: Float64s, variables: int) -> Float64s:
         """The transpose of `of`."""
         pushed = (self.weight * force[:, None]).ravel()
         return np.bincount(self.index.ravel(), pushed, minlength=variables).astype(np.float64)
 
-    def squared(self, force: Floats, variables: int) -> Floats:
+    def squared(self, force: Float64s, variables: int) -> Float64s:
         """The identity and the rows' squares, each times its force."""
         cell = self.index[:, :, None] * variables + self.index[:, None, :]
         value = self.weight[:, :, None] * (self.weight * force[:, None])[:, None, :]
         flat = np.bincount(cell.ravel(), value.ravel(), minlength=variables**2)
-        result: Floats = flat.reshape(variables, variables) + np.eye(variables)
+        result: Float64s = flat.reshape(variables, variables) + np.eye(variables)
         return result
 
 
-def nearest(demands: Demands, variables: int) -> Floats:
+def nearest(demands: Demands, variables: int) -> Float64s:
     """The point that minimises half its squared length, plus a penalty for each violation."""
     scale = max(float(np.abs(demands.excess).max(initial=0)), 1.0)
     search = _Search(Demands(demands.index, demands.weight, demands.excess / scale), variables)
@@ -145,7 +145,7 @@ class _Search:
         self._room = room + reach * room_move
 
 
-def _reach(value: Floats, move: Floats) -> float:
+def _reach(value: Float64s, move: Float64s) -> float:
     """How much of the move keeps all values positive."""
     falling = move < 0
     if not falling.any():
@@ -271,7 +271,9 @@ def _rooms(times: Passages, clocks: int) -> Rooms:
     return rooms_of(times.clock, clocks, upper, lower)
 
 
-def _other(times: Passages, values: Floats, extreme: Int64s, next_to_it: Int64s, nothing: float) -> Floats:
+def _other(
+    times: Passages, values: Float64s, extreme: Int64s, next_to_it: Int64s, nothing: float
+) -> Float64s:
     """For each row the extreme of all other rows of its meeting."""
     row = extreme[times.meeting]
     row = np.where(row == np.arange(len(times)), next_to_it[times.meeting], row)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tracelink.clock.bounds import Rooms, rooms_of
-from tracelink.clock.observations import MAX_DRIFT, Floats, Lines, Passages, Segments, linked
-from tracelink.model.columns import Bools, Int64s
+from tracelink.clock.observations import MAX_DRIFT, Lines, Passages, Segments, linked
+from tracelink.model.columns import Bools, Float64s, Int64s
 
 # Robust slopes: how values of each clock grow with time, and within what limits that is certain.
 
@@ -28,7 +28,7 @@ class Slopes:
     Collectives come in bursts: the slope between two of one burst is noise, and there are many of those.
     """
 
-    def __init__(self, clock: Int64s, time: Floats, clocks: int) -> None:
+    def __init__(self, clock: Int64s, time: Float64s, clocks: int) -> None:
         sizes = np.bincount(clock, minlength=clocks)
         order = np.lexsort((time, clock))
         place = np.empty(len(clock), np.int64)
@@ -38,7 +38,7 @@ class Slopes:
         self._time = self._points.median(time).reshape(clocks, POINTS)
         self._count = np.minimum(sizes, POINTS)
 
-    def of(self, values: Floats) -> tuple[Floats, Floats]:
+    def of(self, values: Float64s) -> tuple[Float64s, Float64s]:
         """For each clock the slope of its values, and how far it can be from the true one (inf: not known)."""
         points = self._points.median(values).reshape(self._time.shape)
         slope = self._middle(points)
@@ -50,7 +50,7 @@ class Slopes:
         half = np.where(known, SIGMAS * scatter / np.where(known, width, 1.0), np.inf)
         return slope, half
 
-    def _scatter(self, away: Floats) -> Floats:
+    def _scatter(self, away: Float64s) -> Float64s:
         """How far the points of each clock are from its line; NaN where that is not known."""
         few = self._count < FEWEST_POINTS
         farthest = np.where(np.isfinite(away), away, 0.0).max(axis=1)
@@ -60,7 +60,7 @@ class Slopes:
         several = (self._count > 1) & (usual > 0)
         return np.where(few, np.where(several, np.maximum(own, usual), np.nan), own)
 
-    def _middle(self, points: Floats) -> Floats:
+    def _middle(self, points: Float64s) -> Float64s:
         """The weighted median of the slopes; 0 where there are none."""
         one, other = np.triu_indices(POINTS, 1)
         apart = self._time[:, other] - self._time[:, one]
@@ -74,16 +74,16 @@ class Slopes:
         found = np.take_along_axis(slopes, place, axis=1)[:, 0]
         return np.where(reached[:, -1] > 0, found, 0.0)
 
-    def _width(self, given: Bools) -> Floats:
+    def _width(self, given: Bools) -> Float64s:
         """The root of the summed squares of the points' distances from their mean time."""
         count = np.maximum(given.sum(axis=1), 1)
         time = np.where(given, self._time, 0.0)
         away = np.where(given, time - (time.sum(axis=1) / count)[:, None], 0.0)
-        width: Floats = np.sqrt((away**2).sum(axis=1))
+        width: Float64s = np.sqrt((away**2).sum(axis=1))
         return width
 
 
-def _middle_of(rows: Floats) -> Floats:
+def _middle_of(rows: Float64s) -> Float64s:
     """The median of each row's numbers; 0 where it has none."""
     filled = np.sort(np.where(np.isfinite(rows), rows, np.inf), axis=1)
     count = np.isfinite(rows).sum(axis=1)
@@ -102,7 +102,7 @@ FINE_DRIFT = 15e-6
 """A drift that is known so well does less harm than none, also where none cannot be excluded."""
 
 
-def line_up(passages: Passages, unchanged: Floats, *, drifting: bool) -> Lines:
+def line_up(passages: Passages, unchanged: Float64s, *, drifting: bool) -> Lines:
     """A line for each clock; `unchanged` are the offsets of clocks that need no correction.
 
     Of clocks that are linked in any way, the lowest one is not corrected. Where no ends say so, none drifts unless
@@ -118,7 +118,7 @@ def line_up(passages: Passages, unchanged: Floats, *, drifting: bool) -> Lines:
 class _Laying:
     """Lines of those clocks that are laid, each along what it shares with those laid before."""
 
-    def __init__(self, passages: Passages, unchanged: Floats, drifting: bool) -> None:
+    def __init__(self, passages: Passages, unchanged: Float64s, drifting: bool) -> None:
         clocks = len(unchanged)
         self._steepest = MAX_DRIFT / (1 + MAX_DRIFT) if drifting else 0.0
         self.passages = passages
@@ -153,7 +153,7 @@ class _Laying:
         self._lay(rows, common[rows.meeting], doubt[rows.meeting])
         return True
 
-    def _lay(self, rows: Passages, common: Floats, doubt: Floats) -> None:
+    def _lay(self, rows: Passages, common: Float64s, doubt: Float64s) -> None:
         clocks = len(self.laid)
         by_clock = Segments(rows.clock, clocks)
         slope, half = Slopes(rows.clock, common, clocks).of(rows.end - common)
@@ -215,7 +215,7 @@ def _polished(ends: Passages, laying: _Laying) -> Lines:
     return _anchored(lines, start, laying)
 
 
-def _credible(drift: Floats, drifts: Bools, lines: Lines) -> Floats:
+def _credible(drift: Float64s, drifts: Bools, lines: Lines) -> Float64s:
     return np.where(drifts & (np.abs(lines.drift + drift) < MAX_DRIFT), drift, 0.0)
 
 

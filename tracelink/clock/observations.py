@@ -8,14 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tracelink.model.columns import NO_TIME, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, Bools, Columns, Float64s, Int32s, Int64s
 
 # Rows that share a number: medians and extremes of all numbers at once.
-
-
-Floats = npt.NDArray[np.float64]
 
 
 class Segments:
@@ -27,7 +23,7 @@ class Segments:
         self._order = np.argsort(number, kind="stable").astype(np.int32)
         self._starts = np.cumsum(self.sizes) - self.sizes
 
-    def median(self, values: Floats) -> Floats:
+    def median(self, values: Float64s) -> Float64s:
         """For each number the median of its rows; NaN where it has none."""
         result = np.full(len(self.sizes), np.nan)
         padded = np.append(values, np.inf)
@@ -37,15 +33,15 @@ class Segments:
             result[segments] = (block[line, (size - 1) // 2] + block[line, size // 2]) / 2
         return result
 
-    def largest(self, values: Floats) -> Floats:
+    def largest(self, values: Float64s) -> Float64s:
         """For each number the largest of its rows; -inf where it has none."""
         return self._reduced(np.maximum, values, -np.inf)
 
-    def smallest(self, values: Floats) -> Floats:
+    def smallest(self, values: Float64s) -> Float64s:
         """For each number the smallest of its rows; inf where it has none."""
         return self._reduced(np.minimum, values, np.inf)
 
-    def _reduced(self, function: Any, values: Floats, nothing: float) -> Floats:
+    def _reduced(self, function: Any, values: Float64s, nothing: float) -> Float64s:
         result = np.full(len(self.sizes), nothing)
         filled = self.sizes > 0
         if filled.any():
@@ -92,15 +88,15 @@ MAX_DRIFT = 200e-6
 class Lines:
     """For each clock, how its own times become times of the reference clock: (time - offset)(1 - drift)."""
 
-    offset: Floats
-    drift: Floats
+    offset: Float64s
+    drift: Float64s
 
-    def at(self, clock: Int64s, time: Floats) -> Floats:
+    def at(self, clock: Int64s, time: Float64s) -> Float64s:
         """Times of the reference clock."""
-        result: Floats = (time - self.offset[clock]) * (1 - self.drift[clock])
+        result: Float64s = (time - self.offset[clock]) * (1 - self.drift[clock])
         return result
 
-    def then(self, shift: Floats, drift: Floats) -> Lines:
+    def then(self, shift: Float64s, drift: Float64s) -> Lines:
         """These lines, and what they give once more corrected: by time * (1 - drift) - shift."""
         rate = (1 - self.drift) * (1 - drift)
         return Lines(self.offset + shift / rate, 1 - rate)
@@ -112,11 +108,11 @@ class Passages(Columns):
 
     meeting: Int64s
     clock: Int64s
-    entered: Floats
+    entered: Float64s
     """When the last of its ranks that are awaited entered; -inf where nobody waits for it."""
-    left: Floats
+    left: Float64s
     """When the first of its ranks that wait left; inf where it does not wait."""
-    end: Floats
+    end: Float64s
     """When it left, where leaving compares clocks; else NaN."""
 
     def __len__(self) -> int:
@@ -301,14 +297,14 @@ class Extremes:
         return cls(last, last_but_one, first, next_to_first)
 
 
-def _two_largest(by_meeting: Segments, values: Floats) -> tuple[Int64s, Int64s]:
+def _two_largest(by_meeting: Segments, values: Float64s) -> tuple[Int64s, Int64s]:
     largest = _row_of_largest(by_meeting, values)
     rest = values.copy()
     rest[largest[largest >= 0]] = -np.inf
     return largest, _row_of_largest(by_meeting, rest)
 
 
-def _row_of_largest(by_meeting: Segments, values: Floats) -> Int64s:
+def _row_of_largest(by_meeting: Segments, values: Float64s) -> Int64s:
     rows = np.flatnonzero(np.isfinite(values) & (values == by_meeting.largest(values)[by_meeting.number]))
     result = np.full(len(by_meeting.sizes), -1)
     result[by_meeting.number[rows[::-1]]] = rows[::-1]
@@ -321,7 +317,7 @@ class Worst:
 
     waits: Int64s
     awaited: Int64s
-    early: Floats
+    early: Float64s
     """By how much it left before the other entered; not above 0 where all is well."""
 
     @classmethod
@@ -335,8 +331,8 @@ class Worst:
         return cls(waits, awaited, early(times, waits, awaited))
 
 
-def early(times: Passages, waits: Int64s, awaited: Int64s) -> Floats:
+def early(times: Passages, waits: Int64s, awaited: Int64s) -> Float64s:
     """By how much each left before the other of the pair entered; -inf where there is none (-1)."""
     left = np.where(waits >= 0, times.left[waits], np.inf)
-    result: Floats = np.where(awaited >= 0, times.entered[awaited], -np.inf) - left
+    result: Float64s = np.where(awaited >= 0, times.entered[awaited], -np.inf) - left
     return result

@@ -13,7 +13,6 @@ from tracelink.clock.lines import line_up
 from tracelink.clock.observations import (
     MAX_DRIFT,
     Extremes,
-    Floats,
     Lines,
     Meetings,
     Passages,
@@ -22,7 +21,7 @@ from tracelink.clock.observations import (
     early,
     linked,
 )
-from tracelink.model.columns import Bools, Columns, Int64s
+from tracelink.model.columns import Bools, Columns, Float64s, Int64s
 
 # Passages that no steady clocks explain together.
 
@@ -38,9 +37,9 @@ class Contradictions(Columns):
     row: Int64s
     clock: Int64s
     partner: Int64s
-    early: Floats
+    early: Float64s
     """By how much one of the two leaves before the other enters, at least and at worst."""
-    time: Floats
+    time: Float64s
 
     def __len__(self) -> int:
         return len(self.row)
@@ -127,7 +126,7 @@ def unexplained(passages: Passages, lines: Lines) -> Contradictions:
     return Contradictions.joined(found)
 
 
-def _suspects(lacking: Floats) -> Int64s:
+def _suspects(lacking: Float64s) -> Int64s:
     """The fewest clocks without which no pair contradicts itself; rather one that does so with many, and by more."""
     lacking = np.where(lacking > TOLERANCE_NS, lacking, 0)
     suspects: list[int] = []
@@ -138,14 +137,14 @@ def _suspects(lacking: Floats) -> Int64s:
     return np.array(suspects, np.int64)
 
 
-def _partner(lacking: Floats, suspects: Int64s) -> int:
+def _partner(lacking: Float64s, suspects: Int64s) -> int:
     """The clock that contradicts most, rather one that is no suspect."""
     trusted = lacking.copy()
     trusted[suspects] = -np.inf
     return int((trusted if trusted.max() > TOLERANCE_NS else lacking).argmax())
 
 
-def _steady(lower: Floats, upper: Floats, time: Floats) -> Bools:
+def _steady(lower: Float64s, upper: Float64s, time: Float64s) -> Bools:
     """The most bounds that one offset and drift fit, of a clock whose passages are in the order of time."""
     place = np.arange(len(time))
     chosen = np.concatenate([place * share // len(time) == np.arange(share)[:, None] for share in SHARES])
@@ -163,7 +162,7 @@ def _steady(lower: Floats, upper: Floats, time: Floats) -> Bools:
     return np.isin(place, nearest[:low])
 
 
-def _beyond(lower: Floats, upper: Floats, time: Floats, chosen: Bools) -> Floats:
+def _beyond(lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools) -> Float64s:
     """By how much each bound is violated by the line in the middle of what the chosen ones leave."""
     drift, low, high = _middle(lower, upper, time, chosen)
     half = np.where(np.isfinite(low) & np.isfinite(high), (high - low) / 2, 0)
@@ -172,12 +171,14 @@ def _beyond(lower: Floats, upper: Floats, time: Floats, chosen: Bools) -> Floats
     return np.maximum(lower - line, line - upper)
 
 
-def _lacking(lower: Floats, upper: Floats, time: Floats, chosen: Bools) -> float:
+def _lacking(lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools) -> float:
     _, low, high = _middle(lower, upper, time, chosen)
     return float((low - high)[0])
 
 
-def _middle(lower: Floats, upper: Floats, time: Floats, chosen: Bools) -> tuple[Floats, Floats, Floats]:
+def _middle(
+    lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools
+) -> tuple[Float64s, Float64s, Float64s]:
     """The drift at which the chosen bounds leave most room, and between what the offset must lie there."""
     times, limit = np.broadcast_to(time, chosen.shape), np.full(len(chosen), 2 * MAX_DRIFT)
     rooms = Rooms(np.where(chosen, upper, np.inf), times, np.where(chosen, lower, -np.inf), times)
@@ -211,9 +212,9 @@ class Solution:
 
     reference_ns: int
     offset: Int64s
-    drift: Floats
-    low: Floats
-    high: Floats
+    drift: Float64s
+    low: Float64s
+    high: Float64s
     constraints: Int64s
     contradictions: list[Contradiction]
 
@@ -245,7 +246,7 @@ def solve(meetings: Meetings) -> Solution:
     )
 
 
-def _attempt(passages: Passages, unchanged: Floats, roots: Int64s) -> tuple[Lines, Contradictions]:
+def _attempt(passages: Passages, unchanged: Float64s, roots: Int64s) -> tuple[Lines, Contradictions]:
     """Lines for all clocks, and the passages that have to go before there are better ones."""
     for drifting in (False, True):
         lines = _from_zero(passages, line_up(passages, unchanged, drifting=drifting))
@@ -270,7 +271,7 @@ def _from_zero(passages: Passages, lines: Lines) -> Lines:
     return lines.then(np.full(len(lines.offset), start), np.zeros(len(lines.drift)))
 
 
-def _intervals(kept: Passages, dropped: Passages, lines: Lines) -> tuple[Floats, Floats]:
+def _intervals(kept: Passages, dropped: Passages, lines: Lines) -> tuple[Float64s, Float64s]:
     """Lower and upper bounds of the offsets; wide enough for both sides of every contradiction."""
     low, high = offset_bounds(envelopes_of(kept.by(lines), len(lines.offset)), lines.drift)
     low, high = np.minimum(low, 0), np.maximum(high, 0)
@@ -282,7 +283,7 @@ def _intervals(kept: Passages, dropped: Passages, lines: Lines) -> tuple[Floats,
     return lines.offset + low * (1 + 4 * MAX_DRIFT), lines.offset + high * (1 + 4 * MAX_DRIFT)
 
 
-def _strays(kept: Passages, dropped: Passages, clocks: int) -> tuple[Floats, Floats]:
+def _strays(kept: Passages, dropped: Passages, clocks: int) -> tuple[Float64s, Float64s]:
     """How far each clock strays from its line in dropped passages, back and forward."""
     by_meeting, by_clock = (
         Segments(kept.meeting, dropped.meetings + kept.meetings),

@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from tracelink.clock.observations import Floats
 from tracelink.diagnosis.journal import Journal
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, ranges, stable_order, starts_of
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, ranges, stable_order, starts_of
 
 NEWEST = 256
 """How many of the newest entries of each rank are used."""
@@ -30,7 +29,7 @@ With two ranks it cannot be known which of them is late.
 class Lags:
     """For each rank of the journal how much later its times are than those of others."""
 
-    lag: Floats
+    lag: Float64s
     """In ns."""
     component: Int64s
     """Lags are comparable where these are equal."""
@@ -56,7 +55,7 @@ def lags_of(journal: Journal) -> Lags:
     return Lags(lag, component)
 
 
-def _arrivals_by_group(journal: Journal) -> Iterator[tuple[Int64s, Floats]]:
+def _arrivals_by_group(journal: Journal) -> Iterator[tuple[Int64s, Float64s]]:
     """For each group, the largest first: its rank indexes, and their arrival times, a row for each collective."""
     rows = _newest(journal)
     if not len(rows):
@@ -81,7 +80,7 @@ def _newest(journal: Journal) -> Int64s:
     return newest
 
 
-def _arrivals(journal: Journal, rows: Int64s, ranks: Int64s) -> Floats:
+def _arrivals(journal: Journal, rows: Int64s, ranks: Int64s) -> Float64s:
     """Arrival times of the newest collectives that all of these ranks joined, a row for each."""
     records = journal.records
     sequences, collective = np.unique(records.sequence[rows], return_inverse=True)
@@ -90,7 +89,7 @@ def _arrivals(journal: Journal, rows: Int64s, ranks: Int64s) -> Floats:
     first = int(records.created[rows].min())
     # of several entries of one collective the first one counts
     times[collective[::-1], column[::-1]] = records.created[rows][::-1] - first
-    complete: Floats = times[~np.isnan(times).any(axis=1)]
+    complete: Float64s = times[~np.isnan(times).any(axis=1)]
     return complete[-MOST_COLLECTIVES:]
 
 

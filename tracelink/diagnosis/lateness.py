@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.clock.observations import Floats
 from tracelink.diagnosis.clocks import lags_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Lateness, Problem
 from tracelink.diagnosis.participation import Parts
-from tracelink.model.columns import NO_TIME, SECOND, Bools, Columns, Int32s, Int64s, starts_of
+from tracelink.model.columns import NO_TIME, SECOND, Bools, Columns, Float64s, Int32s, Int64s, starts_of
 from tracelink.model.operations import SYNCHRONIZING, operation_of
 from tracelink.text import collective_in_words, duration, lowered, ranks_in_words
 
@@ -422,10 +421,10 @@ def _straggler(
     return None
 
 
-def _late_of_last(group: ArrivalTimes) -> Floats:
+def _late_of_last(group: ArrivalTimes) -> Float64s:
     """How long the last rank arrived after all others, whichever rank it is."""
     times = np.sort(np.column_stack([group.own, group.arrived]), axis=1)
-    late: Floats = times[:, -1] - times[:, -2]
+    late: Float64s = times[:, -1] - times[:, -2]
     return late
 
 
@@ -434,11 +433,11 @@ class _Waited:
     """How long other ranks did nothing until a rank arrived."""
 
     by_rank: dict[int, float]
-    by_round: Floats
+    by_round: Float64s
     """The mean of the other ranks, for each collective."""
 
     @classmethod
-    def of(cls, groups: Sequence[ArrivalTimes], blame: Floats) -> _Waited:
+    def of(cls, groups: Sequence[ArrivalTimes], blame: Float64s) -> _Waited:
         """`blame` is for how much of the time of each collective the rank is to blame."""
         by_rank: dict[int, float] = {}
         by_round = []
@@ -468,8 +467,8 @@ class _Waited:
         return int(np.median(self._noticed)) if len(self._noticed) else 0
 
     @property
-    def _noticed(self) -> Floats:
-        noticed: Floats = self.by_round[self.by_round > self.by_round.max(initial=0.0) / 10]
+    def _noticed(self) -> Float64s:
+        noticed: Float64s = self.by_round[self.by_round > self.by_round.max(initial=0.0) / 10]
         return noticed
 
     def is_habit(self, span: float) -> bool:
@@ -479,7 +478,7 @@ class _Waited:
         return often and self.longest - exceptions >= COSTLY * span
 
 
-def _delayed_by_others(journal: Journal, parts: Parts, part: Int64s, late: Floats) -> Bools:
+def _delayed_by_others(journal: Journal, parts: Parts, part: Int64s, late: Float64s) -> Bools:
     """Whether the rank was late because it had just waited for other ranks, or for messages."""
     index_of = {row: index for index, row in enumerate(parts.last[part].tolist())}
     created = journal.records.created
@@ -526,20 +525,20 @@ class ArrivalTimes:
     """The rank's own part."""
     others: Int32s
     """The other ranks."""
-    own: Floats
+    own: Float64s
     """When the rank arrived."""
-    arrived: Floats
+    arrived: Float64s
     """When each of the other ranks arrived."""
-    next: Floats
+    next: Float64s
     """When each of the other ranks created its next entry, in any group; inf if there is none."""
-    own_completed: Floats
-    completed: Floats
+    own_completed: Float64s
+    completed: Float64s
     """When its recorder saw the collective completed, or NaN."""
 
     @property
-    def late(self) -> Floats:
+    def late(self) -> Float64s:
         """How long after all others the rank arrived; negative if it was not the last."""
-        late: Floats = self.own - self.arrived.max(axis=1)
+        late: Float64s = self.own - self.arrived.max(axis=1)
         return late
 
 
@@ -585,20 +584,20 @@ class _Times:
     clock: Int64s
     zero: int
 
-    def created(self, part: Int64s) -> Floats:
+    def created(self, part: Int64s) -> Float64s:
         return (self.clock[part] - self.zero).astype(np.float64)
 
-    def following(self, part: Int64s) -> Floats:
+    def following(self, part: Int64s) -> Float64s:
         last = self.parts.last[part]
         after = np.minimum(last + 1, len(self.journal) - 1)
         exists = (after > last) & (self.journal.rank[after] == self.parts.rank[part])
         time = np.where(exists, self.journal.records.created[after], NO_TIME)
         return self._by_clock(part, time, np.inf)
 
-    def completed(self, part: Int64s) -> Floats:
+    def completed(self, part: Int64s) -> Float64s:
         return self._by_clock(part, self.journal.records.completed[self.parts.last[part]], np.nan)
 
-    def _by_clock(self, part: Int64s, time: Int64s, unknown: float) -> Floats:
+    def _by_clock(self, part: Int64s, time: Int64s, unknown: float) -> Float64s:
         known = time != NO_TIME
         shift = self.clock[part] - self.parts.created[part] - self.zero
         return np.where(known, (np.where(known, time, 0) + shift).astype(np.float64), unknown)
@@ -661,7 +660,7 @@ def possible_clock_lead(times: ArrivalTimes) -> tuple[float, bool]:
     return ahead, bool(np.isfinite(ends))
 
 
-def _nearly_always(values: Floats) -> float:
+def _nearly_always(values: Float64s) -> float:
     """A lower bound of nearly all values."""
     known = values[np.isfinite(values)]
     return float(np.quantile(known, RARELY)) if len(known) else np.inf

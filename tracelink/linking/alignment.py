@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s
 
 # Aligning two sequences where elements may be missing from either, and nothing is guessed.
 
@@ -186,9 +186,6 @@ def _prefix_hashes(values: Int64s, powers: npt.NDArray[np.uint64]) -> npt.NDArra
 
 # Telling by time which of several equal calls of two ranks are the same, though their clocks may differ.
 
-
-Floats = npt.NDArray[np.float64]
-
 CLEARLY = 3
 """The nearest is meant if the next is this many times as far away."""
 
@@ -240,7 +237,7 @@ class Timeline:
         gaps = gaps[gaps < 4 * self._span]
         return float(np.median(gaps)) if len(gaps) else np.inf
 
-    def gaps(self, length: int) -> Floats:
+    def gaps(self, length: int) -> Float64s:
         """For each of `length` calls the time to the nearest other call of its label."""
         between = np.diff(self._ranked).astype(np.float64)
         between[between > 4 * self._span] = np.inf
@@ -248,7 +245,7 @@ class Timeline:
         result[self.rows] = np.minimum(np.append(np.inf, between), np.append(between, np.inf))
         return result
 
-    def around(self, label: Int64s, time: Int64s) -> tuple[Int64s, Floats, Floats]:
+    def around(self, label: Int64s, time: Int64s) -> tuple[Int64s, Float64s, Float64s]:
         """For each label and time the row of the nearest call, its distance, and that of the next nearest."""
         keys = self._keys(label, time)
         right = np.searchsorted(self._ranked, keys)
@@ -259,10 +256,10 @@ class Timeline:
         row = self.rows[np.clip(np.where(left, right - 1, right), 0, len(self.rows) - 1)]
         return row, near, next_near
 
-    def _distance(self, place: Int64s, keys: Int64s) -> Floats:
+    def _distance(self, place: Int64s, keys: Int64s) -> Float64s:
         """From keys to those at these places; infinite to what is not there or of another label."""
         outside = (place < 0) | (place >= len(self._ranked))
-        distance: Floats = np.abs(self._ranked[np.where(outside, 0, place)] - keys).astype(np.float64)
+        distance: Float64s = np.abs(self._ranked[np.where(outside, 0, place)] - keys).astype(np.float64)
         distance[outside | (distance > 4 * self._span)] = np.inf
         return distance
 
@@ -504,7 +501,7 @@ def _peaks(track: Track, mine: Timeline, others: Track, theirs: Timeline) -> Ite
             votes[np.abs(apart - middle) <= 2 * width] = 0
 
 
-def _drift(time: Int64s, apart: Floats) -> float:
+def _drift(time: Int64s, apart: Float64s) -> float:
     """How much faster the other clock goes, from the first and the last third of the distances."""
     third = len(time) // 3
     if third < FEWEST:

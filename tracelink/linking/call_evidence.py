@@ -12,9 +12,8 @@ import numpy as np
 from tracelink.errors import Finding, Severity
 from tracelink.linking.alignment import align
 from tracelink.linking.communicating import OF_CPU, RECORDED, Draft, Words, as_gloo_does, spelled
-from tracelink.linking.links import lookup, values_at
 from tracelink.linking.recorder import profiled
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup, values_at
 from tracelink.model.communications import FLAGS, Communications
 from tracelink.model.events import EventKind, Key
 from tracelink.model.operations import POINT_TO_POINT, Operation

@@ -28,9 +28,8 @@ from tracelink.linking.communicating import (
     lone_calls,
     parts_of,
 )
-from tracelink.linking.links import lookup, values_at
 from tracelink.linking.recorder import by_number, profiled
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Calls, Evidence
 from tracelink.model.events import Edges, EventKind, Key
 from tracelink.model.graph import LinkReport

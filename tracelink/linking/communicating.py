@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.linking.links import lookup, values_at
 from tracelink.linking.nesting import nest, sort_outer_first
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable, lookup, values_at
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
 from tracelink.model.operations import (
     COLLECTIVE_ANNOTATION,

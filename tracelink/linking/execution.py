@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.linking.alignment import align
-from tracelink.linking.links import Links, lookup
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.linking.links import Links
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
 from tracelink.model.graph import LinkReport
 from tracelink.model.trace import RankTrace

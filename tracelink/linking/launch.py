@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.linking.links import Links, lookup, repeated, scoped, scoped_pair
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.linking.links import Links, scoped, scoped_pair
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, repeated
 from tracelink.model.communications import Calls
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Events, Key, KeyColumn, Relation
 from tracelink.model.graph import STATED, LinkReport

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.linking.links import Links, lookup, scoped_pair
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.linking.links import Links, scoped_pair
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
 from tracelink.model.graph import STATED, LinkReport
 from tracelink.model.trace import RankTrace

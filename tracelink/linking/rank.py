@@ -11,10 +11,10 @@ from tracelink.errors import Finding, Severity
 from tracelink.linking.calls import calls_of
 from tracelink.linking.execution import link_execution
 from tracelink.linking.launch import link_annotations, link_backward, link_launches
-from tracelink.linking.links import Links, lookup, scoped_pair
+from tracelink.linking.links import Links, scoped_pair
 from tracelink.linking.nesting import link_calls
 from tracelink.linking.recorder import link_recorder, link_recorder_kernels
-from tracelink.model.columns import UNKNOWN, Bools
+from tracelink.model.columns import UNKNOWN, Bools, lookup
 from tracelink.model.communications import Calls
 from tracelink.model.events import Edges, Key, Relation
 from tracelink.model.graph import STATED, LinkReport

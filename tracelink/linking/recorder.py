@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tracelink.linking.communicating import Words
-from tracelink.linking.links import Links, lookup, values_at
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.linking.links import Links
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Communications
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Relation
 from tracelink.model.graph import LinkReport

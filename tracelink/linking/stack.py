@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tracelink.errors import Finding, Severity
 from tracelink.model.collectives import RankCalls
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, stable_order
+from tracelink.model.columns import UNKNOWN, Bools, Float64s, Int32s, Int64s, StringTable, stable_order
 from tracelink.model.communications import CALL_TEXTS, Calls
 from tracelink.model.operations import Operation, item_bytes
 
@@ -99,9 +98,6 @@ def _said_twice(ranks: Sequence[int]) -> list[Finding]:
 
 # Which numbers of elements must be equal on all ranks of a collective, and how many bytes it moves.
 
-
-Floats = npt.NDArray[np.float64]
-
 EQUAL_OUT = (Operation.ALL_GATHER, Operation.SCATTER)
 """Every rank gets equally much; what each gives may differ."""
 EQUAL_IN = (Operation.REDUCE_SCATTER, Operation.GATHER)
@@ -158,7 +154,7 @@ def elements_moved(
     return moved
 
 
-def bus_factor(operation: Int32s, size: Int64s, strings: StringTable) -> Floats:
+def bus_factor(operation: Int32s, size: Int64s, strings: StringTable) -> Float64s:
     """By what nccl-tests multiplies the algorithm bandwidth to get that of the bus."""
     members = size.astype(np.float64)
     members[members <= 0] = np.nan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -213,3 +213,48 @@ def _dense(codes: Int64s, span: int) -> tuple[Int64s, int]:
 
 def _room(length: int) -> int:
     return 4 * length + (1 << 20)
+
+
+# Joining rows on equal values.
+
+
+Value = TypeVar("Value", bound=np.generic)
+
+
+def lookup(values: Int64s, wanted: Int64s) -> Int64s:
+    """For each wanted value its row in `values` (the last one of duplicates), or UNKNOWN."""
+    if not len(values) or not len(wanted):
+        return np.full(len(wanted), UNKNOWN, np.int64)
+    low, high = int(values.min()), int(values.max())
+    inside = (wanted >= low) & (wanted <= high)
+    if high - low <= 8 * (len(values) + len(wanted)) + (1 << 16):
+        table = np.full(high - low + 1, UNKNOWN, np.int64)
+        table[values - low] = np.arange(len(values))
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], UNKNOWN)
+    order = np.argsort(values, kind="stable")
+    row = np.searchsorted(values[order], wanted, side="right") - 1
+    found = order[np.maximum(row, 0)]
+    return np.where((row >= 0) & (values[found] == wanted), found, UNKNOWN)
+
+
+def values_at(column: npt.NDArray[Value], rows: Int64s, otherwise: int = UNKNOWN) -> npt.NDArray[Value]:
+    """The column's value at each row; `otherwise` where the row is UNKNOWN."""
+    if not len(column):
+        return np.full(len(rows), otherwise, column.dtype)
+    values = column[rows]
+    missing = rows == UNKNOWN
+    if missing.any():
+        values[missing] = otherwise
+    return values
+
+
+def repeated(values: Int64s) -> int:
+    """How many values are duplicates of an earlier one."""
+    if not len(values):
+        return 0
+    low, high = int(values.min()), int(values.max())
+    if high - low > 8 * len(values) + (1 << 16):
+        return len(values) - len(np.unique(values))
+    seen = np.zeros(high - low + 1, np.bool_)
+    seen[values - low] = True
+    return len(values) - int(np.count_nonzero(seen))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelink.linking.links import lookup
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int64s, lookup
 from tracelink.model.dependencies import Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import Excerpt

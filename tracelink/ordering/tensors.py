@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.linking.links import lookup
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.dependencies import StorageUses
 from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import Excerpt, greatest_inside
