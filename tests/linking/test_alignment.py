@@ -1,4 +1,4 @@
-"""Package."""
+"""Aligning two sequences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = st.lists(st.integers(0, 3), max_size=14)
 
 
 def places(one: list[int], other: list[int]) -> list[int]:
-    return align(column(one), column(other)).place.tolist()
+    return align(column(one), column(other)).index.tolist()
 
 
 def test_equal_sequences_pair_element_by_element() -> None:
@@ -30,7 +30,7 @@ def test_extra_elements_are_passed_over() -> None:
 
 def test_one_of_several_equal_elements_is_not_guessed() -> None:
     alignment = align(column([4, 4, 4]), column([4, 4]))
-    assert alignment.ambiguous.sum() + (alignment.place != UNKNOWN).sum() == 3
+    assert alignment.ambiguous.sum() + (alignment.index != UNKNOWN).sum() == 3
     assert alignment.ambiguous.any()
 
 
@@ -85,7 +85,7 @@ def test_a_place_is_given_where_every_shortest_script_gives_it_and_nowhere_else(
 ) -> None:
     alignment = align(column(one), column(other))
     for place, ambiguous, choices in zip(
-        alignment.place.tolist(), alignment.ambiguous.tolist(), possible(one, other), strict=True
+        alignment.index.tolist(), alignment.ambiguous.tolist(), possible(one, other), strict=True
     ):
         assert place == (next(iter(choices)) if len(choices) == 1 else UNKNOWN)
         assert ambiguous or len(choices) == 1
@@ -93,4 +93,4 @@ def test_a_place_is_given_where_every_shortest_script_gives_it_and_nowhere_else(
 
 def test_what_differs_too_much_is_ambiguous_as_a_whole() -> None:
     alignment = align(column([1, 2, 3]), column([3, 1, 2]), most=1)
-    assert (alignment.place.tolist(), alignment.ambiguous.tolist()) == ([UNKNOWN] * 3, [True] * 3)
+    assert (alignment.index.tolist(), alignment.ambiguous.tolist()) == ([UNKNOWN] * 3, [True] * 3)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.calls import call, group, rank, reasons, told, whole
-from tracelink.linking.collectives import labels_of
+from tracelink.linking.collectives import call_labels
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls
@@ -238,7 +238,7 @@ REDUCE, BARRIER, FLOAT, LONG = 3, 4, 1, 2
 def labels(*calls: tuple[int, int, int]) -> tuple[list[int], list[bool]]:
     """The label of each call as the number of the first call that has it, and which are vague."""
     operation, size, type_ = np.array(calls).T
-    label, vague = labels_of(operation.astype(np.int32), size, type_.astype(np.int32))
+    label, vague = call_labels(operation.astype(np.int32), size, type_.astype(np.int32))
     return [label.tolist().index(one) for one in label], vague.tolist()
 
 

@@ -27,7 +27,7 @@ def test_equal_record_function_ids_and_names_link() -> None:
     assert pairs(links.edges) == list(zip([mm, relu], profiled, strict=True))
     assert (links.report.linked, links.report.candidates) == (2, 2)
     assert links.report.notes == {
-        "nodes from outside the profiled time": 1,
+        "nodes outside the profiled time": 1,
         "linked by record-function id": 2,
     }
 
@@ -41,7 +41,7 @@ def test_an_id_with_another_name_is_not_the_same_operator() -> None:
     build.op("op 3", 4, 5, record_function=3)
     report = link_execution(build.build()).report
     assert (report.linked, report.candidates) == (2, 3)
-    assert report.unlinked == {"the profile has another name for its id": 1}
+    assert report.unlinked == {"the profile has a different name for its id": 1}
 
 
 def test_external_ids_serve_where_they_are_the_record_function_ids() -> None:
@@ -77,7 +77,7 @@ def test_what_could_be_two_operators_is_left_and_counted() -> None:
         build.op("mm", number * 10, number * 10 + 5)
     report = link_execution(build.build()).report
     assert report.linked == 0
-    assert report.unlinked == {"several operators could be it": 3}
+    assert report.unlinked == {"several operators match": 3}
 
 
 def test_without_a_profile_there_is_nothing_to_link() -> None:

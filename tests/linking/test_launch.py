@@ -46,7 +46,7 @@ def test_work_without_a_recorded_call_says_why() -> None:
     build.event(EventKind.KERNEL, "without an id", 5, 9, stream)
     report = link_launches(build.build()).report
     assert (report.linked, report.candidates) == (0, 2)
-    assert report.unlinked == {"no correlation": 1, "launched outside the recording": 1}
+    assert report.unlinked == {"no correlation id": 1, "launched outside the recording": 1}
 
 
 def test_arrows_of_the_producer_are_compared_not_followed() -> None:
@@ -56,8 +56,8 @@ def test_arrows_of_the_producer_are_compared_not_followed() -> None:
     build.event(EventKind.KERNEL, "k", 6, 9, stream, correlation=1)
     trace = replace(build.build(), launch_flows=column([1, 2]))
     assert link_launches(trace).report.notes == {
-        "arrows in the file that agree": 1,
-        "arrows in the file to no device work": 1,
+        "flows in the file that agree": 1,
+        "flows in the file without device work": 1,
     }
 
 
@@ -69,7 +69,7 @@ def test_an_annotation_leads_to_its_shadow_on_the_device() -> None:
     assert pairs(link_annotations(build.build(), Calls.empty()).edges) == [(annotation, shadow)]
 
 
-# *backward of*: arrows first, else sequence numbers.
+# *backward of*: flows first, else sequence numbers.
 
 
 def test_the_arrows_in_the_file_are_followed() -> None:

@@ -12,7 +12,7 @@ import pytest
 import tracelink
 from builders.calls import call, group, rank, recv, send, whole
 from tracelink.clock.clock import Crossings
-from tracelink.linking.collectives import judge, match_collectives
+from tracelink.linking.collectives import match_collectives, verdicts_of
 from tracelink.linking.groups import resolve_groups
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.linking.measures import crossings
@@ -219,8 +219,8 @@ def crossed(*ranks: RankCalls) -> Crossings:
     calls, _ = stack(ranks)
     groups = resolve_groups(calls)
     matching = match_collectives(calls, groups)
-    judged = judge(calls, groups, matching)
-    return crossings(calls, groups, matching, judged, match_messages(calls, groups).messages)
+    verdicts = verdicts_of(calls, groups, matching)
+    return crossings(calls, groups, matching, verdicts, match_messages(calls, groups).messages)
 
 
 def roles(found: Crossings) -> list[tuple[int, int, bool, bool]]:

@@ -71,7 +71,7 @@ def test_a_crossing_event_goes_to_what_encloses_both_and_is_counted() -> None:
     links = link_calls(build.build())
 
     assert pairs(links.edges) == [(outer, first), (outer, crossing), (crossing, inside)]
-    assert links.report.notes == {"outermost": 1, "crossing": 1}
+    assert links.report.notes == {"outermost": 1, "overlapping": 1}
 
 
 def test_a_crossing_event_without_anything_around_it_is_not_linked_and_says_why() -> None:
@@ -80,7 +80,7 @@ def test_a_crossing_event_without_anything_around_it_is_not_linked_and_says_why(
     build.op("crossing", 40, 60)
     report = link_calls(build.build()).report
     assert (report.linked, report.candidates) == (0, 1)
-    assert report.unlinked == {"crosses the event it starts in": 1}
+    assert report.unlinked == {"overlaps the event it starts in": 1}
 
 
 def test_python_frames_follow_their_ids() -> None:
@@ -90,7 +90,7 @@ def test_python_frames_follow_their_ids() -> None:
     callee = build.event(EventKind.PYTHON, "a.py(5): g", 10, 30, python_id=3, python_parent=1)
     links = link_calls(build.build())
     assert (caller, callee) in pairs(links.edges)
-    assert links.report.notes["Python parent by id instead of time"] == 1
+    assert links.report.notes["Python parent by id instead of by time"] == 1
 
 
 @given(INTERVALS)
@@ -107,4 +107,4 @@ def test_nesting_is_what_comparing_every_pair_gives(intervals: list[tuple[int, i
         before = [j for j in range(i) if track[j] == track[i]]
         parent = max((j for j in before if end[j] >= end[i]), default=-1)
         assert nesting.parent[i] == parent
-        assert nesting.crosses[i] == any(end[j] > start[i] for j in before if j > parent)
+        assert nesting.overlaps[i] == any(end[j] > start[i] for j in before if j > parent)

@@ -1,1 +1,4 @@
-"""Linking: one file for each relation; every linker works on columns and knows nothing of files."""
+"""Linking: which events of one rank belong together (`rank`), and what all ranks did together (`job`).
+
+One module for each relation; linkers work on columns and know no file format.
+"""

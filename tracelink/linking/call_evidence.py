@@ -41,7 +41,7 @@ def by_order(
     joined, free = found[ours] != UNKNOWN, ~np.isin(theirs, found)
     one = np.where(joined, -1 - found[ours], kinds[: len(ours)])
     two = np.where(free, kinds[len(ours) :], -1 - theirs)
-    place = align(one, two).place
+    place = align(one, two).index
     found[ours] = np.where(joined, found[ours], values_at(theirs, place))
     return found
 

@@ -1,4 +1,8 @@
-"""Which calls are one collective; verdicts."""
+"""Collectives: which calls of all ranks are one collective, and the verdict on each.
+
+`match_collectives` takes the stacked calls and the groups; `verdicts_of` compares the parts of each collective and
+decides whether a missing part was really missing, or only not recorded.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tracelink.errors import Finding, Severity
-from tracelink.linking.alignment import Track
 from tracelink.linking.groups import Groups, Members
-from tracelink.linking.sequences import align_tracks
+from tracelink.linking.sequences import align_sequences
 from tracelink.linking.stack import Stack, common_size, is_one_of
+from tracelink.linking.timing import CallSequence
 from tracelink.model.collectives import Verdict
 from tracelink.model.columns import (
     NO_TIME,
@@ -29,125 +33,35 @@ from tracelink.model.columns import (
 from tracelink.model.communications import CALL_ROWS, Calls, Evidence
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 
-# Calls that a rank issued as one: they share a number, and a last one closes them.
-
-
 LATEST = int(np.iinfo(np.int64).max)
 
+NAMED_RANKS = 8
+"""The most ranks that a message names."""
 
-def one_part_for_each_rank(stack: Stack, rows: Int64s, number: Int64s) -> tuple[Int64s, Calls, Int64s]:
-    """The first call of each rank in each collective, with what was coalesced with it; and what is repeated."""
-    rank = stack.rank[rows]
-    change = np.ones(len(rows), np.bool_)
-    change[1:] = (number[1:] != number[:-1]) | (rank[1:] != rank[:-1])
-    parts = np.flatnonzero(change)
-    calls = stack.calls.take(rows[parts])
-    if len(parts) == len(rows):
-        return parts, calls, np.empty(0, np.int64)
-    length = np.diff(np.append(parts, len(rows)))
-    closing = is_one_of(stack.calls.operation[rows], stack.strings, (Operation.COALESCED,))
-    empty = (stack.calls.elements_in[rows] <= 0) & (stack.calls.elements_out[rows] <= 0)
-    closing |= empty & ~np.repeat(np.logical_and.reduceat(empty, parts), length)
-    together = np.logical_or.reduceat(closing, parts) | _others_have_several(number[parts], length)
-    coalesced = np.flatnonzero((length > 1) & together)
-    if len(coalesced):
-        inside = ranges(parts[coalesced], length[coalesced])
-        _write(calls, coalesced, stack.calls.take(rows[inside]), closing[inside], length[coalesced])
-    length[coalesced] = 1
-    return parts, calls, parts[length > 1]
+FIRST_NUMBER = 1
+"""The recorder counts the collectives of a group from one."""
 
 
-def _others_have_several(number: Int64s, length: Int64s) -> Bools:
-    """Whether another part of the same collective is of several calls too, or there is no other."""
-    starts = starts_of(number)
-    count = np.diff(np.append(starts, len(number)))
-    several = np.add.reduceat(length > 1, starts)
-    together: Bools = np.repeat((several > 1) | (count == 1), count)
-    return together
-
-
-def _write(calls: Calls, parts: Int64s, every: Calls, closing: Bools, length: Int64s) -> None:
-    """Writes each run of `every` as one call into `calls`."""
-    begin = np.cumsum(length) - length
-    members = ~closing | np.repeat(np.logical_and.reduceat(closing, begin), length)
-    first = _first(members, begin)
-    for name in ("operation", "type", "shape", "source", "target", "global_ranks"):
-        getattr(calls, name)[parts] = getattr(every, name)[first]
-    for name in ("elements_in", "elements_out"):
-        elements = np.where(members, getattr(every, name), UNKNOWN)
-        total = np.add.reduceat(np.maximum(elements, 0), begin)
-        getattr(calls, name)[parts] = np.where(np.maximum.reduceat(elements, begin) >= 0, total, UNKNOWN)
-    for name in CALL_ROWS:
-        column = getattr(every, name)
-        getattr(calls, name)[parts] = column[_first(column != UNKNOWN, begin)]
-    calls.state[parts] = every.state[begin + length - 1]
-    calls.enqueued[parts] = _earliest(every.enqueued, begin)
-    calls.evidence[parts] = np.maximum.reduceat(every.evidence, begin)
-    best = every.evidence == np.repeat(calls.evidence[parts], length)
-    calls.start[parts] = _earliest(np.where(best, every.start, NO_TIME), begin)
-    calls.end[parts] = np.maximum.reduceat(np.where(best, every.end, NO_TIME), begin)
-
-
-def _first(chosen: Bools, begin: Int64s) -> Int64s:
-    """Of each run the first row that is chosen, else its first."""
-    rows = np.where(chosen, np.arange(len(chosen)), LATEST)
-    first: Any = np.minimum.reduceat(rows, begin)
-    return np.where(first == LATEST, begin, first)
-
-
-def _earliest(times: Int64s, begin: Int64s) -> Int64s:
-    first: Any = np.minimum.reduceat(np.where(times == NO_TIME, LATEST, times), begin)
-    return np.where(first == LATEST, NO_TIME, first)
-
-
-# Labels that tell calls apart where nobody numbers them: operation, size and type, as far as they are known.
-
-
-def labels_of(operation: Int32s, size: Int64s, type_: Int32s) -> tuple[Int64s, Bools]:
-    """The label of each call, and whether it could have one of several: a source may tell less than others do.
-
-    What a call lacks is taken from the only full label that it can be.
-    """
-    label, first = distinct(operation, size, type_)
-    full = (size[first] != UNKNOWN) & (type_[first] != UNKNOWN)
-    vague = np.zeros(len(first), np.bool_)
-    meant = np.arange(len(first))
-    for number in np.flatnonzero(~full).tolist():
-        one = first[number]
-        fits = full & (operation[first] == operation[one])
-        fits &= (size[one] == UNKNOWN) | (size[first] == size[one])
-        fits &= (type_[one] == UNKNOWN) | (type_[first] == type_[one])
-        candidates = np.flatnonzero(fits)
-        vague[number] = len(candidates) > 1
-        if len(candidates) == 1:
-            meant[number] = candidates[0]
-    return meant[label], vague[label]
-
-
-# Which calls of which ranks are one collective: by group and number, or by alignment where there is no number.
-
-
-FEW = 8
-"""So many ranks are named in one text."""
+# Matching: by group and number, or by alignment where calls have no number.
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Collectives, by group and order, and who took part in each, by collective and rank."""
+    """Collectives by group and order, and their parts by collective and rank."""
 
     group: Int32s
     sequence: Int64s
     order: Int64s
-    lonely: Bools
-    """Whether it is one call that could belong to several others."""
-    doubtful: Bools
-    """Whether a lonely call could belong to it."""
+    ambiguous: Bools
+    """Whether it is a single call that could belong to several other collectives."""
+    uncertain: Bools
+    """Whether an ambiguous call could belong to it."""
     collective: Int64s
     """Of each part."""
     rank: Int32s
     """Of each part."""
     calls: Calls
-    """Of each part; calls that were issued as one are one."""
+    """Of each part; calls that were coalesced are merged."""
     findings: Sequence[Finding] = ()
 
     def __len__(self) -> int:
@@ -160,80 +74,82 @@ class Matching:
 
 
 def match_collectives(stack: Stack, groups: Groups) -> Matching:
-    """Matches the calls of all ranks that are of collectives and whose group is known."""
+    """Matches all calls of collectives whose group is known."""
     calls = stack.calls
     message = is_one_of(calls.operation, stack.strings, tuple(POINT_TO_POINT))
     message |= is_one_of(calls.operation, stack.strings, (Operation.COALESCED,)) & calls.point_to_point
     wait = is_one_of(calls.operation, stack.strings, (Operation.WAIT,))
     rows = np.flatnonzero(~message & ~wait & (groups.of_call != UNKNOWN))
-    group, place = groups.of_call[rows], calls.sequence[rows]
-    lonely, doubtful = np.zeros((2, len(rows)), np.bool_)
-    sequence = place
+    group, position = groups.of_call[rows], calls.sequence[rows]
+    ambiguous, uncertain = np.zeros((2, len(rows)), np.bool_)
+    sequence = position
     findings: list[Finding] = []
-    unnumbered = np.bincount(group, place == UNKNOWN, minlength=len(groups.rows)) > 0
+    unnumbered = np.bincount(group, position == UNKNOWN, minlength=len(groups.rows)) > 0
     if unnumbered.any():
-        place, sequence = place.copy(), place.copy()
+        position, sequence = position.copy(), position.copy()
         for row in np.flatnonzero(unnumbered).tolist():
             chosen = np.flatnonzero(group == row)
             aligned = _align_group(stack, rows[chosen])
-            place[chosen], sequence[chosen], lonely[chosen], doubtful[chosen] = aligned
-            findings += _ambiguous(groups, row, stack.rank[rows[chosen[lonely[chosen]]]])
-    number, first = distinct(group, place)
+            position[chosen], sequence[chosen], ambiguous[chosen], uncertain[chosen] = aligned
+            findings += _ambiguous_finding(groups, row, stack.rank[rows[chosen[ambiguous[chosen]]]])
+    number, first = distinct(group, position)
     order = stable_order(number)
-    parts, merged, repeats = one_part_for_each_rank(stack, rows[order], number[order])
+    parts, merged, repeats = merge_coalesced(stack, rows[order], number[order])
     starts = starts_of(group[first])
     return Matching(
         group[first],
         _known_sequence(sequence[order], number[order]),
         np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first)))),
-        lonely[first],
-        doubtful[first],
+        ambiguous[first],
+        uncertain[first],
         number[order][parts],
         stack.rank[rows[order]][parts],
         merged,
-        [*findings, *_repeated(stack, groups, rows[order], group[order], repeats)],
+        [*findings, *_repeated_finding(stack, groups, rows[order], group[order], repeats)],
     )
 
 
 def _known_sequence(sequence: Int64s, number: Int64s) -> Int64s:
-    """The number that any of the calls of a collective has."""
+    """The number of each collective, from any of its calls."""
     return np.maximum.reduceat(sequence, starts_of(number)) if len(number) else sequence
 
 
 def _align_group(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s, Bools, Bools]:
-    """Place, number, loneliness and doubt of the calls of one group.
+    """Position, number, ambiguity and uncertainty of the calls of one group.
 
-    A call that tells too little of itself to be one of several is left alone, behind all others.
+    A call with too few attributes, which could be one of several, stays unmatched behind all others.
     """
     calls = stack.calls
     size = common_size(
         calls.operation[rows], calls.elements_in[rows], calls.elements_out[rows], stack.strings
     )
-    label, vague = labels_of(calls.operation[rows], size, calls.type[rows])
+    label, vague = call_labels(calls.operation[rows], size, calls.type[rows])
     vague &= calls.sequence[rows] == UNKNOWN
-    place = np.full(len(rows), UNKNOWN, np.int64)
-    sequence = place.copy()
-    lonely, doubtful = vague.copy(), np.zeros(len(rows), np.bool_)
+    position = np.full(len(rows), UNKNOWN, np.int64)
+    sequence = position.copy()
+    ambiguous, uncertain = vague.copy(), np.zeros(len(rows), np.bool_)
     clear = np.flatnonzero(~vague)
-    place[clear], sequence[clear], lonely[clear], doubtful[clear] = _aligned(stack, rows[clear], label[clear])
-    place[vague] = place.max(initial=0) + 1 + np.arange(np.count_nonzero(vague))
-    return place, sequence, lonely, doubtful
+    position[clear], sequence[clear], ambiguous[clear], uncertain[clear] = _aligned(
+        stack, rows[clear], label[clear]
+    )
+    position[vague] = position.max(initial=0) + 1 + np.arange(np.count_nonzero(vague))
+    return position, sequence, ambiguous, uncertain
 
 
 def _aligned(stack: Stack, rows: Int64s, label: Int64s) -> tuple[Int64s, Int64s, Bools, Bools]:
     calls = stack.calls
     time, entered = _times(stack, rows)
-    whole = Track(label, time, calls.sequence[rows], entered)
-    by_time = np.lexsort((_asked(calls, rows), stack.rank[rows]))
+    sequence = CallSequence(label, time, calls.sequence[rows], entered)
+    by_time = np.lexsort((_order_time(calls, rows), stack.rank[rows]))
     bounds = np.append(starts_of(stack.rank[rows]), len(rows)).tolist()
-    aligned = align_tracks([whole.take(by_time[begin:end]) for begin, end in pairwise(bounds)])
-    place = np.empty(len(rows), np.int64)
-    place[by_time] = np.concatenate(aligned.places)
-    return place, aligned.sequence[place], aligned.lonely[place], aligned.doubtful[place]
+    aligned = align_sequences([sequence.take(by_time[begin:end]) for begin, end in pairwise(bounds)])
+    order = np.empty(len(rows), np.int64)
+    order[by_time] = np.concatenate(aligned.order)
+    return order, aligned.sequence[order], aligned.ambiguous[order], aligned.uncertain[order]
 
 
-def _asked(calls: Calls, rows: Int64s) -> Int64s:
-    """A time to order the calls of one rank by: of one kind for all, or else their order as it is."""
+def _order_time(calls: Calls, rows: Int64s) -> Int64s:
+    """Times of one kind for all calls, to sort the calls of a rank by; else their present order."""
     for column in (calls.enqueued, calls.start):
         if (column[rows] != NO_TIME).all():
             return column[rows]
@@ -241,153 +157,173 @@ def _asked(calls: Calls, rows: Int64s) -> Int64s:
 
 
 def _times(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s]:
-    """When calls ended, or began, or were asked for, whatever most have; and when they began what all must begin."""
+    """When calls ended, started or were enqueued, whichever most calls have; and starts of synchronizing calls."""
     calls = stack.calls
     trusted = calls.evidence[rows] >= Evidence.ANNOTATION
     end, start = (np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start))
-    never = np.full(len(rows), NO_TIME, np.int64)
+    unknown = np.full(len(rows), NO_TIME, np.int64)
     for time in (end, start, calls.enqueued[rows]):
         if 2 * np.count_nonzero(time != NO_TIME) > len(rows):
             break
-    together = is_one_of(calls.operation[rows], stack.strings, tuple(SYNCHRONIZING))
-    return time, np.where(together, start, NO_TIME) if time is end else never
+    synchronizing = is_one_of(calls.operation[rows], stack.strings, tuple(SYNCHRONIZING))
+    return time, np.where(synchronizing, start, NO_TIME) if time is end else unknown
 
 
-def _ambiguous(groups: Groups, row: int, ranks: Int32s) -> list[Finding]:
+def _ambiguous_finding(groups: Groups, row: int, ranks: Int32s) -> list[Finding]:
     if not len(ranks):
         return []
     message = (
-        f"Group {groups.rows[row].name}: {len(ranks)} collectives of {_some(np.unique(ranks).tolist())} could each "
-        "be several of the other ranks' and are matched with none. Flight-recorder dumps or execution traces of "
-        "the same run would number them."
+        f"Group {groups.rows[row].name}: {len(ranks)} collectives of {_some(np.unique(ranks).tolist())} are unmatched: "
+        "each could be one of several collectives of the other ranks. Add flight-recorder dumps or execution traces "
+        "of the same run, which number them."
     )
     return [Finding(Severity.WARNING, "ambiguous_collectives", message, len(ranks))]
 
 
 def _some(ranks: list[int]) -> str:
-    named = ", ".join(map(str, ranks[:FEW]))
-    return f"rank{'s' * (len(ranks) > 1)} {named}{f' and {len(ranks) - FEW} more' * (len(ranks) > FEW)}"
+    named = ", ".join(map(str, ranks[:NAMED_RANKS]))
+    return f"rank{'s' * (len(ranks) > 1)} {named}{f' and {len(ranks) - NAMED_RANKS} more' * (len(ranks) > NAMED_RANKS)}"
 
 
-def _repeated(stack: Stack, groups: Groups, rows: Int64s, group: Int32s, repeats: Int64s) -> list[Finding]:
+def _repeated_finding(
+    stack: Stack, groups: Groups, rows: Int64s, group: Int32s, repeats: Int64s
+) -> list[Finding]:
     if not len(repeats):
         return []
     first = int(repeats[0])
     number = int(stack.calls.sequence[rows[first]])
     example = f"rank {stack.rank[rows[first]]}, group {groups.rows[group[first]].name}, number {number}"
-    message = f"{len(repeats)} times a rank has several calls under one number of a group; the first of them is used."
+    message = f"{len(repeats)} calls have the same number as an earlier call of their rank and group and are skipped."
     return [Finding(Severity.WARNING, "repeated_collective", message, len(repeats), example=example)]
 
 
-# Which part of the job each rank's sources tell of, so that what is missing there was truly not done.
+# Labels of calls without numbers: operation, size and type, as far as they are known.
 
 
-FIRST_NUMBER = 1
-"""The recorder counts the collectives of a group from one."""
+def call_labels(operation: Int32s, size: Int64s, type_: Int32s) -> tuple[Int64s, Bools]:
+    """The label of each call, and whether several labels are possible because attributes are unknown.
+
+    Unknown attributes are filled in if only one complete label fits.
+    """
+    label, first = distinct(operation, size, type_)
+    complete = (size[first] != UNKNOWN) & (type_[first] != UNKNOWN)
+    vague = np.zeros(len(first), np.bool_)
+    resolved = np.arange(len(first))
+    for number in np.flatnonzero(~complete).tolist():
+        row = first[number]
+        fits = complete & (operation[first] == operation[row])
+        fits &= (size[row] == UNKNOWN) | (size[first] == size[row])
+        fits &= (type_[row] == UNKNOWN) | (type_[first] == type_[row])
+        candidates = np.flatnonzero(fits)
+        vague[number] = len(candidates) > 1
+        if len(candidates) == 1:
+            resolved[number] = candidates[0]
+    return resolved[label], vague[label]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
-    """For each rank, by number: does it have sources, when was its last call, does a recorder tell all of it."""
-
-    here: Bools
-    last: Int64s
-    recorded: Bools
-    from_the_beginning: Bools
+# Coalesced calls: a rank issued them as one, they share a number, and a last call closes them.
 
 
-def covered(stack: Stack, matching: Matching, collective: Int64s, rank: Int64s) -> Bools:
-    """Whether the sources of a rank would show its part in a collective, had it taken part."""
-    if not len(collective):
-        return np.zeros(0, np.bool_)
-    width = max(int(rank.max()), *(one.rank for one in stack.ranks)) + 1
-    ranks = _ranks(stack, width)
-    first, last, known = _reach(matching, width, matching.group[collective] * np.int64(width) + rank)
-    order = matching.order[collective]
-    inside = known & (first < order) & (order < last)
-    latest = _latest(matching)[collective]
-    after = known & (order > last) & (ranks.recorded[rank] | (ranks.last[rank] > latest))
-    before = (~known | (order < first)) & ranks.from_the_beginning[rank]
-    result: Bools = ranks.here[rank] & (inside | after | before)
+def merge_coalesced(stack: Stack, rows: Int64s, number: Int64s) -> tuple[Int64s, Calls, Int64s]:
+    """The first call of each rank in each collective, merged with those coalesced with it; and duplicate calls."""
+    rank = stack.rank[rows]
+    change = np.ones(len(rows), np.bool_)
+    change[1:] = (number[1:] != number[:-1]) | (rank[1:] != rank[:-1])
+    parts = np.flatnonzero(change)
+    calls = stack.calls.take(rows[parts])
+    if len(parts) == len(rows):
+        return parts, calls, np.empty(0, np.int64)
+    length = np.diff(np.append(parts, len(rows)))
+    closing = is_one_of(stack.calls.operation[rows], stack.strings, (Operation.COALESCED,))
+    empty = (stack.calls.elements_in[rows] <= 0) & (stack.calls.elements_out[rows] <= 0)
+    closing |= empty & ~np.repeat(np.logical_and.reduceat(empty, parts), length)
+    coalesces = np.logical_or.reduceat(closing, parts) | _others_have_several(number[parts], length)
+    coalesced = np.flatnonzero((length > 1) & coalesces)
+    if len(coalesced):
+        inside = ranges(parts[coalesced], length[coalesced])
+        _write_merged(calls, coalesced, stack.calls.take(rows[inside]), closing[inside], length[coalesced])
+    length[coalesced] = 1
+    return parts, calls, parts[length > 1]
+
+
+def _others_have_several(number: Int64s, length: Int64s) -> Bools:
+    """Whether another part of the same collective has several calls too, or there is no other part."""
+    starts = starts_of(number)
+    count = np.diff(np.append(starts, len(number)))
+    several = np.add.reduceat(length > 1, starts)
+    result: Bools = np.repeat((several > 1) | (count == 1), count)
     return result
 
 
-def _ranks(stack: Stack, width: int) -> _Rank:
-    result = _Rank(
-        np.zeros(width, np.bool_),
-        np.full(width, NO_TIME),
-        np.zeros(width, np.bool_),
-        np.zeros(width, np.bool_),
-    )
-    numbers = np.array([rank.rank for rank in stack.ranks], np.int64)
-    broken = np.array([rank.broken_off for rank in stack.ranks], np.bool_)
-    result.here[numbers] = True
-    calls = stack.calls
-    if not len(calls):
-        return result
-    starts = starts_of(stack.rank)
-    having = stack.rank[starts]
-    result.last[having] = np.maximum.reduceat(np.maximum(calls.enqueued, calls.start), starts)
-    recorded = calls.record != UNKNOWN
-    result.recorded[having] = np.logical_or.reduceat(recorded, starts)
-    result.recorded[numbers[broken]] = False
-    first = np.where(recorded & (calls.sequence != UNKNOWN) & ~calls.point_to_point, calls.sequence, LATEST)
-    result.from_the_beginning[having] = np.minimum.reduceat(first, starts) <= FIRST_NUMBER
-    return result
+def _write_merged(calls: Calls, parts: Int64s, coalesced: Calls, closing: Bools, length: Int64s) -> None:
+    """Writes each run of `coalesced` as one call into `calls`."""
+    begin = np.cumsum(length) - length
+    is_member = ~closing | np.repeat(np.logical_and.reduceat(closing, begin), length)
+    first = _first(is_member, begin)
+    for name in ("operation", "type", "shape", "source", "target", "global_ranks"):
+        getattr(calls, name)[parts] = getattr(coalesced, name)[first]
+    for name in ("elements_in", "elements_out"):
+        elements = np.where(is_member, getattr(coalesced, name), UNKNOWN)
+        total = np.add.reduceat(np.maximum(elements, 0), begin)
+        getattr(calls, name)[parts] = np.where(np.maximum.reduceat(elements, begin) >= 0, total, UNKNOWN)
+    for name in CALL_ROWS:
+        column = getattr(coalesced, name)
+        getattr(calls, name)[parts] = column[_first(column != UNKNOWN, begin)]
+    calls.state[parts] = coalesced.state[begin + length - 1]
+    calls.enqueued[parts] = _earliest(coalesced.enqueued, begin)
+    calls.evidence[parts] = np.maximum.reduceat(coalesced.evidence, begin)
+    best = coalesced.evidence == np.repeat(calls.evidence[parts], length)
+    calls.start[parts] = _earliest(np.where(best, coalesced.start, NO_TIME), begin)
+    calls.end[parts] = np.maximum.reduceat(np.where(best, coalesced.end, NO_TIME), begin)
 
 
-def _reach(matching: Matching, width: int, wanted: Int64s) -> tuple[Int64s, Int64s, Bools]:
-    """The first and the last place of a rank in a group, by keys of group and rank; and whether it has any."""
-    key = matching.group[matching.collective].astype(np.int64) * width + matching.rank
-    by_key = np.lexsort((matching.order[matching.collective], key))
-    starts = starts_of(key[by_key])
-    ends = np.append(starts[1:], len(key)) - 1
-    order = matching.order[matching.collective[by_key]]
-    at = np.minimum(np.searchsorted(key[by_key[starts]], wanted), len(starts) - 1)
-    return order[starts[at]], order[ends[at]], key[by_key[starts[at]]] == wanted
+def _first(chosen: Bools, begin: Int64s) -> Int64s:
+    """The first chosen row of each run, else its first row."""
+    rows = np.where(chosen, np.arange(len(chosen)), LATEST)
+    first: Any = np.minimum.reduceat(rows, begin)
+    return np.where(first == LATEST, begin, first)
 
 
-def _latest(matching: Matching) -> Int64s:
-    """The last time that anything is known of each collective."""
-    calls = matching.calls
-    times = np.maximum(np.maximum(calls.enqueued, calls.start), calls.end)
-    latest: Int64s = np.maximum.reduceat(times, matching.starts)
-    return latest
+def _earliest(times: Int64s, begin: Int64s) -> Int64s:
+    first: Any = np.minimum.reduceat(np.where(times == NO_TIME, LATEST, times), begin)
+    return np.where(first == LATEST, NO_TIME, first)
 
 
-# What is to be said of each collective: whether all members took part, and did the same.
+# Verdicts: whether all members took part, and whether they did the same.
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The verdict on each collective, as codes of texts, and the part that stands for what most did."""
+class Verdicts:
+    """The verdict on each collective."""
 
     verdict: Int32s
+    """Codes of texts."""
     typical: Int64s
+    """The first part that does what most parts do."""
     findings: Sequence[Finding]
 
 
-def judge(stack: Stack, groups: Groups, matching: Matching) -> Judged:
-    """Compares what the members did, and who did not."""
+def verdicts_of(stack: Stack, groups: Groups, matching: Matching) -> Verdicts:
+    """Compares the parts of each collective, and finds members without a part."""
     codes = {verdict: stack.strings[verdict.value] for verdict in Verdict}
     typical, differing = _majority(stack, matching)
-    missing, partial = _absent(stack, groups, matching)
+    missing, partial = _missing_members(stack, groups, matching)
     verdict = np.full(len(matching), codes[Verdict.COMPLETE], np.int32)
     verdict[partial] = codes[Verdict.PARTIAL]
     verdict[missing] = codes[Verdict.MISSING]
     verdict[differing] = codes[Verdict.MISMATCH]
-    verdict[_alone(stack, groups, matching)] = codes[Verdict.UNMATCHED]
-    return Judged(verdict, typical, _findings(stack, groups, matching, differing, missing))
+    verdict[_unmatched(stack, groups, matching)] = codes[Verdict.UNMATCHED]
+    return Verdicts(verdict, typical, _findings(stack, groups, matching, differing, missing))
 
 
-def _alone(stack: Stack, groups: Groups, matching: Matching) -> Bools:
-    """Calls that nothing can be matched with: they are ambiguous, or nobody knows who is in their group."""
-    nobody = np.array([not group.ranks and not group.size for group in groups.rows] or [False], np.bool_)
-    return matching.lonely | nobody[matching.group]
+def _unmatched(stack: Stack, groups: Groups, matching: Matching) -> Bools:
+    """Calls that cannot be matched: ambiguous ones, and those of groups with unknown members."""
+    memberless = np.array([not group.ranks and not group.size for group in groups.rows] or [False], np.bool_)
+    return matching.ambiguous | memberless[matching.group]
 
 
 def _majority(stack: Stack, matching: Matching) -> tuple[Int64s, Bools]:
-    """For each collective the first part that does what most do, and whether any does something else."""
+    """For each collective the first part that does what most do, and whether any part differs."""
     starts, calls = matching.starts, matching.calls
     length = np.diff(np.append(starts, len(calls)))
     coalesced = is_one_of(calls.operation, stack.strings, (Operation.COALESCED,))
@@ -396,7 +332,7 @@ def _majority(stack: Stack, matching: Matching) -> tuple[Int64s, Bools]:
     kind = np.where(untyped, UNKNOWN, calls.type)
     differs = np.zeros(len(calls), np.bool_)
     for column, known in ((calls.operation, ~coalesced), (size, size >= 0), (kind, kind != UNKNOWN)):
-        differs |= _unlike_first(column, known & ~coalesced, starts, length)
+        differs |= _differs_from_first(column, known & ~coalesced, starts, length)
     differing = np.logical_or.reduceat(differs, starts) if len(starts) else np.empty(0, np.bool_)
     typical = _first_known(~coalesced, starts)
     contested = np.flatnonzero(differing)
@@ -412,11 +348,11 @@ def _majority(stack: Stack, matching: Matching) -> tuple[Int64s, Bools]:
     return typical, differing
 
 
-def _unlike_first(column: Int64s | Int32s, known: Bools, starts: Int64s, length: Int64s) -> Bools:
-    """Whether a row is known to hold something else than the first row of its run that is known to hold anything."""
+def _differs_from_first(column: Int64s | Int32s, known: Bools, starts: Int64s, length: Int64s) -> Bools:
+    """Whether a row is known and differs from the first known row of its run."""
     first = np.repeat(column[_first_known(known, starts)], length)
-    unlike: Bools = known & (column != first)
-    return unlike
+    differs: Bools = known & (column != first)
+    return differs
 
 
 def _first_known(known: Bools, starts: Int64s) -> Int64s:
@@ -427,47 +363,117 @@ def _first_known(known: Bools, starts: Int64s) -> Int64s:
     return np.where(first == len(known), starts, first)
 
 
-def _absent(stack: Stack, groups: Groups, matching: Matching) -> tuple[Bools, Bools]:
-    """Collectives that lack a member whose sources cover them, and those that lack any other."""
+def _missing_members(stack: Stack, groups: Groups, matching: Matching) -> tuple[Bools, Bools]:
+    """Collectives without a member whose sources cover them, and collectives without any other member."""
     missing = np.zeros(len(matching), np.bool_)
     sizes = np.array([groups.size(row) for row in range(len(groups.rows))] or [0], np.int64)
     taking_part = np.bincount(matching.collective, minlength=len(matching))
     partial = (taking_part < sizes[matching.group]) | (sizes[matching.group] == 0)
-    incomplete = np.flatnonzero(partial & ~matching.lonely)
+    incomplete = np.flatnonzero(partial & ~matching.ambiguous)
     collective, rank = Members.of(groups).all(matching.group[incomplete])
     collective = incomplete[collective]
     width = int(max(rank.max(initial=0), matching.rank.max(initial=0))) + 1
-    concerned = np.zeros(len(matching), np.bool_)
-    concerned[incomplete] = True
-    parts = concerned[matching.collective]
+    is_incomplete = np.zeros(len(matching), np.bool_)
+    is_incomplete[incomplete] = True
+    parts = is_incomplete[matching.collective]
     present = matching.collective[parts] * width + matching.rank[parts]
     absent = ~np.isin(collective * width + rank, present, kind="sort")
     collective, rank = collective[absent], rank[absent]
-    there = covered(stack, matching, collective, rank)
-    missing[collective[there & ~matching.doubtful[collective]]] = True
+    is_covered = covered(stack, matching, collective, rank)
+    missing[collective[is_covered & ~matching.uncertain[collective]]] = True
     return missing, partial
 
 
 def _findings(
     stack: Stack, groups: Groups, matching: Matching, differing: Bools, missing: Bools
 ) -> list[Finding]:
-    """What is wrong with the job itself; more than one line of it is for the analyses."""
+    """What is wrong with the job itself, one line each; `diagnose` explains it."""
     found = []
-    for chosen, reason, what in (
-        (differing, "mismatched_collectives", "in which ranks do different things"),
-        (
-            missing & ~differing,
-            "missing_from_collectives",
-            "in which a rank took no part although it was there",
-        ),
+    for affected, reason, description in (
+        (differing, "mismatched_collectives", "Ranks differ in operation, size or type in"),
+        (missing & ~differing, "missing_from_collectives", "A rank whose sources cover them is missing from"),
     ):
-        if chosen.any():
-            first = int(np.flatnonzero(chosen)[0])
+        if affected.any():
+            first = int(np.flatnonzero(affected)[0])
             number = int(matching.sequence[first])
             example = f"group {groups.rows[matching.group[first]].name}, " + (
-                f"place {matching.order[first]}" if number == UNKNOWN else f"number {number}"
+                f"position {matching.order[first]}" if number == UNKNOWN else f"number {number}"
             )
-            count = int(np.count_nonzero(chosen))
-            message = f"There are {count} collectives {what}, first {example}."
+            count = int(np.count_nonzero(affected))
+            message = f"{description} {count} collectives, first {example}."
             found.append(Finding(Severity.WARNING, reason, message, count, example=example))
     return found
+
+
+# Coverage: the part of the job that each rank's sources contain; a call missing there was really not made.
+
+
+@dataclass(frozen=True, slots=True)
+class _RankCoverage:
+    """One row for each rank, by its number."""
+
+    has_source: Bools
+    last_call: Int64s
+    recorded: Bools
+    """By a flight recorder that is complete to its end."""
+    from_start: Bools
+    """By a flight recorder that has the first call of a group."""
+
+
+def covered(stack: Stack, matching: Matching, collective: Int64s, rank: Int64s) -> Bools:
+    """Whether the sources of a rank would contain its part in a collective, had it taken part."""
+    if not len(collective):
+        return np.zeros(0, np.bool_)
+    width = max(int(rank.max()), *(rank_calls.rank for rank_calls in stack.ranks)) + 1
+    ranks = _rank_coverage(stack, width)
+    first, last, known = _recorded_range(matching, width, matching.group[collective] * np.int64(width) + rank)
+    order = matching.order[collective]
+    within = known & (first < order) & (order < last)
+    latest = _latest_time(matching)[collective]
+    after = known & (order > last) & (ranks.recorded[rank] | (ranks.last_call[rank] > latest))
+    before = (~known | (order < first)) & ranks.from_start[rank]
+    result: Bools = ranks.has_source[rank] & (within | after | before)
+    return result
+
+
+def _rank_coverage(stack: Stack, width: int) -> _RankCoverage:
+    result = _RankCoverage(
+        np.zeros(width, np.bool_),
+        np.full(width, NO_TIME),
+        np.zeros(width, np.bool_),
+        np.zeros(width, np.bool_),
+    )
+    numbers = np.array([rank.rank for rank in stack.ranks], np.int64)
+    truncated = np.array([rank.broken_off for rank in stack.ranks], np.bool_)
+    result.has_source[numbers] = True
+    calls = stack.calls
+    if not len(calls):
+        return result
+    starts = starts_of(stack.rank)
+    with_calls = stack.rank[starts]
+    result.last_call[with_calls] = np.maximum.reduceat(np.maximum(calls.enqueued, calls.start), starts)
+    recorded = calls.record != UNKNOWN
+    result.recorded[with_calls] = np.logical_or.reduceat(recorded, starts)
+    result.recorded[numbers[truncated]] = False
+    first = np.where(recorded & (calls.sequence != UNKNOWN) & ~calls.point_to_point, calls.sequence, LATEST)
+    result.from_start[with_calls] = np.minimum.reduceat(first, starts) <= FIRST_NUMBER
+    return result
+
+
+def _recorded_range(matching: Matching, width: int, wanted: Int64s) -> tuple[Int64s, Int64s, Bools]:
+    """The first and last position of a rank in a group, by keys of group and rank; and whether it has any."""
+    key = matching.group[matching.collective].astype(np.int64) * width + matching.rank
+    by_key = np.lexsort((matching.order[matching.collective], key))
+    starts = starts_of(key[by_key])
+    ends = np.append(starts[1:], len(key)) - 1
+    order = matching.order[matching.collective[by_key]]
+    at = np.minimum(np.searchsorted(key[by_key[starts]], wanted), len(starts) - 1)
+    return order[starts[at]], order[ends[at]], key[by_key[starts[at]]] == wanted
+
+
+def _latest_time(matching: Matching) -> Int64s:
+    """The latest known time of each collective."""
+    calls = matching.calls
+    times = np.maximum(np.maximum(calls.enqueued, calls.start), calls.end)
+    latest: Int64s = np.maximum.reduceat(times, matching.starts)
+    return latest

@@ -1,4 +1,4 @@
-"""Same: execution-trace node and operator."""
+"""*same*: an execution-trace node and the profiled operator that it describes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.linking.alignment import align
-from tracelink.linking.links import Links
+from tracelink.linking.links import Links, nonzero
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
 from tracelink.model.graph import LinkReport
@@ -17,12 +17,12 @@ from tracelink.model.trace import RankTrace
 RELATION = "same.et_kineto"
 ROOT_NAMES = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 TRUSTED = 0.5
-"""Ids of which fewer than this share lead to the same name are not the same ids."""
+"""The smallest share of equal ids that must have equal names; below it the ids mean different things."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
-    """Nodes and operators that have the same id, and how far their names agree."""
+class _IdPairs:
+    """Nodes and operators with the same id."""
 
     nodes: Int64s
     operators: Int64s
@@ -30,11 +30,12 @@ class _Joined:
 
     @property
     def agreement(self) -> float:
+        """The share of pairs with the same name."""
         return float(self.same_name.mean()) if len(self.nodes) else 0.0
 
 
 def link_execution(trace: RankTrace) -> Links:
-    """Nodes to operators: by record-function id, by External id where that is what it means, else by order."""
+    """Nodes to operators: by record-function id, else by External id if it means the same, else by order."""
     nodes = _nodes(trace)
     operators = np.flatnonzero(_profiled(trace))
     if not len(nodes) or not len(operators):
@@ -42,16 +43,16 @@ def link_execution(trace: RankTrace) -> Links:
     handles = _among(trace, trace.key(Key.RECORD_FUNCTION), nodes)
     for key, meaning in ((Key.RECORD_FUNCTION, "record-function id"), (Key.EXTERNAL_ID, "External id")):
         recorded = _among(trace, trace.key(key), operators)
-        joined = _join(trace, handles, recorded)
-        if joined.agreement >= TRUSTED:
-            return _by_id(handles, recorded, joined, meaning)
-    return _by_order(trace, nodes, operators)
+        pairs = _pairs_by_id(trace, handles, recorded)
+        if pairs.agreement >= TRUSTED:
+            return _linked_by_id(handles, recorded, pairs, meaning)
+    return _linked_by_order(trace, nodes, operators)
 
 
 def _nodes(trace: RankTrace) -> Int64s:
-    """Nodes that stand for something that ran; the roots of the process and its threads do not.
+    """Nodes of something that ran, so without the roots of the process and its threads.
 
-    A trace of which nodes have times was linked before: no other of its operators is one of its nodes.
+    A trace whose nodes have times was linked already: its remaining nodes match no other operator.
     """
     is_root = np.array([text.startswith(ROOT_NAMES) for text in trace.strings.texts()] or [False], np.bool_)
     identified = trace.key(Key.NODE_ID).rows
@@ -70,22 +71,25 @@ def _among(trace: RankTrace, column: KeyColumn, rows: Int64s) -> KeyColumn:
     return column.where(chosen[column.rows])
 
 
-def _join(trace: RankTrace, handles: KeyColumn, recorded: KeyColumn) -> _Joined:
+def _pairs_by_id(trace: RankTrace, handles: KeyColumn, recorded: KeyColumn) -> _IdPairs:
     found = lookup(recorded.values, handles.values)
     nodes, operators = handles.rows[found != UNKNOWN], recorded.rows[found[found != UNKNOWN]]
-    return _Joined(nodes, operators, trace.events.name[nodes] == trace.events.name[operators])
+    return _IdPairs(nodes, operators, trace.events.name[nodes] == trace.events.name[operators])
 
 
-def _by_id(handles: KeyColumn, recorded: KeyColumn, joined: _Joined, meaning: str) -> Links:
-    """Candidates are the nodes with ids from the time that the profiler was on."""
+def _linked_by_id(handles: KeyColumn, recorded: KeyColumn, pairs: _IdPairs, meaning: str) -> Links:
+    """Candidates are the nodes with ids from the profiled time."""
     first, last = int(recorded.values.min()), int(recorded.values.max())
     inside = int(np.count_nonzero((handles.values >= first) & (handles.values <= last)))
-    edges = Edges.of(Relation.SAME, joined.nodes[joined.same_name], joined.operators[joined.same_name])
-    renamed = len(joined.nodes) - len(edges)
-    missing = inside - len(joined.nodes)
-    unlinked = {"the profile has another name for its id": renamed, "its id is not in the profile": missing}
+    edges = Edges.of(Relation.SAME, pairs.nodes[pairs.same_name], pairs.operators[pairs.same_name])
+    renamed = len(pairs.nodes) - len(edges)
+    missing = inside - len(pairs.nodes)
+    unlinked = {
+        "the profile has a different name for its id": renamed,
+        "its id is not in the profile": missing,
+    }
     notes = {
-        "nodes from outside the profiled time": len(handles) - inside,
+        "nodes outside the profiled time": len(handles) - inside,
         f"linked by {meaning}": len(edges),
     }
     return Links(
@@ -94,51 +98,51 @@ def _by_id(handles: KeyColumn, recorded: KeyColumn, joined: _Joined, meaning: st
             RELATION,
             len(edges),
             inside,
-            {reason: count for reason, count in unlinked.items() if count},
-            {note: count for note, count in notes.items() if count},
+            nonzero(unlinked),
+            nonzero(notes),
         ),
     )
 
 
-def _by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
-    """Thread by thread: the order of node ids is the order in which operators began."""
+def _linked_by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
+    """Thread by thread: nodes are numbered in the order in which operators start."""
     name = trace.events.name.astype(np.int64)
     logical = trace.key(Key.LOGICAL_THREAD).dense(len(trace.events), 0)
-    begun = trace.key(Key.NODE_ID).dense(len(trace.events), 0)
-    nodes = nodes[np.argsort(begun[nodes], kind="stable")]
+    node_id = trace.key(Key.NODE_ID).dense(len(trace.events), 0)
+    nodes = nodes[np.argsort(node_id[nodes], kind="stable")]
     partner = np.full(len(trace.events), UNKNOWN, np.int64)
-    unsure = np.zeros(len(trace.events), np.bool_)
-    for ours, theirs in _threads(trace, nodes, _in_order_of_begin(trace, operators), logical):
-        _pair(partner, unsure, name, ours, theirs)
+    ambiguous = np.zeros(len(trace.events), np.bool_)
+    for thread_nodes, thread_operators in _threads(trace, nodes, _by_start(trace, operators), logical):
+        _pair(partner, ambiguous, name, thread_nodes, thread_operators)
     by_time = operators[np.argsort(trace.events.start[operators], kind="stable")]
     for thread in np.unique(logical[nodes]):
         left_over = nodes[(logical[nodes] == thread) & (partner[nodes] == UNKNOWN)]
         free = by_time[~_marks(len(partner), partner[nodes[partner[nodes] != UNKNOWN]])[by_time]]
         free = free[np.isin(name[free], name[left_over])]
-        _pair(partner, unsure, name, left_over, free)
+        _pair(partner, ambiguous, name, left_over, free)
     linked = nodes[partner[nodes] != UNKNOWN]
     edges = Edges.of(Relation.SAME, linked, partner[linked])
-    ambiguous = int(np.count_nonzero(unsure[nodes] & (partner[nodes] == UNKNOWN)))
-    missing = len(nodes) - len(edges) - ambiguous
-    unlinked = {"several operators could be it": ambiguous, "no operator of its name at its place": missing}
+    several = int(np.count_nonzero(ambiguous[nodes] & (partner[nodes] == UNKNOWN)))
+    missing = len(nodes) - len(edges) - several
+    unlinked = {"several operators match": several, "no operator of its name at its position": missing}
     return Links(
         edges,
         LinkReport(
             RELATION,
             len(edges),
             len(nodes),
-            {reason: count for reason, count in unlinked.items() if count},
+            nonzero(unlinked),
             {"linked by name and order": len(edges)},
         ),
     )
 
 
-def _pair(partner: Int64s, unsure: Bools, name: Int64s, nodes: Int64s, operators: Int64s) -> None:
-    """Notes each node's operator, and the nodes that several operators could be."""
+def _pair(partner: Int64s, ambiguous: Bools, name: Int64s, nodes: Int64s, operators: Int64s) -> None:
+    """Fills in the operator of each node, and marks the nodes that several operators match."""
     alignment = align(name[nodes], name[operators])
-    paired = alignment.place != UNKNOWN
-    partner[nodes[paired]] = operators[alignment.place[paired]]
-    unsure[nodes[alignment.ambiguous]] = True
+    paired = alignment.index != UNKNOWN
+    partner[nodes[paired]] = operators[alignment.index[paired]]
+    ambiguous[nodes[alignment.ambiguous]] = True
 
 
 def _marks(length: int, rows: Int64s) -> Bools:
@@ -150,7 +154,7 @@ def _marks(length: int, rows: Int64s) -> Bools:
 def _threads(
     trace: RankTrace, nodes: Int64s, operators: Int64s, logical: Int64s
 ) -> Iterator[tuple[Int64s, Int64s]]:
-    """Logical threads, each with the OS thread that runs the most of the same operators."""
+    """Nodes of each logical thread, with the operators of the OS thread that has the most names in common."""
     track = trace.events.track[operators]
     free = {int(number): operators[track == number] for number in np.unique(track)}
     threads = [nodes[logical[nodes] == number] for number in np.unique(logical[nodes])]
@@ -160,8 +164,8 @@ def _threads(
             yield thread, free.pop(best)
 
 
-def _in_order_of_begin(trace: RankTrace, operators: Int64s) -> Int64s:
-    """By External id, which counts up as operators begin; by time where the two contradict each other."""
+def _by_start(trace: RankTrace, operators: Int64s) -> Int64s:
+    """By External id, which counts operators as they start; by time if the two orders contradict each other."""
     events = trace.events
     external = trace.key(Key.EXTERNAL_ID).dense(len(events), 0)
     by_time = operators[np.lexsort((external[operators], -events.end[operators], events.start[operators]))]
@@ -174,8 +178,8 @@ def _in_order_of_begin(trace: RankTrace, operators: Int64s) -> Int64s:
 
 
 def _in_common(trace: RankTrace, nodes: Int64s, operators: Int64s) -> int:
-    """How many operators two threads have in common, whatever their order."""
+    """How many operators have an equal name on both threads, in any order."""
     size = len(trace.strings)
-    ours = np.bincount(trace.events.name[nodes], minlength=size)
-    theirs = np.bincount(trace.events.name[operators], minlength=size)
-    return int(np.minimum(ours, theirs).sum())
+    of_nodes = np.bincount(trace.events.name[nodes], minlength=size)
+    of_operators = np.bincount(trace.events.name[operators], minlength=size)
+    return int(np.minimum(of_nodes, of_operators).sum())

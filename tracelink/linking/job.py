@@ -1,4 +1,4 @@
-"""Link_ranks: everything across ranks."""
+"""Linking across ranks: the communication calls of all ranks in; collectives, messages and clocks out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tracelink.clock.clock import estimate_clocks
 from tracelink.errors import Finding
-from tracelink.linking.collectives import judge, match_collectives
+from tracelink.linking.collectives import match_collectives, verdicts_of
 from tracelink.linking.groups import resolve_groups
 from tracelink.linking.measures import crossings, measure
 from tracelink.linking.messages import match_messages
@@ -19,10 +19,10 @@ from tracelink.model.trace import ProcessGroup
 
 @dataclass(frozen=True, slots=True)
 class JobTables:
-    """What all ranks did together; times are on the reference clock."""
+    """What all ranks did together, with times on the reference clock."""
 
     strings: Sequence[str]
-    """The texts of the tables."""
+    """Texts by the codes in the tables."""
     groups: Sequence[ProcessGroup]
     collectives: Collectives
     participations: Participations
@@ -32,19 +32,22 @@ class JobTables:
 
 
 def link_ranks(ranks: Sequence[RankCalls], clock: ClockMode | Clocks = ClockMode.HOST) -> JobTables:
-    """Matches the calls of all ranks, puts them on one clock and measures them."""
-    calls, twice = stack(ranks)
+    """Resolves groups, matches calls, estimates clocks (or uses those given), and measures the collectives.
+
+    Matching comes first and uses each rank's own clock: clocks are estimated from what is matched.
+    """
+    calls, duplicates = stack(ranks)
     groups = resolve_groups(calls)
     matching = match_collectives(calls, groups)
-    judged = judge(calls, groups, matching)
+    verdicts = verdicts_of(calls, groups, matching)
     matched = match_messages(calls, groups)
     hosts = {rank.rank: rank.host for rank in calls.ranks}
     if isinstance(clock, Clocks):
         clocks = clock.for_ranks(hosts)
     else:
-        clocks = estimate_clocks(crossings(calls, groups, matching, judged, matched.messages), hosts, clock)
+        clocks = estimate_clocks(crossings(calls, groups, matching, verdicts, matched.messages), hosts, clock)
     collectives, participations = measure(
-        calls, groups, matching, judged, corrected(matching.calls, matching.rank, clocks)
+        calls, groups, matching, verdicts, corrected(matching.calls, matching.rank, clocks)
     )
     return JobTables(
         calls.strings.texts(),
@@ -54,10 +57,10 @@ def link_ranks(ranks: Sequence[RankCalls], clock: ClockMode | Clocks = ClockMode
         matched.clocked(corrected(calls.calls, calls.rank, clocks)),
         clocks,
         [
-            *twice,
+            *duplicates,
             *groups.findings,
             *matching.findings,
-            *judged.findings,
+            *verdicts.findings,
             *matched.findings,
             *clocks.findings,
         ],

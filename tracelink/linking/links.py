@@ -1,4 +1,4 @@
-"""Links, LinkReport; joining events on keys."""
+"""The result of one linker, and ids that are only unique within their source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tracelink.model.events import Edges, KeyColumn
 from tracelink.model.graph import LinkReport
 from tracelink.model.trace import RankTrace
 
-# What a linker found: edges, and how many of those it could have found.
-
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -24,20 +22,22 @@ class Links:
     findings: tuple[Finding, ...] = ()
 
 
-# Joining events on equal values, for whole columns at once.
+def nonzero(counts: dict[str, int]) -> dict[str, int]:
+    """The reasons or notes that occur."""
+    return {reason: count for reason, count in counts.items() if count}
 
 
 def scoped(trace: RankTrace, column: KeyColumn) -> Int64s:
-    """The column's values, told apart by source where several sources use the same ids."""
+    """The column's values, made different for each source: several sources may use the same ids."""
     source = trace.events.source[column.rows]
     if len(trace.sources) < 2 or not len(source) or source.min() == source.max():
         return column.values
-    distinct, place = np.unique(column.values, return_inverse=True)
-    return source.astype(np.int64) * len(distinct) + place
+    distinct, code = np.unique(column.values, return_inverse=True)
+    return source.astype(np.int64) * len(distinct) + code
 
 
-def scoped_pair(trace: RankTrace, one: KeyColumn, other: KeyColumn) -> tuple[Int64s, Int64s]:
-    """Two columns of the same ids, told apart by source alike."""
-    both = KeyColumn(np.concatenate([one.rows, other.rows]), np.concatenate([one.values, other.values]))
+def scoped_pair(trace: RankTrace, first: KeyColumn, second: KeyColumn) -> tuple[Int64s, Int64s]:
+    """`scoped` for two columns of the same ids, whose results can be compared."""
+    both = KeyColumn(np.concatenate([first.rows, second.rows]), np.concatenate([first.values, second.values]))
     values = scoped(trace, both)
-    return values[: len(one)], values[len(one) :]
+    return values[: len(first)], values[len(first) :]

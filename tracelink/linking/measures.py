@@ -1,4 +1,4 @@
-"""Skew, wait, bytes, bandwidth; crossings for clocks."""
+"""Measures of matched collectives (skew, wait, bytes, bandwidth), and their crossings for clock estimation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.clock.clock import Crossings
-from tracelink.linking.collectives import Judged, Matching
+from tracelink.linking.collectives import Matching, Verdicts
 from tracelink.linking.groups import Groups, Members
-from tracelink.linking.stack import Stack, bus_factor, elements_moved, is_one_of, item_sizes
+from tracelink.linking.stack import Stack, is_one_of, item_sizes
 from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int32s, Int64s, StringTable
 from tracelink.model.communications import CALL_ROWS, Calls, Evidence
 from tracelink.model.operations import ROOTED, SYNCHRONIZING, Operation
 
-# What each collective took: who came last, how long others waited, and at which bandwidth it ran.
+# Who arrived last at each collective, how long the others waited, and at which bandwidth it ran.
 
 
 LATEST = int(np.iinfo(np.int64).max)
@@ -25,31 +25,31 @@ LATEST = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """The parts of each collective: where they begin, and how many there are."""
+    """The parts of each collective: the first row, and the number of rows."""
 
     starts: Int64s
     length: Int64s
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """One value of each collective for each of its parts."""
+        """A value of each collective, repeated for each of its parts."""
         return np.repeat(values, self.length)
 
     def least(self, values: Int64s) -> Int64s:
-        """The least of each collective, NO_TIME left out."""
+        """The least of each collective, without NO_TIME."""
         if not len(values):
             return values
         least = np.minimum.reduceat(np.where(values == NO_TIME, LATEST, values), self.starts)
         return np.where(least == LATEST, NO_TIME, least)
 
     def most(self, values: Int64s) -> Int64s:
-        """The greatest of each collective; NO_TIME where there is none."""
+        """The greatest of each collective; NO_TIME if all are."""
         return np.maximum.reduceat(values, self.starts) if len(values) else values
 
 
 def measure(
-    stack: Stack, groups: Groups, matching: Matching, judged: Judged, clocked: Calls
+    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts, clocked: Calls
 ) -> tuple[Collectives, Participations]:
-    """The tables of collectives and participations, by times of one clock."""
+    """The tables of collectives and participations; `clocked` are the calls on the reference clock."""
     starts = matching.starts
     spans = _Spans(starts, np.diff(np.append(starts, len(clocked))))
     comparable = _comparable(clocked, spans)
@@ -69,15 +69,15 @@ def measure(
         end=end,
         evidence=np.where(comparable, clocked.evidence, Evidence.NONE),
         wait=wait,
-        **_amounts(stack, clocked),
+        **_bytes(stack, clocked),
     )
     finish = spans.most(end)
     measured = (spans.most(start) != NO_TIME) & (finish != NO_TIME) & (last != NO_TIME)
     duration = np.where(measured, finish - last, UNKNOWN)
     table = Collectives.of(
         len(matching),
-        **_described(stack, groups, matching, judged, clocked, spans, duration),
-        root=_roots(stack, groups, matching, judged, clocked),
+        **_described(stack, groups, matching, verdicts, clocked, spans, duration),
+        root=_roots(stack, groups, matching, verdicts),
         start=spans.least(start),
         end=finish,
         duration=duration,
@@ -87,8 +87,8 @@ def measure(
     return table, participations
 
 
-def _amounts(stack: Stack, calls: Calls) -> dict[str, Int64s]:
-    """What each rank gives and gets, in bytes."""
+def _bytes(stack: Stack, calls: Calls) -> dict[str, Int64s]:
+    """Input and output of each part in bytes."""
     item = item_sizes(calls.type, stack.strings)
     return {
         name: np.where((elements >= 0) & (item >= 0), elements * item, np.where(elements == 0, 0, UNKNOWN))
@@ -96,16 +96,15 @@ def _amounts(stack: Stack, calls: Calls) -> dict[str, Int64s]:
     }
 
 
-def _roots(stack: Stack, groups: Groups, matching: Matching, judged: Judged, calls: Calls) -> Int64s:
-    """The root of each collective that has one, as a rank of the job; or UNKNOWN."""
-    rooted = is_one_of(calls.operation[judged.typical], stack.strings, tuple(ROOTED))
-    within, of_job = calls.source[judged.typical], calls.global_ranks[judged.typical]
-    root = Members.of(groups).rank_of(matching.group, within, of_job)
-    return np.where(rooted & (within >= 0), root, UNKNOWN)
+def _roots(stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts) -> Int64s:
+    """The root of each collective as a rank of the job, or UNKNOWN."""
+    calls, typical = matching.calls, verdicts.typical
+    rooted = is_one_of(calls.operation[typical], stack.strings, tuple(ROOTED))
+    return np.where(rooted & (calls.source[typical] >= 0), _root_ranks(groups, matching, typical), UNKNOWN)
 
 
 def _comparable(calls: Calls, spans: _Spans) -> Bools:
-    """Parts whose times rest on what those of most others rest on, too."""
+    """Parts with times from the kind of evidence that most parts of their collective have."""
     best, most = np.zeros(len(spans.starts), np.int32), np.zeros(len(spans.starts), np.int64)
     if not len(calls):
         return np.zeros(0, np.bool_)
@@ -118,7 +117,7 @@ def _comparable(calls: Calls, spans: _Spans) -> Bools:
 
 
 def _compared(groups: Groups, matching: Matching, entered: Int64s, spans: _Spans) -> Bools:
-    """Whether the entering of several is known, or there is only one: one alone is neither early nor late."""
+    """Collectives with known entry times of several ranks, or of a single-rank group: these can be compared."""
     if not len(entered):
         return np.zeros(0, np.bool_)
     known = np.add.reduceat(entered != NO_TIME, spans.starts)
@@ -128,7 +127,7 @@ def _compared(groups: Groups, matching: Matching, entered: Int64s, spans: _Spans
 
 
 def _last_rank(rank: Int32s, entered: Int64s, last: Int64s, spans: _Spans) -> Int64s:
-    """The first rank of those that entered last, or UNKNOWN."""
+    """The rank that entered last, the lowest of several; or UNKNOWN."""
     if not len(rank):
         return np.empty(0, np.int64)
     latest = (entered == spans.spread(last)) & (entered != NO_TIME)
@@ -140,19 +139,21 @@ def _described(
     stack: Stack,
     groups: Groups,
     matching: Matching,
-    judged: Judged,
+    verdicts: Verdicts,
     calls: Calls,
     spans: _Spans,
     duration: Int64s,
 ) -> dict[str, Any]:
-    """What each collective was, as most of its ranks have it, and how fast."""
-    operation, kind = calls.operation[judged.typical], calls.type[judged.typical]
-    given, gotten = calls.elements_in[judged.typical], calls.elements_out[judged.typical]
+    """What each collective did, by its typical part, and how fast."""
+    operation, kind = calls.operation[verdicts.typical], calls.type[verdicts.typical]
+    elements_in, elements_out = calls.elements_in[verdicts.typical], calls.elements_out[verdicts.typical]
     sizes = np.array([groups.size(row) for row in range(len(groups.rows))] or [0], np.int64)
     members = sizes[matching.group]
     to_all = is_one_of(operation, stack.strings, (Operation.ALL_TO_ALL,))
-    given = np.where(to_all, _mean_given(calls.elements_in, given, members, spans), given)
-    elements = elements_moved(operation, given, gotten, members, stack.strings)
+    elements_in = np.where(
+        to_all, _mean_elements_in(calls.elements_in, elements_in, members, spans), elements_in
+    )
+    elements = _elements_moved(operation, elements_in, elements_out, members, stack.strings)
     item = item_sizes(kind, stack.strings)
     moved = np.where((elements >= 0) & (item >= 0), elements * item, UNKNOWN)
     moved[elements == 0] = 0
@@ -164,25 +165,74 @@ def _described(
         "order": matching.order,
         "operation": operation,
         "type": kind,
-        "verdict": judged.verdict,
+        "verdict": verdicts.verdict,
         "bytes": moved,
         "algorithm_gb_s": rate,
-        "bus_gb_s": rate * bus_factor(operation, members, stack.strings),
+        "bus_gb_s": rate * _bus_factor(operation, members, stack.strings),
     }
 
 
-def _mean_given(given: Int64s, typical: Int64s, members: Int64s, spans: _Spans) -> Int64s:
-    """What a rank gives on average, where not all give equally much and that of all is known; else UNKNOWN."""
-    if not len(given):
+def _mean_elements_in(elements_in: Int64s, typical: Int64s, members: Int64s, spans: _Spans) -> Int64s:
+    """The mean input of a rank where inputs differ and all are known; UNKNOWN if some are not."""
+    if not len(elements_in):
         return typical
-    least = np.minimum.reduceat(given, spans.starts)
-    uneven = least != np.maximum.reduceat(given, spans.starts)
-    whole = (least >= 0) & (spans.length == members)
-    mean = np.where(whole, np.add.reduceat(given, spans.starts) // spans.length, UNKNOWN)
+    least = np.minimum.reduceat(elements_in, spans.starts)
+    uneven = least != np.maximum.reduceat(elements_in, spans.starts)
+    complete = (least >= 0) & (spans.length == members)
+    mean = np.where(complete, np.add.reduceat(elements_in, spans.starts) // spans.length, UNKNOWN)
     return np.where(uneven, mean, typical)
 
 
-# What matched collectives and messages tell of the ranks' clocks.
+def _elements_moved(
+    operation: Int32s, elements_in: Int64s, elements_out: Int64s, size: Int64s, strings: StringTable
+) -> Int64s:
+    """The elements that nccl-tests counts as the size of each collective, or UNKNOWN.
+
+    `elements_in` and `elements_out` are those of a typical rank, `size` is the number of members. For all-to-all
+    it is the input of one rank; for gather, scatter and similar operations the parts of all ranks together.
+    """
+    moved = np.maximum(elements_in, elements_out)
+    members = np.where(size > 0, size, 1)
+    sized = size > 0
+    for names, total, share in (
+        ((Operation.ALL_GATHER,), elements_out, elements_in),
+        ((Operation.REDUCE_SCATTER,), elements_in, elements_out),
+        ((Operation.GATHER,), np.full_like(elements_in, UNKNOWN), elements_in),
+        ((Operation.SCATTER,), np.full_like(elements_in, UNKNOWN), elements_out),
+    ):
+        chosen = is_one_of(operation, strings, names)
+        total_of_shares = np.where((share >= 0) & sized, share * members, UNKNOWN)
+        moved[chosen] = np.where(total >= 0, total, total_of_shares)[chosen]
+    chosen = is_one_of(operation, strings, (Operation.ALL_TO_ALL,))
+    moved[chosen] = elements_in[chosen]
+    moved[is_one_of(operation, strings, (Operation.BARRIER,))] = 0
+    return moved
+
+
+def _bus_factor(operation: Int32s, size: Int64s, strings: StringTable) -> Float64s:
+    """The factor by which nccl-tests multiplies the algorithm bandwidth to get the bus bandwidth."""
+    members = size.astype(np.float64)
+    members[members <= 0] = np.nan
+    others = (members - 1) / members
+    factor = np.ones(len(operation))
+    doubled = is_one_of(operation, strings, (Operation.ALL_REDUCE,))
+    factor[doubled] = 2 * others[doubled]
+    shared = is_one_of(
+        operation,
+        strings,
+        (
+            Operation.ALL_GATHER,
+            Operation.REDUCE_SCATTER,
+            Operation.ALL_TO_ALL,
+            Operation.GATHER,
+            Operation.SCATTER,
+        ),
+    )
+    factor[shared] = others[shared]
+    return factor
+
+
+# Crossings: what matched collectives and messages imply about the ranks' clocks.
 
 
 FROM_ROOT = (Operation.BROADCAST, Operation.SCATTER)
@@ -190,70 +240,74 @@ TO_ROOT = (Operation.REDUCE, Operation.GATHER)
 
 
 def crossings(
-    stack: Stack, groups: Groups, matching: Matching, judged: Judged, messages: Messages
+    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts, messages: Messages
 ) -> Crossings:
-    """One row for each part in a collective that makes ranks wait for each other, and two for each message."""
+    """One row for each part of a collective in which ranks wait for each other, and two for each message."""
     calls = matching.calls
-    waits, awaited, everybody = _roles(stack, groups, matching, judged)
-    certain = ~matching.lonely & ~matching.doubtful
-    certain &= judged.verdict != stack.strings[Verdict.MISMATCH.value]
+    waits, awaited, all_wait = _roles(stack, groups, matching, verdicts)
+    certain = ~matching.ambiguous & ~matching.uncertain
+    certain &= verdicts.verdict != stack.strings[Verdict.MISMATCH.value]
     used = certain[matching.collective] & (waits | awaited)
-    began = np.isin(calls.evidence, (Evidence.KERNEL, Evidence.ANNOTATION)) & (calls.start != NO_TIME)
+    has_start = np.isin(calls.evidence, (Evidence.KERNEL, Evidence.ANNOTATION)) & (calls.start != NO_TIME)
     left = np.where(calls.evidence > Evidence.NONE, calls.end, NO_TIME)
-    together = everybody & _all(began & (left != NO_TIME), matching)
-    whole = np.flatnonzero((messages.sent != NO_TIME) & (messages.received != NO_TIME))
-    whole = whole[messages.verdict[whole] == stack.strings[Verdict.COMPLETE.value]]
-    pair = len(matching) + np.arange(len(whole))
-    none = np.full(len(whole), NO_TIME)
-    yes, no = np.ones(len(whole), np.bool_), np.zeros(len(whole), np.bool_)
+    simultaneous = all_wait & _all(has_start & (left != NO_TIME), matching)
+    complete = np.flatnonzero((messages.sent != NO_TIME) & (messages.received != NO_TIME))
+    complete = complete[messages.verdict[complete] == stack.strings[Verdict.COMPLETE.value]]
+    pair = len(matching) + np.arange(len(complete))
+    unknown = np.full(len(complete), NO_TIME)
+    yes, no = np.ones(len(complete), np.bool_), np.zeros(len(complete), np.bool_)
     return Crossings(
         np.concatenate([matching.collective[used], pair, pair]),
-        np.concatenate([matching.rank[used], messages.source[whole], messages.target[whole]]),
-        np.concatenate([np.where(began, calls.start, calls.enqueued)[used], messages.sent[whole], none]),
-        np.concatenate([left[used], none, messages.received[whole]]),
+        np.concatenate([matching.rank[used], messages.source[complete], messages.target[complete]]),
+        np.concatenate(
+            [np.where(has_start, calls.start, calls.enqueued)[used], messages.sent[complete], unknown]
+        ),
+        np.concatenate([left[used], unknown, messages.received[complete]]),
         np.concatenate([waits[used], no, yes]),
         np.concatenate([awaited[used], yes, no]),
-        np.concatenate([together[used], no, no]),
+        np.concatenate([simultaneous[used], no, no]),
     )
 
 
-def _roles(stack: Stack, groups: Groups, matching: Matching, judged: Judged) -> tuple[Bools, Bools, Bools]:
+def _roles(
+    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts
+) -> tuple[Bools, Bools, Bools]:
     """Whether each part waits for others, whether others wait for it, and whether all wait for all."""
-    typical, calls, strings = judged.typical, matching.calls, stack.strings
+    typical, calls, strings = verdicts.typical, matching.calls, stack.strings
     operation = calls.operation[typical]
     empty = np.maximum(calls.elements_in, calls.elements_out)[typical] == 0
     empty &= ~is_one_of(operation, strings, (Operation.BARRIER,))
-    everybody = is_one_of(operation, strings, tuple(SYNCHRONIZING)) & ~empty
-    everybody &= ~is_one_of(operation, strings, (Operation.ALL_TO_ALL,)) | _even(matching)
-    everybody = everybody[matching.collective]
-    root = _roots_crossings(groups, matching, typical)[matching.collective]
+    all_wait = is_one_of(operation, strings, tuple(SYNCHRONIZING)) & ~empty
+    all_wait &= ~is_one_of(operation, strings, (Operation.ALL_TO_ALL,)) | _even(matching)
+    all_wait = all_wait[matching.collective]
+    root = _root_ranks(groups, matching, typical)[matching.collective]
     rooted = (root != UNKNOWN) & ~empty[matching.collective]
     from_root = is_one_of(operation, strings, FROM_ROOT)[matching.collective] & rooted
     to_root = is_one_of(operation, strings, TO_ROOT)[matching.collective] & rooted
     is_root = matching.rank == root
-    waits = everybody | (from_root & ~is_root) | (to_root & is_root)
-    awaited = everybody | (from_root & is_root) | (to_root & ~is_root)
-    return waits, awaited, everybody
+    waits = all_wait | (from_root & ~is_root) | (to_root & is_root)
+    awaited = all_wait | (from_root & is_root) | (to_root & ~is_root)
+    return waits, awaited, all_wait
 
 
-def _roots_crossings(groups: Groups, matching: Matching, typical: Int64s) -> Int64s:
+def _root_ranks(groups: Groups, matching: Matching, typical: Int64s) -> Int64s:
     calls = matching.calls
     return Members.of(groups).rank_of(matching.group, calls.source[typical], calls.global_ranks[typical])
 
 
 def _even(matching: Matching) -> Bools:
-    """Whether every part gives equally much."""
+    """Whether all parts have equal inputs."""
     if not len(matching):
         return np.zeros(0, np.bool_)
-    given = matching.calls.elements_in
-    least = np.minimum.reduceat(given, matching.starts)
-    even: Bools = (least > 0) & (least == np.maximum.reduceat(given, matching.starts))
+    elements_in = matching.calls.elements_in
+    least = np.minimum.reduceat(elements_in, matching.starts)
+    even: Bools = (least > 0) & (least == np.maximum.reduceat(elements_in, matching.starts))
     return even
 
 
 def _all(chosen: Bools, matching: Matching) -> Bools:
-    """For each part whether all parts of its collective are chosen."""
+    """For each part, whether all parts of its collective are chosen."""
     if not len(matching):
         return chosen
-    every: Bools = np.logical_and.reduceat(chosen, matching.starts)[matching.collective]
-    return every
+    result: Bools = np.logical_and.reduceat(chosen, matching.starts)[matching.collective]
+    return result

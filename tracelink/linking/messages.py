@@ -1,4 +1,7 @@
-"""Which send and which receive are one message."""
+"""Messages: which send and which receive are one message.
+
+Sends and receives are paired within a channel: a group, two of its ranks, and a tag.
+"""
 
 from __future__ import annotations
 
@@ -8,147 +11,19 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from tracelink.errors import Finding, Severity
-from tracelink.linking.alignment import Track
 from tracelink.linking.groups import Groups, Members
-from tracelink.linking.sequences import LONELY, pair
+from tracelink.linking.sequences import AMBIGUOUS, pair
 from tracelink.linking.stack import Stack, is_one_of, item_sizes
+from tracelink.linking.timing import CallSequence
 from tracelink.model.collectives import Messages, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, stable_order, starts_of
 from tracelink.model.communications import Calls, Evidence
 from tracelink.model.operations import Operation
 
-# Which sends and receives of one channel are one message; a channel is a group, two of its ranks, and a tag.
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """Sends and receives, in the order of their channel and of their rank's asking for them."""
-
-    row: Int64s
-    """Of the stack."""
-    group: Int32s
-    source: Int64s
-    target: Int64s
-    tag: Int64s
-    size: Int64s
-    sends: Bools
-    ended: Int64s
-    began: Int64s
-    asked: Int64s
-    """By the clock of the rank whose end it is; NO_TIME where not known."""
-
-    def take(self, rows: Int64s) -> Ends:
-        """Some of the ends."""
-        return Ends(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-
-def partners(ends: Ends, channel: Int64s) -> tuple[Int64s, Bools]:
-    """For each end the other end of its message or UNKNOWN; and whether the two are of different sizes."""
-    partner = np.full(len(ends.row), UNKNOWN, np.int64)
-    mismatch = np.zeros(len(ends.row), np.bool_)
-    if not len(channel):
-        return partner, mismatch
-    starts = starts_of(channel)
-    length = np.diff(np.append(starts, len(channel)))
-    known = (ends.source[starts] != UNKNOWN) & (ends.target[starts] != UNKNOWN)
-    sent = np.add.reduceat(ends.sends, starts)
-    even = known & (2 * sent == length)
-    inside = np.repeat(even, length)
-    sends, receives = np.flatnonzero(inside & ends.sends), np.flatnonzero(inside & ~ends.sends)
-    simple = np.zeros(len(starts), np.bool_)
-    simple[even] = _in_step(ends, sends, receives, starts_of(channel[sends]))
-    good = simple[channel[sends]]
-    partner[sends[good]], partner[receives[good]] = receives[good], sends[good]
-    for number in np.flatnonzero(known & ~simple & (sent > 0) & (sent < length)).tolist():
-        rows = np.arange(starts[number], starts[number] + length[number])
-        _align(ends, rows[ends.sends[rows]], rows[~ends.sends[rows]], partner, mismatch)
-    return partner, mismatch
-
-
-def _in_step(ends: Ends, sends: Int64s, receives: Int64s, starts: Int64s) -> Bools:
-    """For channels of as many sends as receives: whether each and its counterpart are of one size, and in time.
-
-    What takes now much longer and now much shorter than the time between messages is rather two that are lost.
-    """
-    if not len(sends):
-        return np.zeros(0, np.bool_)
-    equal = np.logical_and.reduceat(ends.size[sends] == ends.size[receives], starts)
-    sent, received = ends.ended[sends], ends.ended[receives]
-    known = (sent != NO_TIME) & (received != NO_TIME)
-    timed = np.logical_and.reduceat(known, starts)
-    took = np.where(known, received - sent, 0)
-    differ = np.maximum.reduceat(took, starts) - np.minimum.reduceat(took, starts)
-    lasted = np.maximum.reduceat(sent, starts) - np.minimum.reduceat(sent, starts)
-    count = np.diff(np.append(starts, len(sends)))
-    in_time = ~timed | (2 * differ * np.maximum(count - 1, 1) <= lasted)
-    in_step: Bools = equal & (in_time | (count == 1))
-    return in_step
-
-
-def _tracks(ends: Ends, sends: Int64s, receives: Int64s) -> tuple[Track, Track]:
-    """Both sides of a channel, by when they ended, or by when they were asked for where not all ends are known.
-
-    Nothing is received before the sending of it began.
-    """
-    _, label = np.unique(ends.size[np.append(sends, receives)], return_inverse=True)
-    never = np.full(len(label), NO_TIME, np.int64)
-    whole = np.append(sends, receives)
-    time, began = ends.ended[whole], np.append(ends.began[sends], never[: len(receives)])
-    if (time == NO_TIME).any():
-        time, began = ends.asked[whole], never
-    both = Track(label, time, np.full(len(label), UNKNOWN, np.int64), began)
-    return both.take(slice(0, len(sends))), both.take(slice(len(sends), len(whole)))
-
-
-def _align(ends: Ends, sends: Int64s, receives: Int64s, partner: Int64s, mismatch: Bools) -> None:
-    """Pairs by size and time; as many left over between the same neighbours are of different sizes."""
-    place = pair(*_tracks(ends, sends, receives)).place
-    found = np.flatnonzero(place >= 0)
-    partner[sends[found]], partner[receives[place[found]]] = receives[place[found]], sends[found]
-    left = np.concatenate([[-1], found, [len(sends)]])
-    right = np.concatenate([[-1], place[found], [len(receives)]])
-    gap = (np.diff(left) > 1) & (np.diff(left) == np.diff(right))
-    for begin, other, count in zip(
-        (left[:-1] + 1)[gap].tolist(),
-        (right[:-1] + 1)[gap].tolist(),
-        (np.diff(left) - 1)[gap].tolist(),
-        strict=True,
-    ):
-        ours, theirs = sends[begin : begin + count], receives[other : other + count]
-        differs = ends.size[ours] != ends.size[theirs]
-        if differs.all() and (place[begin : begin + count] != LONELY).all():
-            partner[ours], partner[theirs] = theirs, ours
-            mismatch[ours] = True
-
-
-def from_anybody(ends: Ends, partner: Int64s) -> Int64s:
-    """Receives from any source, where only as many unpaired sends from one rank can be meant."""
-    anybody = np.flatnonzero((ends.source == UNKNOWN) & (partner == UNKNOWN) & ~ends.sends)
-    if not len(anybody):
-        return partner
-    partner = partner.copy()
-    place, first = distinct(ends.group[anybody], ends.target[anybody], ends.tag[anybody])
-    free = np.flatnonzero(ends.sends & (partner == UNKNOWN))
-    for number in range(len(first)):
-        receives = anybody[place == number]
-        one = receives[0]
-        sends = free[
-            (ends.group[free] == ends.group[one])
-            & (ends.target[free] == ends.target[one])
-            & (ends.tag[free] == ends.tag[one])
-        ]
-        same_source = len(np.unique(ends.source[sends])) == 1
-        if len(sends) == len(receives) and same_source and (ends.size[sends] == ends.size[receives]).all():
-            partner[receives], partner[sends] = sends, receives
-    return partner
-
-
-# Which sending and which receiving are one message.
-
 
 @dataclass(frozen=True, slots=True)
 class MatchedMessages:
-    """The messages, by the clocks of their ranks, with the rows of the calls that are their ends."""
+    """The messages on the clocks of their ranks, with the rows of the calls that are their ends."""
 
     messages: Messages
     send: Int64s
@@ -162,17 +37,39 @@ class MatchedMessages:
 
 
 def match_messages(stack: Stack, groups: Groups) -> MatchedMessages:
-    """Pairs sends and receives of one group, pair of ranks and tag in their order."""
+    """Pairs the sends and receives of each channel, in order."""
     ends = _ends(stack, groups)
     channel, _ = distinct(ends.group, ends.source, ends.target, ends.tag)
     order = stable_order(channel)
     ends, channel = ends.take(order), channel[order]
-    partner, mismatch = partners(ends, channel)
-    partner = from_anybody(ends, partner)
+    partner, mismatch = _partners(ends, channel)
+    partner = _pair_any_source(ends, partner)
     return _messages(stack, groups, ends, partner, mismatch)
 
 
-def _ends(stack: Stack, groups: Groups) -> Ends:
+@dataclass(frozen=True, slots=True)
+class _ChannelEnds:
+    """Sends and receives, by channel and then in the order in which their rank requested them."""
+
+    row: Int64s
+    """Of the stack."""
+    group: Int32s
+    source: Int64s
+    target: Int64s
+    tag: Int64s
+    size: Int64s
+    sends: Bools
+    end: Int64s
+    start: Int64s
+    requested: Int64s
+    """On the clock of the rank that sends or receives; NO_TIME if unknown."""
+
+    def take(self, rows: Int64s) -> _ChannelEnds:
+        """Some of the ends."""
+        return _ChannelEnds(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+def _ends(stack: Stack, groups: Groups) -> _ChannelEnds:
     calls = stack.calls
     sends = is_one_of(calls.operation, stack.strings, (Operation.SEND,))
     rows = np.flatnonzero(sends | is_one_of(calls.operation, stack.strings, (Operation.RECV,)))
@@ -187,12 +84,125 @@ def _ends(stack: Stack, groups: Groups) -> Ends:
     size = np.maximum(calls.elements_in[rows], calls.elements_out[rows])
     tag = np.maximum(calls.tag[rows], 0)
     trusted = calls.evidence[rows] >= Evidence.ANNOTATION
-    ended, began = (np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start))
-    return Ends(rows, group, source, target, tag, size, sends, ended, began, calls.enqueued[rows])
+    end, start = (np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start))
+    return _ChannelEnds(rows, group, source, target, tag, size, sends, end, start, calls.enqueued[rows])
 
 
-def _messages(stack: Stack, groups: Groups, ends: Ends, partner: Int64s, mismatch: Bools) -> MatchedMessages:
-    """One row for each pair and for each end without a partner."""
+# Pairing the ends of each channel.
+
+
+def _partners(ends: _ChannelEnds, channel: Int64s) -> tuple[Int64s, Bools]:
+    """For each end the other end of its message or UNKNOWN; and whether the two sizes differ."""
+    partner = np.full(len(ends.row), UNKNOWN, np.int64)
+    mismatch = np.zeros(len(ends.row), np.bool_)
+    if not len(channel):
+        return partner, mismatch
+    starts = starts_of(channel)
+    length = np.diff(np.append(starts, len(channel)))
+    known = (ends.source[starts] != UNKNOWN) & (ends.target[starts] != UNKNOWN)
+    sent = np.add.reduceat(ends.sends, starts)
+    balanced = known & (2 * sent == length)
+    inside = np.repeat(balanced, length)
+    sends, receives = np.flatnonzero(inside & ends.sends), np.flatnonzero(inside & ~ends.sends)
+    simple = np.zeros(len(starts), np.bool_)
+    simple[balanced] = _in_step(ends, sends, receives, starts_of(channel[sends]))
+    in_step = simple[channel[sends]]
+    partner[sends[in_step]], partner[receives[in_step]] = receives[in_step], sends[in_step]
+    for number in np.flatnonzero(known & ~simple & (sent > 0) & (sent < length)).tolist():
+        rows = np.arange(starts[number], starts[number] + length[number])
+        _align(ends, rows[ends.sends[rows]], rows[~ends.sends[rows]], partner, mismatch)
+    return partner, mismatch
+
+
+def _in_step(ends: _ChannelEnds, sends: Int64s, receives: Int64s, starts: Int64s) -> Bools:
+    """For channels with as many sends as receives: whether the n-th send fits the n-th receive by size and time.
+
+    If the time from send to receive varies by more than the time between messages, it is more likely that a send
+    and a receive were lost.
+    """
+    if not len(sends):
+        return np.zeros(0, np.bool_)
+    equal = np.logical_and.reduceat(ends.size[sends] == ends.size[receives], starts)
+    sent, received = ends.end[sends], ends.end[receives]
+    known = (sent != NO_TIME) & (received != NO_TIME)
+    timed = np.logical_and.reduceat(known, starts)
+    took = np.where(known, received - sent, 0)
+    differ = np.maximum.reduceat(took, starts) - np.minimum.reduceat(took, starts)
+    lasted = np.maximum.reduceat(sent, starts) - np.minimum.reduceat(sent, starts)
+    count = np.diff(np.append(starts, len(sends)))
+    in_time = ~timed | (2 * differ * np.maximum(count - 1, 1) <= lasted)
+    in_step: Bools = equal & (in_time | (count == 1))
+    return in_step
+
+
+def _sequences(ends: _ChannelEnds, sends: Int64s, receives: Int64s) -> tuple[CallSequence, CallSequence]:
+    """Both sides of a channel, by end, or by request if some ends are unknown.
+
+    No message is received before its send has started.
+    """
+    _, label = np.unique(ends.size[np.append(sends, receives)], return_inverse=True)
+    unknown = np.full(len(label), NO_TIME, np.int64)
+    rows = np.append(sends, receives)
+    time, start = ends.end[rows], np.append(ends.start[sends], unknown[: len(receives)])
+    if (time == NO_TIME).any():
+        time, start = ends.requested[rows], unknown
+    both = CallSequence(label, time, np.full(len(label), UNKNOWN, np.int64), start)
+    return both.take(slice(0, len(sends))), both.take(slice(len(sends), len(rows)))
+
+
+def _align(ends: _ChannelEnds, sends: Int64s, receives: Int64s, partner: Int64s, mismatch: Bools) -> None:
+    """Pairs by size and time; equally many left over between the same neighbours are paired as mismatches."""
+    index = pair(*_sequences(ends, sends, receives)).index
+    found = np.flatnonzero(index >= 0)
+    partner[sends[found]], partner[receives[index[found]]] = receives[index[found]], sends[found]
+    left = np.concatenate([[-1], found, [len(sends)]])
+    right = np.concatenate([[-1], index[found], [len(receives)]])
+    gap = (np.diff(left) > 1) & (np.diff(left) == np.diff(right))
+    for begin, first_receive, count in zip(
+        (left[:-1] + 1)[gap].tolist(),
+        (right[:-1] + 1)[gap].tolist(),
+        (np.diff(left) - 1)[gap].tolist(),
+        strict=True,
+    ):
+        gap_sends, gap_receives = (
+            sends[begin : begin + count],
+            receives[first_receive : first_receive + count],
+        )
+        differs = ends.size[gap_sends] != ends.size[gap_receives]
+        if differs.all() and (index[begin : begin + count] != AMBIGUOUS).all():
+            partner[gap_sends], partner[gap_receives] = gap_receives, gap_sends
+            mismatch[gap_sends] = True
+
+
+def _pair_any_source(ends: _ChannelEnds, partner: Int64s) -> Int64s:
+    """Pairs receives from any source, if exactly as many unpaired sends of one rank fit."""
+    any_source = np.flatnonzero((ends.source == UNKNOWN) & (partner == UNKNOWN) & ~ends.sends)
+    if not len(any_source):
+        return partner
+    partner = partner.copy()
+    number_of, first = distinct(ends.group[any_source], ends.target[any_source], ends.tag[any_source])
+    free = np.flatnonzero(ends.sends & (partner == UNKNOWN))
+    for number in range(len(first)):
+        receives = any_source[number_of == number]
+        first_receive = receives[0]
+        sends = free[
+            (ends.group[free] == ends.group[first_receive])
+            & (ends.target[free] == ends.target[first_receive])
+            & (ends.tag[free] == ends.tag[first_receive])
+        ]
+        same_source = len(np.unique(ends.source[sends])) == 1
+        if len(sends) == len(receives) and same_source and (ends.size[sends] == ends.size[receives]).all():
+            partner[receives], partner[sends] = sends, receives
+    return partner
+
+
+# The table of messages.
+
+
+def _messages(
+    stack: Stack, groups: Groups, ends: _ChannelEnds, partner: Int64s, mismatch: Bools
+) -> MatchedMessages:
+    """One row for each pair, and for each end without a partner."""
     calls = stack.calls
     rows = np.flatnonzero(ends.sends | (partner == UNKNOWN))
     chosen, paired = ends.take(rows), partner[rows] != UNKNOWN
@@ -221,26 +231,28 @@ def _messages(stack: Stack, groups: Groups, ends: Ends, partner: Int64s, mismatc
     return MatchedMessages(_with_times(table, calls, send, receive), send, receive, findings)
 
 
-def _verdicts(stack: Stack, chosen: Ends, paired: Bools, mismatch: Bools) -> Int32s:
-    """Paired or not; one whose other end is on a rank that has no source is partial."""
-    here = np.array([rank.rank for rank in stack.ranks], np.int64)
-    other = np.where(chosen.sends, chosen.target, chosen.source)
+def _verdicts(stack: Stack, chosen: _ChannelEnds, paired: Bools, mismatch: Bools) -> Int32s:
+    """Complete, mismatched or unmatched; partial if the rank of the other end has no source."""
+    with_source = np.array([rank.rank for rank in stack.ranks], np.int64)
+    counterpart = np.where(chosen.sends, chosen.target, chosen.source)
     verdict = np.full(len(paired), stack.strings[Verdict.UNMATCHED.value], np.int32)
-    verdict[~paired & (other != UNKNOWN) & ~np.isin(other, here)] = stack.strings[Verdict.PARTIAL.value]
+    verdict[~paired & (counterpart != UNKNOWN) & ~np.isin(counterpart, with_source)] = stack.strings[
+        Verdict.PARTIAL.value
+    ]
     verdict[paired] = stack.strings[Verdict.COMPLETE.value]
     verdict[paired & mismatch] = stack.strings[Verdict.MISMATCH.value]
     return verdict
 
 
 def _with_times(messages: Messages, calls: Calls, send: Int64s, receive: Int64s) -> Messages:
-    """The messages with the times of their ends; recorder and gloo's annotation see the beginning too late."""
+    """The messages with the times of their ends; the recorder and gloo's annotations have the start too late."""
     seen = (calls.evidence == Evidence.KERNEL) & (calls.start != NO_TIME)
     sent = np.append(np.where(seen, calls.start, calls.enqueued), NO_TIME)[send]
     return replace(messages, sent=sent, received=np.append(calls.end, NO_TIME)[receive])
 
 
 def _events(calls: Calls, rows: Int64s, *columns: Int64s) -> Int64s:
-    """The event that stands for each call: the last of these columns that has one."""
+    """The event of each call: from the last of these columns that has one, else its record."""
     event = calls.record
     for better in columns:
         event = np.where(better != UNKNOWN, better, event)

@@ -1,4 +1,4 @@
-"""Calls: interval nesting."""
+"""*calls*: which event runs inside which, by nesting of their intervals; also the nesting of any intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.linking.links import Links, scoped_pair
+from tracelink.linking.links import Links, nonzero, scoped_pair
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
 from tracelink.model.graph import STATED, LinkReport
@@ -18,17 +18,74 @@ OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR:
 """Which of two events with the same interval is outside."""
 
 
+def link_calls(trace: RankTrace) -> Links:
+    """Caller to callee for everything that runs on a thread; a caller that the source states comes first."""
+    events = trace.events
+    rows = np.flatnonzero(events.of_kind(*ON_THREAD) & events.timed)
+    ties = np.zeros(256, np.int64)
+    for kind, tie in OUTER_FIRST.items():
+        ties[kind] = tie
+    track, start, end = events.track[rows].astype(np.int64), events.start[rows], events.end[rows]
+    order = sort_outer_first(track, start, end, ties[events.kind[rows]])
+    nesting = nest(track[order], start[order], end[order])
+    rows = rows[order]
+    callee = np.flatnonzero(nesting.parent != UNKNOWN)
+    parent = np.full(len(events), UNKNOWN, np.int64)
+    parent[rows[callee]] = rows[nesting.parent[callee]]
+    corrected = _use_python_ids(trace, parent)
+    stated = trace.edges.where(Relation.CALLS)
+    parent[stated.target] = stated.source
+    children = np.flatnonzero(parent != UNKNOWN)
+    outermost = parent[rows] == UNKNOWN
+    lost = int(np.count_nonzero(nesting.overlaps & outermost))
+    notes = {
+        "outermost": int(np.count_nonzero(outermost)) - lost,
+        "overlapping": int(np.count_nonzero(nesting.overlaps)),
+        "Python parent by id instead of by time": corrected,
+        STATED: len(stated),
+    }
+    report = LinkReport(
+        "calls",
+        linked=len(children),
+        candidates=len(children) + lost,
+        unlinked=nonzero({"overlaps the event it starts in": lost}),
+        notes=nonzero(notes),
+    )
+    return Links(Edges.of(Relation.CALLS, parent[children], children), report)
+
+
+def _use_python_ids(trace: RankTrace, parent: Int64s) -> int:
+    """Puts Python frames inside the frame that their ids name, unless another kind of event encloses them."""
+    frames, callers = trace.key(Key.PYTHON_ID), trace.key(Key.PYTHON_PARENT)
+    if not len(callers):
+        return 0
+    identity, wanted = scoped_pair(trace, frames, callers)
+    found = lookup(identity, wanted)
+    child = callers.rows[found != UNKNOWN]
+    caller = frames.rows[found[found != UNKNOWN]]
+    nested = parent[child]
+    kind = trace.events.kind
+    by_frame = (nested == UNKNOWN) | (kind[nested] == EventKind.PYTHON)
+    wrong = by_frame & (nested != caller) & (child != caller)
+    parent[child[wrong]] = caller[wrong]
+    return int(np.count_nonzero(wrong))
+
+
+# Nesting of intervals, for whole columns at once.
+
+
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """For each event, by position: the innermost event around it, or -1."""
+    """How intervals lie in each other, in the order of `sort_outer_first`."""
 
     parent: Int64s
-    crosses: Bools
-    """Whether an event that is open when this one starts ends before this one does."""
+    """The position of the innermost interval around each one, or UNKNOWN."""
+    overlaps: Bools
+    """Whether an interval that is open when this one starts ends before this one does."""
 
 
 def sort_outer_first(track: Int64s, start: Int64s, end: Int64s, tie: Int64s) -> Int64s:
-    """Positions by track and start; of those that start together the longer first, then the smaller `tie`."""
+    """Positions by track and start; of those with the same start the longest first, then the smallest `tie`."""
     span = int(start.max(initial=0) - start.min(initial=0)) + 1
     tracks = int(track.max(initial=0)) + 1
     if span * tracks >= 1 << 62:
@@ -45,7 +102,7 @@ def sort_outer_first(track: Int64s, start: Int64s, end: Int64s, tie: Int64s) -> 
 
 
 def nest(track: Int64s, start: Int64s, end: Int64s) -> Nesting:
-    """The nesting of events that `sort_outer_first` has put in order."""
+    """The nesting of intervals that are in the order of `sort_outer_first`."""
     if not len(start):
         empty = np.empty(0, np.int64)
         return Nesting(empty, empty.astype(np.bool_))
@@ -62,9 +119,9 @@ def nest(track: Int64s, start: Int64s, end: Int64s) -> Nesting:
 
 
 def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
-    """For each i the largest j < i with values[j] >= bounds[i], or -1; and the largest value between the two.
+    """For each i the largest j < i with values[j] >= bounds[i], or UNKNOWN; and the largest value between the two.
 
-    Answered for all i at once by climbing a tree of maxima: most answers are near, so few climb high.
+    All i at once, by climbing a tree of maxima: most answers are near, so few climb high.
     """
     size = len(values)
     answer = np.full(size, UNKNOWN, np.int64)
@@ -78,10 +135,10 @@ def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
     while len(seeker):
         level = levels[-1]
         left = np.flatnonzero(node & 1)
-        beside = level[node[left] - 1]
-        enough = beside >= bounds[seeker[left]]
+        neighbour = level[node[left] - 1]
+        enough = neighbour >= bounds[seeker[left]]
         passed = seeker[left[~enough]]
-        between[passed] = np.maximum(between[passed], beside[~enough])
+        between[passed] = np.maximum(between[passed], neighbour[~enough])
         found.append((seeker[left[enough]], node[left[enough]] - 1))
         keep = node > 0
         keep[left[enough]] = False
@@ -104,7 +161,7 @@ def _descend(
     answer: Int64s,
     between: Int64s,
 ) -> None:
-    """From the subtree that holds the answer down to the answer, its right half first."""
+    """Goes down from the subtree that contains the answer to the answer, right half first."""
     seeker, node = np.empty(0, np.int64), np.empty(0, np.int64)
     for height in range(len(found) - 1, -1, -1):
         seeker = np.concatenate([seeker, found[height][0]])
@@ -119,64 +176,3 @@ def _descend(
         between[passed] = np.maximum(between[passed], np.where(right == 2 * node, LOWEST, value)[~in_right])
         node = np.where(in_right, right, 2 * node)
     answer[seeker] = node
-
-
-def link_calls(trace: RankTrace) -> Links:
-    """Caller to callee for everything that runs on a thread; of what its source states a caller, that one."""
-    events = trace.events
-    rows = np.flatnonzero(events.of_kind(*ON_THREAD) & events.timed)
-    ties = np.zeros(256, np.int64)
-    for kind, tie in OUTER_FIRST.items():
-        ties[kind] = tie
-    track, start, end = events.track[rows].astype(np.int64), events.start[rows], events.end[rows]
-    order = sort_outer_first(track, start, end, ties[events.kind[rows]])
-    nesting = nest(track[order], start[order], end[order])
-    rows = rows[order]
-    callee = np.flatnonzero(nesting.parent != UNKNOWN)
-    parent = np.full(len(events), UNKNOWN, np.int64)
-    parent[rows[callee]] = rows[nesting.parent[callee]]
-    corrected = _python_parents(trace, parent)
-    stated = trace.edges.where(Relation.CALLS)
-    parent[stated.target] = stated.source
-    children = np.flatnonzero(parent != UNKNOWN)
-    edges = Edges.of(Relation.CALLS, parent[children], children)
-    crossing = nesting.crosses
-    outermost = parent[rows] == UNKNOWN
-    lost = int(np.count_nonzero(crossing & outermost))
-    report = LinkReport(
-        "calls",
-        linked=len(children),
-        candidates=len(children) + lost,
-        unlinked={"crosses the event it starts in": lost} if lost else {},
-        notes=_notes(
-            int(np.count_nonzero(outermost)) - lost, int(np.count_nonzero(crossing)), corrected, len(stated)
-        ),
-    )
-    return Links(edges, report)
-
-
-def _notes(outermost: int, crossing: int, corrected: int, stated: int) -> dict[str, int]:
-    notes = {
-        "outermost": outermost,
-        "crossing": crossing,
-        "Python parent by id instead of time": corrected,
-        STATED: stated,
-    }
-    return {note: count for note, count in notes.items() if count}
-
-
-def _python_parents(trace: RankTrace, parent: Int64s) -> int:
-    """Puts Python frames under the frame that their ids name, unless something nearer is around them."""
-    frames, callers = trace.key(Key.PYTHON_ID), trace.key(Key.PYTHON_PARENT)
-    if not len(callers):
-        return 0
-    identity, wanted = scoped_pair(trace, frames, callers)
-    found = lookup(identity, wanted)
-    child = callers.rows[found != UNKNOWN]
-    caller = frames.rows[found[found != UNKNOWN]]
-    nested = parent[child]
-    kind = trace.events.kind
-    by_frame = (nested == UNKNOWN) | (kind[nested] == EventKind.PYTHON)
-    wrong = by_frame & (nested != caller) & (child != caller)
-    parent[child[wrong]] = caller[wrong]
-    return int(np.count_nonzero(wrong))

@@ -1,4 +1,4 @@
-"""Aligning what several ranks did in one group."""
+"""Aligning the calls of several ranks in one group: by number, else by time if it decides, else by label."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.linking.alignment import (
+from tracelink.linking.alignment import align
+from tracelink.linking.timing import (
     DECIDES,
     DECIDES_ALONE,
+    CallSequence,
     Shift,
     Timeline,
-    Track,
-    align,
     best_shift,
     nearest,
     overlap,
@@ -23,296 +23,311 @@ from tracelink.linking.alignment import (
 )
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, starts_of
 
-# Pairing what one rank did with what others did, by what it was and, where that is not enough, by when.
+# Pairing the calls of one rank with a reference: the calls of another rank, or the consensus of several.
 
 
-LONELY = -2
-"""Place of a call that could be more than one of the others."""
+AMBIGUOUS = -2
+"""The index of a call that could be several reference calls."""
 
 MOST_EDITS = 1000
-"""Where more is missing, labels alone do not tell which calls are the same."""
+"""If more calls are missing, labels alone cannot show which calls are the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pairing:
-    """For each call its place among the others, UNKNOWN where it is not there, LONELY where that is not certain."""
+class SequencePairing:
+    """Which reference call each call is."""
 
-    place: Int64s
+    index: Int64s
+    """Of the reference call, UNKNOWN if there is none, AMBIGUOUS if it could be several."""
     time: Int64s
     entered: Int64s
-    """The calls' times by the clock of the others; NO_TIME where not known."""
+    """The calls' times on the clock of the reference, or NO_TIME."""
 
 
-def pair(track: Track, others: Track) -> Pairing:
-    """Pairs calls by their numbers, then by time where it decides, then by labels; never against their order."""
-    numbered = _by_sequence(track, others)
-    if (numbered != UNKNOWN).all():
-        return Pairing(numbered, *_no_times(track))
-    if known := shift_of(track, others, numbered):
-        if sharp(known, others, DECIDES):
-            return _timed(track, others, numbered, known)
-        return _labelled(track, others, numbered, *_by_label(track, others, numbered))
-    shifts = possible_shifts(track, others)
-    if shift := best_shift(shifts, others, DECIDES_ALONE):
-        return _timed(track, others, numbered, shift)
-    place, ambiguous = _by_label(track, others, numbered)
-    labelled = shift_of(track, others, place)
-    if labelled and overlap(track, others, place, labelled.drift):
-        shifts.append(labelled)
-    if shift := best_shift(shifts, others, DECIDES):
-        return _timed(track, others, numbered, shift)
-    if ambiguous.any() and not labelled and _known_times(track, others):
-        place, ambiguous = numbered, ambiguous | (place != numbered)
-    return _labelled(track, others, numbered, place, ambiguous)
+def pair(calls: CallSequence, reference: CallSequence) -> SequencePairing:
+    """Pairs calls by number, then by time if it decides, then by label; never against their order."""
+    by_number = _by_sequence(calls, reference)
+    if (by_number != UNKNOWN).all():
+        return SequencePairing(by_number, *_no_times(calls))
+    if known := shift_of(calls, reference, by_number):
+        if sharp(known, reference, DECIDES):
+            return _paired_by_time(calls, reference, by_number, known)
+        return _paired_by_label(calls, reference, by_number, *_by_label(calls, reference, by_number))
+    shifts = possible_shifts(calls, reference)
+    if shift := best_shift(shifts, reference, DECIDES_ALONE):
+        return _paired_by_time(calls, reference, by_number, shift)
+    index, ambiguous = _by_label(calls, reference, by_number)
+    label_shift = shift_of(calls, reference, index)
+    if label_shift and overlap(calls, reference, index, label_shift.drift):
+        shifts.append(label_shift)
+    if shift := best_shift(shifts, reference, DECIDES):
+        return _paired_by_time(calls, reference, by_number, shift)
+    if ambiguous.any() and not label_shift and _have_times(calls, reference):
+        index, ambiguous = by_number, ambiguous | (index != by_number)
+    return _paired_by_label(calls, reference, by_number, index, ambiguous)
 
 
-def _known_times(track: Track, others: Track) -> bool:
-    """Whether times could tell more than a few labels amid many that could be several."""
-    return bool((track.time != NO_TIME).any() and (others.time != NO_TIME).any())
+def _have_times(calls: CallSequence, reference: CallSequence) -> bool:
+    """Whether both have times, which prove more than a few certain labels among many ambiguous ones."""
+    return bool((calls.time != NO_TIME).any() and (reference.time != NO_TIME).any())
 
 
-def _timed(track: Track, others: Track, numbered: Int64s, shift: Shift) -> Pairing:
-    """By time, and by labels where time leaves a choice."""
-    place, ambiguous = _by_label(track, others, _by_time(track, others, numbered, shift))
-    apart = _apart(track, others, place, shift) & (numbered == UNKNOWN)
-    place = np.where(apart, UNKNOWN, np.where(ambiguous & (place == UNKNOWN), LONELY, place))
-    place = _without_other_numbers(track, others, place)
-    return Pairing(place, shift.expected(track.time), shift.expected(track.entered))
+def _paired_by_time(
+    calls: CallSequence, reference: CallSequence, by_number: Int64s, shift: Shift
+) -> SequencePairing:
+    """By time, and by label where time leaves a choice."""
+    index, ambiguous = _by_label(calls, reference, _by_time(calls, reference, by_number, shift))
+    contradicted = _contradicted(calls, reference, index, shift) & (by_number == UNKNOWN)
+    index = np.where(contradicted, UNKNOWN, np.where(ambiguous & (index == UNKNOWN), AMBIGUOUS, index))
+    index = _without_other_numbers(calls, reference, index)
+    return SequencePairing(index, shift.expected(calls.time), shift.expected(calls.entered))
 
 
-def _labelled(track: Track, others: Track, numbered: Int64s, place: Int64s, ambiguous: Bools) -> Pairing:
-    """By labels alone, unless times contradict them."""
-    if not overlap(track, others, place):
-        place, ambiguous = numbered, ambiguous | (place != numbered)
-    place = _without_other_numbers(track, others, np.where(ambiguous & (place == UNKNOWN), LONELY, place))
-    stretch = np.cumsum(place >= 0)
-    unclear = np.bincount(stretch, place == LONELY)[stretch] > 0
-    return Pairing(
-        np.where((place == UNKNOWN) & unclear & (track.sequence == UNKNOWN), LONELY, place), *_no_times(track)
+def _paired_by_label(
+    calls: CallSequence, reference: CallSequence, by_number: Int64s, index: Int64s, ambiguous: Bools
+) -> SequencePairing:
+    """By label alone, unless times contradict it."""
+    if not overlap(calls, reference, index):
+        index, ambiguous = by_number, ambiguous | (index != by_number)
+    index = _without_other_numbers(
+        calls, reference, np.where(ambiguous & (index == UNKNOWN), AMBIGUOUS, index)
+    )
+    stretch = np.cumsum(index >= 0)
+    unclear = np.bincount(stretch, index == AMBIGUOUS)[stretch] > 0
+    return SequencePairing(
+        np.where((index == UNKNOWN) & unclear & (calls.sequence == UNKNOWN), AMBIGUOUS, index),
+        *_no_times(calls),
     )
 
 
-def _no_times(track: Track) -> tuple[Int64s, Int64s]:
-    unknown = np.full(len(track), NO_TIME, np.int64)
+def _no_times(calls: CallSequence) -> tuple[Int64s, Int64s]:
+    unknown = np.full(len(calls), NO_TIME, np.int64)
     return unknown, unknown
 
 
-def _without_other_numbers(track: Track, others: Track, place: Int64s) -> Int64s:
-    """The places without those whose number is another."""
-    number = np.append(others.sequence, UNKNOWN)[np.maximum(place, UNKNOWN)]
-    differs = (track.sequence != UNKNOWN) & (number != UNKNOWN) & (track.sequence != number)
-    return np.where(differs | ((place == LONELY) & (track.sequence != UNKNOWN)), UNKNOWN, place)
+def _without_other_numbers(calls: CallSequence, reference: CallSequence, index: Int64s) -> Int64s:
+    """The indexes, UNKNOWN where the two numbers differ."""
+    number = np.append(reference.sequence, UNKNOWN)[np.maximum(index, UNKNOWN)]
+    differs = (calls.sequence != UNKNOWN) & (number != UNKNOWN) & (calls.sequence != number)
+    return np.where(differs | ((index == AMBIGUOUS) & (calls.sequence != UNKNOWN)), UNKNOWN, index)
 
 
-def _by_sequence(track: Track, others: Track) -> Int64s:
-    """Places of the calls whose number the others have too."""
-    place = np.full(len(track), UNKNOWN, np.int64)
-    numbered = np.flatnonzero(track.sequence != UNKNOWN)
-    theirs = np.flatnonzero(others.sequence != UNKNOWN)
-    if len(numbered) and len(theirs):
-        ranked = theirs[np.argsort(others.sequence[theirs], kind="stable")]
-        at = np.searchsorted(others.sequence[ranked], track.sequence[numbered])
+def _by_sequence(calls: CallSequence, reference: CallSequence) -> Int64s:
+    """The reference call with the same number, or UNKNOWN."""
+    index = np.full(len(calls), UNKNOWN, np.int64)
+    numbered = np.flatnonzero(calls.sequence != UNKNOWN)
+    reference_numbered = np.flatnonzero(reference.sequence != UNKNOWN)
+    if len(numbered) and len(reference_numbered):
+        ranked = reference_numbered[np.argsort(reference.sequence[reference_numbered], kind="stable")]
+        at = np.searchsorted(reference.sequence[ranked], calls.sequence[numbered])
         at = np.minimum(at, len(ranked) - 1)
-        same = others.sequence[ranked[at]] == track.sequence[numbered]
-        place[numbered[same]] = ranked[at[same]]
-    return place
+        same = reference.sequence[ranked[at]] == calls.sequence[numbered]
+        index[numbered[same]] = ranked[at[same]]
+    return index
 
 
-def _by_label(track: Track, others: Track, place: Int64s) -> tuple[Int64s, Bools]:
-    """Fills the stretches between calls that have a place already; and which calls could have several there."""
-    place, ambiguous = place.copy(), np.zeros(len(track), np.bool_)
-    for calls, free in _stretches(place, len(others)):
-        alignment = align(track.label[calls], others.label[free], MOST_EDITS)
-        matched = alignment.place != UNKNOWN
-        place[calls[matched]] = free[alignment.place[matched]]
-        ambiguous[calls] = alignment.ambiguous
-    return place, ambiguous
+def _by_label(calls: CallSequence, reference: CallSequence, index: Int64s) -> tuple[Int64s, Bools]:
+    """Fills the gaps between paired calls; also returns which calls could have several indexes there."""
+    index, ambiguous = index.copy(), np.zeros(len(calls), np.bool_)
+    for gap, gap_reference in _gaps(index, len(reference)):
+        alignment = align(calls.label[gap], reference.label[gap_reference], MOST_EDITS)
+        matched = alignment.index != UNKNOWN
+        index[gap[matched]] = gap_reference[alignment.index[matched]]
+        ambiguous[gap] = alignment.ambiguous
+    return index, ambiguous
 
 
-def _by_time(track: Track, others: Track, place: Int64s, shift: Shift) -> Int64s:
-    """Fills the stretches between calls that have a place already, where the time is clear."""
-    place = place.copy()
-    expected = shift.expected(track.time)
-    for calls, free in _stretches(place, len(others)):
-        if len(free):
-            found = nearest(track.take(calls), others.take(free), expected[calls], shift.spread)
-            place[calls[found != UNKNOWN]] = free[found[found != UNKNOWN]]
-    return place
+def _by_time(calls: CallSequence, reference: CallSequence, index: Int64s, shift: Shift) -> Int64s:
+    """Fills the gaps between paired calls where times are clear."""
+    index = index.copy()
+    expected = shift.expected(calls.time)
+    for gap, gap_reference in _gaps(index, len(reference)):
+        if len(gap_reference):
+            found = nearest(calls.take(gap), reference.take(gap_reference), expected[gap], shift.spread)
+            index[gap[found != UNKNOWN]] = gap_reference[found[found != UNKNOWN]]
+    return index
 
 
-def _apart(track: Track, others: Track, place: Int64s, shift: Shift) -> Bools:
-    """Pairs that time contradicts.
+def _contradicted(calls: CallSequence, reference: CallSequence, index: Int64s, shift: Shift) -> Bools:
+    """Pairs that times contradict.
 
-    One had ended before the other began, though nobody ends such a thing before all begin it; or the times differ
-    by more than half of what lies between equal calls.
+    Either one call ended before the other started, although no rank can end it before all have started; or the
+    times differ by more than half the time between equal calls.
     """
-    apart = np.zeros(len(track), np.bool_)
-    known = np.flatnonzero((place >= 0) & (track.time != NO_TIME))
-    known = known[others.time[place[known]] != NO_TIME]
-    theirs, ended = place[known], shift.expected(track.time)[known]
+    contradicted = np.zeros(len(calls), np.bool_)
+    known = np.flatnonzero((index >= 0) & (calls.time != NO_TIME))
+    known = known[reference.time[index[known]] != NO_TIME]
+    partner, ended = index[known], shift.expected(calls.time)[known]
     slack = DECIDES * shift.spread
-    distance = np.abs(others.time[theirs] - ended)
-    apart[known] = distance > np.maximum(Timeline(others).gaps(len(others))[theirs] / 2, slack)
-    began = shift.expected(track.entered)[known]
-    apart[known] |= (others.entered[theirs] > ended + slack) | (began > others.time[theirs] + slack)
-    return apart
+    distance = np.abs(reference.time[partner] - ended)
+    contradicted[known] = distance > np.maximum(Timeline(reference).gaps(len(reference))[partner] / 2, slack)
+    began = shift.expected(calls.entered)[known]
+    contradicted[known] |= (reference.entered[partner] > ended + slack) | (
+        began > reference.time[partner] + slack
+    )
+    return contradicted
 
 
-def _stretches(place: Int64s, length: int) -> list[tuple[Int64s, Int64s]]:
-    """The calls without a place between two that have one, and the places that lie between those two."""
-    fixed = np.flatnonzero(place >= 0)
-    calls = np.concatenate([[-1], fixed, [len(place)]])
-    theirs = np.concatenate([[-1], place[fixed], [length]])
+def _gaps(index: Int64s, length: int) -> list[tuple[Int64s, Int64s]]:
+    """Runs of unpaired calls between two paired ones, each with the reference indexes between those two."""
+    fixed = np.flatnonzero(index >= 0)
+    calls = np.concatenate([[-1], fixed, [len(index)]])
+    partners = np.concatenate([[-1], index[fixed], [length]])
     wide = np.flatnonzero(np.diff(calls) > 1)
     return [
-        (np.arange(calls[i] + 1, calls[i + 1]), np.arange(theirs[i] + 1, theirs[i + 1]))
+        (np.arange(calls[i] + 1, calls[i + 1]), np.arange(partners[i] + 1, partners[i + 1]))
         for i in wide.tolist()
     ]
 
 
-# Aligning what several ranks did in one group where nobody numbers it, or not everybody.
+# A common order for the calls of several ranks, of which some or all are not numbered.
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """For each track the place of each call in the common order."""
+    """The common order of the calls of several ranks."""
 
-    places: Sequence[Int64s]
+    order: Sequence[Int64s]
+    """For each sequence the position of each of its calls."""
     sequence: Int64s
-    """Of each place, or UNKNOWN."""
-    lonely: Bools
-    """Whether the one call of a place could be of several others."""
-    doubtful: Bools
-    """Whether a lonely call of another place could be of this one."""
+    """The number of each position, or UNKNOWN."""
+    ambiguous: Bools
+    """Whether the position has one call, which could also be at several others."""
+    uncertain: Bools
+    """Whether an ambiguous call could be at this position."""
 
 
 class _Consensus:
-    """Everything that was done, in order; each entry keeps its identity while others are inserted."""
+    """All calls so far, in order; an entry keeps its identity while others are inserted."""
 
-    def __init__(self, track: Track) -> None:
-        self.track = track
-        self.identity = np.arange(len(track))
-        self.doubtful = np.zeros(len(track), np.bool_)
+    def __init__(self, calls: CallSequence) -> None:
+        self.calls = calls
+        self.identity = np.arange(len(calls))
+        self.uncertain = np.zeros(len(calls), np.bool_)
 
-    def insert(self, before: Int64s, new: Track) -> Int64s:
-        """Adds entries before these places; returns their identities."""
+    def insert(self, before: Int64s, new: CallSequence) -> Int64s:
+        """Adds entries before these indexes; returns their identities."""
         identity = np.arange(len(self.identity), len(self.identity) + len(new))
-        self.track = Track(
-            np.insert(self.track.label, before, new.label),
-            np.insert(self.track.time, before, new.time),
-            np.insert(self.track.sequence, before, new.sequence),
-            np.insert(self.track.entered, before, new.entered),
+        self.calls = CallSequence(
+            np.insert(self.calls.label, before, new.label),
+            np.insert(self.calls.time, before, new.time),
+            np.insert(self.calls.sequence, before, new.sequence),
+            np.insert(self.calls.entered, before, new.entered),
         )
         self.identity = np.insert(self.identity, before, identity)
-        self.doubtful = np.insert(self.doubtful, before, False)
+        self.uncertain = np.insert(self.uncertain, before, False)
         return identity
 
-    def learn(self, place: Int64s, sequence: Int64s) -> None:
-        """Takes numbers for places that have none."""
-        known = self.track.sequence.copy()
-        known[place] = np.where(known[place] == UNKNOWN, sequence, known[place])
-        self.track = replace(self.track, sequence=known)
+    def learn(self, index: Int64s, sequence: Int64s) -> None:
+        """Adds numbers to entries without one."""
+        known = self.calls.sequence.copy()
+        known[index] = np.where(known[index] == UNKNOWN, sequence, known[index])
+        self.calls = replace(self.calls, sequence=known)
 
-    def doubt(self, place: Int64s) -> None:
-        """Marks the places which lonely calls could have."""
-        lonely = place == LONELY
-        before = np.maximum.accumulate(np.where(place >= 0, place, UNKNOWN))
-        after = np.where(place >= 0, place, len(self.identity))
+    def mark_uncertain(self, index: Int64s) -> None:
+        """Marks the entries that ambiguous calls could be."""
+        ambiguous = index == AMBIGUOUS
+        before = np.maximum.accumulate(np.where(index >= 0, index, UNKNOWN))
+        after = np.where(index >= 0, index, len(self.identity))
         after = np.minimum.accumulate(after[::-1])[::-1]
         change = np.zeros(len(self.identity) + 2, np.int64)
-        np.add.at(change, before[lonely] + 1, 1)
-        np.add.at(change, np.maximum(after, before + 1)[lonely], -1)
-        self.doubtful |= np.cumsum(change)[: len(self.identity)] > 0
+        np.add.at(change, before[ambiguous] + 1, 1)
+        np.add.at(change, np.maximum(after, before + 1)[ambiguous], -1)
+        self.uncertain |= np.cumsum(change)[: len(self.identity)] > 0
 
 
-def align_tracks(tracks: Sequence[Track]) -> Aligned:
-    """The common order of all calls of all tracks."""
-    tracks = _labelled_alike(tracks)
-    numbered = [bool((track.sequence != UNKNOWN).any()) for track in tracks]
-    longest = sorted(range(len(tracks)), key=lambda number: (not numbered[number], -len(tracks[number])))
-    consensus = _Consensus(tracks[longest[0]])
-    identities = [np.full(len(track), UNKNOWN, np.int64) for track in tracks]
-    behind = [np.full(len(track), UNKNOWN, np.int64) for track in tracks]
+def align_sequences(sequences: Sequence[CallSequence]) -> Aligned:
+    """The common order of all calls of all sequences."""
+    sequences = _with_common_labels(sequences)
+    numbered = [bool((calls.sequence != UNKNOWN).any()) for calls in sequences]
+    longest = sorted(
+        range(len(sequences)), key=lambda number: (not numbered[number], -len(sequences[number]))
+    )
+    consensus = _Consensus(sequences[longest[0]])
+    identities = [np.full(len(calls), UNKNOWN, np.int64) for calls in sequences]
+    predecessors = [np.full(len(calls), UNKNOWN, np.int64) for calls in sequences]
     identities[longest[0]] = consensus.identity
     for number in longest[1:]:
-        pairing = pair(tracks[number], consensus.track)
-        place = pairing.place
-        matched = place >= 0
-        identities[number][matched] = consensus.identity[place[matched]]
-        previous = np.maximum.accumulate(np.where(matched, place, UNKNOWN))
-        behind[number] = np.where(previous >= 0, consensus.identity[previous], UNKNOWN)
-        consensus.learn(place[matched], tracks[number].sequence[matched])
-        consensus.doubt(place)
-        new = np.flatnonzero(place == UNKNOWN)
-        added = replace(tracks[number], time=pairing.time, entered=pairing.entered)
-        before = _insertion(consensus.track, added, place, new)
+        pairing = pair(sequences[number], consensus.calls)
+        index = pairing.index
+        matched = index >= 0
+        identities[number][matched] = consensus.identity[index[matched]]
+        previous = np.maximum.accumulate(np.where(matched, index, UNKNOWN))
+        predecessors[number] = np.where(previous >= 0, consensus.identity[previous], UNKNOWN)
+        consensus.learn(index[matched], sequences[number].sequence[matched])
+        consensus.mark_uncertain(index)
+        new = np.flatnonzero(index == UNKNOWN)
+        added = replace(sequences[number], time=pairing.time, entered=pairing.entered)
+        before = _insertion(consensus.calls, added, index, new)
         identities[number][new] = consensus.insert(before, added.take(new))
-    return _in_order(consensus, identities, behind)
+    return _numbered(consensus, identities, predecessors)
 
 
-def _labelled_alike(tracks: Sequence[Track]) -> list[Track]:
-    """The tracks with the label that most have for a number in place of each one's own."""
-    sequence = np.concatenate([track.sequence for track in tracks])
-    label = np.concatenate([track.label for track in tracks])
+def _with_common_labels(sequences: Sequence[CallSequence]) -> list[CallSequence]:
+    """The sequences, where calls of one number get the label that most of them have."""
+    sequence = np.concatenate([calls.sequence for calls in sequences])
+    label = np.concatenate([calls.label for calls in sequences])
     known = np.flatnonzero(sequence != UNKNOWN)
     if not len(known):
-        return list(tracks)
+        return list(sequences)
     order = known[np.lexsort((label[known], sequence[known]))]
-    alike = starts_of(_changes(sequence[order], label[order]))
-    count = np.diff(np.append(alike, len(order)))
-    most_first = alike[np.lexsort((-count, sequence[order][alike]))]
+    similar = starts_of(_changes(sequence[order], label[order]))
+    count = np.diff(np.append(similar, len(order)))
+    most_first = similar[np.lexsort((-count, sequence[order][similar]))]
     chosen = order[most_first[starts_of(sequence[order][most_first])]]
     common = np.append(label[chosen], UNKNOWN)
-    places = [np.searchsorted(sequence[chosen], track.sequence) for track in tracks]
+    indexes = [np.searchsorted(sequence[chosen], calls.sequence) for calls in sequences]
     return [
-        replace(track, label=np.where(track.sequence == UNKNOWN, track.label, common[place]))
-        for track, place in zip(tracks, places, strict=True)
+        replace(calls, label=np.where(calls.sequence == UNKNOWN, calls.label, common[index]))
+        for calls, index in zip(sequences, indexes, strict=True)
     ]
 
 
-def _changes(one: Int64s, other: Int64s) -> Int64s:
-    """A number that changes whenever either does."""
-    changes = np.concatenate([np.zeros(1, np.bool_), (np.diff(one) != 0) | (np.diff(other) != 0)])
-    return np.cumsum(changes[: len(one)])
+def _changes(first: Int64s, second: Int64s) -> Int64s:
+    """A number that changes whenever either column changes."""
+    changes = np.concatenate([np.zeros(1, np.bool_), (np.diff(first) != 0) | (np.diff(second) != 0)])
+    return np.cumsum(changes[: len(first)])
 
 
-def _insertion(consensus: Track, track: Track, place: Int64s, new: Int64s) -> Int64s:
-    """Before which places new calls belong: after what precedes them, and after what is known to be earlier."""
-    previous = np.maximum.accumulate(np.where(place >= 0, place, UNKNOWN))
-    following = np.where(place >= 0, place, len(consensus))
+def _insertion(consensus: CallSequence, calls: CallSequence, index: Int64s, new: Int64s) -> Int64s:
+    """Before which entries new calls belong: after their predecessors and after entries known to be earlier."""
+    previous = np.maximum.accumulate(np.where(index >= 0, index, UNKNOWN))
+    following = np.where(index >= 0, index, len(consensus))
     following = np.minimum.accumulate(following[::-1])[::-1]
     before = previous[new] + 1
     for number, call in enumerate(new.tolist()):
         between = consensus.take(slice(int(before[number]), int(following[call])))
         if not len(between):
             continue
-        if track.sequence[call] != UNKNOWN:
-            earlier = (between.sequence != UNKNOWN) & (between.sequence < track.sequence[call])
+        if calls.sequence[call] != UNKNOWN:
+            earlier = (between.sequence != UNKNOWN) & (between.sequence < calls.sequence[call])
         else:
-            earlier = (between.time != NO_TIME) & (between.time <= track.time[call])
+            earlier = (between.time != NO_TIME) & (between.time <= calls.time[call])
         before[number] += int(np.flatnonzero(earlier)[-1]) + 1 if earlier.any() else 0
     return np.maximum.accumulate(before) if len(before) else before
 
 
-def _in_order(consensus: _Consensus, identities: Sequence[Int64s], behind: Sequence[Int64s]) -> Aligned:
-    """Numbers for all entries, those of lonely calls directly after what precedes them."""
+def _numbered(consensus: _Consensus, identities: Sequence[Int64s], predecessors: Sequence[Int64s]) -> Aligned:
+    """Positions for all entries, and for ambiguous calls directly after their predecessors."""
     count = len(consensus.identity)
     position = np.empty(count + 1, np.int64)
     position[consensus.identity] = np.arange(count)
     position[UNKNOWN] = UNKNOWN
-    lonely = [np.flatnonzero(identity == UNKNOWN) for identity in identities]
-    after = [position[places[calls]] for places, calls in zip(behind, lonely, strict=True)]
-    stands = np.concatenate([2 * np.arange(count), *(2 * places + 1 for places in after)])
-    order = np.argsort(stands, kind="stable")
-    number = np.empty(len(stands), np.int64)
-    number[order] = np.arange(len(stands))
-    places, used = [], count
-    for identity, calls in zip(identities, lonely, strict=True):
-        place = number[position[identity]]
-        place[calls] = number[used : used + len(calls)]
+    ambiguous = [np.flatnonzero(identity == UNKNOWN) for identity in identities]
+    after = [position[before[calls]] for before, calls in zip(predecessors, ambiguous, strict=True)]
+    sort_key = np.concatenate([2 * np.arange(count), *(2 * positions + 1 for positions in after)])
+    sorted_entries = np.argsort(sort_key, kind="stable")
+    number = np.empty(len(sort_key), np.int64)
+    number[sorted_entries] = np.arange(len(sort_key))
+    orders, used = [], count
+    for identity, calls in zip(identities, ambiguous, strict=True):
+        order = number[position[identity]]
+        order[calls] = number[used : used + len(calls)]
         used += len(calls)
-        places.append(place)
-    alone = order >= count
-    whole = np.minimum(order, max(count - 1, 0))
-    sequence = np.where(alone, UNKNOWN, consensus.track.sequence[whole] if count else UNKNOWN)
-    return Aligned(places, sequence, alone, ~alone & (consensus.doubtful[whole] if count else False))
+        orders.append(order)
+    is_ambiguous = sorted_entries >= count
+    entry = np.minimum(sorted_entries, max(count - 1, 0))
+    sequence = np.where(is_ambiguous, UNKNOWN, consensus.calls.sequence[entry] if count else UNKNOWN)
+    return Aligned(
+        orders, sequence, is_ambiguous, ~is_ambiguous & (consensus.uncertain[entry] if count else False)
+    )

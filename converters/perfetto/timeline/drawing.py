@@ -249,14 +249,14 @@ def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
     """What each slice is in on its lane, and whether it crosses another there."""
     if not lane.any():
         nesting = nest(slices.track, slices.start, slices.end)
-        return nesting.parent, nesting.crosses
+        return nesting.parent, nesting.overlaps
     seat = slices.track * (int(lane.max()) + 1) + lane
     order = np.argsort(seat, kind="stable")
     nesting = nest(seat[order], slices.start[order], slices.end[order])
     parent = np.empty_like(lane)
     parent[order] = np.where(nesting.parent == UNKNOWN, UNKNOWN, order[nesting.parent])
     crosses = np.empty(len(lane), np.bool_)
-    crosses[order] = nesting.crosses
+    crosses[order] = nesting.overlaps
     return parent, crosses
 
 
