@@ -23,7 +23,7 @@ from typing import Any
 from tracelink import samples
 
 TRACELINK = """
-from tracelink.converters.execution_trace import ExecutionTraceReader
+from tracelink.converters.execution_trace.reader import ExecutionTraceReader
 from tracelink.engine import Engine
 from tracelink.io.sources import Request, discover
 (source,) = discover(Request([(path, "")])).sources

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import tracelink
 from builders import execution_trace as et
 from builders.data import shared
 from builders.kineto import arrow, cpu_op, kernel, launch, trace, write
-from builders.plugin import NOTES, installed
+from builders.plugin import CODE, NOTES, installed
 from tracelink import (
     EventKind,
     RankConflictError,
@@ -295,15 +296,11 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     site = installed(
         tmp_path / "site",
         "somebody-notes",
-        {"converted_notes": NOTES},
-        {"notes": "converted_notes:NotesReader"},
-        {"notes": "converted_notes:NotesWriter"},
-        {"notes-markdown": "converted_notes:NotesAsMarkdown"},
+        {"converted_notes": NOTES, "notes_code": CODE},
+        {"notes": "converted_notes:FORMAT", "notes-markdown": "converted_notes:MARKDOWN"},
     )
     monkeypatch.syspath_prepend(str(site))
-    for discovered in (plugins.readers, plugins.writers, plugins.conversions):
-        discovered.cache_clear()
-        monkeypatch.setattr(plugins, discovered.__name__, discovered.__wrapped__)
+    monkeypatch.setattr(plugins, "installed", cache(plugins.installed.__wrapped__))
     return write(tmp_path / "a.notes", WOKEN)
 
 

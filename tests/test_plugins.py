@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from builders.kineto import cpu_op, trace, write
-from builders.plugin import NOTES, installed
+from builders.plugin import CODE, NOTES, installed
 from tracelink import plugins
 from tracelink.errors import UsageError
 
@@ -25,10 +25,8 @@ def site(tmp_path: Path) -> Path:
     return installed(
         tmp_path / "site",
         "somebody-notes",
-        {"somebody_notes": NOTES},
-        {"notes": "somebody_notes:NotesReader"},
-        {"notes": "somebody_notes:NotesWriter"},
-        {"notes-markdown": "somebody_notes:NotesAsMarkdown"},
+        {"somebody_notes": NOTES, "notes_code": CODE},
+        {"notes": "somebody_notes:FORMAT", "notes-markdown": "somebody_notes:MARKDOWN"},
     )
 
 
@@ -124,9 +122,11 @@ def test_an_error_of_the_new_format_is_told_like_any_other(site: Path, job: Path
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("value", ["missing_module:Reader", "somebody_notes:Nobody"])
+@pytest.mark.parametrize(
+    "value", ["missing_module:FORMAT", "somebody_notes:MISSING", "somebody_notes:FORMAT"]
+)
 def test_a_broken_plugin_costs_only_itself(site: Path, job: Path, tmp_path: Path, value: str) -> None:
-    installed(site, "broken", {}, {"aaa": value}, {"aaa": value})
+    installed(site, "broken", {}, {"aaa": value})
     output = tmp_path / "merged.json"
     result = tracelink(site, "merge", str(job), "-o", str(output))
     assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
@@ -140,15 +140,51 @@ def test_a_broken_plugin_costs_only_itself(site: Path, job: Path, tmp_path: Path
     assert "Traceback" not in listed.stderr
 
 
+def test_a_reader_that_cannot_be_imported_costs_only_the_files_of_its_format(site: Path, job: Path) -> None:
+    (site / "notes_code.py").unlink()
+    output = job.parent / "merged.json"
+    result = tracelink(site, "merge", str(job), "-o", str(output), "--json")
+    assert (result.returncode, "Traceback" in result.stderr) == (1, False), result.stderr
+    assert "aten::add" in output.read_text()
+    messages = [finding["message"] for finding in json.loads(result.stdout)["findings"]]
+    broken = "the plugin 'notes' (somebody_notes:FORMAT) cannot be imported: No module named 'notes_code'"
+    assert len([message for message in messages if broken in message]) == 2
+
+
+def test_a_format_is_declared_without_what_reads_and_writes_it(site: Path, job: Path) -> None:
+    text = f"""
+import sys, tracelink
+from tracelink import plugins
+print(plugins.readers()["notes"].recognises(b"#notes 0", ""), "notes_code" in sys.modules)
+tracelink.load({str(job / "a.txt")!r})
+print("notes_code" in sys.modules)
+"""
+    assert python(site, text).split() == ["True", "False", "True"]
+
+
 def test_the_own_formats_come_the_same_way() -> None:
     assert {"kineto", "execution-trace", "flight-recorder"} <= set(plugins.readers())
     assert {"perfetto-json"} <= set(plugins.writers())
-    for name, plugin in plugins.readers().items():
-        reader = plugins.reader(name)
-        assert reader.name == name
-        assert reader.summary
+    assert {"chakra", "perfetto-json", "svg"} <= set(plugins.conversions())
+    for name, plugin in plugins.installed().items():
+        assert plugin.format().name == name
         assert plugin.origin.startswith("torch-tracelink ")
-        assert plugins.reader(name) is reader
+
+
+def test_what_is_imported_is_what_is_declared() -> None:
+    for name, reader in plugins.readers().items():
+        assert reader.summary
+        assert plugins.reader(name).name == name
+        assert plugins.reader(name) is plugins.reader(name)
+    for name, writer in plugins.writers().items():
+        assert writer.summary
+        assert plugins.writer(name).name == name
+        assert isinstance(plugins.writer(name), plugins.Configurable) == bool(writer.options)
+    for name, conversion in plugins.conversions().items():
+        assert conversion.summary
+        assert plugins.conversion(name).name == name
+        assert isinstance(plugins.conversion(name), plugins.Drawing) == conversion.draws
+        assert set(conversion.reads) <= set(plugins.readers())
 
 
 @pytest.mark.parametrize(("find", "what"), [(plugins.reader, "reader"), (plugins.writer, "writer")])
@@ -166,42 +202,36 @@ class TestOptions:
 
     def test_without_any_the_writer_is_as_it_was(self) -> None:
         for name in plugins.writers():
-            writer = plugins.writer(name)
-            assert plugins.configured(writer, {}) is writer
+            assert plugins.writer(name, {}) is plugins.writer(name)
 
     @pytest.mark.parametrize("name", CONFIGURABLE)
     def test_the_usual_word_changes_nothing(self, name: str) -> None:
-        writer = plugins.writer(name)
-        assert isinstance(writer, plugins.Configurable)
-        assert (
-            plugins.configured(writer, {name: words[0] for name, words in writer.options.items()}) == writer
-        )
+        usual = {option: words[0] for option, words in plugins.writer_spec(name).options.items()}
+        assert plugins.writer(name, usual) == plugins.writer(name)
 
     @pytest.mark.parametrize("name", CONFIGURABLE)
     def test_every_word_is_taken(self, name: str) -> None:
-        writer = plugins.writer(name)
-        assert isinstance(writer, plugins.Configurable)
-        for option, words in writer.options.items():
+        for option, words in plugins.writer_spec(name).options.items():
             for word in words[1:]:
-                assert plugins.configured(writer, {option: word}) != writer
+                assert plugins.writer(name, {option: word}) != plugins.writer(name)
 
     @pytest.mark.parametrize(
         ("name", "options", "says", "advice"),
         [
-            ("chakra", {"colour": "red"}, "chakra has no option 'colour'", "It has profile, deps, gaps."),
-            ("chakra", {"profile": "some"}, "profile can be full, astra-sim, not 'some'", ""),
+            ("chakra", {"colour": "red"}, "chakra has no option 'colour'", "It has variant, deps, gaps."),
+            ("chakra", {"variant": "some"}, "variant can be full, astra-sim, not 'some'", ""),
             (
                 "chakra",
-                {"gaps": "yes", "profile": "astra-sim"},
+                {"gaps": "yes", "variant": "astra-sim"},
                 "astra-sim has no threads",
                 "Leave out --gaps",
             ),
-            ("chakra-json", {"profile": "full"}, "chakra-json has no option 'profile'", "Leave it out"),
+            ("chakra-json", {"variant": "full"}, "chakra-json has no option 'variant'", "Leave it out"),
         ],
     )
     def test_what_a_writer_does_not_have(
         self, name: str, options: Mapping[str, str], says: str, advice: str
     ) -> None:
         with pytest.raises(UsageError, match=says) as caught:
-            plugins.configured(plugins.writer(name), options)
+            plugins.writer(name, options)
         assert advice in (caught.value.advice or "")

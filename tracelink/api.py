@@ -29,7 +29,7 @@ from tracelink.open.forecast import Foresee, foreseen
 from tracelink.pipeline.gathering import assemble, read_job
 from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
 from tracelink.pipeline.selection import Selection, View
-from tracelink.plugins import Conversion, Copying, Drawing, Files, Output, Target, Writer
+from tracelink.plugins import ConversionSpec, Copying, Drawing, Files, Output, Target, Writer
 
 # Files rewritten as others with everything that is in them, or drawn, where such a conversion is installed.
 
@@ -54,11 +54,12 @@ def rewritten(
     Where that is a drawing it shows all sources, as `view` says.
     """
     possible = _possible(output, to)
-    drawings = [conversion for conversion in possible if isinstance(conversion, Drawing)]
-    if drawings:
-        return _drawn(drawings[0], discovery, output, engine, view or View())
+    for name, spec in possible.items():
+        if spec.draws:
+            return _drawn(name, spec.reads, discovery, output, engine, view or View())
     if view:
-        known = ", ".join(f"x{suffix}" for name in _drawings() for suffix in name.suffixes)
+        drawings = (spec for spec in plugins.conversions().values() if spec.draws)
+        known = ", ".join(f"x{suffix}" for spec in drawings for suffix in spec.suffixes)
         raise UsageError(
             f"{to or output} is no drawing: --depth, --window, --ranks and --limit say what a drawing shows",
             advice=f"Leave them out, or name the output {known}.",
@@ -66,11 +67,11 @@ def rewritten(
     if not possible or len(discovery.sources) != 1:
         return None
     (task,) = _tasks(discovery, list(discovery.findings))
-    found = [conversion for conversion in possible if task.reader.name in conversion.reads]
-    if found:
-        return Converted(found[0].convert(task.source, target_of(output), engine))
+    for name, spec in possible.items():
+        if task.reader.name in spec.reads:
+            return Converted(plugins.conversion(name).convert(task.source, target_of(output), engine))
     if to and to not in plugins.writers():
-        takes = " or ".join(name for conversion in possible for name in conversion.reads)
+        takes = " or ".join(name for spec in possible.values() for name in spec.reads)
         raise UsageError(
             f"{to} is made of {takes}, and {task.source.path} is {task.reader.name}",
             advice="Name another format; see: tracelink formats",
@@ -78,16 +79,18 @@ def rewritten(
     return None
 
 
-def _drawn(drawing: Drawing, discovery: Discovery, output: str, engine: Engine, view: View) -> Converted:
+def _drawn(
+    name: str, reads: Sequence[str], discovery: Discovery, output: str, engine: Engine, view: View
+) -> Converted:
     """One picture of all sources that can be drawn."""
     findings = list(discovery.findings)
     tasks = _tasks(discovery, findings)
-    fitting = [task.source for task in tasks if task.reader.name in drawing.reads]
-    others = [task for task in tasks if task.reader.name not in drawing.reads]
+    fitting = [task.source for task in tasks if task.reader.name in reads]
+    others = [task for task in tasks if task.reader.name not in reads]
     if not fitting:
-        takes = " or ".join(drawing.reads)
+        takes = " or ".join(reads)
         raise UsageError(
-            f"{drawing.name} is drawn of {takes}, and {others[0].source.path} is {others[0].reader.name}",
+            f"{name} is drawn of {takes}, and {others[0].source.path} is {others[0].reader.name}",
             advice="Make .et files of it first: tracelink merge INPUT --to chakra -o job",
         )
     findings += [
@@ -99,6 +102,8 @@ def _drawn(drawing: Drawing, discovery: Discovery, output: str, engine: Engine, 
         )
         for task in others
     ]
+    drawing = plugins.conversion(name)
+    assert isinstance(drawing, Drawing)
     first, *rest = drawing.draw(fitting, target_of(output), engine, view)
     return Converted([replace(first, findings=(*findings, *first.findings)), *rest])
 
@@ -110,20 +115,17 @@ def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:
     return tasks
 
 
-def _drawings() -> list[Drawing]:
-    return [one for one in plugins.working(plugins.conversions()) if isinstance(one, Drawing)]
-
-
-def _possible(output: str, to: str | None) -> list[Conversion]:
-    """The conversions that the user may mean, those of the longest suffix first."""
+def _possible(output: str, to: str | None) -> dict[str, ConversionSpec]:
+    """The conversions that the user may mean, by the format that they make, the longest suffix first."""
+    known = plugins.conversions()
     if to:
-        return list(plugins.working({to: plugins.conversions()[to]})) if to in plugins.conversions() else []
-    fitting = [
-        (max(map(len, suffixes)), conversion)
-        for conversion in plugins.working(plugins.conversions())
-        if (suffixes := [suffix for suffix in conversion.suffixes if output.endswith(suffix)])
-    ]
-    return [conversion for _, conversion in sorted(fitting, key=lambda found: -found[0])]
+        return {to: known[to]} if to in known else {}
+    lengths = {
+        name: max((len(suffix) for suffix in spec.suffixes if output.endswith(suffix)), default=0)
+        for name, spec in known.items()
+    }
+    fitting = sorted((name for name in known if lengths[name]), key=lambda name: -lengths[name])
+    return {name: known[name] for name in fitting}
 
 
 # What a set of inputs is, without making one job of them.
@@ -301,8 +303,10 @@ def merge(
     {"variant": "astra-sim"} of chakra. `foresee` is told how large a timeline will be, before it is written.
     """
     writer = _writer(None if output is None else os.fspath(output), to, options)
-    path = _usual_name(writer) if output is None else os.fspath(output)
-    if writer.files == Files.ONE:
+    spec = plugins.writer_spec(writer.name)
+    default = USUAL_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
+    path = default if output is None else os.fspath(output)
+    if spec.files == Files.ONE:
         check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
@@ -342,8 +346,7 @@ def convert(
 
 
 def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
-    found = plugins.writer(to) if to else _writer_for(path or "")
-    return plugins.configured(found, options or {})
+    return plugins.writer(to or _format_of(path or ""), options)
 
 
 def _of_files(writer: Writer, discovery: Discovery) -> Writer:
@@ -364,17 +367,13 @@ def _merged(
     return Merged(job, writer.write(job, target, engine), warned)
 
 
-def _usual_name(writer: Writer) -> str:
-    return USUAL_NAME + ("" if writer.files == Files.WITH_PREFIX else writer.suffixes[0])
-
-
 def _target(writer: Writer, path: str, ranks: int) -> Target:
     """Where the files of a writer go."""
-    target = target_of(path)
-    if isinstance(target, StreamTarget) or writer.files == Files.ONE:
+    target, spec = target_of(path), plugins.writer_spec(writer.name)
+    if isinstance(target, StreamTarget) or spec.files == Files.ONE:
         return target
-    if writer.files == Files.WITH_PREFIX:
-        return PrefixTarget.of(target, writer.suffixes[0], ranks)
+    if spec.files == Files.WITH_PREFIX:
+        return PrefixTarget.of(target, spec.suffixes[0], ranks)
     return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
 
 
@@ -386,12 +385,10 @@ def _clock(said: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
     return read_clocks(said)
 
 
-def _writer_for(path: str) -> Writer:
-    """The writer whose longest suffix fits the path; a name without any suffix leaves the choice."""
+def _format_of(path: str) -> str:
+    """The format with the longest suffix of the path; the default if the path has no suffix, or exists."""
     known = [
-        (len(suffix), writer.name, suffix)
-        for writer in plugins.working(plugins.writers())
-        for suffix in writer.suffixes
+        (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]
     fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
     strange = Path(path).suffix
@@ -400,4 +397,4 @@ def _writer_for(path: str) -> Writer:
             f"no format has names that end in {strange}",
             advice=f"Name the file {', '.join(sorted(suffix for *_, suffix in known))}, or say the format: --to",
         )
-    return plugins.writer(max(fitting)[1] if fitting else DEFAULT_FORMAT)
+    return max(fitting)[1] if fitting else DEFAULT_FORMAT

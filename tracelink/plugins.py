@@ -1,18 +1,24 @@
-"""Reader, Writer, Conversion protocols; discovery."""
+"""Formats: what a package declares of them, what their readers and writers can do, which are installed.
+
+A format is declared without being imported. Its package, named by an entry point of the group
+`tracelink.formats`, holds a `Format`: names, suffixes, how files are recognised, and functions that import the
+reader, the writer or the conversion when they are called. Formats of other distributions are found the same way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
 
 from tracelink.errors import Finding, UsageError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from tracelink.engine import Engine
     from tracelink.io.sources import Source
     from tracelink.model.job import Job
@@ -20,21 +26,19 @@ if TYPE_CHECKING:
     from tracelink.model.trace import RankTrace
     from tracelink.pipeline.selection import View
 
+ENTRY_POINTS = "tracelink.formats"
 
-READERS = "tracelink.readers"
-WRITERS = "tracelink.writers"
-CONVERSIONS = "tracelink.conversions"
+_Loaded = TypeVar("_Loaded")
+_Spec = TypeVar("_Spec", "ReaderSpec", "WriterSpec", "ConversionSpec")
+
+# Readers: bytes of one format to a rank trace.
 
 
 class Reader(Protocol):
     """Turns the bytes of one format into a rank trace. Knows nothing of other formats."""
 
     name: str
-    summary: str
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """Whether a file that begins with `head` is of this format; `name` is a hint, never a proof."""
-        ...
+    """The name of the format, as declared."""
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """Reads a whole source. What cannot be read is a finding; nothing readable is an `UnreadableError`."""
@@ -51,17 +55,8 @@ class Recorder(Reader, Protocol):
 
 
 @runtime_checkable
-class Refusing(Reader, Protocol):
-    """A reader that recognises files of its format which nobody should read."""
-
-    def refused(self, head: bytes) -> str:
-        """Why a file that begins so is not read, and what to do; empty where it is."""
-        ...
-
-
-@runtime_checkable
 class Unpacking(Reader, Protocol):
-    """A reader of files of several ranks; it reads what it makes of them rank by rank."""
+    """A reader of files of several ranks; it reads the sources that it unpacks them into."""
 
     def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
         """A source for each rank, and what did not fit. Nothing readable is an `UnreadableError`."""
@@ -69,12 +64,15 @@ class Unpacking(Reader, Protocol):
 
 
 @runtime_checkable
-class Retelling(Protocol):
+class EntryPayloads(Protocol):
     """Payloads of a recorder, which can be read again as entries."""
 
     def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
-        """What the entries at these places of the dump say; those that cannot be used are left out."""
+        """The entries at these indices of the dump, without those that cannot be used."""
         ...
+
+
+# Writers: a job to the bytes of one format.
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,40 +99,26 @@ class Forecast:
 
 
 class Target(Protocol):
-    """Where a writer puts its files. A file appears whole or not at all."""
+    """Where a writer puts its files. A file appears completely or not at all."""
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """A file to write: the target itself, or the file `name` in the target as a directory."""
         ...
 
     def path(self, name: str = "") -> str:
-        """How that file is called."""
+        """The path of that file."""
         ...
 
     def size(self, name: str = "") -> int:
-        """How many bytes that file has now that it is written."""
+        """The size in bytes of that file after it was written."""
         ...
-
-
-class Files(StrEnum):
-    """How many files a writer makes, and how they are called."""
-
-    ONE = "one"
-    """One for the whole job."""
-    IN_DIRECTORY = "in_directory"
-    """One for each rank, in a directory where there are several."""
-    WITH_PREFIX = "with_prefix"
-    """One for each rank and others, whose names begin as the output is called."""
 
 
 class Writer(Protocol):
     """Turns a job into the bytes of one format. Knows nothing of readers."""
 
     name: str
-    summary: str
-    suffixes: tuple[str, ...]
-    """File names that mean this format, in `convert A B` and `merge -o B`; the first is the usual one."""
-    files: Files
+    """The name of the format, as declared."""
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job; a rank is in memory only while its part is loaded."""
@@ -142,20 +126,17 @@ class Writer(Protocol):
 
 
 @runtime_checkable
-class Configurable(Protocol):
-    """A writer that can write in several ways."""
-
-    options: Mapping[str, Sequence[str]]
-    """What can be chosen, and the words for it; the first is the usual one."""
+class Configurable(Writer, Protocol):
+    """A writer with options, which its format declares."""
 
     def configured(self, **options: str) -> Writer:
-        """A writer that writes as these options say."""
+        """A writer with these options."""
         ...
 
 
 @runtime_checkable
 class Forecasting(Writer, Protocol):
-    """A writer that can tell how much it will write."""
+    """A writer that can estimate how much it will write."""
 
     def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
         """How large the output will be, in a small part of the time that writing takes."""
@@ -171,16 +152,14 @@ class Copying(Writer, Protocol):
         ...
 
 
+# Conversions: a file of one format to a file of another, without a graph in between.
+
+
 class Conversion(Protocol):
-    """Rewrites one file of one format as another with everything that is in it: no graph lies between them."""
+    """Rewrites one file of one format as another, with everything that is in it."""
 
     name: str
-    """The format that it makes, as `--to` calls it."""
-    summary: str
-    reads: tuple[str, ...]
-    """The formats that it takes, by the names of their readers."""
-    suffixes: tuple[str, ...]
-    """Names of outputs that mean this format when the input is one of `reads`; the first is the usual one."""
+    """The name of the format that it makes, as declared."""
 
     def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
         """Rewrites a whole source. What does not fit is a finding of an output."""
@@ -189,102 +168,208 @@ class Conversion(Protocol):
 
 @runtime_checkable
 class Drawing(Conversion, Protocol):
-    """A conversion to a picture: of several files at once, and of no more of them than is asked for."""
+    """A conversion to a picture, of several files at once and only of what the view contains."""
 
     def draw(self, sources: Sequence[Source], target: Target, engine: Engine, view: View) -> list[Output]:
         """Draws them as one picture. What is not drawn is a finding of the output."""
         ...
 
 
-Format = TypeVar("Format")
+# Declarations: what is known of a format before any of its code is imported.
 
 
-class PluginError(UsageError):
-    """A plugin that is installed but cannot be imported."""
+class Files(StrEnum):
+    """How many files a writer makes, and how they are named."""
+
+    ONE = "one"
+    """One for the whole job."""
+    IN_DIRECTORY = "in_directory"
+    """One for each rank, in a directory if there are several."""
+    WITH_PREFIX = "with_prefix"
+    """One for each rank and others, whose names start with the name of the output."""
+
+
+def _never(head: bytes) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin(Generic[Format]):
-    """A reader, a writer or a conversion that is installed, and the distribution that it comes from."""
+class ReaderSpec:
+    """How files of a format are recognised, and the function that imports their reader."""
+
+    summary: str
+    recognises: Callable[[bytes, str], bool]
+    """True if a file with these first bytes is of this format; its name is a hint, never a proof."""
+    load: Callable[[], Reader]
+    refuses: Callable[[bytes], str] = _never
+    """Why a recognised file with these first bytes cannot be read, and what to do; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSpec:
+    """What a format is written as, and the function that imports its writer."""
+
+    summary: str
+    suffixes: tuple[str, ...]
+    """Names of outputs that mean this format, in `convert A B` and `merge -o B`; the first is the default."""
+    load: Callable[[], Writer]
+    files: Files = Files.ONE
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The values that each option can have; the first is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionSpec:
+    """Which files can be rewritten as a format, and the function that imports the conversion."""
+
+    summary: str
+    reads: tuple[str, ...]
+    """Names of the formats that it takes."""
+    suffixes: tuple[str, ...]
+    """Names of outputs that mean this format if the input is one of `reads`; the first is the default."""
+    load: Callable[[], Conversion]
+    draws: bool = False
+    """True if it is a `Drawing`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: how it is read, written, and made of files of other formats, as far as it is."""
 
     name: str
-    origin: str
-    load: Callable[[], Format]
+    """The name of its entry point, too."""
+    reader: ReaderSpec | None = None
+    writer: WriterSpec | None = None
+    conversion: ConversionSpec | None = None
+
+
+# The formats that are installed.
+
+
+class PluginError(UsageError):
+    """A format that is installed but cannot be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An entry point that declares a format."""
+
+    point: EntryPoint
+
+    @property
+    def origin(self) -> str:
+        """The distribution that declares it, with its version."""
+        distribution = self.point.dist
+        return f"{distribution.name} {distribution.version}" if distribution else "unknown"
+
+    def format(self) -> Format:
+        """What it declares; raises `PluginError` if that cannot be imported."""
+        return _declared(self.point)
 
 
 @cache
-def readers() -> dict[str, Plugin[Reader]]:
-    """Every reader that is installed, by name."""
-    return dict(_discover(READERS))
+def installed() -> dict[str, Plugin]:
+    """All formats that are installed, by name, even those that cannot be imported."""
+    from importlib.metadata import entry_points
+
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    return {point.name: Plugin(point) for point in points}
 
 
-@cache
-def writers() -> dict[str, Plugin[Writer]]:
-    """Every writer that is installed, by name."""
-    return dict(_discover(WRITERS))
-
-
-@cache
-def conversions() -> dict[str, Plugin[Conversion]]:
-    """Every conversion that is installed, by the name of the format that it makes."""
-    return dict(_discover(CONVERSIONS))
-
-
-def working(plugins: Mapping[str, Plugin[Format]]) -> Iterator[Format]:
-    """Those that can be imported; a broken one costs only itself, and `tracelink formats` names it."""
-    for plugin in plugins.values():
+def formats(first: str = "") -> Iterator[Format]:
+    """The formats that can be imported, `first` before the others; `tracelink formats` reports the rest."""
+    for name in sorted(installed(), key=lambda name: name != first):
         with suppress(PluginError):
-            yield plugin.load()
+            yield installed()[name].format()
 
 
+def recognised(head: bytes, name: str, first: str = "") -> Iterator[Format]:
+    """The formats that recognise a file by its first bytes and its name."""
+    return (known for known in formats(first) if known.reader and known.reader.recognises(head, name))
+
+
+def readers() -> dict[str, ReaderSpec]:
+    """The formats that can be read."""
+    return {known.name: known.reader for known in formats() if known.reader}
+
+
+def writers() -> dict[str, WriterSpec]:
+    """The formats that can be written."""
+    return {known.name: known.writer for known in formats() if known.writer}
+
+
+def conversions() -> dict[str, ConversionSpec]:
+    """The formats that files of other formats can be rewritten as."""
+    return {known.name: known.conversion for known in formats() if known.conversion}
+
+
+@cache
 def reader(name: str) -> Reader:
     """The reader of a format."""
-    return _named(readers(), name, "reader")
+    return _imported(name, _spec(name, "reader", readers).load)
 
 
-def writer(name: str) -> Writer:
-    """The writer of a format."""
-    return _named(writers(), name, "writer")
+@cache
+def conversion(name: str) -> Conversion:
+    """The conversion that makes a format."""
+    return _imported(name, _spec(name, "conversion", conversions).load)
 
 
-def configured(writer: Writer, options: Mapping[str, str]) -> Writer:
-    """The writer as the options say; raises `UsageError` where it has no such option or no such word for it."""
+def writer(name: str, options: Mapping[str, str] | None = None) -> Writer:
+    """The writer of a format; raises `UsageError` if it has no such option, or the option no such value."""
+    found = _writer(name)
     if not options:
-        return writer
-    known = writer.options if isinstance(writer, Configurable) else {}
-    for name, value in options.items():
-        if name not in known:
-            raise UsageError(
-                f"{writer.name} has no option {name!r}",
-                advice=f"It has {', '.join(known)}."
-                if known
-                else "Leave it out, or choose another format: --to",
+        return found
+    _check_options(name, writer_spec(name).options, options)
+    assert isinstance(found, Configurable)
+    return found.configured(**options)
+
+
+def writer_spec(name: str) -> WriterSpec:
+    """How a format is written."""
+    return _spec(name, "writer", writers)
+
+
+@cache
+def _writer(name: str) -> Writer:
+    return _imported(name, writer_spec(name).load)
+
+
+def _check_options(name: str, known: Mapping[str, Sequence[str]], options: Mapping[str, str]) -> None:
+    for option, value in options.items():
+        if option not in known:
+            listed = (
+                f"It has {', '.join(known)}." if known else "Leave it out, or choose another format: --to"
             )
-        if value not in known[name]:
-            raise UsageError(f"{name} can be {', '.join(known[name])}, not {value!r}")
-    assert isinstance(writer, Configurable)
-    return writer.configured(**options)
+            raise UsageError(f"{name} has no option {option!r}", advice=listed)
+        if value not in known[option]:
+            raise UsageError(f"{option} can be {', '.join(known[option])}, not {value!r}")
 
 
-def _discover(group: str) -> Iterator[tuple[str, Plugin[Any]]]:
-    for point in sorted(entry_points(group=group), key=lambda point: point.name):
-        distribution = point.dist
-        origin = f"{distribution.name} {distribution.version}" if distribution else "unknown"
-        yield point.name, Plugin(point.name, origin, cache(lambda point=point: _loaded(point)))
+def _spec(name: str, role: str, all_specs: Callable[[], dict[str, _Spec]]) -> _Spec:
+    """What a format declares for a role; only an unknown name costs the import of all declarations."""
+    if name in installed() and (found := getattr(installed()[name].format(), role)):
+        return cast(_Spec, found)
+    known = ", ".join(all_specs()) or "none"
+    raise UsageError(f"there is no {role} {name!r}", advice=f"Installed: {known}. See: tracelink formats")
 
 
-def _loaded(point: EntryPoint) -> Any:
+@cache
+def _declared(point: EntryPoint) -> Format:
+    declared = _imported(point.name, point.load)
+    if not isinstance(declared, Format) or declared.name != point.name:
+        raise PluginError(
+            f"the plugin {point.name!r} ({point.value}) is not a declaration of the format {point.name!r}",
+            advice="It must be a tracelink.plugins.Format of this name; uninstall it, or install another version.",
+        )
+    return declared
+
+
+def _imported(name: str, load: Callable[[], _Loaded]) -> _Loaded:
     try:
-        return point.load()()
+        return load()
     except (ImportError, AttributeError) as error:
         raise PluginError(
-            f"the plugin {point.name!r} ({point.value}) cannot be imported: {error}",
+            f"the plugin {name!r} ({installed()[name].point.value}) cannot be imported: {error}",
             advice="Install what it needs, or uninstall it.",
         ) from error
-
-
-def _named(plugins: dict[str, Plugin[Format]], name: str, what: str) -> Format:
-    if name not in plugins:
-        known = ", ".join(plugins) or "none"
-        raise UsageError(f"there is no {what} {name!r}", advice=f"Installed: {known}. See: tracelink formats")
-    return plugins[name].load()

@@ -296,13 +296,10 @@ class NodesAsJson:
     """Everything in an `.et` file as one JSON document."""
 
     name = "chakra-nodes"
-    summary = "every node of an .et file as JSON, without loss"
-    reads = ("chakra",)
-    suffixes = JSON_SUFFIXES
 
     def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
         """Writes one JSON document."""
-        name = renamed(source.name, self.suffixes[0])
+        name = renamed(source.name, JSON_SUFFIXES[0])
         written = _Written(source.path)
         with buffered(source, engine.meter.add) as (stream, opened), target.file(name) as out:
             messages = frames(stream)
@@ -424,13 +421,10 @@ class JsonAsNodes:
     """The `.et` file that a JSON document was made from."""
 
     name = "chakra"
-    summary = "an .et file from its JSON, without loss"
-    reads = ("chakra-nodes",)
-    suffixes = ET_SUFFIXES
 
     def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
         """Writes one `.et` file."""
-        name = renamed(source.name, self.suffixes[0])
+        name = renamed(source.name, ET_SUFFIXES[0])
         rebuilt = Rebuilt(source, engine)
         with target.file(name) as out:
             for piece in rebuilt.pieces():

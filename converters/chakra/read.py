@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from tracelink.converters.chakra.decode import Decoded, Fault, buffered, cut_off, decode, frames, too_few
 from tracelink.converters.chakra.json_form import NODES, Rebuilt, texts_format
-from tracelink.converters.chakra.recognition import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.schema import (
     COMMUNICATION,
     TYPE_OF_OPERATION,
@@ -463,14 +462,15 @@ def _below(numbers: list[int], limit: int, instead: int) -> tuple[Int64s, Bools]
 # Of which formats a Chakra trace says again what is there already, where both are read.
 
 
+MESSAGES, NODE_LIST = "chakra", "chakra-nodes"
 PROFILE, LINKED, TRACE, RECORDER = "kineto", "chakra-json", "execution-trace", "flight-recorder"
 
 
 def origins_of(kinds: Kinds, format_name: str) -> frozenset[str]:
     """The formats; beside an execution trace only what has no times of a profile is told twice."""
     origins = {PROFILE, LINKED}
-    if format_name == ChakraNodesReader.name:
-        origins.add(ChakraReader.name)
+    if format_name == NODE_LIST:
+        origins.add(MESSAGES)
     if len(kinds) and (kinds == EventKind.NODE).all():
         origins.add(TRACE)
     if (kinds == EventKind.RECORD).any():
@@ -691,26 +691,35 @@ class NodePayloads:
 # Sources of both forms, `.et` and its JSON, to rank traces.
 
 
-def read_messages(source: Source, format_name: str, engine: Engine) -> RankTrace:
-    """The trace of an `.et` file."""
-    with buffered(source, engine.meter.add) as (stream, opened):
-        decoded = decode(stream)
-        damage = opened.damage
-    places = np.arange(len(decoded.nodes))
-    payloads = NodePayloads(source, decoded.offsets)
-    return trace_of(Reading(source, format_name, decoded, payloads, places, damage))
+class ChakraReader:
+    """Reads the `.et` files that simulators load, from any producer."""
+
+    name = MESSAGES
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """One event for each node."""
+        with buffered(source, engine.meter.add) as (stream, opened):
+            decoded = decode(stream)
+            damage = opened.damage
+        places = np.arange(len(decoded.nodes))
+        payloads = NodePayloads(source, decoded.offsets)
+        return trace_of(Reading(source, self.name, decoded, payloads, places, damage))
 
 
-def read_node_list(source: Source, format_name: str, engine: Engine) -> RankTrace:
-    """The trace of its JSON, by way of the messages that the JSON stands for."""
-    rebuilt = Rebuilt(source, engine)
-    with tempfile.TemporaryFile() as spool:
-        for piece in rebuilt.pieces():
-            spool.write(piece)
-        spool.seek(0)
-        decoded = decode(cast(BinaryIO, spool))
-    read = np.searchsorted(rebuilt.positions, decoded.offsets)
-    places = np.array(rebuilt.elements, np.int64)[read]
-    payloads = RereadPayloads(source, texts_format(source.head()), rebuilt.offsets, rebuilt.counts)
-    reading = Reading(source, format_name, decoded, payloads, places, findings=rebuilt.findings)
-    return trace_of(reading)
+class ChakraNodesReader:
+    """Reads the JSON of an `.et` file, by way of the messages that it represents."""
+
+    name = NODE_LIST
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """One event for each node."""
+        rebuilt = Rebuilt(source, engine)
+        with tempfile.TemporaryFile() as spool:
+            for piece in rebuilt.pieces():
+                spool.write(piece)
+            spool.seek(0)
+            decoded = decode(cast(BinaryIO, spool))
+        read = np.searchsorted(rebuilt.positions, decoded.offsets)
+        places = np.array(rebuilt.elements, np.int64)[read]
+        payloads = RereadPayloads(source, texts_format(source.head()), rebuilt.offsets, rebuilt.counts)
+        return trace_of(Reading(source, self.name, decoded, payloads, places, findings=rebuilt.findings))

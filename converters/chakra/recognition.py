@@ -1,18 +1,11 @@
-"""Is it .et, is it its JSON; the readers."""
+"""Is a file an `.et` trace, or the JSON of one: by its first bytes alone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tracelink.io.framing import DELIMITED, LONGEST_MESSAGE, VARINT, Field, fields_of, length_at
-
-if TYPE_CHECKING:
-    from tracelink.engine import Engine
-    from tracelink.io.sources import Source
-    from tracelink.model.trace import RankTrace
-
 
 # Whether bytes are an `.et` file, which has no mark of its own: whether its first messages are what they must be.
 
@@ -127,40 +120,3 @@ def _fields(head: bytes, begin: int, end: int) -> Iterator[Field]:
         if field is None:
             raise _InvalidError
         yield field
-
-
-# The readers of Chakra traces; what they need to read is imported when they do, for every file is shown to them.
-
-
-class ChakraReader:
-    """Reads the `.et` files that simulators load, whoever wrote them."""
-
-    name = "chakra"
-    summary = "Chakra traces (protobuf), of tracelink, chakra_converter and others: .et, .et.gz"
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """Messages behind their lengths: metadata, then nodes."""
-        return is_chakra(head)
-
-    def read(self, source: Source, engine: Engine) -> RankTrace:
-        """One event for each node."""
-        from tracelink.converters.chakra.read import read_messages
-
-        return read_messages(source, self.name, engine)
-
-
-class ChakraNodesReader:
-    """Reads the JSON that `tracelink convert` makes of an `.et` file."""
-
-    name = "chakra-nodes"
-    summary = "the JSON that `tracelink convert` makes of an .et file: .json, .json.gz"
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """An object of metadata and nodes with Chakra's types."""
-        return is_node_list(head)
-
-    def read(self, source: Source, engine: Engine) -> RankTrace:
-        """One event for each node."""
-        from tracelink.converters.chakra.read import read_node_list
-
-        return read_node_list(source, self.name, engine)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import orjson
@@ -56,7 +55,7 @@ from tracelink.model.graph import Excerpt, Rank
 from tracelink.model.job import Job, Part
 from tracelink.ordering.order import Order
 from tracelink.ordering.tensors import tensor_order
-from tracelink.plugins import Files, Output, Target
+from tracelink.plugins import Output, Target
 from tracelink.ranges import Numbers
 
 # One rank's graph to the nodes that are written of it.
@@ -336,14 +335,6 @@ class ChakraWriter:
     wanted: Wanted = field(default_factory=Wanted)
 
     name = "chakra"
-    summary = "Chakra traces (.et) for simulators, one file for each rank, and their process groups"
-    suffixes = (".et",)
-    files = Files.WITH_PREFIX
-    options: ClassVar[Mapping[str, Sequence[str]]] = {
-        "variant": tuple(Variant),
-        "deps": (Dependencies.BOTH, Dependencies.TIME, Dependencies.DATA),
-        "gaps": ("no", "yes"),
-    }
 
     def configured(self, **options: str) -> ChakraWriter:
         """A writer of another variant, of other dependencies, or with the gaps of threads as nodes."""

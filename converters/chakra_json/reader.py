@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
 from tracelink.converters.pytorch import node_schema as traced
-from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, UsualNode, is_linked
+from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, UsualNode
 from tracelink.converters.pytorch.node_trace import (
     Parents,
     findings_of,
@@ -54,16 +54,9 @@ class ChakraJsonReader:
     """Reads what `chakra_trace_link`, or the writer of this format, makes of an execution trace and a profile."""
 
     name = "chakra-json"
-    summary = "Chakra host and device trace (ET+ JSON) of chakra_trace_link: .json, .json.gz"
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """An execution trace of which a node, or the header, says what only a profile can know."""
-        return is_linked(head)
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each node: on its thread, on its stream, or without a time on its logical thread."""
-        # Every file is shown to this reader before others, and most are not for it.
-
         return read_linked(source, engine)
 
 

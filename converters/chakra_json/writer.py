@@ -56,7 +56,7 @@ from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph, Excerpt, execution_traces, texts_of_excerpt
 from tracelink.model.job import Job, Part
 from tracelink.model.trace import Payloads, SourceInfo
-from tracelink.plugins import Files, Output, Target
+from tracelink.plugins import Output, Target
 
 # What could not be written of a rank as it is.
 
@@ -364,9 +364,6 @@ class ChakraJsonWriter:
     """Execution traces with the times and the device work of the profile, as `chakra_converter` reads them."""
 
     name = "chakra-json"
-    summary = "Chakra host and device trace (ET+ JSON) for chakra_converter, one file for each rank"
-    suffixes = (".et.json", ".et.json.gz")
-    files = Files.IN_DIRECTORY
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes a file for each rank that has an execution trace."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.pytorch import node_schema as schema
-from tracelink.converters.pytorch.node_schema import is_linked
+from tracelink.converters.pytorch.node_recognition import is_linked
 from tracelink.converters.pytorch.node_trace import (
     findings_of,
     groups_of,
@@ -41,13 +41,6 @@ class ExecutionTraceReader:
     """Reads what torch's `ExecutionTraceObserver` writes, every schema since 1.0.1."""
 
     name = "execution-trace"
-    summary = "torch ExecutionTraceObserver JSON, schemas 1.0.1 to 1.1.1: .json, .json.gz"
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """An object with a list of nodes, and the schema or the keys of a node that only this format has."""
-        if not schema.holds_nodes(head) or is_linked(head):
-            return False
-        return bool(schema.VERSION_MARK.search(head)) or any(mark in head for mark in schema.NODE_MARKS)
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each node, on the track of its logical thread."""

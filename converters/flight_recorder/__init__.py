@@ -1,5 +1,22 @@
 """Dumps of the c10d flight recorder."""
 
-from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+from __future__ import annotations
 
-__all__ = ["FlightRecorderReader"]
+from tracelink.converters.flight_recorder.recognition import is_dump
+from tracelink.plugins import Format, Reader, ReaderSpec
+
+__all__ = ["FLIGHT_RECORDER"]
+
+
+def _reader() -> Reader:
+    from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+
+    return FlightRecorderReader()
+
+
+FLIGHT_RECORDER = Format(
+    "flight-recorder",
+    reader=ReaderSpec(
+        "PyTorch flight-recorder dumps (pickle of torch 2.2 and later, or JSON)", is_dump, _reader
+    ),
+)

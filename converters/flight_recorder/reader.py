@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -189,39 +188,10 @@ def _text(entry: Any, sizes: Sizes) -> bytes:
 # Flight-recorder dumps to rank traces.
 
 
-PICKLE_OF_A_DUMP = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[\]}]", re.DOTALL)
-ANY_PICKLE = re.compile(rb"\x80[\x00-\x05]|[(\]}]|c[A-Za-z_][\w.]*\n")
-JSON_OF_A_DUMP = re.compile(rb'\s*\{\s*"(?:%s)"\s*:' % b"|".join(key.encode() for key in schema.TOP_LEVEL))
-
-TELLING = tuple(
-    key.encode()
-    for key in (
-        schema.GROUP_CONFIG,
-        schema.GROUP_STATUS,
-        schema.LIBRARY_VERSION,
-        schema.COMMUNICATORS,
-        schema.CURRENT.name,
-        schema.CURRENT.collective_sequence,
-    )
-)
-"""Keys that stand near the start of every dump and of nothing else."""
-
-
 class FlightRecorderReader:
     """Reads what the c10d flight recorder dumps, as pickle or as JSON."""
 
     name = "flight-recorder"
-    summary = "PyTorch flight-recorder dumps (pickle of torch 2.2 and later, or JSON)"
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """By the keys near the start; a pickle that is named like a dump is one, however damaged."""
-        if PICKLE_OF_A_DUMP.match(head):
-            return schema.FILE_NAME.search(name) is not None or any(
-                bytes([len(key)]) + lead + key in head for key in TELLING for lead in (b"\0\0\0", b"")
-            )
-        if JSON_OF_A_DUMP.match(head):
-            return any(b'"%s"' % key in head for key in TELLING)
-        return schema.FILE_NAME.search(name) is not None and ANY_PICKLE.match(head) is not None
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each entry, on the track of its process group."""

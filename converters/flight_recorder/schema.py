@@ -41,9 +41,6 @@ LAST_COMPLETED = "last_completed_collective"
 NEWEST_VERSION = (2, 10)
 BARE_LIST_VERSION = "none (bare list of torch 2.2)"
 
-FILE_NAME = re.compile(r"(?:comm_lib|nccl)_trace_rank_")
-"""How torch calls the files unless it is told otherwise."""
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -1,5 +1,22 @@
 """Kineto: the Chrome trace that `torch.profiler` writes."""
 
-from tracelink.converters.kineto.reader import KinetoReader
+from __future__ import annotations
 
-__all__ = ["KinetoReader"]
+from tracelink.converters.kineto.recognition import is_kineto, refusal
+from tracelink.plugins import Format, Reader, ReaderSpec
+
+__all__ = ["KINETO"]
+
+
+def _reader() -> Reader:
+    from tracelink.converters.kineto.reader import KinetoReader
+
+    return KinetoReader()
+
+
+KINETO = Format(
+    "kineto",
+    reader=ReaderSpec(
+        "torch.profiler (Kineto) Chrome trace, 2020 to 2026: .json, .json.gz", is_kineto, _reader, refusal
+    ),
+)

@@ -20,12 +20,10 @@ from tracelink.converters.kineto.schema import (
     HOST,
     INSTANTS,
     KEPT_HEADER,
-    MARKS,
     MEMORY_EVENT,
     ON_DEVICE,
     PRODUCER_VERSIONS,
     SCHEMA_VERSION,
-    TIMELINE_MARK,
     ArgumentsText,
     kind_of,
 )
@@ -75,12 +73,6 @@ def source_info(
         zero_ns=base_time(header) or 0,
         header={key: header[key] for key in KEPT_HEADER if key in header},
     )
-
-
-def is_timeline_of_ranks(head: bytes) -> bool:
-    """Whether a file begins as tracelink's do of several ranks: that of one rank has its profile's header, too."""
-    before, mark, _ = head.partition(TIMELINE_MARK)
-    return bool(mark) and DISTRIBUTED.encode() not in before
 
 
 def process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
@@ -346,23 +338,6 @@ class KinetoReader:
     """Reads what `torch.profiler` wrote from 2020 to 2026, whatever the hardware."""
 
     name = "kineto"
-    summary = "torch.profiler (Kineto) Chrome trace, 2020 to 2026: .json, .json.gz"
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """An object with the keys of a Chrome trace, or a bare array of events."""
-        text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-        if text.startswith(b"["):
-            return b'"ph"' in text and b'"ts"' in text
-        return text.startswith(b"{") and any(mark in head for mark in MARKS)
-
-    def refused(self, head: bytes) -> str:
-        """A timeline of several ranks, which cannot be taken apart again."""
-        if not is_timeline_of_ranks(head):
-            return ""
-        return (
-            "a timeline of several ranks that tracelink wrote, in which they cannot be told apart. "
-            "Give tracelink the files that it was made of, or its .pftrace."
-        )
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """Reads a whole source, in as many processes as the engine gives."""

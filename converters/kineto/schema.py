@@ -10,10 +10,7 @@ from tracelink.model.events import EventKind
 
 EVENTS = "traceEvents"
 FIRST_KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")
-MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 
-TIMELINE_MARK = b'"tracelink": {"ranks"'
-"""What the header of a timeline has that tracelink wrote."""
 
 DISTRIBUTED = "distributedInfo"
 DEVICES = "deviceProperties"

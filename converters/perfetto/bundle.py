@@ -17,7 +17,7 @@ from tracelink.model.clock import Clock
 from tracelink.model.graph import Rank
 from tracelink.model.job import Job
 from tracelink.model.trace import SourceInfo
-from tracelink.plugins import Files, Output, Target
+from tracelink.plugins import Output, Target
 from tracelink.ranges import Numbers
 
 # What Perfetto's manifest of an archive of traces says: the only place where its words stand.
@@ -185,9 +185,6 @@ class PerfettoBundleWriter:
     sources: Sequence[Source] | None = None
 
     name = "perfetto-bundle"
-    summary = "The profiles of all ranks as they are, with their clocks, for Perfetto v58 and later to merge"
-    suffixes = (".tar", ".tar.gz")
-    files = Files.ONE
 
     def of_files(self, sources: Sequence[Source]) -> PerfettoBundleWriter:
         """A writer of jobs that were read from these sources."""

@@ -31,9 +31,6 @@ VERSIONS = frozenset(
     }
 )
 
-VERSION_MARK = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
-NODES_MARK = re.compile(rb'"nodes"\s*:\s*\[')
-NODE_MARKS = (b'"rf_id"', b'"fw_parent"', b'"ctrl_deps"')
 FIRST_KEY = re.compile(rb'"nodes"\s*:\s*\[\s*\{\s*"(\w+)"')
 ATTRIBUTES_MARK = re.compile(rb'"attrs"\s*:')
 """Only the layout since 1.0.2 has this key."""
@@ -221,11 +218,6 @@ class Group(msgspec.Struct):
     group_size: Any = 0
 
 
-def holds_nodes(head: bytes) -> bool:
-    """Whether a file that begins so is an object with a list of nodes."""
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and bool(NODES_MARK.search(head))
-
-
 def first_keys(head: bytes) -> tuple[str, ...]:
     """The keys that nodes begin with; `name` begins attributes too, so it serves only where there are none."""
     if not ATTRIBUTES_MARK.search(head):
@@ -233,19 +225,3 @@ def first_keys(head: bytes) -> tuple[str, ...]:
     match = FIRST_KEY.search(head)
     first = match[1].decode() if match else ""
     return (first,) if first not in ("", "name") else USUAL_FIRST_KEYS
-
-
-# By what a linked trace is told from the execution trace that it was made of.
-
-
-NODES_MARK_RECOGNITION = re.compile(rb'^[\xef\xbb\xbf \t\r\n]*\{.*?"nodes"\s*:\s*\[', re.DOTALL)
-LINKED_MARK = re.compile(
-    rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep|baseTimeNanoseconds)"\s*:'
-    rb'|"nodes"\s*:\s*\[\s*\{(?=[^{}]*"id"\s*:\s*0\b)[^{}]*\|process\]"'
-)
-"""Times, or the root as node 0: its ids count anew. The first nodes are often such as no profile saw."""
-
-
-def is_linked(head: bytes) -> bool:
-    """Whether a file that begins so is an execution trace linked to a profile."""
-    return bool(NODES_MARK_RECOGNITION.match(head) and LINKED_MARK.search(head))

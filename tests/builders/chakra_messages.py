@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tracelink.converters.chakra import ChakraReader
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
+from tracelink.converters.chakra.read import ChakraReader
 from tracelink.engine import Engine
 from tracelink.io.framing import framed
 from tracelink.io.sources import Source

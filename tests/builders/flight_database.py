@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.recorder import as_source, pickled
-from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined, diagnosis_of
 from tracelink.diagnosis.journal import journal_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracelink.converters.kineto import KinetoReader
+from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.events import EventKind, Track

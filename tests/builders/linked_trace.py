@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from builders.execution_trace import NEWEST, PROCESS, Node, as_json, as_source
-from tracelink.converters.chakra_json import ChakraJsonReader
+from tracelink.converters.chakra_json.reader import ChakraJsonReader
 from tracelink.engine import Engine
 from tracelink.model.trace import RankTrace
 

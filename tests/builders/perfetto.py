@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.engine import Engine
 from tracelink.errors import Finding
 from tracelink.io.targets import StreamTarget

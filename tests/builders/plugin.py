@@ -10,19 +10,53 @@ NOTES = dedent(
     '''
     """One event on each line: `<nanoseconds> <name>`."""
 
+    from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
+
+
+    def reader():
+        from notes_code import NotesReader
+
+        return NotesReader()
+
+
+    def writer():
+        from notes_code import NotesWriter
+
+        return NotesWriter()
+
+
+    def conversion():
+        from notes_code import NotesAsMarkdown
+
+        return NotesAsMarkdown()
+
+
+    FORMAT = Format(
+        "notes",
+        ReaderSpec("Notes: one event on each line", lambda head, name: head.startswith(b"#notes"), reader),
+        WriterSpec("Notes: one event on each line", (".notes",), writer, Files.IN_DIRECTORY),
+    )
+    MARKDOWN = Format(
+        "notes-markdown",
+        conversion=ConversionSpec("Notes as a list", ("notes",), (".md", ".list.json"), conversion),
+    )
+    '''
+)
+"""What is known of the format before it is used."""
+
+CODE = dedent(
+    '''
+    """Reads and writes notes."""
+
     from tracelink.errors import UnreadableError
     from tracelink.model.events import EventKind, Events, Track, TrackKind
-    from tracelink.plugins import Files, Output
+    from tracelink.plugins import Output
     from tracelink.model.columns import StringTable
     from tracelink.model.trace import ListedPayloads, RankTrace, SourceInfo
 
 
     class NotesReader:
         name = "notes"
-        summary = "Notes: one event on each line"
-
-        def recognises(self, head, name):
-            return head.startswith(b"#notes")
 
         def read(self, source, engine):
             with source.open() as stream:
@@ -52,9 +86,6 @@ NOTES = dedent(
 
     class NotesWriter:
         name = "notes"
-        summary = "Notes: one event on each line"
-        suffixes = (".notes",)
-        files = Files.IN_DIRECTORY
 
         def write(self, job, target, engine):
             outputs = []
@@ -70,9 +101,6 @@ NOTES = dedent(
 
     class NotesAsMarkdown:
         name = "notes-markdown"
-        summary = "Notes as a list"
-        reads = ("notes",)
-        suffixes = (".md", ".list.json")
 
         def convert(self, source, target, engine):
             with source.open() as stream, target.file("notes.md") as out:
@@ -87,9 +115,7 @@ def installed(
     folder: Path,
     name: str,
     modules: Mapping[str, str],
-    readers: Mapping[str, str],
-    writers: Mapping[str, str],
-    conversions: Mapping[str, str] | None = None,
+    formats: Mapping[str, str],
 ) -> Path:
     """Puts a distribution with these modules and entry points into a folder for the module path."""
     information = folder / f"{name.replace('-', '_')}-1.2.dist-info"
@@ -97,15 +123,6 @@ def installed(
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    groups = {
-        "tracelink.readers": readers,
-        "tracelink.writers": writers,
-        "tracelink.conversions": conversions or {},
-    }
-    lines = [
-        line
-        for group, points in groups.items()
-        for line in (f"[{group}]", *(f"{point} = {value}" for point, value in points.items()))
-    ]
+    lines = ["[tracelink.formats]", *(f"{point} = {value}" for point, value in formats.items())]
     (information / "entry_points.txt").write_text("\n".join(lines))
     return folder

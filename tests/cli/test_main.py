@@ -7,8 +7,8 @@ import json
 import shlex
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -260,15 +260,13 @@ class TestFormats:
     def test_a_plugin_that_cannot_be_imported_does_not_hide_the_others(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def broken() -> Any:
-            raise UsageError("the plugin 'mine' cannot be imported: no module named 'gone'")
-
-        installed = {**plugins.readers(), "mine": Plugin("mine", "mine 1.0", broken)}
-        monkeypatch.setattr(plugins, "readers", lambda: installed)
+        gone = Plugin(EntryPoint("mine", "gone:FORMAT", plugins.ENTRY_POINTS))
+        installed = {**plugins.installed(), "mine": gone}
+        monkeypatch.setattr(plugins, "installed", lambda: installed)
         result = tracelink("formats")
         assert result.exit_code == 1
         assert "kineto" in result.stdout
-        assert "no module named 'gone'" in result.stderr
+        assert "No module named 'gone'" in result.stderr
 
 
 class TestDemo:

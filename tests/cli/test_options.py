@@ -14,8 +14,7 @@ def options_of_writers() -> Mapping[str, Mapping[str, set[str]]]:
     """For each format its options, and the words for each."""
     return {
         name: {option: set(words) for option, words in writer.options.items()}
-        for name in plugins.writers()
-        if isinstance(writer := plugins.writer(name), plugins.Configurable)
+        for name, writer in plugins.writers().items()
     }
 
 

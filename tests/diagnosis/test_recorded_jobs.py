@@ -14,7 +14,7 @@ from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import as_source, pickled
 from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, Truth, job
 from generators.recorded_plan import KINDS
-from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.explain import judged_by_line, with_evidence
 from tracelink.diagnosis.journal import journal_of

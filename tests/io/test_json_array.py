@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.kineto import cpu_op, trace, write
-from tracelink.converters.kineto import KinetoReader
+from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.io import json_array as module

@@ -17,7 +17,7 @@ from tracelink.model.events import EventKind
 from tracelink.model.job import Job
 from tracelink.open import offer as weight
 from tracelink.open.forecast import MAY_BE_HEAVY, WORTH_SAYING, Order, Prospect, foreseen, too_heavy_to_be
-from tracelink.plugins import Files, Forecast, Forecasting, Output, Target
+from tracelink.plugins import Forecast, Forecasting, Output, Target
 from tracelink.text import about
 
 # A timeline that is too large for browsers: said before it is written, with what they would take in its place.
@@ -43,7 +43,7 @@ def job() -> Job:
 
 @cache
 def forecast(format_name: str, **options: str) -> Forecast:
-    writer = plugins.configured(plugins.writer(format_name), options)
+    writer = plugins.writer(format_name, options)
     assert isinstance(writer, Forecasting)
     return writer.forecast(job(), Engine(1), compressed=False)
 
@@ -191,9 +191,6 @@ class Seer:
     forecasts: Sequence[Forecast] = (Forecast(3_000_000, 40_000_000),)
     compressed: list[bool] = field(default_factory=list)
     name = "perfetto-json"
-    summary = "Writes nothing"
-    suffixes = (".json",)
-    files = Files.ONE
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         return []

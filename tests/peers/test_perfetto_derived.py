@@ -10,7 +10,7 @@ import pytest
 from builders.graph import START, GraphBuilder
 from builders.told import job_told
 from peers.perfetto_process import Loaded, PerfettoEngine
-from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.engine import Engine
 from tracelink.io.targets import FileTarget

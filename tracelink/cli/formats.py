@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -16,58 +15,56 @@ from tracelink.cli.main import FINE, NO, main
 from tracelink.cli.options import command
 from tracelink.cli.terminal import Page
 from tracelink.errors import TraceError, UsageError
-from tracelink.plugins import Conversion, Files, Plugin, Reader, Writer
+from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
 
 # `tracelink formats`.
 
 
-Format = TypeVar("Format")
 Row = dict[str, Any]
 
 
 @command("tracelink formats", "tracelink formats --json | jq -r '.writers[].name'")
 def formats(console: Console) -> None:
     """List the readers, writers and conversions that are installed."""
-    readers, broken = _described(plugins.readers(), _reader)
-    writers, also_broken = _described(plugins.writers(), _writer)
-    conversions, broken_too = _described(plugins.conversions(), _conversion)
+    known: list[tuple[Format, str]] = []
+    broken: list[str] = []
+    for plugin in plugins.installed().values():
+        try:
+            known.append((plugin.format(), plugin.origin))
+        except TraceError as error:
+            broken.append(str(error))
+    readers = [_reader(found.name, origin, found.reader) for found, origin in known if found.reader]
+    writers = [_writer(found.name, origin, found.writer) for found, origin in known if found.writer]
+    conversions = [
+        _conversion(found.name, origin, found.conversion) for found, origin in known if found.conversion
+    ]
     if console.json:
         console.document({"readers": readers, "writers": writers, "conversions": conversions})
     else:
         console.info(_listing(readers, writers, conversions))
-    for error in (errors := broken + also_broken + broken_too):
-        console.error(str(error))
-    click.get_current_context().exit(NO if errors else FINE)
+    for message in broken:
+        console.error(message)
+    click.get_current_context().exit(NO if broken else FINE)
 
 
-def _described(
-    installed: Mapping[str, Plugin[Format]], describe: Callable[[Format], Row]
-) -> tuple[list[Row], list[TraceError]]:
-    """What can be loaded, and why the rest cannot."""
-    rows: list[Row] = []
-    broken: list[TraceError] = []
-    for name, plugin in installed.items():
-        try:
-            rows.append({"name": name, "origin": plugin.origin, **describe(plugin.load())})
-        except TraceError as error:
-            broken.append(error)
-    return rows, broken
+def _reader(name: str, origin: str, reader: ReaderSpec) -> Row:
+    return {"name": name, "origin": origin, "summary": reader.summary}
 
 
-def _reader(reader: Reader) -> Row:
-    return {"summary": reader.summary}
-
-
-def _writer(writer: Writer) -> Row:
+def _writer(name: str, origin: str, writer: WriterSpec) -> Row:
     return {
+        "name": name,
+        "origin": origin,
         "summary": writer.summary,
         "suffixes": list(writer.suffixes),
         "one_file_per_rank": writer.files != Files.ONE,
     }
 
 
-def _conversion(conversion: Conversion) -> Row:
+def _conversion(name: str, origin: str, conversion: ConversionSpec) -> Row:
     return {
+        "name": name,
+        "origin": origin,
         "summary": conversion.summary,
         "reads": list(conversion.reads),
         "suffixes": list(conversion.suffixes),

@@ -20,7 +20,7 @@ from tracelink.model.communications import Calls
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import REQUEST_TEXTS, Entry, Recording, Records, Requests
 from tracelink.model.trace import ProcessGroup
-from tracelink.plugins import Retelling
+from tracelink.plugins import EntryPayloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def reread_entries(journal: Journal, rows: Int64s) -> tuple[dict[int, Entry], li
     rank_index = np.searchsorted(journal.bounds, rows, side="right") - 1
     for number, (rank, recording) in enumerate(journal.recordings.items()):
         wanted = rows[rank_index == number]
-        if not len(wanted) or not isinstance(recording.payloads, Retelling):
+        if not len(wanted) or not isinstance(recording.payloads, EntryPayloads):
             continue
         positions = journal.records.place[wanted].tolist()
         try:

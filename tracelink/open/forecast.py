@@ -74,7 +74,7 @@ class Order:
 
     def _stem(self) -> str:
         """The output's name without what says the format; empty where it has none."""
-        suffixes = plugins.writer(self.format).suffixes
+        suffixes = plugins.writer_spec(self.format).suffixes
         fitting = [suffix for suffix in suffixes if self.path.endswith(suffix)]
         return self.path.removesuffix(max(fitting, key=len)) if fitting and self.path != STDOUT else ""
 
@@ -124,7 +124,7 @@ def _several(order: Order) -> Sequence[Order]:
 
 def _forecast(job: Job, engine: Engine, order: Order) -> Forecast:
     options = {name: value for name, value in order.options.items() if name != "compress"}
-    writer = plugins.configured(plugins.writer(order.format), options)
+    writer = plugins.writer(order.format, options)
     assert isinstance(writer, Forecasting)
     return writer.forecast(job, engine, compressed=False)
 

@@ -55,7 +55,7 @@ def kind_of(head: bytes, path: str) -> Kind:
         return Kind.ARCHIVE
     if is_native(head):
         return Kind.NATIVE
-    formats = [reader.name for reader in plugins.working(plugins.readers()) if reader.recognises(head, path)]
+    formats = [known.name for known in plugins.recognised(head, path)]
     if formats and formats[0] != PROFILE:
         raise UnreadableError(
             f"this is {formats[0]}, which Perfetto's UI does not show",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from tracelink.engine import Engine
 from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError
 from tracelink.io.sources import Discovery, Source, resolve_rank
 from tracelink.model.trace import RankTrace, SourceInfo
-from tracelink.plugins import Plugin, Reader, Refusing, Unpacking
+from tracelink.plugins import PluginError, Reader, Unpacking
 
 # Sources to rank traces: which reader reads which; one damaged file never costs the others.
 
@@ -36,17 +36,13 @@ class Task:
 
 
 def tasks_of(discovery: Discovery, findings: list[Finding], first: str = "") -> list[Task]:
-    """A task for every source that a reader recognises, that of the format `first` before others; or a finding.
-
-    Readers that need not be asked are not imported.
-    """
-    readers = dict(sorted(plugins.readers().items(), key=lambda named: named[0] != first))
+    """A task for each source of a known format, or a finding; the format `first` is tried before others."""
     tasks: list[Task] = []
     others: list[Finding] = []
     for source in discovery.sources:
         if other := _other_format(source):
             others.append(other)
-        elif task := _task(source, readers, findings):
+        elif task := _task(source, first, findings):
             tasks.append(task)
     read = {task.source.path for task in tasks}
     findings += [other for other in others if other.source not in read]
@@ -110,29 +106,25 @@ def _other_format(source: Source) -> Finding | None:
         head = source.head()
     except (UnreadableError, OSError):
         return None
-    found = {
-        reader.name for reader in plugins.working(plugins.readers()) if reader.recognises(head, source.name)
-    }
+    found = {known.name for known in plugins.recognised(head, source.name)}
     if not found or source.format in found:
         return None
     message = f"{source.path}: passed over, it is {min(found)} and not {source.format}."
     return Finding(Severity.INFO, "other_format", message, source=source.path)
 
 
-def _task(source: Source, readers: Mapping[str, Plugin[Reader]], findings: list[Finding]) -> Task | None:
+def _task(source: Source, first: str, findings: list[Finding]) -> Task | None:
     try:
         if source.format:
             return Task(source, plugins.reader(source.format), _likely_rank(source, source.head()))
         for size in (None, SNIFFED):
             head = source.head(size) if size else source.head()
-            for reader in plugins.working(readers):
-                if not reader.recognises(head, source.name):
-                    continue
-                if isinstance(reader, Refusing) and (reason := reader.refused(head)):
+            for known in plugins.recognised(head, source.name, first):
+                if known.reader and (reason := known.reader.refuses(head)):
                     findings.append(_not_read(source, f"{source.path}: {reason}"))
                     return None
-                return Task(source, reader, _likely_rank(source, head))
-    except UnreadableError as error:
+                return Task(source, plugins.reader(known.name), _likely_rank(source, head))
+    except (UnreadableError, PluginError) as error:
         error.source = error.source or source.path
         findings.append(unreadable(source.path, str(error)))
         return None

@@ -1,5 +1,1 @@
-"""Pictures of nodes and of what they wait for."""
-
-from tracelink.converters.chakra.drawing.formats import DotDrawing, GraphmlDrawing, SvgDrawing
-
-__all__ = ["DotDrawing", "GraphmlDrawing", "SvgDrawing"]
+"""Drawings of nodes and of what they wait for: SVG, DOT and GraphML."""

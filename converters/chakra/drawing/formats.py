@@ -214,9 +214,7 @@ class _Drawing:
     """Boxes and arrows, as one format draws them."""
 
     name: str
-    summary: str
-    suffixes: tuple[str, ...]
-    reads = ("chakra",)
+    suffix: str
     most: int | None = MOST_NODES
     _draws: Callable[[Scene, str], Iterable[str]]
 
@@ -231,7 +229,7 @@ class _Drawing:
         scene = compose(subjects, replace(view, limit=view.limit or self.most))
         findings += [*scene.findings, *self.misfits(scene)]
         title = _title([subject.path for subject in subjects])
-        name = PurePath(sources[0].name).stem + self.suffixes[0]
+        name = PurePath(sources[0].name).stem + self.suffix
         with target.file(name) as out:
             waiting = ""
             for piece in type(self)._draws(scene, title):
@@ -253,8 +251,7 @@ class DotDrawing(_Drawing):
     """Input of graphviz."""
 
     name = "dot"
-    summary = "nodes and dependencies as a graph that graphviz draws"
-    suffixes = (".dot", ".gv")
+    suffix = ".dot"
     _draws = staticmethod(dot)
 
 
@@ -262,8 +259,7 @@ class GraphmlDrawing(_Drawing):
     """A graph for other programs."""
 
     name = "graphml"
-    summary = "nodes and dependencies as a graph for networkx, Gephi and yEd"
-    suffixes = (".graphml",)
+    suffix = ".graphml"
     most = None
     _draws = staticmethod(graphml)
 
@@ -278,8 +274,7 @@ class SvgDrawing(_Drawing):
     """A picture."""
 
     name = "svg"
-    summary = "nodes and dependencies as a picture that opens in a browser"
-    suffixes = (".svg",)
+    suffix = ".svg"
     _draws = staticmethod(svg)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ from tracelink.converters.perfetto.timeline.flows import (
 from tracelink.converters.perfetto.timeline.forecast import Typical, Way, forecast_of
 from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats, group_seats, names_of
 from tracelink.converters.perfetto.timeline.hangs import Arrivals, Hangs
-from tracelink.converters.perfetto.timeline.job import OPTIONS, Choices, Sheets, Sort, Wanted, write_whole
+from tracelink.converters.perfetto.timeline.job import Choices, Sheets, Sort, Wanted, write_whole
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.rank import MOST_PIECES, PIECE_ROWS, Picture
 from tracelink.converters.perfetto.timeline.schema import (
@@ -76,7 +76,7 @@ from tracelink.errors import Finding
 from tracelink.model.columns import Int64s
 from tracelink.model.events import Relation
 from tracelink.model.job import Job
-from tracelink.plugins import Files, Forecast, Output, Target
+from tracelink.plugins import Forecast, Output, Target
 
 # Shared definitions
 
@@ -298,10 +298,6 @@ class PerfettoJsonWriter:
     choices: Choices = field(default_factory=Choices)
 
     name = "perfetto-json"
-    summary = "One trace of all ranks for Perfetto's UI, as Chrome JSON"
-    suffixes = (".json", ".json.gz")
-    files = Files.ONE
-    options: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
     def configured(self, **options: str) -> PerfettoJsonWriter:
         """A writer of fewer arguments or events, or of gzip."""

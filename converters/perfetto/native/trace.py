@@ -23,8 +23,8 @@ from tracelink.converters.perfetto.native.decode import (
     pairs_of,
     told_by,
 )
-from tracelink.converters.perfetto.native.recognition import is_own
 from tracelink.converters.perfetto.native.schema import RED, Table, Type
+from tracelink.converters.perfetto.recognition import is_own
 from tracelink.converters.perfetto.timeline.drawing import Drawing, Openings, openings_of
 from tracelink.converters.perfetto.timeline.flows import Arrows, Flows, bound
 from tracelink.converters.perfetto.timeline.layout import Numbering

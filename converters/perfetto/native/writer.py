@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import BinaryIO, ClassVar, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -53,7 +53,7 @@ from tracelink.converters.perfetto.timeline.drawing import base_of
 from tracelink.converters.perfetto.timeline.flows import Ends, Meetings, arrows_of, possible_ties
 from tracelink.converters.perfetto.timeline.forecast import Typical, Way, forecast_of
 from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats, group_seats, names_of
-from tracelink.converters.perfetto.timeline.job import OPTIONS, Choices, Sheets, Sort, Wanted, write_whole
+from tracelink.converters.perfetto.timeline.job import Choices, Sheets, Sort, Wanted, write_whole
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.rank import Picture
 from tracelink.converters.perfetto.timeline.schema import (
@@ -70,7 +70,7 @@ from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
 from tracelink.io.targets import GzipStream
 from tracelink.model.columns import Int64s
 from tracelink.model.job import Job
-from tracelink.plugins import Files, Forecast, Output, Target
+from tracelink.plugins import Forecast, Output, Target
 
 # What no rank has alone: the tracks of groups, and the ends of arrows between ranks.
 
@@ -327,10 +327,6 @@ class PerfettoWriter:
     packing: Packing = Packing.BUNDLED
 
     name = "perfetto"
-    summary = "One trace of all ranks in Perfetto's own format: exact times, small files"
-    suffixes = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
-    files = Files.ONE
-    options: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
     def configured(self, **options: str) -> PerfettoWriter:
         """A writer of fewer arguments, events or bytes."""

@@ -434,9 +434,6 @@ class NativeAsJson:
     """A native trace that tracelink wrote, as JSON."""
 
     name = "perfetto-json"
-    summary = "the same picture as JSON, from a .pftrace that tracelink wrote"
-    reads = ("perfetto",)
-    suffixes = SUFFIXES
 
     def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
         """Writes one JSON document."""

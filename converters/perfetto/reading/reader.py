@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracelink.converters.perfetto.native.recognition import is_native, is_own
+from tracelink.converters.perfetto.recognition import is_own
 from tracelink.errors import UnreadableError
 
 if TYPE_CHECKING:
@@ -19,11 +19,6 @@ class PerfettoReader:
     """Reads the native traces that tracelink wrote, as far as profilers recorded what is in them."""
 
     name = "perfetto"
-    summary = "Perfetto's own format, as tracelink writes it: .pftrace, .pftrace.gz"
-
-    def recognises(self, head: bytes, name: str) -> bool:
-        """Packets of a trace, whoever wrote them."""
-        return is_native(head)
 
     def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
         """A profile of each rank."""

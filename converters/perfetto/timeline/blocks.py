@@ -165,9 +165,3 @@ def _append(file: BinaryIO, stream: Stream) -> None:
     except OSError:  # not a file, or not on this system
         file.seek(done)
         shutil.copyfileobj(file, place, COPY)
-
-
-# The arguments that sources recorded, in the order of the events that ask for them.
-
-
-# What is written of a job, as its reader chooses: the same choices in both formats.

@@ -38,10 +38,6 @@ class Wanted(StrEnum):
 YES, NO = "yes", "no"
 
 
-OPTIONS: Mapping[str, Sequence[str]] = {"args": tuple(Wanted), "python": (YES, NO), "compress": (NO, YES)}
-"""What can be chosen, and the words for it; the first is the usual one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What was chosen."""

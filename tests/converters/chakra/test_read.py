@@ -18,9 +18,9 @@ from builders.chakra_nodes import EtFile
 from builders.data import shared
 from builders.trace import pairs
 from tracelink import api, samples
-from tracelink.converters.chakra import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
 from tracelink.converters.chakra.json_form import NodesAsJson
+from tracelink.converters.chakra.read import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.schema import CollectiveType
 from tracelink.engine import Engine
 from tracelink.io.targets import StreamTarget

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from builders.chakra_messages import METADATA, NODES, as_source, file, metadata, node
 from builders.data import DATA
 from tracelink import plugins, samples, schemas
-from tracelink.converters.chakra import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
+from tracelink.converters.chakra.recognition import is_chakra, is_node_list
 from tracelink.errors import UnreadableError
 from tracelink.io.sources import HEAD, Request, discover
 from tracelink.pipeline.reading import tasks_of
@@ -34,13 +34,13 @@ RECOGNISED = {
 
 @pytest.mark.parametrize("data", RECOGNISED.values(), ids=RECOGNISED)
 def test_traces_of_every_writer(data: bytes) -> None:
-    assert ChakraReader().recognises(data, "anything")
+    assert is_chakra(data)
 
 
 def test_a_cut_within_the_nodes_leaves_it_recognisable() -> None:
     said, first = file(metadata(rank=("int64_val", 0))), file(node(1))
     whole = said + first + first
-    recognised = [ChakraReader().recognises(whole[:end], "") for end in range(len(whole) + 1)]
+    recognised = [is_chakra(whole[:end]) for end in range(len(whole) + 1)]
     assert recognised == [False] * len(said) + [True] * (len(whole) + 1 - len(said))
 
 
@@ -68,12 +68,12 @@ NOT_ONE = {
 
 @pytest.mark.parametrize("data", NOT_ONE.values(), ids=NOT_ONE)
 def test_what_is_none(data: bytes) -> None:
-    assert not ChakraReader().recognises(data, "job.0.et")
+    assert not is_chakra(data)
 
 
 @given(st.binary(max_size=300))
 def test_random_bytes_are_none(data: bytes) -> None:
-    assert not ChakraReader().recognises(data, "job.0.et")
+    assert not is_chakra(data)
 
 
 JSON = st.recursive(
@@ -86,20 +86,20 @@ JSON = st.recursive(
 @example("\n\n", {"a": 1})
 def test_json_is_none_whatever_white_space_stands_before_it(space: str, value: object) -> None:
     text = (space + json.dumps(value)).encode()
-    assert not ChakraReader().recognises(text, "job.0.et")
-    assert not ChakraNodesReader().recognises(text, "job.0.json")
+    assert not is_chakra(text)
+    assert not is_node_list(text)
 
 
 @given(st.text())
 def test_text_is_none(text: str) -> None:
-    assert not ChakraReader().recognises(text.encode("utf-8", "replace"), "job.0.et")
+    assert not is_chakra(text.encode("utf-8", "replace"))
 
 
 @given(METADATA, st.lists(NODES, max_size=3))
 def test_messages_of_any_content_are_looked_at_without_an_error(
     said: GlobalMetadata, nodes: list[Node]
 ) -> None:
-    assert ChakraReader().recognises(file(said, *nodes), "") in (True, False)
+    assert is_chakra(file(said, *nodes)) in (True, False)
 
 
 def others() -> list[Path]:
@@ -122,17 +122,16 @@ def test_no_file_of_another_format_is_taken_for_one() -> None:
             except UnreadableError:
                 continue
             taken += [
-                (source.path, reader.name)
-                for reader in (ChakraReader(), ChakraNodesReader())
-                if reader.recognises(head, "job.0.et")
-                or reader.recognises(path.read_bytes()[:HEAD], "job.0.et")
+                (source.path, recognises.__name__)
+                for recognises in (is_chakra, is_node_list)
+                if recognises(head) or recognises(path.read_bytes()[:HEAD])
             ]
     assert taken == []
 
 
 def test_no_other_reader_takes_the_bytes() -> None:
     data = as_source(RECOGNISED["ours"]).head()
-    names = [reader.name for reader in plugins.working(plugins.readers()) if reader.recognises(data, "a.et")]
+    names = [known.name for known in plugins.recognised(data, "a.et")]
     assert names == ["chakra"]
 
 
@@ -140,7 +139,7 @@ def test_the_json_form_is_one_of_its_own() -> None:
     text = (
         b'{"metadata":{"version":"1"},"nodes":[\n{"id":1,"name":"a","type":"COMP_NODE","ctrl_deps":[2]}\n]}'
     )
-    first = next(reader for reader in plugins.working(plugins.readers()) if reader.recognises(text, "a.json"))
+    first = next(plugins.recognised(text, "a.json"))
     assert first.name == "chakra-nodes"
 
 

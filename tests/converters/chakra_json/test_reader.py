@@ -17,9 +17,9 @@ from builders import execution_trace as et
 from builders.execution_trace import PROCESS, THREAD, as_json, as_source, groups_node, tensor
 from builders.linked_trace import Entry, linked_trace, node, read, root, untimed, work
 from builders.trace import pairs
-from tracelink.converters.chakra_json import ChakraJsonReader
-from tracelink.converters.chakra_json.reader import nanoseconds_of
-from tracelink.converters.execution_trace import ExecutionTraceReader
+from tracelink.converters.chakra_json import CHAKRA_JSON
+from tracelink.converters.chakra_json.reader import ChakraJsonReader, nanoseconds_of
+from tracelink.converters.execution_trace import EXECUTION_TRACE
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.model.columns import NO_TIME, UNKNOWN
@@ -409,8 +409,8 @@ HEAD = 64 << 10
 
 
 def recognised_by(data: bytes) -> list[str]:
-    readers = (ChakraJsonReader(), ExecutionTraceReader())
-    return [reader.name for reader in readers if reader.recognises(data[:HEAD], "x.json")]
+    known = (CHAKRA_JSON, EXECUTION_TRACE)
+    return [one.name for one in known if one.reader and one.reader.recognises(data[:HEAD], "x.json")]
 
 
 def many_untimed(count: int) -> list[Entry]:

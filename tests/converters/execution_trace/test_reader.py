@@ -29,7 +29,8 @@ from builders.execution_trace import (
     trace,
 )
 from tracelink import samples
-from tracelink.converters.execution_trace import ExecutionTraceReader
+from tracelink.converters.execution_trace.reader import ExecutionTraceReader
+from tracelink.converters.pytorch.node_recognition import is_execution_trace
 from tracelink.engine import Engine
 from tracelink.errors import Severity, UnreadableError
 from tracelink.io.sources import Request, discover
@@ -277,7 +278,7 @@ def test_a_name_like_an_attribute(version: str) -> None:
 def test_round_trip(nodes: list[Node], version: str, indent: int | None) -> None:
     data = trace(*nodes, version=version, indent=indent)
     result = read(data)
-    assert ExecutionTraceReader().recognises(data, "")
+    assert is_execution_trace(data)
     assert list(column(result, Key.NODE_ID).values()) == [each.id for each in nodes]
     assert column(result, Key.RECORD_FUNCTION) == {
         row: each.handle for row, each in enumerate(nodes) if each.handle
@@ -464,7 +465,7 @@ def test_real_files(name: str) -> None:
 def check(path: Path) -> None:
     (source,) = discover(Request([(str(path), "")])).sources
     reader = ExecutionTraceReader()
-    assert reader.recognises(source.head(), source.name)
+    assert is_execution_trace(source.head())
     result = reader.read(source, Engine())
     with gzip.open(path) as file:
         whole = json.load(file)
@@ -507,13 +508,13 @@ OTHERS = {
 @pytest.mark.parametrize("first", [b"", b"\xef\xbb\xbf", b"\n "])
 def test_every_version_is_recognised(version: str, indent: int | None, first: bytes) -> None:
     data = first + trace(thread_root(2), process_root(), version=version, indent=indent)
-    assert ExecutionTraceReader().recognises(data[: 64 << 10], "x")
+    assert is_execution_trace(data[: 64 << 10])
 
 
 def test_an_empty_trace_is_recognised() -> None:
-    assert ExecutionTraceReader().recognises(trace(), "x")
+    assert is_execution_trace(trace())
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_other_files_are_not(other: object) -> None:
-    assert not ExecutionTraceReader().recognises(json.dumps(other).encode(), "et_0.json")
+    assert not is_execution_trace(json.dumps(other).encode())

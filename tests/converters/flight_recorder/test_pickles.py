@@ -16,8 +16,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.recorder import as_source, collective, dump, frame, pickled
-from tracelink.converters.flight_recorder import FlightRecorderReader, pickles
+from tracelink.converters.flight_recorder import pickles
 from tracelink.converters.flight_recorder.pickles import json_text, plain
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 
@@ -215,7 +216,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 MEASURED = """
 import resource, sys
 from pathlib import Path
-from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.io.sources import Source

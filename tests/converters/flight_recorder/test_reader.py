@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from builders.data import DATA
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
-from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.converters.flight_recorder import recognition, schema
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+from tracelink.converters.flight_recorder.recognition import is_dump
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.io.sources import Request, Source, discover
@@ -437,7 +439,7 @@ def real(folder: Path) -> list[Source]:
 @pytest.mark.parametrize("case", ["healthy8", "skip_hang", "wrapped", "healthy8_rawpg", "truncated"])
 def test_real_dumps_are_recognised_and_read(case: str) -> None:
     for source in real(REAL / case):
-        assert FlightRecorderReader().recognises(source.head(), source.name)
+        assert is_dump(source.head(), source.name)
         trace = read_source(source)
         assert len(payloads(trace)) == len(trace.events) > 0
         assert {finding.reason for finding in trace.findings} <= {"wrapped", "truncated"}
@@ -460,7 +462,7 @@ OLD_ENTRY = {"pg_id": 0, "seq_id": 1, "profiling_name": "nccl:x", "time_created_
 
 
 def recognised(head: bytes, name: str) -> bool:
-    return FlightRecorderReader().recognises(head, name)
+    return is_dump(head, name)
 
 
 @pytest.mark.parametrize(
@@ -512,3 +514,15 @@ def test_other_files_are_left_to_others(head: bytes) -> None:
 
 def test_text_that_is_named_like_a_dump_is_no_dump() -> None:
     assert not recognised(b"rank 0 wrote its dump", "nccl_trace_rank_0.log")
+
+
+def test_recognition_knows_the_keys_of_the_schema() -> None:
+    assert {key.decode() for key in recognition.TOP_LEVEL} == set(schema.TOP_LEVEL)
+    assert {key.decode() for key in recognition.TELLING} == {
+        schema.GROUP_CONFIG,
+        schema.GROUP_STATUS,
+        schema.LIBRARY_VERSION,
+        schema.COMMUNICATORS,
+        schema.CURRENT.name,
+        schema.CURRENT.collective_sequence,
+    }

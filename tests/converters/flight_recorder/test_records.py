@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builders.data import shared
 from builders.recorder import as_json, as_source, collective, dump, pickled, process_group
 from builders.statements import stated, statements
-from tracelink.converters.flight_recorder import FlightRecorderReader
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.sources import Request, discover

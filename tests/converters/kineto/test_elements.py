@@ -26,7 +26,7 @@ from builders.kineto import (
     with_texts,
 )
 from builders.statements import stated, statements
-from tracelink.converters.kineto import KinetoReader
+from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN

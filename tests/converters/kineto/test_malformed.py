@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from builders.data import shared
 from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, trace, with_texts
-from tracelink.converters.kineto import KinetoReader
+from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.io.sources import Request, discover

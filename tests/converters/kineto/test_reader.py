@@ -33,7 +33,8 @@ from builders.kineto import (
 )
 from builders.kineto import read as read_bytes
 from builders.kineto import read as read_trace
-from tracelink.converters.kineto import KinetoReader
+from tracelink.converters.kineto.reader import KinetoReader
+from tracelink.converters.kineto.recognition import is_kineto
 from tracelink.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
@@ -326,7 +327,7 @@ def test_many_processes_read_the_same_as_one(tmp_path: Path) -> None:
     ],
 )
 def test_recognition_by_content(head: bytes, recognised: bool) -> None:
-    assert KinetoReader().recognises(head, "trace.json") is recognised
+    assert is_kineto(head, "trace.json") is recognised
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from builders.execution_trace import (
     trace,
 )
 from builders.statements import stated, statements
-from tracelink.converters.execution_trace import ExecutionTraceReader
+from tracelink.converters.execution_trace.reader import ExecutionTraceReader
 from tracelink.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.communications import Statement

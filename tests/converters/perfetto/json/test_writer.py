@@ -13,7 +13,7 @@ import pytest
 
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
-from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.timeline.layout import STRIDE
 from tracelink.engine import Engine
 from tracelink.io.targets import FileTarget

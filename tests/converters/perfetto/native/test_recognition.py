@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from builders.native_packets import BASE, FACTS, HEADER, bundle, delimited, facts, head, number, packet, text
-from tracelink.converters.perfetto.native.recognition import is_native, is_own
+from tracelink.converters.perfetto import recognition
+from tracelink.converters.perfetto.native.schema import PACKET, Packet
+from tracelink.converters.perfetto.recognition import is_native, is_own
+from tracelink.io.framing import DELIMITED, key
 
 OTHERS = packet(number(10, 1), number(8, BASE), delimited(11, number(9, 1)))
 
@@ -42,3 +45,16 @@ def test_what_others_wrote(data: bytes) -> None:
 )
 def test_what_is_no_such_trace(data: bytes) -> None:
     assert (is_own(data), is_native(data)) == (False, False)
+
+
+def test_recognition_knows_the_fields_of_the_schema() -> None:
+    assert key(PACKET, DELIMITED) == recognition.HEAD
+    assert key(Packet.TRACELINK, DELIMITED) == recognition.MARK
+    assert {Packet(number).name for number in recognition.COMMON} == {
+        "CLOCK_SNAPSHOT",
+        "TIME",
+        "SEQUENCE",
+        "TRACK_EVENT",
+        "TRACK",
+        "BUNDLE",
+    }

@@ -10,7 +10,7 @@ import pytest
 
 from builders import perfetto, perfetto_native
 from builders.graph import GraphBuilder
-from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import Choices, Wanted
 from tracelink.model.columns import UNKNOWN

@@ -52,7 +52,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def writer_of(name: str, options: dict[str, str]) -> Forecasting:
-    made = plugins.configured(plugins.writer(name), options)
+    made = plugins.writer(name, options)
     assert isinstance(made, Forecasting)
     return made
 

@@ -14,7 +14,7 @@ from builders.graph import START, GraphBuilder
 from builders.job import JobBuilder
 from builders.perfetto import Written, nanoseconds
 from builders.told import job_told
-from tracelink.converters.perfetto import PerfettoJsonWriter
+from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.schema import RED
 from tracelink.converters.perfetto.timeline.hangs import Arrivals, Caught, Hangs, arrivals_of, hung_rows
 from tracelink.converters.perfetto.timeline.job import Choices, Wanted

@@ -1,22 +1,24 @@
-"""Whether bytes are a native trace, and whether tracelink wrote it: imported for every file, so it imports little."""
+"""Is a file a native trace, and one that tracelink wrote: by its first bytes alone."""
 
 from __future__ import annotations
 
-from tracelink.converters.perfetto.native.schema import PACKET, Packet
 from tracelink.io.framing import DELIMITED, VARINT, fields_of, key, length_at
 
-HEAD = key(PACKET, DELIMITED)
-MARK = key(Packet.TRACELINK, DELIMITED)
+HEAD = key(1, DELIMITED)
+"""The tag of a packet."""
+MARK = key(1999, DELIMITED)
+"""The tag of the field that tracelink adds to the first packet."""
 LOOKED_AT = 4
-"""Packets that are looked at."""
+"""Packets that are examined."""
 
+CLOCK_SNAPSHOT, TIME, SEQUENCE, TRACK_EVENT, BUNDLE, TRACK = 6, 8, 10, 11, 50, 60
 COMMON = {
-    Packet.CLOCK_SNAPSHOT: DELIMITED,
-    Packet.TIME: VARINT,
-    Packet.SEQUENCE: VARINT,
-    Packet.TRACK_EVENT: DELIMITED,
-    Packet.TRACK: DELIMITED,
-    Packet.BUNDLE: DELIMITED,
+    CLOCK_SNAPSHOT: DELIMITED,
+    TIME: VARINT,
+    SEQUENCE: VARINT,
+    TRACK_EVENT: DELIMITED,
+    TRACK: DELIMITED,
+    BUNDLE: DELIMITED,
 }
 """Fields of which most packets of any trace have one, and their wire types."""
 

@@ -1,0 +1,31 @@
+"""Is a file a list of nodes of an execution trace, linked to a profile or not: by its first bytes alone."""
+
+from __future__ import annotations
+
+import re
+
+VERSION_MARK = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')
+NODES_MARK = re.compile(rb'"nodes"\s*:\s*\[')
+NODE_MARKS = (b'"rf_id"', b'"fw_parent"', b'"ctrl_deps"')
+LINKED_START = re.compile(rb'^[\xef\xbb\xbf \t\r\n]*\{.*?"nodes"\s*:\s*\[', re.DOTALL)
+LINKED_MARK = re.compile(
+    rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep|baseTimeNanoseconds)"\s*:'
+    rb'|"nodes"\s*:\s*\[\s*\{(?=[^{}]*"id"\s*:\s*0\b)[^{}]*\|process\]"'
+)
+"""Times, or the root as node 0: its ids count anew. The first nodes are often such as no profile saw."""
+
+
+def is_execution_trace(head: bytes) -> bool:
+    """True for an object with a list of nodes, and the schema or the keys of a node that only this format has."""
+    if not _holds_nodes(head) or is_linked(head):
+        return False
+    return bool(VERSION_MARK.search(head)) or any(mark in head for mark in NODE_MARKS)
+
+
+def is_linked(head: bytes) -> bool:
+    """True for an execution trace that was linked to a profile."""
+    return bool(LINKED_START.match(head) and LINKED_MARK.search(head))
+
+
+def _holds_nodes(head: bytes) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and bool(NODES_MARK.search(head))
