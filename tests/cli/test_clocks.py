@@ -31,13 +31,14 @@ def test_what_is_asked_for(tracelink: Run, job: Job, clocks: None) -> None:
 
 def test_a_row_for_each_clock_and_what_it_rests_on(tracelink: Run, clocks: None) -> None:
     assert [line.split() for line in tracelink("clocks", "traces/").stdout.splitlines()[:3]] == [
-        ["rank", "host", "offset", "drift", "lies", "between", "constraints"],
+        ["rank", "host", "offset", "drift", "offset", "range", "constraints"],
         ["0", "a", "0", "ms", "0", "ppm", "0", "ms", "…", "0", "ms", "12"],
         ["1", "b", *("+3.000", "ms"), *("-12.50", "ppm"), *("+2.000", "ms", "…", "+5.000", "ms"), "12"],
     ]
     assert tracelink("clocks", "traces/").stdout.splitlines()[3:] == [
-        "offsets are to the clock of rank 0, at 2023-11-14 22:13:20.000 UTC; its own needs no correction",
-        "they rest on this: nobody leaves before the last has entered, nothing arrives before it is sent",
+        "Offsets are relative to the clock of rank 0, at 2023-11-14 22:13:20.000 UTC.",
+        "Estimated from causality: no rank leaves a collective before the last one enters; "
+        "no message arrives before it is sent.",
     ]
 
 
@@ -51,7 +52,8 @@ def test_ranks_that_share_a_clock_share_a_row(tracelink: Run, job: Job) -> None:
 def test_ranks_of_one_host_have_nothing_to_compare(tracelink: Run, job: Job) -> None:
     job.together = JobBuilder(clocks=[Clock(rank, "a", low_ns=0, high_ns=0) for rank in range(4)]).build()
     assert tracelink("clocks", "traces/").stdout.splitlines()[2:] == [
-        "all ranks share one clock: there is nothing to compare; --clock collectives would"
+        "All ranks share one clock, so there are no offsets. To estimate a clock for each rank, use "
+        "--clock collectives."
     ]
 
 
@@ -64,14 +66,19 @@ def test_what_bounds_only_one_side_or_none(
     job.together = JobBuilder(clocks=[FIRST, Clock(1, low_ns=low, high_ns=high)]).build()
     said = tracelink("clocks", "traces/").stdout
     assert f" {text} " in said.splitlines()[2]
-    assert "nothing bounds the clock of rank 1: " in said
+    assert "The clock offset of rank 1 is unbounded: " in said
     assert "--clock FILE" in said
 
 
 def test_where_nothing_is_corrected_it_says_so(tracelink: Run, clocks: None) -> None:
     said = tracelink("clocks", "traces/", "--clock", "none").stdout
-    assert said.splitlines()[-1] == "nothing is corrected; --clock host and --clock collectives would"
-    assert tracelink("clocks", "t/", "--clock", "c.json").stdout.splitlines()[-1] == "as c.json says"
+    assert said.splitlines()[-1] == (
+        "Clocks are not corrected (--clock none). To correct them, use --clock host or --clock collectives."
+    )
+    assert (
+        tracelink("clocks", "t/", "--clock", "c.json").stdout.splitlines()[-1]
+        == "Offsets are taken from c.json."
+    )
 
 
 def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:

@@ -87,10 +87,9 @@ class TestPage:
     ) -> None:
         assert tracelink("collectives", "traces/").stdout.splitlines()[:4] == [
             "5 collectives in 2 groups on 4 ranks",
-            "slowest: broadcast 0 of group 5 tp: 7.000 ms",
-            "last most often: rank 2, in 100 % of its 3 collectives; the others waited 18.000 ms for it, all "
-            "together",
-            "not complete: 1 missing; --sort verdict shows them first",
+            "Slowest: broadcast #0 of group 5 (tp), 7.000 ms.",
+            "Most often last: rank 2, in 3 of its 3 collectives; the other ranks waited 18.000 ms for it in total.",
+            "Not complete: 1 missing (--sort verdict lists them first).",
         ]
 
     def test_a_row_for_each_the_largest_skew_first_and_what_is_unknown_last(
@@ -99,7 +98,7 @@ class TestPage:
         first, second, *_ = cells(tracelink("collectives", "traces/").stdout, "group")
         start, duration, skew = ["0.000", "ms"], ["2.000", "ms"], ["3.000", "ms"]
         assert first == [
-            *("0", "default_pg", "0", "all_reduce", "4", "4.0", "MB"),
+            *("0", "(default_pg)", "0", "all_reduce", "4", "4.0", "MB"),
             *(*start, *duration, *skew, "9.000", "ms"),
             *("2", "3.00", "complete"),
         ]
@@ -136,16 +135,16 @@ class TestPage:
     ) -> None:
         result = tracelink("collectives", "traces/", "--group", "pp")
         assert result.exit_code == 2
-        assert "there is no group 'pp'. There are: 0 default_pg, 5 tp." in result.stderr
+        assert "unknown group 'pp'. Known groups: 0 (default_pg), 5 (tp)." in result.stderr
 
     def test_as_many_rows_as_fit_and_how_many_more_there_are(
         self, tracelink: Run, together: JobBuilder
     ) -> None:
         assert (
-            "3 more; --limit 0 shows all"
+            "3 more rows (--limit 0 shows them)."
             in tracelink("collectives", "t/", "--limit", "2").stdout.splitlines()
         )
-        assert "more;" not in tracelink("collectives", "t/", "--limit", "0").stdout
+        assert "more rows" not in tracelink("collectives", "t/", "--limit", "0").stdout
 
     def test_the_order_where_no_source_gives_numbers(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
@@ -171,7 +170,7 @@ class TestPage:
     def test_of_how_many_it_is_only_known_when_ranks_asked_for_them(
         self, tracelink: Run, job: Job, together: JobBuilder
     ) -> None:
-        line = "of 1 it is only known when ranks asked for them: their skew and wait rest on that"
+        line = "1 collective without start times: skew and wait are based on the times of the calls."
         assert line not in tracelink("collectives", "traces/").stdout
         together.collective(0, {0: (60, 70), 1: (61, 70)}, start=NO_TIME, end=NO_TIME, duration=-1)
         job.together = together.build()
@@ -198,7 +197,7 @@ class TestPage:
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5, low_ns=-1_200_000, high_ns=700)]
         job.together = made.build()
         assert (
-            "clocks are known to ± 1.200 ms: smaller skews say nothing"
+            "Clock uncertainty is ±1.200 ms; smaller skews are not significant."
             in tracelink("collectives", "t/").stdout
         )
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5)]
@@ -206,11 +205,23 @@ class TestPage:
         assert "see `tracelink clocks`" in tracelink("collectives", "t/").stdout
         made.clocks = [Clock(0), Clock(2)]
         job.together = made.build()
-        assert "clocks" not in tracelink("collectives", "t/", "--clock", "none").stdout
+        assert "lock" not in tracelink("collectives", "t/", "--clock", "none").stdout
+
+    def test_no_rank_is_named_if_all_skews_are_within_the_clock_uncertainty(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        made = built()
+        made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, low_ns=-3 * MS, high_ns=3 * MS)]
+        job.together = made.build()
+        assert tracelink("collectives", "traces/").stdout.splitlines()[1:4] == [
+            "Slowest: broadcast #0 of group 5 (tp), 7.000 ms.",
+            "No skew is significant: the largest is 3.000 ms, clock uncertainty is ±3.000 ms.",
+            "Not complete: 1 missing (--sort verdict lists them first).",
+        ]
 
     def test_nothing_at_all(self, tracelink: Run, job: Job) -> None:
         result = tracelink("collectives", "traces/")
-        assert result.stdout == "no collectives: the sources record none, or none of what was asked for\n"
+        assert result.stdout == "No collectives: the sources record none, or none in the selected group.\n"
         assert result.exit_code == 0
 
     def test_names_cannot_command_the_terminal(self, tracelink: Run, job: Job) -> None:
@@ -233,7 +244,7 @@ class TestMessages:
         job.together = made.build()
 
     def test_are_counted(self, tracelink: Run, sent: None) -> None:
-        assert "3 messages from rank to rank; --messages lists them" in tracelink("collectives", "t/").stdout
+        assert "3 point-to-point messages (--messages shows them)." in tracelink("collectives", "t/").stdout
 
     def test_are_listed_the_longest_first(self, tracelink: Run, sent: None) -> None:
         rows = cells(tracelink("collectives", "t/", "--messages").stdout, "group")
@@ -439,7 +450,7 @@ class TestOnTheSample:
         said = tracelink("collectives", self.FOLDER, "--limit", "0").stdout
         assert said.splitlines()[0].startswith(f"{count} collectives in ")
         rows = said.split("last rank  bus GB/s\n")[1].splitlines()[:count]
-        assert all(row.startswith(("0 default_pg", "1 tensor_parallel")) for row in rows)
+        assert all(row.startswith(("0 (default_pg)", "1 (tensor_parallel)")) for row in rows)
         assert len(rows) == count
 
     def test_clocks_that_were_written_can_be_given_back(self, tracelink: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Collectives."""
+"""`tracelink collectives`: skew, duration, wait and bandwidth of collectives, as a table, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from tracelink import api
 from tracelink.cli.collectives_page import (
-    Choice,
+    CollectiveRows,
     Order,
     Table,
     collective_columns,
@@ -26,14 +26,14 @@ from tracelink.errors import printable
 from tracelink.ranges import Numbers
 
 SHOWN = 20
-"""Rows of a table, unless the user says how many."""
+"""Rows of the table without --limit."""
 
 
 @command(
-    "tracelink collectives traces/",
-    "tracelink collectives traces/ --sort duration --limit 50",
-    "tracelink collectives traces/ --group tp --csv > tp.csv",
-    "tracelink collectives traces/ --json | jq '.collectives[] | select(.last_rank == 3)'",
+    "tracelink collectives samples/gpu_pair",
+    "tracelink collectives samples/gpu_pair --sort duration --limit 50",
+    "tracelink collectives samples/gpu_pair --group tensor --csv > tensor_parallel.csv",
+    "tracelink collectives samples/gpu_pair --json | jq '.collectives[] | select(.last_rank == 1)'",
 )
 @takes_inputs
 @click.option(
@@ -41,20 +41,20 @@ SHOWN = 20
     "--sort",
     type=click.Choice([order.value for order in Order]),
     default=Order.SKEW.value,
-    help="The largest first; the lowest bandwidth, the earliest start, the worst verdict. Default: skew.",
+    help="Sort order: largest first, but lowest bandwidth, earliest start and worst verdict first. Default: skew.",
 )
 @click.option(
-    "-g", "--group", metavar="NAME", help="Only groups of this name or description, or a part of it."
+    "-g", "--group", metavar="NAME", help="Only groups with this name or description, or part of it."
 )
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"At most N rows, 0 for all. Default: {SHOWN} in a table, all as CSV and JSON.",
+    help=f"Show at most N rows; 0 shows all. Default: {SHOWN} in the table, all in CSV and JSON.",
 )
-@click.option("--messages", is_flag=True, help="List messages too; with --csv, only them.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print rows as CSV on standard output.")
+@click.option("--messages", is_flag=True, help="Also list point-to-point messages; with --csv, only these.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
 @takes_clock
 @takes_jobs
 def collectives(
@@ -68,36 +68,36 @@ def collectives(
     clock: str,
     jobs: int | None,
 ) -> None:
-    """List what ranks did together, and who came last.
+    """List collectives with skew, duration and bandwidth.
 
-    PATHS are files, directories, globs and archives; - is standard input. Skew is from the first rank's
-    entering to the last's, duration from there to the end, wait what all ranks together waited for the last.
+    Skew is the time from the first rank entering a collective to the last rank entering it, duration the time from
+    there to the end, and wait the time that all ranks together waited for the last one.
+
+    PATHS are files, directories, globs and archives; - is standard input.
     """
     if as_csv and console.json:
-        raise click.UsageError("--csv and --json exclude each other.")
+        raise click.UsageError("--csv and --json cannot be combined.")
     with watching(console, inputs.named) as watch:
         job = api.collectives(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
-    choice = Choice.of(job, group, Order(sort))
+    selected = CollectiveRows.of(job, group, Order(sort))
     shown = None if limit == 0 else limit
     if console.json:
-        console.document(collectives_document(job, choice.first(shown)))
+        console.document(collectives_document(job, selected.first(shown)))
     elif as_csv:
-        wanted = choice.first(shown)
-        table = (
-            message_columns(job, wanted.messages) if messages else collective_columns(job, wanted.collectives)
-        )
+        rows = selected.first(shown)
+        table = message_columns(job, rows.messages) if messages else collective_columns(job, rows.collectives)
         click.echo(csv_of(table), nl=False)
         print_errors(console, job.findings)
     elif console.quiet:
         print_errors(console, job.findings)
     else:
         shown = SHOWN if limit is None else shown
-        console.info(collectives_page(job, choice, shown, list_messages=messages, verbose=console.verbose))
+        console.info(collectives_page(job, selected, shown, list_messages=messages, verbose=console.verbose))
     click.get_current_context().exit(exit_code(job.sources, job.findings))
 
 
 def csv_of(table: Table) -> str:
-    """A table as CSV; what is not known is empty."""
+    """A table as CSV; unknown values are empty."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(table)

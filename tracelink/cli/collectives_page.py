@@ -1,4 +1,4 @@
-"""Which rows, their columns and tables."""
+"""The tables of `tracelink collectives`: collectives and messages, selected, sorted, as text or JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.cli.documents import Document, findings_document
-from tracelink.cli.terminal import NOTHING, Page, show_findings
+from tracelink.cli.terminal import NOTHING, Page, more, show_findings
 from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
 from tracelink.errors import UsageError, printable
 from tracelink.model.collectives import Participations, Verdict
@@ -22,9 +22,9 @@ from tracelink.model.graph import evidence_of, texts_of
 from tracelink.model.job import Job
 from tracelink.model.trace import ProcessGroup
 from tracelink.ranges import Numbers
-from tracelink.text import counted, number, size, span
+from tracelink.text import counted, number, shortened, size, span
 
-# What ranks did together, row by row: names in place of codes, None for what is not known.
+# Columns of collectives, participations and messages: names instead of codes, None for unknown values.
 
 
 Row = dict[str, Any]
@@ -33,7 +33,7 @@ Rows = npt.NDArray[np.intp] | Int64s
 
 
 def collective_columns(job: Job, chosen: Rows) -> Table:
-    """The columns of the chosen collectives."""
+    """The columns of these collectives."""
     table = job.collectives
     return {
         **_groups(job, table.group[chosen]),
@@ -56,7 +56,7 @@ def collective_columns(job: Job, chosen: Rows) -> Table:
 
 
 def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
-    """For each of the chosen collectives a row for each rank that takes part."""
+    """For each of these collectives, a row for each rank that takes part."""
     table = job.participations
     order, bounds = _parts_of(job, chosen)
     rows = rows_of(
@@ -74,14 +74,14 @@ def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
 
 
 def ranks_in(job: Job, chosen: Rows) -> list[list[int]]:
-    """The ranks that take part in each of the chosen collectives."""
+    """The ranks that take part in each of these collectives."""
     order, bounds = _parts_of(job, chosen)
     ranks = job.participations.rank[order].tolist()
     return [ranks[first:last] for first, last in pairwise(bounds)]
 
 
 def message_columns(job: Job, chosen: Rows) -> Table:
-    """The columns of the chosen messages."""
+    """The columns of these messages."""
     table = job.messages
     return {
         **_groups(job, table.group[chosen]),
@@ -97,7 +97,7 @@ def message_columns(job: Job, chosen: Rows) -> Table:
 
 
 def verdicts(job: Job) -> npt.NDArray[np.object_]:
-    """What is to be said of each collective."""
+    """The verdict on each collective."""
     return np.array([*job.strings, None], dtype=object)[job.collectives.verdict]
 
 
@@ -107,12 +107,12 @@ def rows_of(columns: Table) -> list[Row]:
 
 
 def plain(column: npt.NDArray[Any]) -> list[Any]:
-    """The numbers of a column."""
+    """The numbers of a column; None if UNKNOWN."""
     return _known(column, column != UNKNOWN)
 
 
 def times(column: Int64s) -> list[Any]:
-    """The times of a column."""
+    """The times of a column; None if NO_TIME."""
     return _known(column, column != NO_TIME)
 
 
@@ -122,8 +122,8 @@ def _rates(column: npt.NDArray[np.float64]) -> list[Any]:
 
 def _known(column: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> list[Any]:
     values: list[Any] = column.tolist()
-    for place in np.flatnonzero(~known).tolist():
-        values[place] = None
+    for index in np.flatnonzero(~known).tolist():
+        values[index] = None
     return values
 
 
@@ -140,7 +140,7 @@ def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Table:
 
 
 def _members(job: Job, chosen: Rows) -> list[list[int]]:
-    """The ranks of each collective's group; where no source lists them, those that take part."""
+    """The ranks of each collective's group; if no source lists them, the ranks that take part."""
     listed = [list(group.ranks) for group in job.groups] + [[]]
     members = [listed[group] for group in job.collectives.group[chosen].tolist()]
     if all(members):
@@ -149,37 +149,37 @@ def _members(job: Job, chosen: Rows) -> list[list[int]]:
 
 
 def _parts_of(job: Job, chosen: Rows) -> tuple[Int64s, list[int]]:
-    """The participations in each of the chosen collectives, one after the other, and where those of each begin."""
+    """The participations in these collectives, in order, and the bounds of those of each collective."""
     collective = job.participations.collective
     order = np.argsort(collective, kind="stable")
     bounds = np.searchsorted(collective[order], np.arange(len(job.collectives) + 1))
     first, length = bounds[:-1][chosen], np.diff(bounds)[chosen]
     begin = np.append(0, np.cumsum(length))
-    places = np.arange(begin[-1]) + np.repeat(first - begin[:-1], length)
-    return order[places], begin.tolist()
+    rows = np.arange(begin[-1]) + np.repeat(first - begin[:-1], length)
+    return order[rows], begin.tolist()
 
 
-# Shared definitions
+# The result for `--json`.
 
 
-def collectives_document(job: Job, choice: Choice) -> Document:
+def collectives_document(job: Job, selected: CollectiveRows) -> Document:
     """The result of `collectives`."""
-    rows = rows_of(collective_columns(job, choice.collectives))
-    parts = participation_rows(job, choice.collectives)
-    collectives = [row | {"participations": those} for row, those in zip(rows, parts, strict=True)]
+    rows = rows_of(collective_columns(job, selected.collectives))
+    parts = participation_rows(job, selected.collectives)
+    collectives = [row | {"participations": ranks} for row, ranks in zip(rows, parts, strict=True)]
     return {
         "collectives": [row for row in collectives if row["verdict"] != Verdict.UNMATCHED],
-        "messages": rows_of(message_columns(job, choice.messages)),
+        "messages": rows_of(message_columns(job, selected.messages)),
         "unmatched": [row for row in collectives if row["verdict"] == Verdict.UNMATCHED],
         "findings": findings_document(job.findings),
     }
 
 
-# Which collectives a user wants to see, and in what order.
+# Selection by group, and sorting.
 
 
 class Order(StrEnum):
-    """By what collectives are sorted."""
+    """Sort order of collectives."""
 
     SKEW = "skew"
     DURATION = "duration"
@@ -191,22 +191,22 @@ class Order(StrEnum):
 
 
 Key = tuple[npt.NDArray[Any], Bools]
-"""What rows are sorted by, the smallest first, and where it is known."""
+"""The values that rows are sorted by, the smallest first, and which of them are known."""
 
 WORST_FIRST = (Verdict.MISMATCH, Verdict.MISSING, Verdict.UNMATCHED, Verdict.PARTIAL, Verdict.COMPLETE)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Rows of collectives and of messages, in order."""
+class CollectiveRows:
+    """Rows of collectives and of messages, sorted."""
 
     order: Order
     collectives: Rows
     messages: Rows
 
     @classmethod
-    def of(cls, job: Job, group: str | None, order: Order) -> Choice:
-        """Those of a group (of all, where none is named); what is not known stands last."""
+    def of(cls, job: Job, group: str | None, order: Order) -> CollectiveRows:
+        """The rows of a group (None: of all groups), sorted; unknown values last."""
         groups = np.append(groups_named(job.groups, group), group is None)
         messages = MESSAGE_KEYS.get(order, _durations_of_messages)
         return cls(
@@ -215,9 +215,9 @@ class Choice:
             _sorted(np.flatnonzero(groups[job.messages.group]), messages(job), _sendings(job)),
         )
 
-    def first(self, count: int | None) -> Choice:
-        """At most so many of each."""
-        return Choice(self.order, self.collectives[:count], self.messages[:count])
+    def first(self, count: int | None) -> CollectiveRows:
+        """The first `count` collectives and messages; all if None."""
+        return CollectiveRows(self.order, self.collectives[:count], self.messages[:count])
 
 
 def _sorted(rows: Rows, key: Key, start: Key) -> Rows:
@@ -229,25 +229,26 @@ def _sorted(rows: Rows, key: Key, start: Key) -> Rows:
 
 
 def groups_named(groups: Sequence[ProcessGroup], wanted: str | None) -> Bools:
-    """Which groups a user means: by name or description, else by a part of either."""
+    """The groups with this name or description; if there are none, those that contain it."""
     if wanted is None:
         return np.ones(len(groups), np.bool_)
-    for means in (_is, _has):
-        named = np.array([means(group, wanted) for group in groups], np.bool_)
+    for matches in (_is_called, _contains):
+        named = np.array([matches(group, wanted) for group in groups], np.bool_)
         if named.any():
             return named
     known = ", ".join(dict.fromkeys(label(group) for group in groups))
-    advice = f"There are: {known}." if known else "The sources name no group."
-    raise UsageError(f"--group: there is no group {wanted!r}", advice=advice)
+    advice = f"Known groups: {known}." if known else "The sources contain no groups."
+    raise UsageError(f"--group: unknown group {wanted!r}", advice=advice)
 
 
 def label(group: ProcessGroup) -> str:
-    """The name of a group, and its description where it has one."""
-    return printable(" ".join(dict.fromkeys(text for text in (group.name, group.description) if text)))
+    """The name of a group, with its description if present: `5 (tp)`."""
+    name, description = printable(group.name), printable(group.description)
+    return f"{name} ({description})" if name and description not in ("", name) else name or description
 
 
 def labels(job: Job) -> list[str]:
-    """What to call each group: its ranks are told where name and description are not enough."""
+    """A unique label of each group: with its ranks if name and description are ambiguous."""
     plain = [label(group) for group in job.groups]
     return [
         text if plain.count(text) == 1 else f"{text} [{Numbers.of(group.ranks)}]".strip()
@@ -255,11 +256,11 @@ def labels(job: Job) -> list[str]:
     ]
 
 
-def _is(group: ProcessGroup, wanted: str) -> bool:
+def _is_called(group: ProcessGroup, wanted: str) -> bool:
     return wanted in (group.name, group.description)
 
 
-def _has(group: ProcessGroup, wanted: str) -> bool:
+def _contains(group: ProcessGroup, wanted: str) -> bool:
     return wanted.casefold() in f"{group.name}\n{group.description}".casefold()
 
 
@@ -293,8 +294,8 @@ def _bandwidths(job: Job) -> Key:
 
 
 def _verdicts(job: Job) -> Key:
-    places = {verdict.value: place for place, verdict in enumerate(WORST_FIRST)}
-    texts = [*(places.get(text, UNKNOWN) for text in job.strings), UNKNOWN]
+    severity = {verdict.value: index for index, verdict in enumerate(WORST_FIRST)}
+    texts = [*(severity.get(text, UNKNOWN) for text in job.strings), UNKNOWN]
     values = np.array(texts, np.int64)[job.collectives.verdict]
     return values, values != UNKNOWN
 
@@ -310,10 +311,10 @@ KEYS: Mapping[Order, Callable[[Job], Key]] = {
 }
 
 MESSAGE_KEYS: Mapping[Order, Callable[[Job], Key]] = {Order.START: _sendings, Order.BYTES: _sizes_of_messages}
-"""By anything else messages are sorted by how long they took."""
+"""For every other order, messages are sorted by duration."""
 
 
-# What `collectives` shows: who keeps whom waiting, and a table.
+# The page: a summary, and tables of collectives and messages.
 
 
 HEADER = (
@@ -332,70 +333,72 @@ HEADER = (
 )
 NUMBERS = tuple(name for name in HEADER if name not in ("group", "operation", "ranks", "verdict"))
 OPTIONAL = ("wait", "start", "ranks", "bytes")
-MESSAGES = ("group", "from", "to", "tag", "bytes", "sent", "took", "verdict")
-MESSAGE_NUMBERS = ("from", "to", "tag", "bytes", "sent", "took")
+MESSAGES = ("group", "from", "to", "tag", "bytes", "sent", "duration", "verdict")
+MESSAGE_NUMBERS = ("from", "to", "tag", "bytes", "sent", "duration")
 
 SMALLEST_RATE = 0.001
 
 NAME = 32
 ABSENT = 16
-"""Letters that are shown of a group's name, and of a list of ranks."""
+"""Characters of a group's name, and of a list of ranks; longer ones are shortened."""
 
 
 def collectives_page(
-    job: Job, choice: Choice, shown: int | None, *, list_messages: bool, verbose: bool
+    job: Job, selected: CollectiveRows, shown: int | None, *, list_messages: bool, verbose: bool
 ) -> str:
-    """What is chosen in all, and at most `shown` rows of it."""
+    """A summary of the selected rows, and tables of at most `shown` collectives and messages."""
     page = Page()
-    rows, messages = choice.collectives, choice.messages
+    rows, messages = selected.collectives, selected.messages
     if len(rows):
-        _summarise(page, job, choice)
+        _summarise(page, job, selected)
         page.line()
         _show_collectives(page, job, rows[:shown])
-        _show_more(page, rows, shown)
+        _show_rest(page, rows, shown)
     else:
-        page.line("no collectives: the sources record none, or none of what was asked for")
+        page.line("No collectives: the sources record none, or none in the selected group.")
     if len(messages) and list_messages:
         page.line()
         _show_messages(page, job, messages[:shown])
-        _show_more(page, messages, shown)
+        _show_rest(page, messages, shown)
     elif len(messages):
-        page.line(f"{counted(len(messages), 'message')} from rank to rank; --messages lists them", "dim")
+        page.line(f"{counted(len(messages), 'point-to-point message')} (--messages shows them).", "dim")
     show_findings(page, job.findings, verbose=verbose)
     return page.text
 
 
-def _summarise(page: Page, job: Job, choice: Choice) -> None:
-    rows = choice.collectives
-    words = verdicts(job)[rows]
-    loose = int(np.count_nonzero(words == Verdict.UNMATCHED))
+def _summarise(page: Page, job: Job, selected: CollectiveRows) -> None:
+    rows = selected.collectives
+    verdicts_of_rows = verdicts(job)[rows]
+    unmatched = int(np.count_nonzero(verdicts_of_rows == Verdict.UNMATCHED))
     parts = _of_collectives(job.participations, rows)
     groups = len(np.unique(job.collectives.group[rows]))
     page.line(
-        f"{counted(len(rows) - loose, 'collective')} in {counted(groups, 'group')}"
+        f"{counted(len(rows) - unmatched, 'collective')} in {counted(groups, 'group')}"
         f" on {counted(len(np.unique(parts.rank)), 'rank')}",
         "bold",
     )
     _show_slowest(page, job, rows)
-    _show_latest(page, job, arrivals(job.collectives, parts))
-    counts = Counter(words.tolist())
-    odd = [
-        f"{number(counts[word])} {word}" for word in WORST_FIRST if counts[word] and word != Verdict.COMPLETE
+    _show_skew(page, job, rows, parts)
+    counts = Counter(verdicts_of_rows.tolist())
+    incomplete = [
+        f"{number(counts[verdict])} {verdict}"
+        for verdict in WORST_FIRST
+        if counts[verdict] and verdict != Verdict.COMPLETE
     ]
-    if odd:
-        advice = "" if choice.order is Order.VERDICT else "; --sort verdict shows them first"
-        page.line(f"not complete: {', '.join(odd)}{advice}", "yellow")
+    if incomplete:
+        advice = "" if selected.order is Order.VERDICT else " (--sort verdict lists them first)"
+        page.line(f"Not complete: {', '.join(incomplete)}{advice}.", "yellow")
     table = job.collectives
-    if asked := np.count_nonzero((table.start[rows] == NO_TIME) & (table.skew[rows] != UNKNOWN)):
+    if untimed := np.count_nonzero((table.start[rows] == NO_TIME) & (table.skew[rows] != UNKNOWN)):
         page.line(
-            f"of {number(int(asked))} it is only known when ranks asked for them: their skew and wait rest on that"
+            f"{counted(int(untimed), 'collective')} without start times: "
+            "skew and wait are based on the times of the calls."
         )
-    _show_doubt(page, job)
 
 
 def _of_collectives(participations: Participations, rows: Rows) -> Participations:
-    wanted = np.isin(participations.collective, rows)
-    return Participations(*(column[wanted] for column in participations.columns().values()))
+    selected = np.isin(participations.collective, rows)
+    return Participations(*(column[selected] for column in participations.columns().values()))
 
 
 def _show_slowest(page: Page, job: Job, rows: Rows) -> None:
@@ -403,87 +406,97 @@ def _show_slowest(page: Page, job: Job, rows: Rows) -> None:
     (row,) = rows_of(collective_columns(job, slowest))
     if row["duration_ns"] is not None:
         group = _short(labels(job), int(job.collectives.group[slowest[0]]))
-        place = "" if row["sequence"] is None else f" {row['sequence']}"
-        page.line(f"slowest: {row['operation']}{place} of group {group}: {span(row['duration_ns'])}")
+        sequence = "" if row["sequence"] is None else f" #{row['sequence']}"
+        page.line(f"Slowest: {row['operation']}{sequence} of group {group}, {span(row['duration_ns'])}.")
 
 
-def _show_latest(page: Page, job: Job, counts: Arrivals) -> None:
-    if not len(counts):
-        why = (
-            "only one rank was read; name the traces of all"
-            if len(job.ranks) == 1
-            else "the sources do not tell when ranks entered"
+def _show_skew(page: Page, job: Job, rows: Rows, parts: Participations) -> None:
+    """The rank that is last most often, unless no skew exceeds the uncertainty of the clocks."""
+    uncertainties = [rank.clock_uncertainty_ns for rank in job.ranks]
+    known = [uncertainty for uncertainty in uncertainties if uncertainty is not None]
+    unbounded = 0 < len(known) < len(uncertainties)
+    uncertainty = 0 if unbounded else max(known, default=0)
+    largest = int(job.collectives.skew[rows].max())
+    if UNKNOWN < largest <= uncertainty:
+        page.line(
+            f"No skew is significant: the largest is {span(largest)}, clock uncertainty is ±{span(uncertainty)}."
         )
-        page.line(f"who came last is not known: {why}")
+        return
+    _show_last(page, job, arrivals(job.collectives, parts))
+    if unbounded:
+        page.line(
+            "Skews may be wrong: the offsets of some clocks are unbounded (see `tracelink clocks`).", "yellow"
+        )
+    elif uncertainty:
+        page.line(f"Clock uncertainty is ±{span(uncertainty)}; smaller skews are not significant.", "dim")
+
+
+def _show_last(page: Page, job: Job, counts: Arrivals) -> None:
+    if not len(counts):
+        reason = (
+            "only one rank was read. Name the traces of all ranks."
+            if len(job.ranks) == 1
+            else "the sources do not record when ranks enter collectives."
+        )
+        page.line(f"The last ranks are unknown: {reason}")
         return
     latest = int(np.argmax(counts.last))
-    share = counts.last[latest] / counts.collectives[latest]
     page.line(
-        f"last most often: rank {counts.rank[latest]}, in {100 * share:.0f} % of its "
+        f"Most often last: rank {counts.rank[latest]}, in {number(int(counts.last[latest]))} of its "
         f"{counted(int(counts.collectives[latest]), 'collective')}; "
-        f"the others waited {span(int(counts.waited_for[latest]))} for it, all together"
+        f"the other ranks waited {span(int(counts.waited_for[latest]))} for it in total."
     )
-
-
-def _show_doubt(page: Page, job: Job) -> None:
-    """How far apart clocks can be: smaller skews say nothing."""
-    doubts = [rank.clock_uncertainty_ns for rank in job.ranks]
-    known = [doubt for doubt in doubts if doubt is not None]
-    if known and len(known) < len(doubts):
-        page.line("nothing bounds some clocks, so skews can be wrong; see `tracelink clocks`", "yellow")
-    elif any(known):
-        page.line(f"clocks are known to ± {span(max(known))}: smaller skews say nothing", "dim")
 
 
 def _show_collectives(page: Page, job: Job, rows: Rows) -> None:
     groups = labels(job)
     table = rows_of(collective_columns(job, rows))
-    place = "sequence" if any(row["sequence"] is not None for row in table) else "order"
+    numbering = "sequence" if any(row["sequence"] is not None for row in table) else "order"
     complete = all(row["verdict"] == Verdict.COMPLETE for row in table)
-    header = [place if name == "sequence" else name for name in HEADER]
+    header = [numbering if name == "sequence" else name for name in HEADER]
     cells = [
-        _cells(job, row, _short(groups, group), parts, place)
+        _cells(job, row, _short(groups, group), parts, numbering)
         for row, group, parts in zip(
             table, job.collectives.group[rows].tolist(), ranks_in(job, rows), strict=True
         )
     ]
-    _show_known(page, header[: len(header) - complete], cells, whole=complete)
+    _show_known(page, header[: len(header) - complete], cells, complete=complete)
 
 
-def _show_known(page: Page, header: Sequence[str], cells: Sequence[Sequence[str]], *, whole: bool) -> None:
-    """A table of those columns of which anything is known; who is absent is told however little room there is."""
-    known = [place for place in range(len(header)) if any(row[place] != NOTHING for row in cells)]
+def _show_known(page: Page, header: Sequence[str], cells: Sequence[Sequence[str]], *, complete: bool) -> None:
+    """A table without empty columns; the column of ranks is dispensable only if no rank is missing."""
+    known = [column for column in range(len(header)) if any(row[column] != NOTHING for row in cells)]
     page.table(
-        [header[place] for place in known],
-        [[row[place] for place in known] for row in cells],
-        numbers=[*NUMBERS, "order", *(["ranks"] if whole else [])],
-        optional=[name for name in OPTIONAL if whole or name != "ranks"],
+        [header[column] for column in known],
+        [[row[column] for column in known] for row in cells],
+        numbers=[*NUMBERS, "order", *(["ranks"] if complete else [])],
+        optional=[name for name in OPTIONAL if complete or name != "ranks"],
     )
 
 
-def _cells(job: Job, row: Row, group: str, parts: Sequence[int], place: str) -> list[str]:
+def _cells(job: Job, row: Row, group: str, parts: Sequence[int], numbering: str) -> list[str]:
     return [
         group,
-        _said(row[place]),
-        _said(row["operation"]),
-        _of_members(parts, row["ranks"]),
+        _cell(row[numbering]),
+        _cell(row["operation"]),
+        _ranks_cell(parts, row["ranks"]),
         NOTHING if row["bytes"] is None else size(row["bytes"]),
         _since(job, row["start_ns"]),
-        _lasting(row["duration_ns"]),
-        _lasting(row["skew_ns"]),
-        _lasting(row["wait_ns"]),
-        _said(row["last_rank"]),
+        _span_cell(row["duration_ns"]),
+        _span_cell(row["skew_ns"]),
+        _span_cell(row["wait_ns"]),
+        _cell(row["last_rank"]),
         NOTHING if row["bus_gb_s"] is None else rate(row["bus_gb_s"]),
-        _said(row["verdict"]),
+        _cell(row["verdict"]),
     ]
 
 
-def _of_members(parts: Sequence[int], members: Sequence[int]) -> str:
-    """8, or 7 of 8, not 3."""
+def _ranks_cell(parts: Sequence[int], members: Sequence[int]) -> str:
+    """`8`, or `7 of 8, not 3`."""
     absent = Numbers.of(set(members) - set(parts))
     if not absent:
         return number(len(parts))
-    return f"{number(len(parts))} of {number(len(members))}, not {_cut(str(absent), ABSENT)}"
+    return f"{number(len(parts))} of {number(len(members))}, not {shortened(str(absent), ABSENT)}"
 
 
 def _show_messages(page: Page, job: Job, rows: Rows) -> None:
@@ -491,15 +504,15 @@ def _show_messages(page: Page, job: Job, rows: Rows) -> None:
     cells = [
         [
             _short(groups, group),
-            _said(row["source"]),
-            _said(row["target"]),
-            _said(row["tag"]),
+            _cell(row["source"]),
+            _cell(row["target"]),
+            _cell(row["tag"]),
             NOTHING if row["bytes"] is None else size(row["bytes"]),
             _since(job, row["sent_ns"]),
             NOTHING
             if row["sent_ns"] is None or row["received_ns"] is None
             else span(row["received_ns"] - row["sent_ns"]),
-            _said(row["verdict"]),
+            _cell(row["verdict"]),
         ]
         for row, group in zip(
             rows_of(message_columns(job, rows)), job.messages.group[rows].tolist(), strict=True
@@ -508,22 +521,18 @@ def _show_messages(page: Page, job: Job, rows: Rows) -> None:
     page.table(MESSAGES, cells, numbers=MESSAGE_NUMBERS, optional=("tag", "verdict"))
 
 
-def _show_more(page: Page, rows: Rows, shown: int | None) -> None:
+def _show_rest(page: Page, rows: Rows, shown: int | None) -> None:
     if shown is not None and len(rows) > shown:
-        page.line(f"{number(len(rows) - shown)} more; --limit 0 shows all", "dim")
+        page.line(more(len(rows) - shown, "row", "--limit 0"), "dim")
 
 
 def _short(groups: Sequence[str], group: int) -> str:
     if not 0 <= group < len(groups):
         return NOTHING
-    return _cut(groups[group], NAME)
+    return shortened(groups[group], NAME)
 
 
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _said(value: object) -> str:
+def _cell(value: object) -> str:
     return NOTHING if value is None else str(value)
 
 
@@ -531,12 +540,12 @@ def _since(job: Job, time: int | None) -> str:
     return NOTHING if time is None or job.first_ns is None else span(time - job.first_ns)
 
 
-def _lasting(ns: int | None) -> str:
+def _span_cell(ns: int | None) -> str:
     return NOTHING if ns is None else span(ns)
 
 
 def rate(gb_s: float) -> str:
-    """1,234, 12.3, 1.23, 0.012, <0.001."""
+    """`1,234`, `12.3`, `1.23`, `0.012`, `<0.001`."""
     if 0 < gb_s < SMALLEST_RATE:
         return f"<{SMALLEST_RATE}"
     digits = 0 if gb_s >= 100 else 1 if gb_s >= 10 else 2 if gb_s >= 1 else 3

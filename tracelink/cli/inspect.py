@@ -1,4 +1,4 @@
-"""Inspect."""
+"""`tracelink inspect`: format, rank, time and problems of each source, and the nodes of Chakra traces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,205 @@ if TYPE_CHECKING:
     from tracelink.model.trace import SourceInfo
 
 
-# Shared definitions
+CHAKRA = "chakra"
+
+
+@command(
+    "tracelink inspect samples/gpu_pair",
+    "tracelink inspect --fr samples/hung_job/dumps",
+    "tracelink inspect samples/gpu_pair --json | jq '.sources[] | {path, rank, events}'",
+    "tracelink merge samples/gpu_pair --to chakra -o et/job     and then:",
+    "tracelink inspect et/",
+)
+@takes_inputs
+@takes_jobs
+def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
+    """Show the format, rank, time and problems of each trace.
+
+    For Chakra traces, also shows the number of nodes of each type, the communication in each group, the longest chain
+    of dependent nodes and its duration, and everything that keeps simulators from loading them.
+
+    PATHS are files, directories, globs and archives; - is standard input.
+    """
+    with watching(console, inputs.named) as watch:
+        inspection = api.inspect(**inputs.keywords(), jobs=jobs, watch=watch)
+    inspection, censuses = _with_censuses(inspection, jobs)
+    if console.json:
+        console.document(inspect_document(inspection, censuses))
+    elif console.quiet:
+        print_errors(console, inspection.findings)
+    else:
+        console.info(inspect_page(inspection, censuses, verbose=console.verbose))
+    click.get_current_context().exit(exit_code(inspection.sources, inspection.findings))
+
+
+def _with_censuses(inspection: Inspection, jobs: int | None) -> tuple[Inspection, Mapping[str, Census]]:
+    """The censuses of the Chakra traces by path, and the inspection with the problems that they found."""
+    traces = inspection.of_format(CHAKRA)
+    if not traces:
+        return inspection, {}
+    from tracelink.converters.chakra.validation.validate import inspect_traces
+
+    chakra = inspect_traces(traces, engine_for(jobs, None))
+    findings = in_order([*inspection.findings, *chakra.findings])
+    return replace(inspection, findings=findings), chakra.censuses
+
+
+# The page: a table of the sources, tables of Chakra traces, and findings.
+
+
+HEADER = (
+    "path",
+    "format",
+    "version",
+    "rank",
+    "host",
+    "events",
+    "start (UTC)",
+    "duration",
+    "size",
+    "problems",
+)
+NUMBERS = ("rank", "events", "duration", "size", "problems")
+
+
+def inspect_page(inspection: Inspection, censuses: Mapping[str, Census], *, verbose: bool) -> str:
+    """The sources, the nodes of those that are Chakra traces, and the findings."""
+    page = Page()
+    problems = Counter(
+        finding.source for finding in inspection.findings if finding.severity is not Severity.INFO
+    )
+    page.entries(
+        HEADER, [_row(source, problems[source.path]) for source in inspection.sources], numbers=NUMBERS
+    )
+    if censuses:
+        _show_censuses(page, censuses)
+        page.gap()
+    show_findings(page, inspection.findings, verbose=verbose)
+    return page.text
+
+
+def _row(source: SourceInfo, problems: int) -> tuple[str, ...]:
+    return (
+        source.path,
+        source.format,
+        source.version or NOTHING,
+        NOTHING if source.rank is None else str(source.rank),
+        source.host or NOTHING,
+        number(source.events),
+        NOTHING if source.start_ns is None else date_and_time(source.start_ns, digits=3),
+        NOTHING
+        if source.start_ns is None or source.end_ns is None
+        else span(source.end_ns - source.start_ns),
+        size(source.bytes),
+        number(problems) if problems else NOTHING,
+    )
+
+
+ROWS = 16
+"""More Chakra traces than this share one row."""
+
+
+def _show_censuses(page: Page, censuses: Mapping[str, Census]) -> None:
+    """Tables of Chakra traces: node types, communication, and longest chains."""
+    page.gap()
+    _show_nodes(page, censuses)
+    page.gap()
+    _show_communication(page, list(censuses.values()))
+    page.gap()
+    _show_chains(page, censuses)
+
+
+def _show_nodes(page: Page, censuses: Mapping[str, Census]) -> None:
+    from tracelink.converters.chakra.table import ROLES
+
+    roles = [role for role in ROLES if any(role in census.nodes for census in censuses.values())]
+    rows = {path: Counter(census.nodes) for path, census in censuses.items()}
+    if len(rows) > ROWS:
+        rows = {counted(len(rows), "trace"): sum(rows.values(), Counter())}
+    header = ("trace", "nodes", *(role.value for role in roles))
+    table = [
+        (
+            label,
+            number(counts.total()),
+            *(number(counts[role]) if counts[role] else NOTHING for role in roles),
+        )
+        for label, counts in rows.items()
+    ]
+    page.table(header, table, numbers=header[1:])
+
+
+def _show_communication(page: Page, censuses: Sequence[Census]) -> None:
+    """Communication by kind and group, summed over all traces."""
+    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    traces, sizeless = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for row in (row for census in censuses for row in census.communicated):
+        key = row.kind, row.group
+        counts[key] += row.count
+        sizes[key] += row.bytes
+        sizeless[key] += row.sizeless
+        traces[key] += 1
+    if not counts:
+        page.line("No communication nodes.", "dim")
+        return
+    header = ("communication", "group", "traces", "nodes", "bytes")
+    table = [
+        (
+            kind,
+            group or "all ranks",
+            number(traces[kind, group]),
+            number(counts[kind, group]),
+            _bytes(sizes[kind, group], sizeless[kind, group]),
+        )
+        for kind, group in sorted(counts, key=lambda key: (-sizes[key], key))
+    ]
+    page.table(header, table, numbers=header[2:])
+
+
+def _bytes(total: int, sizeless: int) -> str:
+    return size(total) + (f" + {number(sizeless)} of unknown size" if sizeless else "")
+
+
+def _show_chains(page: Page, censuses: Mapping[str, Census]) -> None:
+    header = ("longest chain of", "time", "compute", "communication", "host", "nodes", "after device work")
+    shown = list(censuses.items())
+    if len(shown) > ROWS:
+        path, longest = max(shown, key=lambda item: item[1].longest.total_ns)
+        shown = [(f"{path} (longest of {number(len(shown))})", longest)]
+    table = [(path, *_chain(census.longest), _following(census)) for path, census in shown]
+    page.table(header, table, numbers=header[1:])
+    if unordered := sum(census.unordered for census in censuses.values()):
+        page.line(
+            f"Not counted: {counted(unordered, 'node')} in dependency cycles, or that depend on one.",
+            "yellow",
+        )
+    page.line(
+        "after device work: device nodes that depend directly on another device node, of all device nodes",
+        "dim",
+    )
+
+
+def _chain(longest: LongestChain) -> tuple[str, ...]:
+    parts = (longest.compute_ns, longest.communication_ns, longest.host_ns)
+    shares = (
+        f"{fine_span(part)} ({_percent(part, longest.total_ns)})" if part else NOTHING for part in parts
+    )
+    return fine_span(longest.total_ns), *shares, number(longest.nodes)
+
+
+def _following(census: Census) -> str:
+    if not census.device_nodes:
+        return NOTHING
+    share = _percent(census.device_nodes_after_device, census.device_nodes)
+    return f"{number(census.device_nodes_after_device)} of {number(census.device_nodes)} ({share})"
+
+
+def _percent(part: int, total: int) -> str:
+    """`17 %`."""
+    return f"{part / total:.0%}".replace("%", " %") if total else NOTHING
+
+
+# The result for `--json`.
 
 
 def inspect_document(inspection: Inspection, censuses: Mapping[str, Census]) -> Document:
@@ -54,202 +252,3 @@ def _source(source: SourceInfo) -> Document:
         "start_ns": source.start_ns,
         "end_ns": source.end_ns,
     }
-
-
-# What `inspect` shows of Chakra traces.
-
-
-ROWS = 16
-"""More traces than this are shown as one row."""
-
-
-def show_censuses(page: Page, censuses: Mapping[str, Census]) -> None:
-    """Tables of what the nodes are, what is communicated, and what takes longest."""
-    page.gap()
-    _show_nodes(page, censuses)
-    page.gap()
-    _show_communication(page, list(censuses.values()))
-    page.gap()
-    _show_chains(page, censuses)
-
-
-def _show_nodes(page: Page, censuses: Mapping[str, Census]) -> None:
-    from tracelink.converters.chakra.table import ROLES
-
-    roles = [role for role in ROLES if any(role in census.nodes for census in censuses.values())]
-    rows = {path: Counter(census.nodes) for path, census in censuses.items()}
-    if len(rows) > ROWS:
-        rows = {counted(len(rows), "trace"): sum(rows.values(), Counter())}
-    header = ("nodes of", "all", *(role.value for role in roles))
-    table = [
-        (
-            label,
-            number(counts.total()),
-            *(number(counts[role]) if counts[role] else NOTHING for role in roles),
-        )
-        for label, counts in rows.items()
-    ]
-    page.table(header, table, numbers=header[1:])
-
-
-def _show_communication(page: Page, censuses: Sequence[Census]) -> None:
-    """Each kind in each group, of all traces together."""
-    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    traces, sizeless = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for row in (row for census in censuses for row in census.communicated):
-        what = row.kind, row.group
-        counts[what] += row.count
-        sizes[what] += row.bytes
-        sizeless[what] += row.sizeless
-        traces[what] += 1
-    if not counts:
-        page.line("nothing is communicated", "dim")
-        return
-    header = ("communication", "group", "traces", "nodes", "bytes")
-    table = [
-        (
-            kind,
-            group or "all ranks",
-            number(traces[kind, group]),
-            number(counts[kind, group]),
-            _bytes(sizes[kind, group], sizeless[kind, group]),
-        )
-        for kind, group in sorted(counts, key=lambda what: (-sizes[what], what))
-    ]
-    page.table(header, table, numbers=header[2:])
-
-
-def _bytes(total: int, sizeless: int) -> str:
-    return size(total) + (f", {number(sizeless)} without a size" if sizeless else "")
-
-
-def _show_chains(page: Page, censuses: Mapping[str, Census]) -> None:
-    header = ("longest chain of", "time", "compute", "communication", "host", "nodes", "after device work")
-    shown = list(censuses.items())
-    if len(shown) > ROWS:
-        path, longest = max(shown, key=lambda one: one[1].longest.total_ns)
-        shown = [(f"{path}, the longest of {number(len(shown))}", longest)]
-    table = [(path, *_chain(census.longest), _following(census)) for path, census in shown]
-    page.table(header, table, numbers=header[1:])
-    if unordered := sum(census.unordered for census in censuses.values()):
-        page.line(
-            f"without {counted(unordered, 'node')} that wait for each other in circles, or for such", "yellow"
-        )
-    page.line(
-        "after device work: nodes of a device that wait for another one directly, of all of them", "dim"
-    )
-
-
-def _chain(longest: LongestChain) -> tuple[str, ...]:
-    parts = (longest.compute_ns, longest.communication_ns, longest.host_ns)
-    shares = (f"{fine_span(part)} ({percent(part, longest.total_ns)})" if part else NOTHING for part in parts)
-    return fine_span(longest.total_ns), *shares, number(longest.nodes)
-
-
-def _following(census: Census) -> str:
-    if not census.device_nodes:
-        return NOTHING
-    share = percent(census.device_nodes_after_device, census.device_nodes)
-    return f"{number(census.device_nodes_after_device)} of {number(census.device_nodes)} ({share})"
-
-
-def percent(part: int, whole: int) -> str:
-    """17 %."""
-    return f"{part / whole:.0%}".replace("%", " %") if whole else NOTHING
-
-
-# What `inspect` shows of each source.
-
-
-HEADER = (
-    "path",
-    "format",
-    "version",
-    "rank",
-    "host",
-    "events",
-    "start (UTC)",
-    "duration",
-    "size",
-    "problems",
-)
-NUMBERS = ("rank", "events", "duration", "size", "problems")
-
-
-def listing(inspection: Inspection, censuses: Mapping[str, Census], *, verbose: bool) -> str:
-    """A table of the sources, under it what is in those of Chakra, and the findings."""
-    page = Page()
-    problems = Counter(
-        finding.source for finding in inspection.findings if finding.severity is not Severity.INFO
-    )
-    page.entries(
-        HEADER, [_row(source, problems[source.path]) for source in inspection.sources], numbers=NUMBERS
-    )
-    if censuses:
-        show_censuses(page, censuses)
-        page.gap()
-    show_findings(page, inspection.findings, verbose=verbose)
-    return page.text
-
-
-def _row(source: SourceInfo, problems: int) -> tuple[str, ...]:
-    return (
-        source.path,
-        source.format,
-        source.version or NOTHING,
-        NOTHING if source.rank is None else str(source.rank),
-        source.host or NOTHING,
-        number(source.events),
-        NOTHING if source.start_ns is None else date_and_time(source.start_ns, digits=3),
-        NOTHING
-        if source.start_ns is None or source.end_ns is None
-        else span(source.end_ns - source.start_ns),
-        size(source.bytes),
-        number(problems) if problems else NOTHING,
-    )
-
-
-# `tracelink inspect`.
-
-
-CHAKRA = "chakra"
-
-
-@command(
-    "tracelink inspect traces/",
-    "tracelink inspect --fr dumps/",
-    "tracelink inspect et/job.*.et",
-    "tracelink inspect traces/ --json | jq '.sources[].rank'",
-)
-@takes_inputs
-@takes_jobs
-def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
-    """Say what each trace is and what is wrong with it.
-
-    Of Chakra traces also: how many nodes of each sort there are, what is communicated in which group, how long the
-    longest chain of nodes takes that wait for each other, and what keeps simulators from loading them.
-
-    PATHS are files, directories, globs and archives; - is standard input.
-    """
-    with watching(console, inputs.named) as watch:
-        inspection = api.inspect(**inputs.keywords(), jobs=jobs, watch=watch)
-    inspection, censuses = _with_censuses(inspection, jobs)
-    if console.json:
-        console.document(inspect_document(inspection, censuses))
-    elif console.quiet:
-        print_errors(console, inspection.findings)
-    else:
-        console.info(listing(inspection, censuses, verbose=console.verbose))
-    click.get_current_context().exit(exit_code(inspection.sources, inspection.findings))
-
-
-def _with_censuses(inspection: Inspection, jobs: int | None) -> tuple[Inspection, Mapping[str, Census]]:
-    """What is in the Chakra traces, by path; what is wrong with them joins what was found so far."""
-    traces = inspection.of_format(CHAKRA)
-    if not traces:
-        return inspection, {}
-    from tracelink.converters.chakra.validation.validate import inspect_traces
-
-    counted_nodes = inspect_traces(traces, engine_for(jobs, None))
-    findings = in_order([*inspection.findings, *counted_nodes.findings])
-    return replace(inspection, findings=findings), counted_nodes.censuses

@@ -141,9 +141,9 @@ COMMANDS = {
     "merge": ("merge", "Merge the traces of all ranks into one."),
     "diagnose": ("diagnose", "Say which rank, which collective and why a job hangs."),
     "convert": ("convert", "Convert a trace to another format."),
-    "collectives": ("collectives", "List what ranks did together, and who came last."),
-    "clocks": ("clocks", "Say how far the clocks of ranks are apart."),
-    "inspect": ("inspect", "Say what each trace is and what is wrong with it."),
+    "collectives": ("collectives", "List collectives with skew, duration and bandwidth."),
+    "clocks": ("clocks", "Show the clock offset of each rank."),
+    "inspect": ("inspect", "Show the format, rank, time and problems of each trace."),
     "validate": (
         "validate",
         "Say whether simulators can load Chakra traces, and whether all ranks fit together.",
