@@ -217,7 +217,7 @@ def test_what_was_merged_in_a_folder_is_passed_over_and_merged_again(job: Path) 
     before = [output.read_bytes() for output in outputs]
     again = [tracelink.merge(job, output=output) for output in outputs]
     assert [output.read_bytes() for output in outputs] == before
-    assert {"passed_over", "told_twice"} <= {
+    assert {"skipped", "duplicate_source"} <= {
         finding.reason for merged in again for finding in merged.findings
     }
 

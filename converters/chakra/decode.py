@@ -267,13 +267,13 @@ def buffered(
         yield cast(BinaryIO, io.BufferedReader(_Raw(opened, count), BUFFER)), opened
 
 
-def cut_off(path: str, problem: str, kept: int, offset: int) -> Finding:
+def truncated_at(path: str, problem: str, kept: int, offset: int) -> Finding:
     """What to say of a file that ends before its time."""
     text = f"{path}: {problem}; the {kept:,} nodes before that are used. Copy or record it again."
-    return Finding(Severity.WARNING, "cut_off", text, source=path, example=f"byte {offset}")
+    return Finding(Severity.WARNING, "truncated", text, source=path, example=f"byte {offset}")
 
 
 def too_few(path: str, said: int, kept: int) -> Finding:
     """What to say of a file that holds fewer nodes than its metadata count."""
     text = f"{path}: its metadata count {said:,} nodes, and {kept:,} are there. Copy or record it again."
-    return Finding(Severity.WARNING, "cut_off", text, source=path)
+    return Finding(Severity.WARNING, "truncated", text, source=path)

@@ -17,7 +17,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
-from tracelink.converters.chakra.decode import Frame, buffered, cut_off, frames
+from tracelink.converters.chakra.decode import Frame, buffered, frames, truncated_at
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.framing import FramingError, framed
@@ -289,7 +289,7 @@ class _Written:
                 self.nodes += 1
                 yield text
         except FramingError as error:
-            self.findings.append(cut_off(self.path, str(error), self.nodes, error.offset))
+            self.findings.append(truncated_at(self.path, str(error), self.nodes, error.offset))
 
 
 class NodesAsJson:
@@ -308,7 +308,7 @@ class NodesAsJson:
             _write_lines(out, written.texts(messages))
             out.write(CLOSING)
             if opened.damage and not written.findings:
-                written.findings.append(cut_off(source.path, opened.damage, written.nodes, source.bytes))
+                written.findings.append(truncated_at(source.path, opened.damage, written.nodes, source.bytes))
         findings = (*written.findings, *_wire_findings(written))
         return [Output(target.path(name), self.name, None, target.size(name), written.nodes, findings)]
 
@@ -403,7 +403,7 @@ class Rebuilt:
 
     def _misfits(self, document: ArrayDocument[list[Said | None]]) -> Iterator[Finding]:
         path = self.source.path
-        cut = None if document.cut_off is None else (document.cut_off, document.cut_off_reason)
+        cut = None if document.truncated_at is None else (document.truncated_at, document.truncated_reason)
         yield from damage_findings(path, document.damage, cut, self.nodes, "nodes")
         if self.not_nodes:
             text = f"{path}: {self.not_nodes:,} elements of {NODES_KEY!r} are no nodes and are left out."

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.chakra.decode import Decoded, Fault, buffered, cut_off, decode, frames, too_few
+from tracelink.converters.chakra.decode import Decoded, Fault, buffered, decode, frames, too_few, truncated_at
 from tracelink.converters.chakra.json_form import NODES, Rebuilt, texts_format
 from tracelink.converters.chakra.schema import (
     COMMUNICATION,
@@ -355,9 +355,9 @@ def byte_findings(path: str, decoded: Decoded, damage: str) -> Iterator[Finding]
     broken = [fault for fault in decoded.faults if fault.reason == BROKEN_OFF]
     for fault in broken:
         problem = f"{fault.message} ({damage})" if damage else fault.message
-        yield cut_off(path, problem, kept, fault.offset)
+        yield truncated_at(path, problem, kept, fault.offset)
     if damage and not broken:
-        yield cut_off(path, damage, kept, decoded.offsets[-1] if decoded.offsets else 0)
+        yield truncated_at(path, damage, kept, decoded.offsets[-1] if decoded.offsets else 0)
     others = sorted((fault for fault in decoded.faults if fault not in broken), key=attrgetter("reason"))
     for reason, alike in groupby(others, attrgetter("reason")):
         yield _of_faults(path, reason, list(alike))

@@ -171,7 +171,7 @@ def assemble(
     columns: Columns,
     header: Mapping[str, Any],
     damage: Sequence[Damage],
-    cut_off: tuple[int, str] | None,
+    truncated_at: tuple[int, str] | None,
 ) -> RankTrace:
     """A rank trace out of everything that was read from one file."""
     names = Names(columns.lanes.texts())
@@ -202,7 +202,7 @@ def assemble(
     )
     if base is None:
         trace.findings.append(_unusable_base_time(source.path, header))
-    trace.findings += _findings(source.path, columns, damage, cut_off, len(events))
+    trace.findings += _findings(source.path, columns, damage, truncated_at, len(events))
     trace.findings += _pairing_findings(source.path, ends_alone, loose)
     return trace
 
@@ -302,9 +302,9 @@ def _named(track: Track, process_name: str) -> Track:
 
 
 def _findings(
-    path: str, columns: Columns, damage: Sequence[Damage], cut_off: tuple[int, str] | None, kept: int
+    path: str, columns: Columns, damage: Sequence[Damage], truncated_at: tuple[int, str] | None, kept: int
 ) -> Iterator[Finding]:
-    yield from damage_findings(path, damage, cut_off, kept, "events")
+    yield from damage_findings(path, damage, truncated_at, kept, "events")
     if columns.not_events:
         text = f"{path}: {columns.not_events} elements are no events (null, or without a usable time)."
         yield Finding(Severity.WARNING, "not_an_event", text, columns.not_events, path)
@@ -324,7 +324,7 @@ def _pairing_findings(path: str, ends_alone: int, loose: int) -> Iterator[Findin
         yield Finding(Severity.WARNING, "end_without_begin", text, ends_alone, path)
     if loose:
         text = f"{path}: {loose} ends of arrows stand at no event; they are left out."
-        yield Finding(Severity.INFO, "loose_arrow", text, loose, path)
+        yield Finding(Severity.INFO, "loose_flow", text, loose, path)
 
 
 # Kineto file to rank trace.
@@ -363,8 +363,10 @@ def _read_part(source: Source, part: Part, engine: Engine) -> PartRead:
     for offset, piece in document.pieces(engine.meter.add):
         columns.add(offset, piece)
     columns.compact()
-    cut_off = None if document.cut_off is None else (document.cut_off, document.cut_off_reason)
-    return columns, document.header, document.damage, cut_off
+    truncated_at = (
+        None if document.truncated_at is None else (document.truncated_at, document.truncated_reason)
+    )
+    return columns, document.header, document.damage, truncated_at
 
 
 def _parts(source: Source, engine: Engine) -> list[Part]:

@@ -53,7 +53,7 @@ def shifted(entry: dict[str, Any], reference: str, offset_ns: int) -> dict[str, 
 # Which files of a job cannot stand in a bundle, and what is said of them.
 
 
-BROKEN = frozenset({"cut_off", "damaged"})
+BROKEN = frozenset({"truncated", "damaged"})
 """Findings of readers on text that Perfetto refuses, and with it the whole archive."""
 
 WORDS = {

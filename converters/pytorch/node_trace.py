@@ -70,7 +70,7 @@ class Misfits:
     path: str
     nodes: int
     unknown_version: str
-    cut_off: tuple[int, str] | None
+    truncated_at: tuple[int, str] | None
     damage: Sequence[Damage]
     not_nodes: int
     orphans: int
@@ -95,7 +95,9 @@ def misfits_of(
         path=document.source.path,
         nodes=len(ids),
         unknown_version="" if version in schema.VERSIONS else version or "(none)",
-        cut_off=None if document.cut_off is None else (document.cut_off, document.cut_off_reason),
+        truncated_at=None
+        if document.truncated_at is None
+        else (document.truncated_at, document.truncated_reason),
         damage=document.damage,
         not_nodes=columns.elements - len(ids),
         orphans=len(parents.orphans),
@@ -115,11 +117,13 @@ def findings_of(misfits: Misfits) -> Iterator[Finding]:
 
 def _damage(m: Misfits) -> Iterator[Finding]:
     hanging = f", {m.orphans} of them under the root of their thread because their parents are lost"
-    yield from damage_findings(m.path, m.damage, m.cut_off, m.nodes, "nodes", hanging if m.orphans else "")
+    yield from damage_findings(
+        m.path, m.damage, m.truncated_at, m.nodes, "nodes", hanging if m.orphans else ""
+    )
 
 
 def _structure(m: Misfits) -> Iterator[Finding]:
-    if m.orphans and not m.cut_off:
+    if m.orphans and not m.truncated_at:
         text = (
             f"{m.path}: {m.orphans} nodes name a parent that is not in the file, first node {m.orphan}; they "
             "hang under the root of their thread. The observer leaves out what was open when it stopped, and "

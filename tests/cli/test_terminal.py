@@ -138,7 +138,7 @@ def test_a_message_that_names_its_source_is_not_given_it_twice(tracelink: Run, j
 
 
 def test_infos_are_counted_and_shown_to_the_verbose(tracelink: Run, job: Job) -> None:
-    findings = [Finding(Severity.INFO, "passed_over", f"{name}: passed over.") for name in "ab"]
+    findings = [Finding(Severity.INFO, "skipped", f"{name}: passed over.") for name in "ab"]
     assert said(tracelink, job, *findings) == ["2 more notes (-v shows them)."]
     assert said(tracelink, job, *findings, verbose=True) == ["info: a: passed over.", "info: b: passed over."]
 

@@ -39,7 +39,7 @@ class Document:
     offsets: list[int] = field(default_factory=list)
     header: dict[str, Any] = field(default_factory=dict)
     damage: list[tuple[int, bool]] = field(default_factory=list)
-    cut_off: int | None = None
+    truncated_at: int | None = None
     reason: str = ""
     counted: int = 0
 
@@ -74,7 +74,7 @@ def read(data: bytes, part: Part | None = None) -> Document:
         result.offsets.append(offset)
     result.header = dict(document.header)
     result.damage = [(damage.position, damage.repaired) for damage in document.damage]
-    result.cut_off, result.reason = document.cut_off, document.cut_off_reason
+    result.truncated_at, result.reason = document.truncated_at, document.truncated_reason
     result.counted = sum(counted)
     return result
 
@@ -106,12 +106,12 @@ def test_a_whole_document(indent: int | None, compressed: bool) -> None:
 @pytest.mark.parametrize("items", [[], [item(3)], [{"id": 1, "text": "x" * 5000}, item(4)]])
 def test_few_or_long_elements(items: list[Any]) -> None:
     result = read(whole(items))
-    assert (result.items, result.header, result.damage, result.cut_off) == (items, KEYS, [], None)
+    assert (result.items, result.header, result.damage, result.truncated_at) == (items, KEYS, [], None)
 
 
 def test_the_array_alone() -> None:
     result = read(json.dumps(ITEMS).encode())
-    assert (result.items, result.header, result.damage, result.cut_off) == (ITEMS, {}, [], None)
+    assert (result.items, result.header, result.damage, result.truncated_at) == (ITEMS, {}, [], None)
 
 
 def test_a_header_that_is_longer_than_a_piece() -> None:
@@ -149,7 +149,7 @@ def test_damage_costs_one_element_and_is_told_at_its_byte(place: int, after: byt
     result = read(data)
     assert result.items == [one for number, one in enumerate(ITEMS) if number != place]
     assert result.damage == [(data.index(texts[place]), False)]
-    assert result.cut_off is None
+    assert result.truncated_at is None
 
 
 @given(st.integers(0, 20_000))
@@ -164,7 +164,7 @@ def test_a_document_cut_anywhere(cut: int) -> None:
     result = read(data[:cut])
     assert result.items == ITEMS[: len(result.items)]
     assert cut - result.counted == 0
-    assert (result.cut_off, result.damage) == (cut, [])
+    assert (result.truncated_at, result.damage) == (cut, [])
     assert result.reason
 
 
@@ -196,7 +196,7 @@ def test_parts_hold_together_what_the_whole_holds(count: int) -> None:
     parts = [Part(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
     results = [read(data, part) for part in parts]
     assert [one for result in results for one in result.items] == ITEMS
-    assert [result.cut_off for result in results] == [None] * len(parts)
+    assert [result.truncated_at for result in results] == [None] * len(parts)
     assert results[-1].header == (KEYS if count == 1 else {key: KEYS[key] for key in ("after", "list")})
 
 
@@ -206,7 +206,7 @@ def test_a_piece_can_be_read_again_from_where_it_began() -> None:
     for offset in first.offsets[1:]:
         again = read(data, Part(offset))
         assert again.items == ITEMS[len(ITEMS) - len(again.items) :]
-        assert again.cut_off is None
+        assert again.truncated_at is None
 
 
 def test_no_boundary_near_the_end() -> None:

@@ -180,7 +180,7 @@ def test_a_number_that_one_rank_has_twice_is_told_and_its_first_call_taken() -> 
 def test_a_rank_that_is_there_twice_counts_once() -> None:
     tables = linked(*whole(2, call(sequence=1)), rank(1, call("broadcast", 1)))
     assert told(tables) == [("0", 1, "all_reduce", [0, 1], "complete")]
-    assert reasons(tables) == {"rank_twice": 1}
+    assert reasons(tables) == {"duplicate_rank": 1}
 
 
 def test_no_ranks_did_nothing() -> None:

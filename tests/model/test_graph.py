@@ -78,7 +78,7 @@ def graph() -> EventGraph:
             ListedPayloads([b'{"External id": 4}', b"", memoryview(b'{"stream": 7}')]),
             ListedPayloads([b"[1, 2]"]),
         ],
-        findings=[Finding(Severity.WARNING, "cut_off", "a.json: cut off", source="a.json")],
+        findings=[Finding(Severity.WARNING, "truncated", "a.json: cut off", source="a.json")],
     )
 
 

@@ -134,7 +134,7 @@ def test_what_was_made_of_another_source_is_passed_over_beside_it() -> None:
     profile, linked, other = trace("profile"), trace("linked", "profile"), trace("nodes")
     once, (finding,) = told_once([linked, profile, other])
     assert once == [profile, other]
-    assert (finding.reason, finding.source) == ("told_twice", "linked.json")
+    assert (finding.reason, finding.source) == ("duplicate_source", "linked.json")
     assert "made of the profile file of rank 0" in finding.message
 
 
@@ -154,7 +154,7 @@ def test_the_directory_of_a_linked_job_gives_each_event_once(tmp_path: Path) -> 
     assert len(together) == len(merged)
     assert [
         finding.reason for finding in together.findings if finding.source.endswith("linked.rank0.json.gz")
-    ] == ["told_twice"]
+    ] == ["duplicate_source"]
 
 
 def test_beside_the_execution_trace_alone_its_operators_are_the_nodes(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ def test_one_bad_file_never_costs_the_others(tmp_path: Path, jobs: int) -> None:
     assert ranks(result) == [("a.json", 0), ("d.json", 1), ("e.json", 2)]
     assert findings(result) == [
         (Severity.ERROR, "unreadable", "c.json"),
-        (Severity.INFO, "passed_over", "notes.txt"),
+        (Severity.INFO, "skipped", "notes.txt"),
         (Severity.ERROR, "unreadable", "b.json"),
-        (Severity.WARNING, "cut_off", "d.json"),
+        (Severity.WARNING, "truncated", "d.json"),
         (Severity.WARNING, "no_events", "d.json"),
     ]
 
@@ -96,7 +96,7 @@ def test_a_broken_member_of_an_archive_costs_only_itself(tmp_path: Path, jobs: i
     path.write_bytes(archive)
     result = readings(found(path), jobs)
     assert [source.rank for source in sources(result)] == [0, 1, 2, 3]
-    assert {reason for _, reason, _ in findings(result)} <= {"cut_off", "damaged"}
+    assert {reason for _, reason, _ in findings(result)} <= {"truncated", "damaged"}
     assert {name for *_, name in findings(result)} == {"a.zip:rank2.json"}
 
 
@@ -138,7 +138,7 @@ def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> No
     named = readings(found(tmp_path / "a.json", notes))
     assert findings(named) == [(Severity.ERROR, "unknown_format", "notes.txt")]
     assert "Known formats: " in named.findings[0].message
-    assert findings(readings(found(tmp_path))) == [(Severity.INFO, "passed_over", "notes.txt")]
+    assert findings(readings(found(tmp_path))) == [(Severity.INFO, "skipped", "notes.txt")]
 
 
 def test_a_format_that_the_user_names_is_not_doubted(tmp_path: Path) -> None:

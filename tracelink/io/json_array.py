@@ -67,9 +67,9 @@ class ArrayDocument(Generic[Decoded]):
     header: Mapping[str, Any] = field(default_factory=dict)
     """The keys of the object before the array and, once all was read, after it."""
     damage: list[Damage] = field(default_factory=list)
-    cut_off: int | None = None
+    truncated_at: int | None = None
     """Where the document ended before its time."""
-    cut_off_reason: str = ""
+    truncated_reason: str = ""
 
     def pieces(self, count: Callable[[int], None]) -> Iterator[tuple[int, Decoded]]:
         """(byte offset, elements) of each piece; `count` is told the bytes as they are dealt with."""
@@ -281,8 +281,8 @@ class _Scan(Generic[Decoded]):
         elif self.document.part.stop is None:
             if self.unfinished:
                 self.document.damage.pop()
-            self.document.cut_off = self.offset + self.end
-            self.document.cut_off_reason = self.stream.damage or "the text ends inside the array"
+            self.document.truncated_at = self.offset + self.end
+            self.document.truncated_reason = self.stream.damage or "the text ends inside the array"
         return place, elements
 
     def _trailer(self) -> None:
@@ -291,8 +291,8 @@ class _Scan(Generic[Decoded]):
         text = bytes(self.buffer[1 : self.end]).strip()
         problem = self._after(text)
         if problem or self.stream.damage:
-            self.document.cut_off = self.offset + self.end
-            self.document.cut_off_reason = self.stream.damage or problem
+            self.document.truncated_at = self.offset + self.end
+            self.document.truncated_reason = self.stream.damage or problem
 
     def _after(self, text: bytes) -> str:
         """Takes in what follows the array; says what is wrong with it, if anything is."""
@@ -318,16 +318,16 @@ class _Scan(Generic[Decoded]):
 def damage_findings(
     path: str,
     damage: Sequence[Damage],
-    cut_off: tuple[int, str] | None,
+    truncated_at: tuple[int, str] | None,
     kept: int,
     what: str,
     aside: str = "",
 ) -> Iterator[Finding]:
     """Findings on a file of which `kept` of `what` (say, events) are used; `aside` adds to those before a cut."""
-    if cut_off:
-        offset, reason = cut_off
+    if truncated_at:
+        offset, reason = truncated_at
         text = f"{path}: {reason} at byte {offset}; the {kept} {what} before it are used{aside}."
-        yield Finding(Severity.WARNING, "cut_off", text, source=path, example=f"byte {offset}")
+        yield Finding(Severity.WARNING, "truncated", text, source=path, example=f"byte {offset}")
     lost = [place for place in damage if not place.repaired]
     if lost:
         text = f"{path}: {len(lost)} places do not parse, {_first(lost)}; {kept} {what} are used."

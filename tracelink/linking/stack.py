@@ -92,7 +92,7 @@ def _duplicate_findings(ranks: Sequence[int]) -> list[Finding]:
     message = (
         f"{len(ranks)} ranks are given more than once, first rank {ranks[0]}; only the first of each is used."
     )
-    return [Finding(Severity.ERROR, "rank_twice", message, len(ranks), example=str(ranks[0]))]
+    return [Finding(Severity.ERROR, "duplicate_rank", message, len(ranks), example=str(ranks[0]))]
 
 
 # Sizes: which numbers of elements must be equal on all ranks of a collective, and bytes of an element.

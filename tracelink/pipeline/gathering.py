@@ -154,7 +154,7 @@ def told_once(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[Findin
     findings = [
         Finding(
             Severity.INFO,
-            "told_twice",
+            "duplicate_source",
             f"{trace.source.path}: passed over, it was made of the {min(trace.derived_from & formats)} file of rank "
             f"{trace.source.rank}. To read it, leave that one out.",
             source=trace.source.path,
@@ -174,7 +174,7 @@ BATCH_RANKS = 32
 
 EVERY_RANK = Numbers()
 
-BROKEN_OFF = frozenset({"cut_off", "truncated"})
+TRUNCATED = "truncated"
 """Findings of readers that say that a source goes on where the file does not."""
 
 
@@ -402,7 +402,7 @@ def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:
         linked.trace.groups,
         rank.host,
         rank.world_size,
-        any(finding.reason in BROKEN_OFF for finding in linked.trace.findings),
+        any(finding.reason == TRUNCATED for finding in linked.trace.findings),
     )
 
 

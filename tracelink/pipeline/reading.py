@@ -71,7 +71,7 @@ def _not_read(source: Source, message: str) -> Finding:
     """In a directory there may be files of others."""
     if source.named:
         return unreadable(source.path, message)
-    return Finding(Severity.INFO, "passed_over", f"passed over: {message}", source=source.path)
+    return Finding(Severity.INFO, "skipped", f"passed over: {message}", source=source.path)
 
 
 def read(task: Task, engine: Engine) -> RankTrace | Finding:
@@ -150,9 +150,7 @@ def _unknown(source: Source, *, empty: bool) -> Finding:
     if source.named:
         known = ", ".join(plugins.readers())
         return unreadable(path, f"{path}: no reader recognises it. Known formats: {known}.", "unknown_format")
-    return Finding(
-        Severity.INFO, "passed_over", f"{path}: passed over, it is of no known format.", source=path
-    )
+    return Finding(Severity.INFO, "skipped", f"{path}: passed over, it is of no known format.", source=path)
 
 
 def unreadable(path: str, message: str, reason: str = "unreadable") -> Finding:

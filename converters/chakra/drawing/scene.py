@@ -49,7 +49,7 @@ def fewest(arrows: list[Arrow], boxes: Sequence[Box], most: int, findings: list[
         f"only {len(kept):,} of {len(arrows):,} dependencies are drawn: of each node those on the"
         f" {turns:,} that ended last. --window and --depth narrow it; a .graphml has all of them."
     )
-    findings.append(Finding(Severity.WARNING, "arrows_not_drawn", message, len(arrows) - len(kept)))
+    findings.append(Finding(Severity.WARNING, "edges_not_drawn", message, len(arrows) - len(kept)))
     return kept
 
 

@@ -498,5 +498,5 @@ def _faults(path: str, faults: Sequence[Fault], damage: str) -> list[Finding]:
         for reason, alike in by_reason.items()
     ]
     if damage and not faults:
-        found.append(Finding(Severity.WARNING, "cut_off", f"{path}: {damage}.", source=path))
+        found.append(Finding(Severity.WARNING, "truncated", f"{path}: {damage}.", source=path))
     return found

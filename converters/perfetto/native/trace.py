@@ -81,7 +81,7 @@ class Troubles:
     damaged: int = 0
     bundles: int = 0
     """Bundles that cannot be read to their end."""
-    cut_off: str = ""
+    truncated_at: str = ""
     offset: int = 0
     unended: int = 0
     unbegun: int = 0
@@ -157,11 +157,11 @@ def native_of(source: Source, engine: Engine) -> Native:
                     file.add(told_by(plain))
                 file.troubles.bundles += unbundled.damaged
         except FramingError as error:
-            file.troubles.cut_off, file.troubles.offset = str(error), error.offset
+            file.troubles.truncated_at, file.troubles.offset = str(error), error.offset
         if opened.damage:
-            file.troubles.cut_off = opened.damage
+            file.troubles.truncated_at = opened.damage
     if not file.said.header:
-        problem = file.troubles.cut_off or "what it says of itself cannot be read"
+        problem = file.troubles.truncated_at or "what it says of itself cannot be read"
         raise UnreadableError(problem, source=source.path, advice="Copy or write it again.")
     return _resolved(file)
 
@@ -285,7 +285,7 @@ def bound_arrows(native: Native) -> Bound:
     ties = _ties(native, openings, source[~within], target[~within], Numbering(len(blocks), len(blocks) + 1))
     if len(ties.crowded):
         message = "arrows between ranks from slices that open together with others are not drawn"
-        findings.append(Finding(Severity.WARNING, "arrow_crowded", message, len(ties.crowded)))
+        findings.append(Finding(Severity.WARNING, "flow_crowded", message, len(ties.crowded)))
     return Bound(drawing, flows, ties, findings)
 
 
@@ -360,11 +360,9 @@ def _namer(native: Native) -> Callable[[int], str]:
 def findings_of(path: str, native: Native) -> Iterator[Finding]:
     """All that is wrong with a file."""
     troubles, kept = native.troubles, len(native.events)
-    if troubles.cut_off:
-        text = (
-            f"{path}: {troubles.cut_off}; the {kept:,} events before that are used. Copy or write it again."
-        )
-        yield _warning(path, "cut_off", text, 1, f"byte {troubles.offset}")
+    if troubles.truncated_at:
+        text = f"{path}: {troubles.truncated_at}; the {kept:,} events before that are used. Copy or write it again."
+        yield _warning(path, "truncated", text, 1, f"byte {troubles.offset}")
     counted = {
         "damaged": (troubles.damaged, "packets are damaged; what stands in them before the damage is used"),
         "damaged_bundles": (troubles.bundles, "bundles are damaged; the packets before the damage are used"),
@@ -393,4 +391,4 @@ def left_out(path: str, count: int) -> Iterator[Finding]:
             f"{path}: {count:,} entries of recorders, nodes of execution traces and ends of arrows are in the picture "
             "only; merge the files that it was made of to use them."
         )
-        yield Finding(Severity.INFO, "picture_only", text, count, path)
+        yield Finding(Severity.INFO, "drawn_only", text, count, path)

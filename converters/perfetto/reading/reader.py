@@ -28,7 +28,7 @@ class PerfettoReader:
         profiles = Profiles(source, native_of(source, engine))
         sources = profiles.of_ranks()
         if not sources:
-            broken = profiles.native.troubles.cut_off
+            broken = profiles.native.troubles.truncated_at
             raise UnreadableError(
                 f"{broken}; nothing before that is of a profiler"
                 if broken

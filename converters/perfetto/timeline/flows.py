@@ -118,7 +118,7 @@ def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arr
         findings.append(
             Finding(
                 Severity.INFO,
-                "arrow_without_end",
+                "flow_without_end",
                 "edges to or from events that are not drawn have no arrow",
                 count=len(hidden),
                 example=graph.name(int(source[hidden[0]])),
@@ -149,7 +149,7 @@ def _forward(arrows: Arrows, drawing: Drawing, findings: list[Finding]) -> Arrow
         findings.append(
             Finding(
                 Severity.WARNING,
-                "arrow_turned",
+                "flow_reversed",
                 "arrows whose cause starts after its effect are drawn from the effect: the clocks may differ",
                 count=count,
             )
@@ -202,7 +202,7 @@ def _crowded(lost: Arrows, name_of: Callable[[int], str]) -> Finding:
     names: Sequence[str] = [name_of(int(lost.source[0])), name_of(int(lost.target[0]))]
     return Finding(
         Severity.WARNING,
-        "arrow_crowded",
+        "flow_crowded",
         "arrows at slices that open together with others and carry other arrows already are not drawn",
         count=len(lost),
         example=" -> ".join(names),
@@ -297,22 +297,22 @@ def possible_ties(job: Job, ends: Ends, meetings: Meetings, free: Bools) -> tupl
     forward = ended & (ends.end[effect] >= ends.start[cause])
     possible = forward & free
     lost = (
-        (Severity.INFO, "arrow_without_end", "to or from events that are not drawn are left out", ~drawn),
+        (Severity.INFO, "flow_without_end", "to or from events that are not drawn are left out", ~drawn),
         (
             Severity.INFO,
-            "arrow_to_no_end",
+            "flow_to_unfinished",
             "to events whose end was not recorded are not drawn",
             drawn & ~ended,
         ),
         (
             Severity.WARNING,
-            "arrow_against_time",
+            "flow_against_time",
             "whose effect ends before its cause starts are not drawn: clocks differ, or an event only asks for work",
             ended & ~forward,
         ),
         (
             Severity.WARNING,
-            "arrow_crowded",
+            "flow_crowded",
             "from slices that open together with others are not drawn",
             forward & ~possible,
         ),

@@ -227,18 +227,18 @@ def test_a_file_that_is_cut_off_gives_what_is_there() -> None:
     data = file(metadata(), node(1), node(2))
     text, output = to_json(data[:-3])
     assert [one["id"] for one in json.loads(text)["nodes"]] == [1]
-    assert [finding.reason for finding in output.findings] == ["cut_off"]
+    assert [finding.reason for finding in output.findings] == ["truncated"]
     half = to_json(data)[0][:-20]
     again, output = back(half)
     assert decoded(again)[0] == node(1)
-    assert "cut_off" in [finding.reason for finding in output.findings]
+    assert "truncated" in [finding.reason for finding in output.findings]
 
 
 def test_a_damaged_gzip_stream_is_a_cut() -> None:
     packed = gzip.compress(file(metadata(), *(node(number, f"op {number * 7919}") for number in range(999))))
     _, output = to_json(packed[: len(packed) // 2])
     assert 0 < output.events < 999
-    assert [finding.reason for finding in output.findings] == ["cut_off"]
+    assert [finding.reason for finding in output.findings] == ["truncated"]
 
 
 def test_many_pieces() -> None:

@@ -399,7 +399,7 @@ class TestBesideItsOrigin:
         api.merge(profile, output=tmp_path / "job", to="chakra")
         api.convert(tmp_path / "job.0.et", tmp_path / "job.0.json")
         together = api.load(tmp_path)
-        told = {f.source: f.reason for f in together.findings if f.reason == "told_twice"}
+        told = {f.source: f.reason for f in together.findings if f.reason == "duplicate_source"}
         assert together.events.kind.tolist() == api.load(profile).events.kind.tolist()
         assert set(told) == {str(tmp_path / "job.0.et"), str(tmp_path / "job.0.json")}
 
@@ -408,18 +408,18 @@ class TestDamage:
     def test_a_cut_file_gives_what_is_there(self) -> None:
         data = file(metadata(), host(1, start_time_micros=1), host(2))
         trace = ChakraReader().read(as_source(data[:-1]), Engine())
-        assert (len(trace.events), told(trace)) == (1, [("cut_off", 1)])
+        assert (len(trace.events), told(trace)) == (1, [("truncated", 1)])
 
     def test_a_cut_between_nodes_is_seen_by_their_number(self) -> None:
         trace = read(metadata(nodes=("uint64_val", 3)), host(1, start_time_micros=1))
-        assert told(trace) == [("cut_off", 1)]
+        assert told(trace) == [("truncated", 1)]
 
     def test_a_cut_gzip_stream(self) -> None:
         nodes = [host(number, f"op {number * 7919}", start_time_micros=number) for number in range(1, 1000)]
         packed = gzip.compress(file(metadata(), *nodes))
         trace = ChakraReader().read(as_source(packed[: len(packed) // 2]), Engine())
         assert 0 < len(trace.events) < 999
-        assert told(trace) == [("cut_off", 1)]
+        assert told(trace) == [("truncated", 1)]
 
     @pytest.mark.parametrize(("body", "reason"), [(b"", "empty_message"), (b"\xff", "unreadable_node")])
     def test_messages_that_are_none_cost_only_themselves(self, body: bytes, reason: str) -> None:

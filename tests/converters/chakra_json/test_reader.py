@@ -358,7 +358,7 @@ def test_everything_before_a_cut_is_read(indent: int | None, share: float) -> No
     trace = read(whole[:cut])
     kept = bisect_right(ends, cut)
     assert ids(trace) == list(range(kept))
-    assert "cut_off" in {finding.reason for finding in trace.findings}
+    assert "truncated" in {finding.reason for finding in trace.findings}
     assert trace.events.start[1:].tolist() == read(whole).events.start[1:kept].tolist()
     # A cut loses no caller and no launch of what is before it: they stand before what they called.
     assert len(trace.edges) == max(kept - 1, 0)
@@ -369,7 +369,7 @@ def test_a_gzip_stream_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
     trace = read(whole[: len(whole) // 2])
     assert 100 < len(trace.events) < 3000
     assert ids(trace) == list(range(len(trace.events)))
-    assert [finding.reason for finding in trace.findings] == ["cut_off"]
+    assert [finding.reason for finding in trace.findings] == ["truncated"]
 
 
 def test_a_node_beyond_mending_costs_only_itself_and_what_hangs_on_it() -> None:

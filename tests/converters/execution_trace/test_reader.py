@@ -345,7 +345,7 @@ def written(count: int, version: str, indent: int | None) -> tuple[bytes, int, l
 def check_cut(whole: bytes, cut: int, kept: int, count: int, version: str) -> None:
     result = read(whole[:cut])
     assert ids(result) == [each.id for each in nodes(count)[:kept]]
-    assert [finding.reason for finding in result.findings if finding.reason != "no_nodes"] == ["cut_off"]
+    assert [finding.reason for finding in result.findings if finding.reason != "no_nodes"] == ["truncated"]
     texts = [json.loads(bytes(text)) for _, run in result.payloads[0].batches() for text in run]
     assert texts == [as_json(each, version) for each in nodes(count)[:kept]]
 
@@ -381,7 +381,7 @@ def test_parents_that_the_cut_took_are_no_finding_of_their_own() -> None:
     result = read(whole[: whole.index(b'"id": 5') - 3])
     assert ids(result) == [2, 6]
     (finding,) = result.findings
-    assert finding.reason == "cut_off"
+    assert finding.reason == "truncated"
     assert "2 nodes" in finding.message
 
 
@@ -389,7 +389,7 @@ def test_a_cut_compressed_file() -> None:
     whole = gzip.compress(trace(*nodes(5000)))
     result = read(whole[: len(whole) // 2])
     assert 500 < len(result.events) < 4998
-    assert [finding.reason for finding in result.findings] == ["cut_off"]
+    assert [finding.reason for finding in result.findings] == ["truncated"]
 
 
 @pytest.mark.parametrize("version", [FLAT, NEWEST])

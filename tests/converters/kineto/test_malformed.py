@@ -29,7 +29,7 @@ OUTCOMES = {
     "empty_file.json": "error: the file is empty. Record it again.",
     "empty_stream.json": FULL,
     "gz_named_json.json": FULL,
-    "gz_truncated.json.gz": "45 events of rank None: cut_off",
+    "gz_truncated.json.gz": "45 events of rank None: truncated",
     "huge_dur.json": f"{FULL}: unusable_duration",
     "inf_nan.json": f"{FULL}: unusable_duration",
     "invalid_escape.json": f"{FULL}: repaired",
@@ -45,8 +45,8 @@ OUTCOMES = {
     "plain_json_named_gz.json.gz": FULL,
     "string_ts.json": FULL,
     "trailing_comma.json": FULL,
-    "trunc_after_comma.json": "43 events of rank None: cut_off",
-    "trunc_mid_event.json": "43 events of rank None: cut_off",
+    "trunc_after_comma.json": "43 events of rank None: truncated",
+    "trunc_mid_event.json": "43 events of rank None: truncated",
     "uint64_comms_id.json": FULL,
     "unescaped_quote.json": f"{FULL}: repaired",
     "utf8_bom.json": FULL,
@@ -95,7 +95,7 @@ def test_a_file_cut_at_any_byte_keeps_every_event_before_the_cut(
         result = read(whole[:cut])
         before = [element["name"] for element, end in zip(events, ends, strict=True) if end <= cut]
         assert [one.name for one in seen(result)] == before
-        assert reasons(result) == {"cut_off": 1} | ({} if before else {"no_events": 1})
+        assert reasons(result) == {"truncated": 1} | ({} if before else {"no_events": 1})
 
 
 @given(st.data())
@@ -106,7 +106,7 @@ def test_a_long_compressed_file_cut_at_any_byte(data: st.DataObject) -> None:
     names = [one.name for one in seen(result)]
     assert names == [element["name"] for element in LONG[: len(names)]]
     (finding,) = result.findings
-    assert finding.reason == "cut_off"
+    assert finding.reason == "truncated"
     assert "the gzip stream is cut off at byte" in finding.message
 
 
@@ -128,7 +128,7 @@ def test_a_damaged_event_costs_only_itself(place: int, damage: str) -> None:
     result = read(with_texts(*texts))
     expected = [element["name"] for number, element in enumerate(LONG) if number != place]
     assert [one.name for one in seen(result)] == expected
-    assert set(reasons(result)) <= {"damaged", "repaired", "not_an_event", "cut_off"}
+    assert set(reasons(result)) <= {"damaged", "repaired", "not_an_event", "truncated"}
     assert reasons(result)
 
 
@@ -210,4 +210,4 @@ def test_blanks_behind_the_end(tail: str) -> None:
 
 
 def test_a_second_document_behind_the_end_is_told() -> None:
-    assert reasons(read(trace(*SMALL) + trace(*SMALL))) == {"cut_off": 1}
+    assert reasons(read(trace(*SMALL) + trace(*SMALL))) == {"truncated": 1}

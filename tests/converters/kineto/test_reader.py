@@ -168,7 +168,7 @@ def test_other_arrows_stand_where_they_begin_and_end_and_loose_ones_are_told() -
     nowhere = cpu_op("nowhere", 77)
     result = read_trace(trace(one, other, *arrow(one, other, 5, "drawn"), arrow(one, nowhere, 6, "drawn")[1]))
     assert keys(result) == {Key.FLOW_OUT: {0: 5}, Key.FLOW_IN: {1: 5}}
-    assert reasons(result) == {"loose_arrow": 1}
+    assert reasons(result) == {"loose_flow": 1}
 
 
 def test_link_keys_are_told_only_where_the_producer_gave_one() -> None:

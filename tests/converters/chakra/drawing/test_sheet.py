@@ -181,7 +181,7 @@ class TestLimit:
         scene = scene_of(trace, limit=40)
         assert len(scene.arrows) == 160
         assert {cause for cause, _, _ in arrows(scene)} == {f"k{number}" for number in range(14, 30)}
-        assert [(finding.reason, finding.count) for finding in scene.findings] == [("arrows_not_drawn", 140)]
+        assert [(finding.reason, finding.count) for finding in scene.findings] == [("edges_not_drawn", 140)]
 
 
 class TestIdentity:

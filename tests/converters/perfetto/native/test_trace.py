@@ -60,7 +60,7 @@ def test_what_stands_before_a_cut_is_used() -> None:
     data = head() + b"".join(slices(3))
     read = as_json(data[:-2])
     assert names(read) == ["slice 0", "slice 1", "slice 2"]
-    assert read.reasons == {"cut_off": 1, "unfinished": 1}
+    assert read.reasons == {"truncated": 1, "unfinished": 1}
     (cut, unfinished) = read.findings
     begin = len(data) - len(slices(3)[-1])
     assert cut.message == (
@@ -75,7 +75,7 @@ def test_a_cut_within_gzip() -> None:
     data = gzip.compress(head() + b"".join(slices(3)))
     read = as_json(data[:-12])
     assert names(read)[:2] == ["slice 0", "slice 1"]
-    assert "cut_off" in read.reasons
+    assert "truncated" in read.reasons
 
 
 def test_bytes_that_are_no_packet_end_the_reading() -> None:

@@ -86,7 +86,7 @@ def test_inspecting_says_which_ranks_there_are(merged: Path) -> None:
     assert [(one.path, one.format, one.rank, one.world_size) for one in inspection.sources] == [
         (f"{merged}:rank-{rank}", "perfetto", rank, 2) for rank in (0, 1)
     ]
-    assert [finding.reason for finding in inspection.findings] == ["picture_only"]
+    assert [finding.reason for finding in inspection.findings] == ["drawn_only"]
 
 
 def test_one_rank_is_chosen(merged: Path) -> None:
@@ -97,7 +97,7 @@ def test_one_rank_is_chosen(merged: Path) -> None:
 def test_beside_the_profiles_it_was_made_of_it_is_passed_over(merged: Path) -> None:
     graph = tracelink.load([*PROFILES, merged])
     assert {source.format for source in graph.sources} == {"kineto"}
-    assert {finding.reason for finding in graph.findings} >= {"told_twice"}
+    assert {finding.reason for finding in graph.findings} >= {"duplicate_source"}
 
 
 def test_in_a_directory_the_traces_of_others_are_passed_over(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_in_a_directory_the_traces_of_others_are_passed_over(tmp_path: Path) -> 
     (tmp_path / "k_0.json.gz").write_bytes(PROFILES[0].read_bytes())
     graph = tracelink.load(tmp_path)
     assert [(one.severity, one.reason) for one in graph.findings if "pftrace" in one.source] == [
-        ("info", "passed_over")
+        ("info", "skipped")
     ]
     with pytest.raises(UnreadableError, match="tracelink did not write"):
         tracelink.load(tmp_path / "other.pftrace")

@@ -156,7 +156,7 @@ def test_what_json_has_no_means_for_is_said_in_the_same_words() -> None:
     job = Job.of(built.build())
     document = perfetto.write(job)
     read = as_json(written(job))
-    assert read.reasons["arrow_crowded"] == document.reasons()["arrow_crowded"]
+    assert read.reasons["flow_crowded"] == document.reasons()["flow_crowded"]
 
 
 def test_a_trace_can_be_converted_as_part_of_a_merge(tmp_path: Path) -> None:

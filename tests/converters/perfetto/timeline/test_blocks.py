@@ -142,7 +142,7 @@ def test_python_functions_can_be_left_out_with_their_arrows() -> None:
     written = perfetto.write(python_job().build(), PerfettoJsonWriter(Choices(python=False)))
     assert [(e["name"], e["dur"] * 1000) for e in written.slices()] == [("aten::mm", 50), ("step", 15)]
     assert written.events("s", "f") == []
-    assert written.reasons() == {"left_out": 2, "unfinished": 1, "arrow_without_end": 2}
+    assert written.reasons() == {"left_out": 2, "unfinished": 1, "flow_without_end": 2}
     native = perfetto_native.write(python_job().build(), PerfettoWriter(Choices(python=False)))
     assert [one.name for one in native.slices] == ["aten::mm", "step"]
     assert native.findings == written.findings

@@ -112,7 +112,7 @@ def test_an_arrow_that_nothing_can_carry_is_counted() -> None:
         built.edge(call, Relation.LAUNCHES, work)
     written = write(built.build())
     drawn = len(written.events("f")) + sum("flow_in" in event for event in written.slices())
-    assert drawn + written.reasons()["arrow_crowded"] == 3
+    assert drawn + written.reasons()["flow_crowded"] == 3
 
 
 def test_an_effect_before_its_cause_is_drawn_from_the_earlier_and_counted() -> None:
@@ -122,7 +122,7 @@ def test_an_effect_before_its_cause_is_drawn_from_the_earlier_and_counted() -> N
     built.edge(call, Relation.LAUNCHES, kernel)
     written = write(built.build())
     assert without_place(arrows(written)) == [("s", "ac2g", 1, "0.4"), ("f", "ac2g", 1, "1.0")]
-    assert written.reasons() == {"arrow_turned": 1}
+    assert written.reasons() == {"flow_reversed": 1}
 
 
 def test_numbers_are_unique_over_ranks_and_relations() -> None:
@@ -145,7 +145,7 @@ def test_an_edge_to_what_is_not_drawn_is_counted() -> None:
     built.edge(drawn, Relation.DEPENDS_ON, hidden)
     written = write(built.build())
     assert arrows(written) == []
-    assert written.reasons() == {"untimed": 1, "arrow_without_end": 1}
+    assert written.reasons() == {"untimed": 1, "flow_without_end": 1}
 
 
 # Arrows between ranks: from who entered last to the others' ends, from a sending to its receiving.
@@ -245,7 +245,7 @@ def test_no_arrow_runs_back_in_time(end: int, drawn: int) -> None:
     built.participations[0]["end"] = NO_TIME
     written = write(built.build())
     assert len(rank_arrows(written)) == drawn
-    assert written.reasons() == ({} if drawn else {"arrow_against_time": 1})
+    assert written.reasons() == ({} if drawn else {"flow_against_time": 1})
 
 
 def test_an_arrow_from_a_slice_that_opens_together_with_others_is_counted() -> None:
@@ -254,7 +254,7 @@ def test_an_arrow_from_a_slice_that_opens_together_with_others_is_counted() -> N
     built.together(built.group(0, 1), *rows)
     written = write(built.build())
     assert rank_arrows(written) == []
-    assert written.reasons() == {"arrow_crowded": 1}
+    assert written.reasons() == {"flow_crowded": 1}
 
 
 def test_an_arrow_to_what_is_not_drawn_is_counted() -> None:
@@ -262,7 +262,7 @@ def test_an_arrow_to_what_is_not_drawn_is_counted() -> None:
     built.message(built.group(0, 1), sends, receives, received=0)
     written = write(built.build())
     assert rank_arrows(written) == []
-    assert written.reasons() == {"untimed": 1, "arrow_without_end": 1}
+    assert written.reasons() == {"untimed": 1, "flow_without_end": 1}
 
 
 def test_an_arrow_to_an_end_that_was_not_recorded_is_counted() -> None:
@@ -270,7 +270,7 @@ def test_an_arrow_to_an_end_that_was_not_recorded_is_counted() -> None:
     built.together(built.group(0, 1), waits, last)
     written = write(built.build())
     assert rank_arrows(written) == []
-    assert written.reasons() == {"unfinished": 1, "arrow_to_no_end": 1}
+    assert written.reasons() == {"unfinished": 1, "flow_to_unfinished": 1}
 
 
 def test_events_say_what_they_are_a_part_of() -> None:

@@ -16,7 +16,7 @@ def test_alike_findings_of_all_ranks_are_one_with_the_first_example() -> None:
 
 
 def test_findings_of_some_ranks_name_them() -> None:
-    other = Finding(Severity.WARNING, "arrow_turned", "arrows")
+    other = Finding(Severity.WARNING, "flow_reversed", "arrows")
     found = {0: [untimed(1)], 1: [], 2: [untimed(2), other], 3: [untimed(3)]}
     assert [(finding.message, finding.count) for finding in merged_findings(found)] == [
         ("events have no time (rank 0, 2-3)", 6),
