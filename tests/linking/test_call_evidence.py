@@ -83,7 +83,7 @@ def test_a_number_that_was_given_after_the_operator_is_not_of_its_work() -> None
     gloo.issue(0, number=10)
     gloo.build.op("aten::mm", 12, 18, record_function=15)
     gloo.work(5, "a", operation="broadcast", number=17)
-    assert gloo.annotations()[:3] == (0, 1, {"no operator of the profile issued it": 1})
+    assert gloo.annotations()[:3] == (0, 1, {"no profiled operator issued it": 1})
 
 
 def test_of_several_threads_the_one_that_issued_it_last_is_meant() -> None:
@@ -159,7 +159,7 @@ def test_work_that_began_before_anything_was_issued_stands_alone() -> None:
     calls = link_rank(gloo.build.build()).calls
     assert (work, operator) not in gloo.pairs()
     assert sorted(calls.annotation.tolist()) == [-1, work, operator + 1]
-    assert gloo.annotations()[:3] == (0, 2, {"no operator of the profile issued it": 2})
+    assert gloo.annotations()[:3] == (0, 2, {"no profiled operator issued it": 2})
 
 
 def test_entries_from_before_the_profile_wait_for_no_work() -> None:

@@ -89,7 +89,7 @@ def test_waits_are_counted_and_no_calls() -> None:
     build.op("_c10d_functional::wait_tensor", 420, 430)
     rank, calls = linked(build)
     assert [call["operation"] for call in calls] == ["all_reduce"]
-    notes = {"operators around others": 1, "operators that move no data": 2}
+    notes = {"operators that enclose others": 1, "operators that move no data": 2}
     assert report(rank, "communication.operator") == (1, 1, {}, notes)
 
 
@@ -156,7 +156,7 @@ def test_kernels_from_before_the_window_and_of_graphs_are_calls_of_their_own() -
         by_kernel
         | {"operation": "all_gather", "group": "1", "sequence": 4, "kernel": told, "start": 50, "end": 60},
     ]
-    why = {"launched outside the recording": 2, "no operator that communicates launched it": 1}
+    why = {"launched outside the recording": 2, "no communication operator launched it": 1}
     assert report(rank, "communication.kernel") == (0, 3, why, {})
 
 
@@ -298,7 +298,7 @@ def test_what_a_backend_does_instead_of_what_was_asked_for_is_no_contradiction(
     assert not [finding for finding in rank.findings if finding.reason == "communication_contradiction"]
 
 
-def test_sources_that_contradict_each_other_are_told_and_the_recorder_is_believed() -> None:
+def test_sources_that_contradict_each_other_are_reported_and_the_recorder_is_used() -> None:
     build = TraceBuilder()
     Nccl(build, operation="broadcast", sequence=6)
     record = build.record("nccl:all_reduce", 15)
@@ -307,9 +307,9 @@ def test_sources_that_contradict_each_other_are_told_and_the_recorder_is_believe
     assert (call["operation"], call["group"], call["sequence"]) == ("all_reduce", "1", 7)
     told = [finding for finding in rank.findings if finding.reason == "communication_contradiction"]
     assert [(finding.count, finding.example) for finding in told] == [
-        (1, "broadcast by the profile, elsewhere all_reduce"),
-        (1, "0 by the profile, elsewhere 1"),
-        (1, "6 by the profile, elsewhere 7"),
+        (1, "broadcast in the profile, elsewhere all_reduce"),
+        (1, "0 in the profile, elsewhere 1"),
+        (1, "6 in the profile, elsewhere 7"),
     ]
 
 

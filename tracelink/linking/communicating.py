@@ -1,4 +1,8 @@
-"""Operators, nodes and kernels that communicate; draft calls."""
+"""The events of a rank that belong to communication, and the calls that operators and kernels imply.
+
+`call_events` finds operators, nodes, annotations, kernels and records; `issued_calls` and `unissued_calls` group
+them into draft calls, before anything is known of what each call did.
+"""
 
 from __future__ import annotations
 
@@ -21,46 +25,49 @@ from tracelink.model.operations import (
 )
 from tracelink.model.trace import RankTrace
 
-# What of a rank communicates: operators, annotations, nodes and kernels, and what of it encloses what.
-
-
 RECORDED = "record_param_comms"
 OF_CPU = re.compile(r"^(gloo|mpi|ucc)\b")
-"""Backends whose annotation is around the work itself; the others only put work on a device inside it."""
+"""Backends with an annotation around the work itself; in others it is around the launch of the work."""
 FUNCTIONAL = re.compile(r"^_?c10d_functional")
-"""Operators that call those of a backend where they run at all."""
+"""Operators that call an operator of a backend if they run at all."""
 NO_CALLS = frozenset({Operation.WAIT.value, "init", "broadcastUniqueNCCLID", "allgatherUniqueNCCLIDs"})
-"""What operators of communication do that moves no data."""
+"""Operations of communication operators that move no data."""
 KNOWN_OPERATIONS = frozenset(operation.value for operation in Operation)
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What the texts of a trace mean; each that occurs is looked at once, however many events have it."""
+class Vocabulary:
+    """What names in a trace mean; each name is parsed once, however many events have it."""
 
     strings: StringTable
 
-    def matching(self, pattern: re.Pattern[str], codes: Int32s) -> Bools:
-        """Whether the text of each code matches."""
-        found: Bools = self._each(codes, lambda text: pattern.search(text) is not None, np.bool_, False)
+    def matches(self, pattern: re.Pattern[str], codes: Int32s) -> Bools:
+        """Whether the name of each code matches."""
+        found: Bools = self._for_each_code(
+            codes, lambda text: pattern.search(text) is not None, np.bool_, False
+        )
         return found
 
     def operations(self, codes: Int32s) -> Int32s:
-        """The code of the operation that each text stands for."""
-        found: Int32s = self._each(codes, lambda text: self.strings[operation_of(text)], np.int32, UNKNOWN)
+        """The code of the operation that each name means."""
+        found: Int32s = self._for_each_code(
+            codes, lambda text: self.strings[operation_of(text)], np.int32, UNKNOWN
+        )
         return found
 
-    def known(self, operations: Int32s) -> Bools:
-        """Whether each operation is one that is known here."""
-        found: Bools = self._each(operations, KNOWN_OPERATIONS.__contains__, np.bool_, False)
+    def are_known(self, operations: Int32s) -> Bools:
+        """Whether each operation is a member of `Operation`."""
+        found: Bools = self._for_each_code(operations, KNOWN_OPERATIONS.__contains__, np.bool_, False)
         return found
 
-    def only_waits(self, codes: Int32s) -> Bools:
-        """Whether each text names what moves no data."""
-        found: Bools = self._each(codes, lambda text: operation_of(text) in NO_CALLS, np.bool_, False)
+    def moves_no_data(self, codes: Int32s) -> Bools:
+        """Whether each name is of an operation that moves no data."""
+        found: Bools = self._for_each_code(
+            codes, lambda text: operation_of(text) in NO_CALLS, np.bool_, False
+        )
         return found
 
-    def _each(self, codes: Int32s, meaning: Callable[[str], Any], kind: Any, unknown: Any) -> Any:
+    def _for_each_code(self, codes: Int32s, meaning: Callable[[str], Any], kind: Any, unknown: Any) -> Any:
         texts = self.strings.texts()
         occurs = np.zeros(len(texts) + 1, np.bool_)
         occurs[codes] = True
@@ -70,36 +77,38 @@ class Words:
         return table[codes]
 
 
-def spelled(trace: RankTrace, words: Words, rows: Int64s) -> Int32s:
-    """How each event spells its operation; UNKNOWN where it says none, as `record_param_comms` of old profiles."""
+def declared_operations(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s) -> Int32s:
+    """The operation as each event states it; UNKNOWN if it states none, as `record_param_comms` of old profiles."""
     table = trace.communications
-    said: Int32s = values_at(table.operation, lookup(table.row, rows))
-    return np.where(said == words.strings.find(RECORDED), np.int32(UNKNOWN), said)
+    declared: Int32s = values_at(table.operation, lookup(table.row, rows))
+    return np.where(declared == vocabulary.strings.find(RECORDED), np.int32(UNKNOWN), declared)
 
 
-def as_gloo_does(words: Words, operation: Int32s, elements: Int64s) -> tuple[Int32s, Int64s]:
-    """What gloo annotates and records: it has no reduce_scatter of its own, and no tensor for a barrier."""
-    asked, done = (words.strings[name.value] for name in (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE))
-    barrier = operation == words.strings.find(Operation.BARRIER.value)
-    return np.where(operation == asked, np.int32(done), operation), np.where(barrier, UNKNOWN, elements)
+def as_gloo_records(vocabulary: Vocabulary, operation: Int32s, elements: Int64s) -> tuple[Int32s, Int64s]:
+    """Operation and size as gloo annotates and records them: reduce_scatter is all_reduce, a barrier has no tensor."""
+    requested, done = (
+        vocabulary.strings[name.value] for name in (Operation.REDUCE_SCATTER, Operation.ALL_REDUCE)
+    )
+    barrier = operation == vocabulary.strings.find(Operation.BARRIER.value)
+    return np.where(operation == requested, np.int32(done), operation), np.where(barrier, UNKNOWN, elements)
 
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The operators that communicate, thread by thread and by start; what encloses others comes before them."""
+    """Communication operators by thread and start; an operator comes before those that it encloses."""
 
     rows: Int64s
     track: Int64s
     start: Int64s
     end: Int64s
     parent: Int64s
-    """Position of the nearest one around, or UNKNOWN."""
+    """Position of the innermost one around it, or UNKNOWN."""
     innermost: Bools
 
     def issuing(self, track: Int64s, time: Int64s) -> Int64s:
-        """The position of the innermost operator to which belongs what happens on each track at a time, or UNKNOWN.
+        """The position of the innermost operator that is responsible for each track and time, or UNKNOWN.
 
-        Between two operators inside a third it is the one before: it put off what now happens.
+        Between two operators inside a third it is the earlier one, which deferred its work.
         """
         if not len(self.rows):
             return np.full(len(track), UNKNOWN, np.int64)
@@ -115,30 +124,30 @@ class Operators:
         return np.where(around == UNKNOWN, UNKNOWN, np.where(before >= around, before, after))
 
     def issuing_starts(self, trace: RankTrace, rows: Int64s) -> Int64s:
-        """The same for the starts of events; UNKNOWN where there is no event."""
+        """`issuing` for the starts of events; UNKNOWN for an unknown row."""
         position = np.full(len(rows), UNKNOWN, np.int64)
-        there = np.flatnonzero(rows != UNKNOWN)
+        present = np.flatnonzero(rows != UNKNOWN)
         events = trace.events
-        track, start = events.track[rows[there]].astype(np.int64), events.start[rows[there]]
-        position[there] = self.issuing(track, start)
+        track, start = events.track[rows[present]].astype(np.int64), events.start[rows[present]]
+        position[present] = self.issuing(track, start)
         return position
 
     def _latest(self, track: Int64s, time: Int64s) -> Int64s:
-        """The position of the last operator that has begun on each track at a time, or UNKNOWN."""
+        """The position of the last operator that started on each track before each time, or UNKNOWN."""
         found = np.full(len(track), UNKNOWN, np.int64)
         for thread in np.unique(self.track):
-            asked = np.flatnonzero(track == thread)
+            on_thread = np.flatnonzero(track == thread)
             first, last = np.searchsorted(self.track, [thread, thread + 1])
-            place = first + np.searchsorted(self.start[first:last], time[asked], side="right") - 1
-            found[asked] = np.where(place < first, UNKNOWN, place)
+            position = first + np.searchsorted(self.start[first:last], time[on_thread], side="right") - 1
+            found[on_thread] = np.where(position < first, UNKNOWN, position)
         return found
 
 
-def operators_of(trace: RankTrace, words: Words, rows: Int64s) -> Operators:
-    """The given operators as they enclose each other."""
+def _operators_of(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s) -> Operators:
+    """The given operators, and how they enclose each other."""
     events = trace.events
     track, start, end = events.track[rows].astype(np.int64), events.start[rows], events.end[rows]
-    recorded = words.strings.find(RECORDED)
+    recorded = vocabulary.strings.find(RECORDED)
     order = sort_outer_first(track, start, end, (events.name[rows] == recorded).astype(np.int64))
     rows, track, start, end = rows[order], track[order], start[order], end[order]
     parent = nest(track, start, end).parent
@@ -147,13 +156,13 @@ def operators_of(trace: RankTrace, words: Words, rows: Int64s) -> Operators:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The execution-trace nodes of operators that communicate."""
+    """The execution-trace nodes of communication operators."""
 
     rows: Int64s
     event: Int64s
-    """The event of the profile that each is the same as, or UNKNOWN."""
+    """The profiled event that each node describes, or UNKNOWN."""
     parent: Int64s
-    """The place of the node around each, or UNKNOWN."""
+    """The index of the node around each, or UNKNOWN."""
     innermost: Bools
 
     def of(self, events: Int64s) -> Int64s:
@@ -162,23 +171,23 @@ class Nodes:
         return values_at(self.rows[linked], lookup(self.event[linked], events))
 
     @property
-    def unseen(self) -> Int64s:
-        """Places of the innermost ones of which, and of all around them, a profile saw nothing."""
-        place = np.flatnonzero(self.innermost)
-        unseen = np.append(self.event == UNKNOWN, True)
-        alone, above = unseen[place], self.parent[place]
+    def unprofiled(self) -> Int64s:
+        """Indexes of innermost nodes that are not in a profile, nor any node around them."""
+        index = np.flatnonzero(self.innermost)
+        unprofiled = np.append(self.event == UNKNOWN, True)
+        alone, above = unprofiled[index], self.parent[index]
         while (above != UNKNOWN).any():
-            alone &= unseen[above]
+            alone &= unprofiled[above]
             above = np.where(above == UNKNOWN, UNKNOWN, self.parent[above])
-        found: Int64s = place[alone]
+        found: Int64s = index[alone]
         return found
 
 
-def nodes_of(trace: RankTrace, words: Words, rows: Int64s, same: Edges) -> Nodes:
-    """The given nodes as they enclose each other.
+def _nodes_of(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s, same: Edges) -> Nodes:
+    """The given nodes, and how they enclose each other.
 
-    Parents are wrong now and then where work runs on other threads: an operator encloses `record_param_comms`,
-    or another that does the same.
+    Recorded parents can be wrong if work runs on other threads. Only a parent with the same operation, or around
+    `record_param_comms`, is used.
     """
     event = values_at(same.target, lookup(same.source, rows))
     identity, above = trace.key(Key.NODE_ID), trace.key(Key.NODE_PARENT)
@@ -186,9 +195,9 @@ def nodes_of(trace: RankTrace, words: Words, rows: Int64s, same: Edges) -> Nodes
     caller = values_at(above.values, lookup(above.rows, rows))
     parent = np.where(caller == UNKNOWN, UNKNOWN, lookup(own, caller))
     name = trace.events.name[rows]
-    operation = words.operations(name)
-    alike = (name == words.strings.find(RECORDED)) | (operation == operation[parent])
-    parent[~alike] = UNKNOWN
+    operation = vocabulary.operations(name)
+    same_operation = (name == vocabulary.strings.find(RECORDED)) | (operation == operation[parent])
+    parent[~same_operation] = UNKNOWN
     return Nodes(rows, event, parent, _innermost(parent))
 
 
@@ -198,37 +207,37 @@ def _innermost(parent: Int64s) -> Bools:
     return innermost
 
 
-def chains(places: Int64s, parent: Int64s) -> list[Int64s]:
-    """The given places, then those around each of them as long as they are around no other."""
-    levels, place = [places], places
+def chains(indexes: Int64s, parent: Int64s) -> list[Int64s]:
+    """The given indexes, then the ones around each of them that enclose no other, level by level."""
+    levels, index = [indexes], indexes
     inside = np.zeros(len(parent) + 1, np.int64)
-    while (place != UNKNOWN).any():
-        place = np.where(place == UNKNOWN, UNKNOWN, values_at(parent, place))
-        inside += np.bincount(np.where(place == UNKNOWN, len(parent), place), minlength=len(inside))
-        levels.append(place)
-    alone = inside == 1
-    return [levels[0], *(np.where(alone[level], level, UNKNOWN) for level in levels[1:-1])]
+    while (index != UNKNOWN).any():
+        index = np.where(index == UNKNOWN, UNKNOWN, values_at(parent, index))
+        inside += np.bincount(np.where(index == UNKNOWN, len(parent), index), minlength=len(inside))
+        levels.append(index)
+    single = inside == 1
+    return [levels[0], *(np.where(single[level], level, UNKNOWN) for level in levels[1:-1])]
 
 
-def named(trace: RankTrace, words: Words, pattern: re.Pattern[str], kind: EventKind) -> Int64s:
-    """Events of a kind whose name matches."""
+def _named(trace: RankTrace, vocabulary: Vocabulary, pattern: re.Pattern[str], kind: EventKind) -> Int64s:
+    """Events of a kind with a matching name."""
     rows = np.flatnonzero(trace.events.kind == kind)
     if not len(rows):
         return rows
-    return rows[words.matching(pattern, trace.events.name[rows])]
+    return rows[vocabulary.matches(pattern, trace.events.name[rows])]
 
 
-# Calls in the making: which events belong together, before anything is known of what they did.
+# Draft calls: which events belong together.
 
 
 @dataclass(slots=True)
 class Draft:
-    """One row for each call: rows of its events, or UNKNOWN."""
+    """One row for each call: the rows of its events, or UNKNOWN."""
 
     record: Int64s
     operator: Int64s
     issuer: Int64s
-    """The place of the operator among the innermost ones."""
+    """Index of the operator among the innermost ones."""
     node: Int64s
     annotation: Int64s
     kernel: Int64s
@@ -240,7 +249,7 @@ class Draft:
 
     @classmethod
     def of(cls, count: int, **columns: Int64s) -> Draft:
-        """`count` calls; what is not given is not there."""
+        """`count` calls; columns that are not given are unknown."""
         return cls(
             *(
                 columns[f.name]
@@ -263,26 +272,26 @@ class Draft:
         return Draft(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
-def first_of_each(owner: Int64s, count: int, rows: Int64s) -> Int64s:
-    """For each of `count` owners the first of its rows, or UNKNOWN; `owner` is UNKNOWN where a row has none."""
+def _first_of_each(owner: Int64s, count: int, rows: Int64s) -> Int64s:
+    """For each of `count` owners the first of its rows, or UNKNOWN; `owner` is UNKNOWN for rows without one."""
     first = np.full(count + 1, UNKNOWN, np.int64)
     first[owner[::-1]] = rows[::-1]
     return first[:-1]
 
 
-def latest_of_each(owner: Int64s, count: int, times: Int64s) -> Int64s:
+def _latest_of_each(owner: Int64s, count: int, times: Int64s) -> Int64s:
     """For each of `count` owners the latest of its times, or NO_TIME."""
     latest = np.full(count + 1, NO_TIME, np.int64)
     np.maximum.at(latest, owner, times)
     return latest[:-1]
 
 
-# The parts that calls are made of, and which of them one operator leads to.
+# The events that calls consist of, and which of them an operator issued.
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What of a rank communicates, one column for each kind of event; kernels in order of start."""
+class CallEvents:
+    """The communication events of a rank, one column for each kind; kernels in order of start."""
 
     operators: Operators
     nodes: Nodes
@@ -294,90 +303,94 @@ class Parts:
     recorded: Int64s
     """The operator that made each record, or UNKNOWN."""
     annotated: Int64s
-    """The place, among innermost operators, of the one during which each annotation starts, or UNKNOWN."""
+    """Index among innermost operators of the one that issued each annotation, or UNKNOWN."""
     launched: Int64s
-    """The place, among innermost operators, of the one that launched each kernel, or UNKNOWN."""
+    """Index among innermost operators of the one that launched each kernel, or UNKNOWN."""
     waits: int
-    """Operators that only wait for others."""
+    """The number of operators that only wait."""
 
 
-def parts_of(trace: RankTrace, words: Words, edges: Edges) -> Parts:
-    """Finds what communicates, and what of it operators lead to."""
+def call_events(trace: RankTrace, vocabulary: Vocabulary, edges: Edges) -> CallEvents:
+    """Finds the communication events, and the operator that issued each."""
     kind = trace.events.kind
-    node_rows = named(trace, words, COLLECTIVE_OPERATOR, EventKind.NODE)
-    rows = named(trace, words, COLLECTIVE_OPERATOR, EventKind.OPERATOR)
+    node_rows = _named(trace, vocabulary, COLLECTIVE_OPERATOR, EventKind.NODE)
+    rows = _named(trace, vocabulary, COLLECTIVE_OPERATOR, EventKind.OPERATOR)
     same, launches = edges.where(Relation.SAME), edges.where(Relation.LAUNCHES)
     of_node = kind[same.source] == EventKind.NODE
     same_node = values_at(same.source[of_node], lookup(same.target[of_node], rows))
-    waits = _waits(trace, words, rows, same_node)
-    operators = operators_of(trace, words, rows[~waits])
-    place = np.append(np.cumsum(operators.innermost) - 1, UNKNOWN)
-    annotations = named(trace, words, COLLECTIVE_ANNOTATION, EventKind.ANNOTATION)
-    kernels = _kernels(trace, words)
+    waits = _waits(trace, vocabulary, rows, same_node)
+    operators = _operators_of(trace, vocabulary, rows[~waits])
+    index = np.append(np.cumsum(operators.innermost) - 1, UNKNOWN)
+    annotations = _named(trace, vocabulary, COLLECTIVE_ANNOTATION, EventKind.ANNOTATION)
+    kernels = _kernels(trace, vocabulary)
     launching = values_at(launches.source, lookup(launches.target, kernels))
     records = np.flatnonzero(kind == EventKind.RECORD)
     made = (kind[same.source] == EventKind.RECORD) & (kind[same.target] == EventKind.OPERATOR)
-    return Parts(
+    return CallEvents(
         operators,
-        nodes_of(trace, words, node_rows[~_waits(trace, words, node_rows, node_rows)], same),
+        _nodes_of(trace, vocabulary, node_rows[~_waits(trace, vocabulary, node_rows, node_rows)], same),
         annotations,
         kernels,
         launching,
         records,
         values_at(same.target[made], lookup(same.source[made], records)),
-        place[operators.issuing_starts(trace, annotations)],
-        place[operators.issuing_starts(trace, launching)],
+        index[operators.issuing_starts(trace, annotations)],
+        index[operators.issuing_starts(trace, launching)],
         int(np.count_nonzero(waits)),
     )
 
 
-def _waits(trace: RankTrace, words: Words, rows: Int64s, nodes: Int64s) -> Bools:
-    """Whether an operator is no communication of its own, by its node, else by itself."""
-    said = spelled(trace, words, nodes)
-    said = np.where(said == UNKNOWN, spelled(trace, words, rows), said)
-    return words.only_waits(np.where(said == UNKNOWN, trace.events.name[rows], said))
+def _waits(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s, nodes: Int64s) -> Bools:
+    """Whether an operator moves no data, by its node if it has one, else by itself."""
+    declared = declared_operations(trace, vocabulary, nodes)
+    declared = np.where(declared == UNKNOWN, declared_operations(trace, vocabulary, rows), declared)
+    return vocabulary.moves_no_data(np.where(declared == UNKNOWN, trace.events.name[rows], declared))
 
 
-def _kernels(trace: RankTrace, words: Words) -> Int64s:
-    """Work of collectives on devices: kernels by their names, and what else says so."""
+def _kernels(trace: RankTrace, vocabulary: Vocabulary) -> Int64s:
+    """Device work of communication: kernels with such a name, and work with a statement of its own."""
     events = trace.events
-    kernels = named(trace, words, COLLECTIVE_KERNEL, EventKind.KERNEL)
-    told = trace.communications.row
-    rows = np.union1d(kernels, told[np.isin(events.kind[told], GPU_WORK)]) if len(told) else kernels
+    kernels = _named(trace, vocabulary, COLLECTIVE_KERNEL, EventKind.KERNEL)
+    attributes = trace.communications.row
+    rows = (
+        np.union1d(kernels, attributes[np.isin(events.kind[attributes], GPU_WORK)])
+        if len(attributes)
+        else kernels
+    )
     return rows[np.argsort(events.start[rows], kind="stable")]
 
 
-def issued_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
-    """A call for each innermost operator, or several if the recorder saw several; with all that it led to."""
+def issued_calls(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents) -> Draft:
+    """A call for each innermost operator, or several if it made several records or messages; with all its events."""
     operators = parts.operators
     rows = operators.rows[operators.innermost]
-    place, owner = _owners(trace, parts.kernels, parts.launched, len(rows))
+    index, owner = _owners(trace, parts.kernels, parts.launched, len(rows))
     draft = Draft.of(
-        len(place),
-        operator=rows[place],
-        issuer=place,
-        node=parts.nodes.of(rows)[place],
-        annotation=first_of_each(parts.annotated, len(rows), parts.annotations)[place],
-        kernel=first_of_each(owner, len(place), parts.kernels),
-        kernels_end=latest_of_each(owner, len(place), trace.events.end[parts.kernels]),
+        len(index),
+        operator=rows[index],
+        issuer=index,
+        node=parts.nodes.of(rows)[index],
+        annotation=_first_of_each(parts.annotated, len(rows), parts.annotations)[index],
+        kernel=_first_of_each(owner, len(index), parts.kernels),
+        kernels_end=_latest_of_each(owner, len(index), trace.events.end[parts.kernels]),
     )
     made = _made_by(operators, parts.recorded)
     recorded = np.flatnonzero(made != UNKNOWN)
-    draft = draft.take(np.concatenate([made[recorded], np.setdiff1d(np.arange(len(place)), made)]))
+    draft = draft.take(np.concatenate([made[recorded], np.setdiff1d(np.arange(len(index)), made)]))
     draft.record[: len(recorded)] = parts.records[recorded]
-    return draft.take(~_moves_nothing(trace, words, operators, draft))
+    return draft.take(~_moves_nothing(trace, vocabulary, operators, draft))
 
 
 def _owners(trace: RankTrace, kernels: Int64s, launched: Int64s, count: int) -> tuple[Int64s, Int64s]:
     """The operator of each call, and the call of each kernel, or UNKNOWN.
 
-    There is one call for each of `count` operators. Of several messages that one operator put on a device, and whose
-    work says itself what it sends, each is a call.
+    There is one call for each of `count` operators, and one more for each further message that an operator
+    launched, if the device work itself states its peer.
     """
     table = trace.communications
-    said = lookup(table.row, kernels)
+    declared = lookup(table.row, kernels)
     names_other = (table.source != UNKNOWN) | (table.target != UNKNOWN)
-    message = values_at(table.point_to_point & names_other, said, False) & (launched != UNKNOWN)
+    message = values_at(table.point_to_point & names_other, declared, False) & (launched != UNKNOWN)
     messages = np.flatnonzero(message)
     first = np.unique(launched[messages], return_index=True)[1]
     further = np.delete(messages, first)
@@ -387,55 +400,55 @@ def _owners(trace: RankTrace, kernels: Int64s, launched: Int64s, count: int) -> 
 
 
 def _made_by(operators: Operators, recorded: Int64s) -> Int64s:
-    """The place of the innermost operator that made each record, or UNKNOWN."""
+    """Index of the innermost operator that made each record, or UNKNOWN."""
     order = np.argsort(operators.rows)
     position = values_at(order, lookup(operators.rows[order], recorded))
     inner = np.flatnonzero(operators.innermost)
     return np.where(position == UNKNOWN, UNKNOWN, np.searchsorted(inner, position))
 
 
-def _moves_nothing(trace: RankTrace, words: Words, operators: Operators, draft: Draft) -> Bools:
-    """Whether an operator without any effect is not known to be a communication.
+def _moves_nothing(trace: RankTrace, vocabulary: Vocabulary, operators: Operators, draft: Draft) -> Bools:
+    """Whether an operator without any effect is probably no communication.
 
-    `record_param_comms` alone, of which old profiles say nothing, waits for others; what is functional and calls
-    no operator of a backend was traced by a compiler, and not run.
+    `record_param_comms` alone, without attributes in old profiles, only waits; a functional operator that calls no
+    operator of a backend was traced by a compiler and did not run.
     """
     name = trace.events.name[draft.operator]
     position = np.flatnonzero(operators.innermost)[draft.issuer]
-    unsaid = operators.parent[position] == UNKNOWN
+    undeclared = operators.parent[position] == UNKNOWN
     for rows in (draft.operator, draft.node):
-        unsaid &= spelled(trace, words, rows) == UNKNOWN
-    unknown = unsaid & (name == words.strings.find(RECORDED))
+        undeclared &= declared_operations(trace, vocabulary, rows) == UNKNOWN
+    unknown = undeclared & (name == vocabulary.strings.find(RECORDED))
     effect = (draft.record != UNKNOWN) | (draft.kernel != UNKNOWN) | (draft.annotation != UNKNOWN)
-    moves_nothing: Bools = ~effect & (unknown | words.matching(FUNCTIONAL, name))
+    moves_nothing: Bools = ~effect & (unknown | vocabulary.matches(FUNCTIONAL, name))
     return moves_nothing
 
 
-def lone_calls(trace: RankTrace, words: Words, parts: Parts) -> Draft:
-    """Annotations of device backends, kernels and nodes that no operator of the profile leads to."""
+def unissued_calls(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents) -> Draft:
+    """Calls of annotations of device backends, kernels and nodes that no profiled operator issued."""
     events = trace.events
-    lone = parts.annotations[(parts.annotated == UNKNOWN)]
-    lone = lone[~words.matching(OF_CPU, events.name[lone])]
-    issuers = operators_of(trace, words, lone)
+    unissued = parts.annotations[(parts.annotated == UNKNOWN)]
+    unissued = unissued[~vocabulary.matches(OF_CPU, events.name[unissued])]
+    issuers = _operators_of(trace, vocabulary, unissued)
     kernels = np.flatnonzero(parts.launched == UNKNOWN)
     launched = issuers.issuing_starts(trace, parts.launches[kernels])
-    place, owner = _owners(trace, parts.kernels[kernels], launched, len(lone))
+    index, owner = _owners(trace, parts.kernels[kernels], launched, len(unissued))
     kernels_end = events.end[parts.kernels[kernels]]
-    alone = launched == UNKNOWN
-    nodes = parts.nodes.rows[parts.nodes.unseen]
-    nodes = nodes[~words.matching(FUNCTIONAL, events.name[nodes])]
+    unlaunched = launched == UNKNOWN
+    nodes = parts.nodes.rows[parts.nodes.unprofiled]
+    nodes = nodes[~vocabulary.matches(FUNCTIONAL, events.name[nodes])]
     return Draft.concatenate(
         [
             Draft.of(
-                len(place),
-                annotation=issuers.rows[place],
-                kernel=first_of_each(owner, len(place), parts.kernels[kernels]),
-                kernels_end=latest_of_each(owner, len(place), kernels_end),
+                len(index),
+                annotation=issuers.rows[index],
+                kernel=_first_of_each(owner, len(index), parts.kernels[kernels]),
+                kernels_end=_latest_of_each(owner, len(index), kernels_end),
             ),
             Draft.of(
-                int(np.count_nonzero(alone)),
-                kernel=parts.kernels[kernels[alone]],
-                kernels_end=kernels_end[alone],
+                int(np.count_nonzero(unlaunched)),
+                kernel=parts.kernels[kernels[unlaunched]],
+                kernels_end=kernels_end[unlaunched],
             ),
             Draft.of(len(nodes), node=nodes),
         ]

@@ -1,4 +1,7 @@
-"""Same: recorder entry and operator."""
+"""*same*: a flight-recorder entry, the operator that made it, and the kernels that the operator launched.
+
+Also matches calls with entries that have the same sequence number in the same group.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.linking.communicating import Words
-from tracelink.linking.links import Links
+from tracelink.linking.communicating import Vocabulary
+from tracelink.linking.links import Links, nonzero
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Communications
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Relation
@@ -17,45 +20,49 @@ from tracelink.model.graph import LinkReport
 from tracelink.model.operations import COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.model.trace import RankTrace
 
-# Calls and flight-recorder entries that have the same number in the same group.
+# Sequence numbers: calls and entries with the same number in the same group.
 
 
-def numbers_of(group: Any, point_to_point: Any, sequence: Any) -> Int64s:
-    """One value for each number of each group, of collectives and of messages; UNKNOWN where any is not known."""
+def _sequence_keys(group: Any, point_to_point: Any, sequence: Any) -> Int64s:
+    """One value for each group, kind (collective or message) and number; UNKNOWN if group or number is unknown."""
     known = (group != UNKNOWN) & (sequence != UNKNOWN)
     number = (sequence.astype(np.int64) << 24 | group.astype(np.int64)) << 1 | point_to_point
     return np.where(known, number, UNKNOWN)
 
 
-def by_number(table: Communications, records: Int64s, told: Mapping[str, Any], open_calls: Int64s) -> Int64s:
-    """For each of `open_calls` the record of the same number, or UNKNOWN."""
-    numbers = numbers_of(told["group"], told["point_to_point"], told["sequence"])[open_calls]
-    return values_at(records, paired(numbers, numbers_said(table, records)))
+def records_by_number(
+    table: Communications, records: Int64s, attributes: Mapping[str, Any], open_calls: Int64s
+) -> Int64s:
+    """For each of `open_calls` the record with the same number, or UNKNOWN."""
+    numbers = _sequence_keys(attributes["group"], attributes["point_to_point"], attributes["sequence"])[
+        open_calls
+    ]
+    return values_at(records, _match_keys(numbers, _declared_numbers(table, records)))
 
 
-def numbers_said(table: Communications, rows: Int64s) -> Int64s:
-    """The numbers that events give themselves."""
-    said = lookup(table.row, rows)
-    group, sequence = values_at(table.group, said), values_at(table.sequence, said)
-    return numbers_of(group, values_at(table.point_to_point, said, False), sequence)
+def _declared_numbers(table: Communications, rows: Int64s) -> Int64s:
+    """The keys of the numbers that events state."""
+    statement = lookup(table.row, rows)
+    group, sequence = values_at(table.group, statement), values_at(table.sequence, statement)
+    return _sequence_keys(group, values_at(table.point_to_point, statement, False), sequence)
 
 
-def paired(ours: Int64s, theirs: Int64s) -> Int64s:
-    """For each of our numbers its place among theirs, or UNKNOWN.
+def _match_keys(keys: Int64s, other_keys: Int64s) -> Int64s:
+    """For each key the index of the same key in `other_keys`, or UNKNOWN.
 
-    Where several have one number they were issued as one, and are the same in order if they are as many.
+    Several with one key were issued together, and match in order if there are equally many on both sides.
     """
-    values, place = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
-    mine, other = place[: len(ours)], place[len(ours) :]
-    as_many = np.bincount(mine, minlength=len(values)) == np.bincount(other, minlength=len(values))
-    turn, other_turn = _turns(mine), _turns(other)
+    values, index = np.unique(np.concatenate([keys, other_keys]), return_inverse=True)
+    code, other_code = index[: len(keys)], index[len(keys) :]
+    as_many = np.bincount(code, minlength=len(values)) == np.bincount(other_code, minlength=len(values))
+    turn, other_turn = _turns(code), _turns(other_code)
     most = int(max(turn.max(initial=0), other_turn.max(initial=0))) + 1
-    found = lookup(other * most + other_turn, mine * most + turn)
-    return np.where((ours != UNKNOWN) & as_many[mine], found, UNKNOWN)
+    found = lookup(other_code * most + other_turn, code * most + turn)
+    return np.where((keys != UNKNOWN) & as_many[code], found, UNKNOWN)
 
 
 def _turns(values: Int64s) -> Int64s:
-    """How many of the same value stand before each."""
+    """How many equal values come before each one."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     turns = np.empty(len(values), np.int64)
@@ -63,24 +70,24 @@ def _turns(values: Int64s) -> Int64s:
     return turns
 
 
-# *same*: a flight-recorder entry, the operator that made it, and the kernels which that operator launched.
+# The linkers.
 
 
 DEEPEST = 16
-"""Collective operators enclose each other a few deep at most; further back none is still running."""
+"""The most collective operators that are looked back for one that is still running: few enclose each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Thread:
-    """The collective operators of one thread, by start; operators that enclose others come before them."""
+    """The collective operators of one thread, by start; an operator comes before those that it encloses."""
 
     rows: list[int]
     start: Int64s
     end: Int64s
     names: Sequence[str]
 
-    def holding(self, time: int) -> Iterator[int]:
-        """Positions of the operators whose interval holds `time`, innermost first."""
+    def running(self, time: int) -> Iterator[int]:
+        """Positions of the operators that run at `time`, innermost first."""
         last = int(np.searchsorted(self.start, time, side="right"))
         for position in range(last - 1, max(last - DEEPEST, 0) - 1, -1):
             if self.end[position] >= time:
@@ -88,7 +95,7 @@ class _Thread:
 
 
 def link_recorder(trace: RankTrace) -> Links:
-    """Entry to the operator of its number, else to the one on whose interval its creation time falls."""
+    """Entry to the operator with its number, else to the operator that ran when it was created."""
     events = trace.events
     entries = np.flatnonzero(events.of_kind(EventKind.RECORD) & events.timed)
     inside = entries[profiled(trace, events.start[entries])]
@@ -100,42 +107,44 @@ def link_recorder(trace: RankTrace) -> Links:
     edges = Edges.of(Relation.SAME, inside[linked], operator[linked])
     missing, outside = len(inside) - len(edges), len(entries) - len(inside)
     notes = {
-        "entries from outside the profiled time": outside if events.of_kind(*ON_THREAD).any() else 0,
+        "entries outside the profiled time": outside if events.of_kind(*ON_THREAD).any() else 0,
         "linked by number": numbered,
     }
     report = LinkReport(
         "same.recorder_kineto",
         linked=len(edges),
         candidates=len(inside),
-        unlinked={"no collective operator holds its creation time": missing} if missing else {},
-        notes={note: count for note, count in notes.items() if count},
+        unlinked=nonzero({"no collective operator ran when it was created": missing}),
+        notes=nonzero(notes),
     )
     return Links(edges, report)
 
 
 def _by_number(trace: RankTrace, entries: Int64s) -> Int64s:
-    """The operator of the same number in the same group, where profiles number them; or UNKNOWN."""
-    table, words = trace.communications, Words(trace.strings)
+    """The operator with the same number in the same group, or UNKNOWN; not all profiles have numbers."""
+    table, vocabulary = trace.communications, Vocabulary(trace.strings)
     numbered = (table.sequence != UNKNOWN) & (trace.events.kind[table.row] == EventKind.OPERATOR)
-    numbered &= ~words.only_waits(table.operation)
+    numbered &= ~vocabulary.moves_no_data(table.operation)
     rows = table.row[numbered]
-    found: Int64s = values_at(rows, paired(numbers_said(table, entries), numbers_said(table, rows)))
+    found: Int64s = values_at(
+        rows, _match_keys(_declared_numbers(table, entries), _declared_numbers(table, rows))
+    )
     return found
 
 
 def _by_time(trace: RankTrace, entries: Int64s, operator: Int64s) -> None:
-    """Fills in the operators that ran when entries were created."""
+    """Fills in the operator that ran when each entry was created."""
     threads, texts = _threads(trace), trace.strings.texts()
-    for place in np.flatnonzero(operator == UNKNOWN).tolist():
-        entry = entries[place]
+    for index in np.flatnonzero(operator == UNKNOWN).tolist():
+        entry = entries[index]
         row = _operator_of(int(trace.events.start[entry]), texts[trace.events.name[entry]], threads)
-        operator[place] = UNKNOWN if row is None else row
+        operator[index] = UNKNOWN if row is None else row
 
 
 def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) -> Links:
-    """Entry to the collective kernels launched on its operator's thread while the operator ran."""
+    """Entry to the collective kernels that were launched on its operator's thread while the operator ran."""
     events = trace.events
-    kernel = Words(trace.strings).matching(COLLECTIVE_KERNEL, events.name[launches.target])
+    kernel = Vocabulary(trace.strings).matches(COLLECTIVE_KERNEL, events.name[launches.target])
     call, work = launches.source[kernel], launches.target[kernel]
     order = np.argsort(events.start[call], kind="stable")
     call, work = call[order], work[order]
@@ -153,13 +162,13 @@ def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) ->
     edges = Edges.of(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
     candidates = len(recorded) if len(work) else 0
     with_kernel = len(set(source))
-    none = candidates - with_kernel
-    reasons = {"its operator launched no collective kernel": none} if none else {}
+    without_kernel = candidates - with_kernel
+    reasons = nonzero({"its operator launched no collective kernel": without_kernel})
     return Links(edges, LinkReport("same.recorder_kernel", with_kernel, candidates, reasons))
 
 
 def profiled(trace: RankTrace, time: Int64s) -> Bools:
-    """Whether each time lies between the first and the last thing that a profile saw on a thread."""
+    """Whether each time is between the first and the last event of a profile's threads."""
     events = trace.events
     inside = np.zeros(len(time), np.bool_)
     if not len(time):
@@ -186,11 +195,11 @@ def _threads(trace: RankTrace) -> list[_Thread]:
 
 
 def _operator_of(time: int, name: str, threads: Sequence[_Thread]) -> int | None:
-    """The innermost operator around `time`; where several threads have one, one that does what the entry says."""
+    """The innermost operator at `time`; of several threads one with the operation of the entry."""
     around = [
-        (_same_operation(name, thread.names[place]), int(thread.start[place]), thread.rows[place])
+        (_same_operation(name, thread.names[position]), int(thread.start[position]), thread.rows[position])
         for thread in threads
-        if (place := next(thread.holding(time), None)) is not None
+        if (position := next(thread.running(time), None)) is not None
     ]
     return max(around)[2] if around else None
 
