@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import tracelink as tracelink_package
 from builders.kineto import cpu_op, trace, write
 from builders.plugin import CODE, NOTES, installed
 from tracelink import plugins
 from tracelink.errors import UsageError
 
+ROOT = Path(tracelink_package.__file__).parent.parent
 FIRST, SECOND = "#notes 0\n1000 wake\n5000 think", "#notes 1\n1500 wake"
 
 
@@ -185,6 +188,17 @@ def test_what_is_imported_is_what_is_declared() -> None:
         assert plugins.conversion(name).name == name
         assert isinstance(plugins.conversion(name), plugins.Drawing) == conversion.draws
         assert set(conversion.reads) <= set(plugins.readers())
+
+
+@pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="tracelink is not used from a checkout")
+def test_a_checkout_has_its_formats_without_being_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
+    formats = plugins.installed.__wrapped__()
+    assert formats.keys() == plugins.installed().keys()
+    assert {name: plugin.format() for name, plugin in formats.items()} == {
+        known.name: known for known in plugins.formats()
+    }
+    assert str(ROOT) in tracelink_package.__path__
 
 
 @pytest.mark.parametrize(("find", "what"), [(plugins.reader, "reader"), (plugins.writer, "writer")])

@@ -7,107 +7,79 @@ tracelink.merge("traces/", output="merged.json")
 from __future__ import annotations
 
 from importlib import import_module
+from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracelink.api import (
-        Converted,
-        Inspection,
-        Merged,
-        clocks,
-        collectives,
-        convert,
-        inspect,
-        load,
-        merge,
-        write,
-    )
-    from tracelink.converters.chakra.validation.rules import Validation, Violation
-    from tracelink.converters.chakra.validation.validate import validate
-    from tracelink.diagnosis.examine import Examined, diagnose, examine
-    from tracelink.diagnosis.model import Diagnosis, Kind, Problem
-    from tracelink.errors import Finding, RankConflictError, Severity, TraceError, UnreadableError, UsageError
-    from tracelink.model.clock import Clock, ClockMode, Clocks
-    from tracelink.model.events import EventKind, Key, Relation
-    from tracelink.model.graph import EventGraph
-    from tracelink.model.job import Job
-    from tracelink.pipeline.selection import Selection
+    from tracelink.api import Converted as Converted
+    from tracelink.api import Inspection as Inspection
+    from tracelink.api import Merged as Merged
+    from tracelink.api import clocks as clocks
+    from tracelink.api import collectives as collectives
+    from tracelink.api import convert as convert
+    from tracelink.api import inspect as inspect
+    from tracelink.api import load as load
+    from tracelink.api import merge as merge
+    from tracelink.api import write as write
+    from tracelink.converters.chakra.validation.rules import Validation as Validation
+    from tracelink.converters.chakra.validation.rules import Violation as Violation
+    from tracelink.converters.chakra.validation.validate import validate as validate
+    from tracelink.diagnosis.examine import Examined as Examined
+    from tracelink.diagnosis.examine import diagnose as diagnose
+    from tracelink.diagnosis.examine import examine as examine
+    from tracelink.diagnosis.model import Diagnosis as Diagnosis
+    from tracelink.diagnosis.model import Kind as Kind
+    from tracelink.diagnosis.model import Problem as Problem
+    from tracelink.errors import Finding as Finding
+    from tracelink.errors import RankConflictError as RankConflictError
+    from tracelink.errors import Severity as Severity
+    from tracelink.errors import TraceError as TraceError
+    from tracelink.errors import UnreadableError as UnreadableError
+    from tracelink.errors import UsageError as UsageError
+    from tracelink.model.clock import Clock as Clock
+    from tracelink.model.clock import ClockMode as ClockMode
+    from tracelink.model.clock import Clocks as Clocks
+    from tracelink.model.events import EventKind as EventKind
+    from tracelink.model.events import Key as Key
+    from tracelink.model.events import Relation as Relation
+    from tracelink.model.graph import EventGraph as EventGraph
+    from tracelink.model.job import Job as Job
+    from tracelink.pipeline.selection import Selection as Selection
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Clock": "model.clock",
-    "ClockMode": "model.clock",
-    "Clocks": "model.clock",
-    "Converted": "api",
-    "Diagnosis": "diagnosis.model",
-    "EventGraph": "model.graph",
-    "EventKind": "model.events",
-    "Examined": "diagnosis.examine",
-    "Finding": "errors",
-    "Inspection": "api",
-    "Job": "model.job",
-    "Key": "model.events",
-    "Kind": "diagnosis.model",
-    "Merged": "api",
-    "Problem": "diagnosis.model",
-    "RankConflictError": "errors",
-    "Relation": "model.events",
-    "Selection": "pipeline.selection",
-    "Severity": "errors",
-    "TraceError": "errors",
-    "UnreadableError": "errors",
-    "UsageError": "errors",
-    "Validation": "converters.chakra.validation.rules",
-    "Violation": "converters.chakra.validation.rules",
-    "clocks": "api",
-    "collectives": "api",
-    "convert": "api",
-    "diagnose": "diagnosis.examine",
-    "examine": "diagnosis.examine",
-    "inspect": "api",
-    "load": "api",
-    "merge": "api",
-    "validate": "converters.chakra.validation.validate",
-    "write": "api",
-}
+_ROOT = dirname(dirname(__file__))
+if isdir(join(_ROOT, "converters")) and not isdir(join(dirname(__file__), "converters")):
+    # In a checkout, what is installed inside this package is next to it.
+    __path__.append(_ROOT)
 
-__all__ = [
-    "Clock",
-    "ClockMode",
-    "Clocks",
-    "Converted",
-    "Diagnosis",
-    "EventGraph",
-    "EventKind",
-    "Examined",
-    "Finding",
-    "Inspection",
-    "Job",
-    "Key",
-    "Kind",
-    "Merged",
-    "Problem",
-    "RankConflictError",
-    "Relation",
-    "Selection",
-    "Severity",
-    "TraceError",
-    "UnreadableError",
-    "UsageError",
-    "Validation",
-    "Violation",
-    "clocks",
-    "collectives",
-    "convert",
-    "diagnose",
-    "examine",
-    "inspect",
-    "load",
-    "merge",
-    "validate",
-    "write",
-]
+_EXPORTS = {
+    "api": (
+        "Converted",
+        "Inspection",
+        "Merged",
+        "clocks",
+        "collectives",
+        "convert",
+        "inspect",
+        "load",
+        "merge",
+        "write",
+    ),
+    "converters.chakra.validation.rules": ("Validation", "Violation"),
+    "converters.chakra.validation.validate": ("validate",),
+    "diagnosis.examine": ("Examined", "diagnose", "examine"),
+    "diagnosis.model": ("Diagnosis", "Kind", "Problem"),
+    "errors": ("Finding", "RankConflictError", "Severity", "TraceError", "UnreadableError", "UsageError"),
+    "model.clock": ("Clock", "ClockMode", "Clocks"),
+    "model.events": ("EventKind", "Key", "Relation"),
+    "model.graph": ("EventGraph",),
+    "model.job": ("Job",),
+    "pipeline.selection": ("Selection",),
+}
+_HOME = {name: module for module, names in _EXPORTS.items() for name in names}
+
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -118,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
 
+from tracelink import __version__
 from tracelink.errors import Finding, UsageError
 
 if TYPE_CHECKING:
@@ -260,7 +262,11 @@ class Plugin:
     def origin(self) -> str:
         """The distribution that declares it, with its version."""
         distribution = self.point.dist
-        return f"{distribution.name} {distribution.version}" if distribution else "unknown"
+        return (
+            f"{distribution.name} {distribution.version}"
+            if distribution
+            else f"torch-tracelink {__version__}"
+        )
 
     def format(self) -> Format:
         """What it declares; raises `PluginError` if that cannot be imported."""
@@ -272,8 +278,10 @@ def installed() -> dict[str, Plugin]:
     """All formats that are installed, by name, even those that cannot be imported."""
     from importlib.metadata import entry_points
 
-    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return {point.name: Plugin(point) for point in points}
+    points = [*entry_points(group=ENTRY_POINTS)]
+    if not any(point.value.startswith("tracelink.") for point in points):
+        points += _points_of_checkout()
+    return {point.name: Plugin(point) for point in sorted(points, key=lambda point: point.name)}
 
 
 def formats(first: str = "") -> Iterator[Format]:
@@ -352,6 +360,18 @@ def _spec(name: str, role: str, all_specs: Callable[[], dict[str, _Spec]]) -> _S
         return cast(_Spec, found)
     known = ", ".join(all_specs()) or "none"
     raise UsageError(f"there is no {role} {name!r}", advice=f"Installed: {known}. See: tracelink formats")
+
+
+def _points_of_checkout() -> list[EntryPoint]:
+    """The formats of a checkout that is used without being installed."""
+    import tomllib
+    from importlib.metadata import EntryPoint
+
+    project = Path(__file__).parent.parent / "pyproject.toml"
+    if not project.is_file():
+        return []
+    declared = tomllib.loads(project.read_text())["project"]["entry-points"][ENTRY_POINTS]
+    return [EntryPoint(name, value, ENTRY_POINTS) for name, value in declared.items()]
 
 
 @cache
