@@ -1,4 +1,4 @@
-"""Usual nodes a batch at a time, the others by protobuf."""
+"""A batch of messages to node columns: common messages vectorised together, unusual ones by protobuf, one by one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.schema import (
     ATTRIBUTE,
+    ATTRIBUTE_NAME,
     CONTROL,
     DATA,
     DURATION,
@@ -20,59 +21,226 @@ from tracelink.converters.chakra.schema import (
     INPUTS,
     NAME,
     OUTPUTS,
+    SHAPES,
     START,
     TYPE,
+    TYPES,
+    VALUES,
     Kind,
     kind_and_value,
 )
 from tracelink.converters.chakra.table import Links, chosen, signed
-from tracelink.io.framing import DELIMITED, VARINT, varint
+from tracelink.io.framing import DELIMITED, VARINT, key, varint
 from tracelink.io.protobuf import WORD, Octets, Read, Words, leading, read_fields, split
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
-# The attributes of many nodes, sorted by name: the usual ones as columns, the others by protobuf, each by itself.
+NUMBERS, ID_LISTS, TENSORS = (ID, TYPE, START, DURATION), (CONTROL, DATA), (INPUTS, OUTPUTS)
+"""Fields of a node by their wire form: integers, packed ids, and submessages."""
 
-
-LONGEST_NAME = 2 * WORD
-"""A name of so many bytes is known by its first word and its last."""
-SAMPLE, NAMES, ROUNDS = 1024, 128, 8
-"""Attributes whose names are looked for at a time, names of them at most, and times; the rest is judged by protobuf."""
-MIXED = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
-"""Odd factors that make one number of three."""
-
-FULL = np.iinfo(np.int64)
-RANGES = {
-    Kind.INT32: (-(1 << 31), (1 << 31) - 1),
-    Kind.UINT32: (0, (1 << 32) - 1),
-    Kind.BOOL: (FULL.min, FULL.max),
-    Kind.INT64: (FULL.min, FULL.max),
-    Kind.UINT64: (FULL.min, FULL.max),
-}
-"""The kinds that are one varint, and what can be said of it as of a signed number."""
-TYPES: Mapping[Kind, npt.DTypeLike] = {Kind.BOOL: np.bool_, Kind.UINT64: np.uint64}
-KINDS = 1 << 11
-"""A tag of two bytes says no larger number."""
-WIRES_BATCH_ATTRIBUTES = np.full(KINDS, -1)
-WIRES_BATCH_ATTRIBUTES[[*RANGES, Kind.STRING]] = [*[VARINT] * len(RANGES), DELIMITED]
-LEAST, MOST = np.ones(KINDS, np.int64), np.zeros(KINDS, np.int64)
-for _kind, (_least, _most) in RANGES.items():
-    LEAST[_kind], MOST[_kind] = _least, _most
+_NODE_WIRES = np.full(ATTRIBUTE + 1, VARINT)
+_NODE_WIRES[[NAME, *ID_LISTS, *TENSORS, ATTRIBUTE]] = DELIMITED
+_LARGEST_TENSOR_FIELD = max(VALUES, SHAPES, TYPES)
+_LARGEST_TYPE = 255
+_INT32_END = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
-    """The attributes of nodes: of which node each is, and where it lies."""
+class IdLists:
+    """Ids, and the row of the node that lists each."""
+
+    owner: Int64s
+    ids: Int64s
+
+    def replaced(self, kept: Bools, rows: Int64s, links: Links) -> IdLists:
+        """The ids of `kept` rows, with those of `rows` taken from `links`."""
+        chosen = kept[self.owner]
+        owner = np.concatenate([self.owner[chosen], rows[links.owners]])
+        order = np.argsort(owner, kind="stable")
+        return IdLists(owner[order], np.concatenate([self.ids[chosen], links.ids])[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """One row for each message."""
+
+    good: Bools
+    """Messages that are valid nodes."""
+    numbers: dict[int, Int64s]
+    """By field number."""
+    names: list[bytes]
+    lists: dict[int, IdLists]
+    parts: list[Part]
+
+
+def nodes_of(data: bytes, begins: Sequence[int], ends: Sequence[int]) -> Nodes:
+    """The nodes in `data`: message `i` is `data[begins[i]:ends[i]]`."""
+    batch = _Batch(data, begins, ends)
+    numbers, names = batch.numbers(), batch.names()
+    lists = {number: batch.ids(number) for number in ID_LISTS}
+    batch.check_tensors()
+    parts = batch.attributes()
+    nodes = Nodes(np.ones(len(names), bool), numbers, names, lists, parts)
+    return _completed(nodes, batch.parsed(), ~batch.unusual) if batch.unusual.any() else nodes
+
+
+class _Batch:
+    """The fields of a batch of messages, and the messages that protobuf must parse."""
+
+    def __init__(self, data: bytes, begins: Sequence[int], ends: Sequence[int]) -> None:
+        self.data, self.begins, self.ends = data, begins, ends
+        self.octets = Octets(data)
+        first, last = np.array(begins, np.int64), np.array(ends, np.int64)
+        self.fields = split(self.octets, first, last)
+        self.unusual = self.fields.odd | (first == last)
+        read = self.fields.read
+        expected = _NODE_WIRES[np.minimum(read.number, ATTRIBUTE)]
+        wrong = (read.number <= ATTRIBUTE) & (read.wire != expected)
+        self.unusual[self.fields.owner[wrong]] = True
+
+    def numbers(self) -> dict[int, Int64s]:
+        """The integer fields; of a duplicate field the last one counts."""
+        columns = {}
+        for number in NUMBERS:
+            owner, read = self.fields.of(number)
+            columns[number] = np.zeros(len(self.begins), np.int64)
+            columns[number][owner] = read.value
+        types = columns[TYPE]
+        self.unusual |= (types < 0) | (types >= _INT32_END)
+        np.clip(types, 0, _LARGEST_TYPE, out=types)
+        return columns
+
+    def names(self) -> list[bytes]:
+        """The bytes of each name."""
+        owner, read = self.fields.of(NAME)
+        self.unusual |= np.bincount(owner, minlength=len(self.unusual)) > 1
+        names = [b""] * len(self.begins)
+        for row, name in zip(owner.tolist(), self._bytes(read), strict=True):
+            names[row] = name
+        if invalid := {name for name in set(names) if not _is_utf8(name)}:
+            self.unusual |= np.array([name in invalid for name in names], bool)
+        return names
+
+    def ids(self, number: int) -> IdLists:
+        """The ids in a packed field."""
+        owner, read = self.fields.of(number)
+        length = read.end - read.begin
+        filled = length > 0
+        first = np.cumsum(length) - length
+        inner = np.repeat(read.begin - first, length) + np.arange(int(length.sum()))
+        owners = np.repeat(owner, length)
+        starts = np.append(True, self.octets.at(inner) < 0x80)[:-1]
+        starts[first[filled]] = True
+        ids, width = self.octets.varints(inner[starts])
+        self.unusual[owners[starts][width == 0]] = True
+        self.unusual[owner[filled][self.octets.at(read.end[filled] - 1) >= 0x80]] = True
+        return IdLists(owners[starts], ids)
+
+    def check_tensors(self) -> None:
+        """Inputs and outputs are not kept, but must be valid."""
+        for number in TENSORS:
+            owner, read = self.fields.of(number)
+            inside = split(self.octets, read.begin, read.end)
+            self.unusual[owner[inside.odd]] = True
+            values = inside.read
+            known = values.number <= _LARGEST_TENSOR_FIELD
+            self.unusual[owner[inside.owner[known & (values.wire != DELIMITED)]]] = True
+            not_ascii = np.flatnonzero(known & ~self.octets.ascii(values.begin, values.end))
+            strings = self._bytes(values.where(not_ascii))
+            valid = np.fromiter(map(_is_utf8, strings), bool, len(not_ascii))
+            self.unusual[owner[inside.owner[not_ascii[~valid]]]] = True
+
+    def _bytes(self, read: Read) -> Iterator[bytes]:
+        """The values of fields."""
+        return map(self.data.__getitem__, map(slice, read.begin.tolist(), read.end.tolist()))
+
+    def attributes(self) -> list[Part]:
+        """The attributes of the nodes that protobuf need not parse."""
+        owner, read = self.fields.of(ATTRIBUTE)
+        spans = _Spans(owner, read.begin, read.end)
+        if self.unusual.any():
+            spans = spans.where(~self.unusual[owner])
+        parts, left = _common_attributes(self.octets, spans)
+        others, data = _ParsedAttributes(), self.data
+        for row, begin, end in spans.where(left).rows():
+            if not others.parse(row, begin, data[begin:end]):
+                self.unusual[row] = True
+        return [*parts, *others.parts()]
+
+    def parsed(self) -> _ParsedNodes:
+        """The unusual messages, parsed by protobuf."""
+        parsed = _ParsedNodes()
+        for row in np.flatnonzero(self.unusual).tolist():
+            begin = self.begins[row]
+            parsed.parse(row, begin, self.data[begin : self.ends[row]])
+        return parsed
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _completed(nodes: Nodes, parsed: _ParsedNodes, common: Bools) -> Nodes:
+    """The nodes with the unusual messages replaced by what protobuf parsed."""
+    rows, messages = np.array(parsed.rows, np.int64), parsed.messages
+    nodes.good[parsed.failed] = False
+    nodes.numbers[ID][rows] = signed([node.id for node in messages])
+    nodes.numbers[TYPE][rows] = [min(max(node.type, 0), _LARGEST_TYPE) for node in messages]
+    nodes.numbers[START][rows] = signed([node.start_time_micros for node in messages])
+    nodes.numbers[DURATION][rows] = signed([node.duration_micros for node in messages])
+    for row, node in zip(parsed.rows, messages, strict=True):
+        nodes.names[row] = node.name.encode()
+    listed = {CONTROL: [node.ctrl_deps for node in messages], DATA: [node.data_deps for node in messages]}
+    lists = {
+        number: nodes.lists[number].replaced(common, rows, Links.of(ids)) for number, ids in listed.items()
+    }
+    parts = [part.where(common[part.row]) for part in nodes.parts]
+    return replace(nodes, lists=lists, parts=[*parts, *parsed.attributes.parts()])
+
+
+# Attributes: common ones as columns by name and kind, unusual ones by protobuf.
+
+_LONGEST_NAME = 2 * WORD
+"""Names of up to so many bytes are identified by their first and last words."""
+_SAMPLE, _MOST_NAMES, _ROUNDS = 1024, 128, 8
+"""Attributes sampled for names in each round, names found in it at most, and rounds; protobuf parses the rest."""
+HASH_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+"""Odd factors that hash three words to one."""
+
+_INT64 = np.iinfo(np.int64)
+_RANGES = {
+    Kind.INT32: (-(1 << 31), (1 << 31) - 1),
+    Kind.UINT32: (0, (1 << 32) - 1),
+    Kind.BOOL: (_INT64.min, _INT64.max),
+    Kind.INT64: (_INT64.min, _INT64.max),
+    Kind.UINT64: (_INT64.min, _INT64.max),
+}
+"""The kinds that are one varint, and the range of their values as signed numbers."""
+_DTYPES: Mapping[Kind, npt.DTypeLike] = {Kind.BOOL: np.bool_, Kind.UINT64: np.uint64}
+_KINDS = 1 << 11
+"""The field numbers that fit in a tag of two bytes."""
+_VALUE_WIRES = np.full(_KINDS, UNKNOWN)
+_VALUE_WIRES[[*_RANGES, Kind.STRING]] = [*[VARINT] * len(_RANGES), DELIMITED]
+_LEAST, _MOST = np.ones(_KINDS, np.int64), np.zeros(_KINDS, np.int64)
+for _kind, (_least, _most) in _RANGES.items():
+    _LEAST[_kind], _MOST[_kind] = _least, _most
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The bytes of attributes, and the row of the node of each."""
 
     row: Int64s
     begin: Int64s
     end: Int64s
 
-    def where(self, chosen: Bools) -> Spans:
-        """Some of them."""
-        return Spans(self.row[chosen], self.begin[chosen], self.end[chosen])
+    def where(self, chosen: Bools) -> _Spans:
+        return _Spans(self.row[chosen], self.begin[chosen], self.end[chosen])
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """One after the other."""
         return zip(self.row.tolist(), self.begin.tolist(), self.end.tolist(), strict=True)
 
 
@@ -83,27 +251,20 @@ class Part:
     name: str
     kind: Kind
     row: Int64s
-    place: Int64s
-    """By which attributes keep their order."""
+    offset: Int64s
+    """By which attributes keep the order of the file."""
     values: Sequence[Any] | npt.NDArray[Any]
 
     def where(self, kept: Bools) -> Part:
-        """Some of them."""
-        return (
-            self
-            if kept.all()
-            else Part(
-                self.name,
-                self.kind,
-                self.row[kept],
-                self.place[kept],
-                chosen(self.values, np.flatnonzero(kept)),
-            )
-        )
+        """The kept rows."""
+        if kept.all():
+            return self
+        values = chosen(self.values, np.flatnonzero(kept))
+        return Part(self.name, self.kind, self.row[kept], self.offset[kept], values)
 
 
-class _Texts(dict[bytes, str | None]):
-    """Texts by their bytes, so that those that are alike are one; None for what is no text."""
+class _Strings(dict[bytes, str | None]):
+    """Decoded strings by their bytes, so that equal ones are one object; None for invalid UTF-8."""
 
     def __missing__(self, key: bytes) -> str | None:
         try:
@@ -114,314 +275,150 @@ class _Texts(dict[bytes, str | None]):
         return text
 
 
-def usual_attributes(octets: Octets, spans: Spans) -> tuple[list[Part], Bools]:
-    """A part for each name and kind, and which attributes stand in none of them."""
+def _common_attributes(octets: Octets, spans: _Spans) -> tuple[list[Part], Bools]:
+    """A part for each name and kind, and the attributes that are left over."""
     parts, left = list[Part](), np.ones(len(spans.row), bool)
-    name, value, usual = _named(octets, spans)
-    texts = _Texts()
-    for group in _alike(octets, name, value.number, np.flatnonzero(usual)):
+    name, value, common = _names_and_values(octets, spans)
+    strings = _Strings()
+    for group in _groups_by_name(octets, name, value.number, np.flatnonzero(common)):
         lead = group[0]
-        if (text := texts[octets.data[name.begin[lead] : name.end[lead]]]) is None:
+        if (text := strings[octets.data[name.begin[lead] : name.end[lead]]]) is None:
             continue
         kind = Kind(int(value.number[lead]))
         values: Sequence[Any] | npt.NDArray[Any]
         if kind is Kind.STRING:
-            group, values = _texts(octets.data, value, group, texts)
+            group, values = _string_values(octets.data, value, group, strings)
         else:
-            values = value.value[group].astype(TYPES.get(kind, np.int64))
+            values = value.value[group].astype(_DTYPES.get(kind, np.int64))
         parts.append(Part(text, kind, spans.row[group], spans.begin[group], values))
         left[group] = False
     return parts, left
 
 
-def _named(octets: Octets, spans: Spans) -> tuple[Read, Read, Bools]:
-    """Names and values, and which attributes are a short name and then a number or text that feeders take."""
+def _names_and_values(octets: Octets, spans: _Spans) -> tuple[Read, Read, Bools]:
+    """Names and values, and the attributes that are a short name and then an integer or string."""
     name = read_fields(octets, spans.begin)
     length = name.end - name.begin
-    usual = name.usual & (name.number == 1) & (name.wire == DELIMITED)
-    usual &= (length > 0) & (length <= LONGEST_NAME) & (name.end < spans.end)
-    value = read_fields(octets, np.where(usual, name.end, spans.begin))
+    common = name.usual & (name.number == ATTRIBUTE_NAME) & (name.wire == DELIMITED)
+    common &= (length > 0) & (length <= _LONGEST_NAME) & (name.end < spans.end)
+    value = read_fields(octets, np.where(common, name.end, spans.begin))
     kind = value.number
-    usual &= value.usual & (value.end == spans.end) & (value.wire == WIRES_BATCH_ATTRIBUTES[kind])
-    usual &= (value.wire == DELIMITED) | ((value.value >= LEAST[kind]) & (value.value <= MOST[kind]))
-    return name, value, usual
+    common &= value.usual & (value.end == spans.end) & (value.wire == _VALUE_WIRES[kind])
+    common &= (value.wire == DELIMITED) | ((value.value >= _LEAST[kind]) & (value.value <= _MOST[kind]))
+    return name, value, common
 
 
-def _alike(octets: Octets, name: Read, kind: Int64s, rows: Int64s) -> Iterator[Int64s]:
-    """Groups of one name and one kind."""
+def _groups_by_name(octets: Octets, name: Read, kind: Int64s, rows: Int64s) -> Iterator[Int64s]:
+    """Rows grouped by name and kind."""
     begin, end = name.begin[rows], name.end[rows]
     length = end - begin
-    marks = (
+    words = (
         octets.words(begin) & leading(length),
         np.where(length > WORD, octets.words(np.maximum(end - WORD, 0)), np.uint64(0)),
-        (length * KINDS + kind[rows]).view(np.uint64),
+        (length * _KINDS + kind[rows]).view(np.uint64),
     )
-    mixed = marks[0] * MIXED[0] + marks[1] * MIXED[1] + marks[2] * MIXED[2]
-    for group in _equal(mixed):
-        exact = np.logical_and.reduce([mark[group] == mark[group[0]] for mark in marks])
+    hashes = words[0] * HASH_FACTORS[0] + words[1] * HASH_FACTORS[1] + words[2] * HASH_FACTORS[2]
+    for group in _groups_of_equal(hashes):
+        exact = np.logical_and.reduce([word[group] == word[group[0]] for word in words])
         yield rows[group if exact.all() else group[exact]]
 
 
-def _equal(numbers: Words) -> Iterator[Int64s]:
-    """Where each of the numbers is that are not rare."""
+def _groups_of_equal(numbers: Words) -> Iterator[Int64s]:
+    """The indices of each number that is not rare."""
     left = np.arange(len(numbers))
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         if not len(left):
             return
-        found = np.unique(numbers[left[:SAMPLE]])[:NAMES]
+        found = np.unique(numbers[left[:_SAMPLE]])[:_MOST_NAMES]
         codes = np.minimum(np.searchsorted(found, numbers[left]), len(found) - 1)
-        codes = np.where(found[codes] == numbers[left], codes, NAMES).astype(np.uint8)
+        codes = np.where(found[codes] == numbers[left], codes, _MOST_NAMES).astype(np.uint8)
         ordered = left[np.argsort(codes, kind="stable")]
-        *groups, left = np.split(ordered, np.cumsum(np.bincount(codes, minlength=NAMES + 1))[: len(found)])
+        *groups, left = np.split(
+            ordered, np.cumsum(np.bincount(codes, minlength=_MOST_NAMES + 1))[: len(found)]
+        )
         yield from groups
 
 
-def _texts(data: bytes, value: Read, group: Int64s, texts: _Texts) -> tuple[Int64s, list[str | None]]:
-    """What is said, of those whose bytes are a text."""
+def _string_values(
+    data: bytes, value: Read, group: Int64s, strings: _Strings
+) -> tuple[Int64s, list[str | None]]:
+    """The rows with valid strings, and these strings."""
     bounds = map(slice, value.begin[group].tolist(), value.end[group].tolist())
-    values = list(map(texts.__getitem__, map(data.__getitem__, bounds)))
-    if None not in texts.values():
+    values = list(map(strings.__getitem__, map(data.__getitem__, bounds)))
+    if None not in strings.values():
         return group, values
-    sound = np.array([text is not None for text in values], bool)
-    return group[sound], [text for text in values if text is not None]
+    valid = np.array([string is not None for string in values], bool)
+    return group[valid], [string for string in values if string is not None]
 
 
-# Nodes and attributes that only protobuf understands: newer fields, rare kinds, and what is damaged.
+# Messages parsed by protobuf: newer fields, rare kinds, and damaged messages.
 
-
-ATTRIBUTE_TAG = b"\x52"
-
-Said = tuple[str, Kind, Any]
+_ATTRIBUTE_KEY = key(ATTRIBUTE, DELIMITED)
+_NamedValue = tuple[str, Kind, Any]
 
 
 @dataclass(slots=True)
-class JudgedAttributes:
+class _ParsedAttributes:
     """Attributes by name and kind."""
 
     _columns: dict[tuple[str, Kind], tuple[list[int], list[int], list[Any]]] = field(default_factory=dict)
-    _known: dict[bytes, Said | None] = field(default_factory=dict)
+    _known: dict[bytes, _NamedValue | None] = field(default_factory=dict)
 
-    def read(self, row: int, place: int, body: bytes) -> bool:
-        """Keeps an attribute of a node, and says whether it is one."""
+    def parse(self, row: int, offset: int, body: bytes) -> bool:
+        """Adds an attribute of a node; False if it is invalid."""
         if body not in self._known:
-            node = message_of(ATTRIBUTE_TAG + varint(len(body)) + body)
-            self._known[body] = _said(node.attr[0]) if node else None
-        if not (said := self._known[body]):
+            node = _parsed_node(_ATTRIBUTE_KEY + varint(len(body)) + body)
+            self._known[body] = _named_value(node.attr[0]) if node else None
+        if not (attribute := self._known[body]):
             return False
-        self._keep(row, place, said)
+        self._add(row, offset, attribute)
         return True
 
-    def keep(self, row: int, place: int, attribute: AttributeProto) -> None:
-        """Keeps an attribute of a node; `place` is its order among those of the node."""
-        self._keep(row, place, _said(attribute))
+    def add(self, row: int, offset: int, attribute: AttributeProto) -> None:
+        """Adds a parsed attribute of a node."""
+        self._add(row, offset, _named_value(attribute))
 
     def parts(self) -> list[Part]:
-        """What was kept."""
+        """The attributes as columns."""
         return [
-            Part(name, kind, np.array(rows, np.int64), np.array(places, np.int64), values)
-            for (name, kind), (rows, places, values) in self._columns.items()
+            Part(name, kind, np.array(rows, np.int64), np.array(offsets, np.int64), values)
+            for (name, kind), (rows, offsets, values) in self._columns.items()
         ]
 
-    def _keep(self, row: int, place: int, said: Said) -> None:
-        name, kind, value = said
-        column = self._columns.setdefault((name, kind), ([], [], []))
-        for values, one in zip(column, (row, place, value), strict=True):
-            values.append(one)
+    def _add(self, row: int, offset: int, attribute: _NamedValue) -> None:
+        name, kind, value = attribute
+        rows, offsets, values = self._columns.setdefault((name, kind), ([], [], []))
+        rows.append(row)
+        offsets.append(offset)
+        values.append(value)
 
 
 @dataclass(slots=True)
-class JudgedNodes:
-    """Nodes, one row each."""
+class _ParsedNodes:
+    """Nodes and the rows of their messages."""
 
     rows: list[int] = field(default_factory=list)
     messages: list[Node] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
-    attributes: JudgedAttributes = field(default_factory=JudgedAttributes)
+    attributes: _ParsedAttributes = field(default_factory=_ParsedAttributes)
 
-    def read(self, row: int, place: int, body: bytes) -> None:
-        """Reads the message that is row `row`; its attributes are in order behind `place`."""
-        if not (node := message_of(body)) or not body:
+    def parse(self, row: int, offset: int, body: bytes) -> None:
+        """Adds the message at `offset`."""
+        if not (node := _parsed_node(body)) or not body:
             self.failed.append(row)
             return
         self.rows.append(row)
         self.messages.append(node)
         for number, attribute in enumerate(node.attr):
-            self.attributes.keep(row, place + number, attribute)
+            self.attributes.add(row, offset + number, attribute)
 
 
-def message_of(body: bytes) -> Node | None:
-    """The bytes as a node, where they are one."""
+def _parsed_node(body: bytes) -> Node | None:
     try:
         return Node.FromString(body)
     except DecodeError:
         return None
 
 
-def _said(attribute: AttributeProto) -> Said:
+def _named_value(attribute: AttributeProto) -> _NamedValue:
     return attribute.name, *kind_and_value(attribute)
-
-
-# The nodes of a batch of messages, as columns: the usual ones together, the others by protobuf, each by itself.
-
-
-NUMBERS, LISTS, TENSORS = (ID, TYPE, START, DURATION), (CONTROL, DATA), (INPUTS, OUTPUTS)
-WIRES = np.full(ATTRIBUTE + 1, VARINT)
-WIRES[[NAME, *LISTS, *TENSORS, ATTRIBUTE]] = DELIMITED
-TENSOR_FIELDS = 3
-LARGEST_TYPE = 255
-INT32 = 1 << 31
-
-
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """Ids, and the row of the node that states each."""
-
-    owner: Int64s
-    ids: Int64s
-
-    def replaced(self, kept: Bools, rows: Int64s, links: Links) -> Lists:
-        """With what `links` say of some rows; of the others what `kept` keeps."""
-        chosen = kept[self.owner]
-        owner = np.concatenate([self.owner[chosen], rows[links.owners]])
-        order = np.argsort(owner, kind="stable")
-        return Lists(owner[order], np.concatenate([self.ids[chosen], links.ids])[order])
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """A row for each message, and which of them are nodes."""
-
-    good: Bools
-    numbers: dict[int, Int64s]
-    """By field."""
-    names: list[bytes]
-    lists: dict[int, Lists]
-    parts: list[Part]
-
-
-def nodes_of(data: bytes, begins: Sequence[int], ends: Sequence[int]) -> Nodes:
-    """The messages that lie at these places."""
-    batch = _Batch(data, begins, ends)
-    numbers, names = batch.numbers(), batch.names()
-    lists = {number: batch.ids(number) for number in LISTS}
-    batch.check_tensors()
-    parts = batch.attributes()
-    nodes = Nodes(np.ones(len(names), bool), numbers, names, lists, parts)
-    return _completed(nodes, batch.judged(), ~batch.odd) if batch.odd.any() else nodes
-
-
-class _Batch:
-    """Messages as fields, and which messages are to be judged by protobuf."""
-
-    def __init__(self, data: bytes, begins: Sequence[int], ends: Sequence[int]) -> None:
-        self.data, self.begins, self.ends = data, begins, ends
-        self.octets = Octets(data)
-        first, last = np.array(begins, np.int64), np.array(ends, np.int64)
-        self.fields = split(self.octets, first, last)
-        self.odd = self.fields.odd | (first == last)
-        read = self.fields.read
-        other = (read.number <= ATTRIBUTE) & (read.wire != WIRES[np.minimum(read.number, ATTRIBUTE)])
-        self.odd[self.fields.owner[other]] = True
-
-    def numbers(self) -> dict[int, Int64s]:
-        """The fields that are one number; of one that is there twice the last counts."""
-        columns = {}
-        for number in NUMBERS:
-            owner, read = self.fields.of(number)
-            columns[number] = np.zeros(len(self.begins), np.int64)
-            columns[number][owner] = read.value
-        types = columns[TYPE]
-        self.odd |= (types < 0) | (types >= INT32)
-        np.clip(types, 0, LARGEST_TYPE, out=types)
-        return columns
-
-    def names(self) -> list[bytes]:
-        """The bytes of each name."""
-        owner, read = self.fields.of(NAME)
-        self.odd |= np.bincount(owner, minlength=len(self.odd)) > 1
-        names = [b""] * len(self.begins)
-        for row, name in zip(owner.tolist(), self._bytes(read), strict=True):
-            names[row] = name
-        if no_texts := {name for name in set(names) if not _is_text(name)}:
-            self.odd |= np.array([name in no_texts for name in names], bool)
-        return names
-
-    def ids(self, number: int) -> Lists:
-        """The ids of a field of packed numbers."""
-        owner, read = self.fields.of(number)
-        length = read.end - read.begin
-        filled = length > 0
-        first = np.cumsum(length) - length
-        inner = np.repeat(read.begin - first, length) + np.arange(int(length.sum()))
-        of = np.repeat(owner, length)
-        begins = np.append(True, self.octets.at(inner) < 0x80)[:-1]
-        begins[first[filled]] = True
-        ids, width = self.octets.varints(inner[begins])
-        self.odd[of[begins][width == 0]] = True
-        self.odd[owner[filled][self.octets.at(read.end[filled] - 1) >= 0x80]] = True
-        return Lists(of[begins], ids)
-
-    def check_tensors(self) -> None:
-        """Inputs and outputs are not kept, but have to be what they say."""
-        for number in TENSORS:
-            owner, read = self.fields.of(number)
-            inside = split(self.octets, read.begin, read.end)
-            self.odd[owner[inside.odd]] = True
-            told = inside.read
-            known = told.number <= TENSOR_FIELDS
-            self.odd[owner[inside.owner[known & (told.wire != DELIMITED)]]] = True
-            doubtful = np.flatnonzero(known & ~self.octets.ascii(told.begin, told.end))
-            texts = self._bytes(inside.read.where(doubtful))
-            sound = np.fromiter(map(_is_text, texts), bool, len(doubtful))
-            self.odd[owner[inside.owner[doubtful[~sound]]]] = True
-
-    def _bytes(self, read: Read) -> Iterator[bytes]:
-        """The values of fields."""
-        return map(self.data.__getitem__, map(slice, read.begin.tolist(), read.end.tolist()))
-
-    def attributes(self) -> list[Part]:
-        """The attributes of the nodes that are not to be judged by protobuf."""
-        owner, read = self.fields.of(ATTRIBUTE)
-        spans = Spans(owner, read.begin, read.end)
-        if self.odd.any():
-            spans = spans.where(~self.odd[owner])
-        parts, left = usual_attributes(self.octets, spans)
-        others, data = JudgedAttributes(), self.data
-        for row, begin, end in spans.where(left).rows():
-            if not others.read(row, begin, data[begin:end]):
-                self.odd[row] = True
-        return [*parts, *others.parts()]
-
-    def judged(self) -> JudgedNodes:
-        """The messages that have to be judged by protobuf."""
-        judged = JudgedNodes()
-        for row in np.flatnonzero(self.odd).tolist():
-            begin = self.begins[row]
-            judged.read(row, begin, self.data[begin : self.ends[row]])
-        return judged
-
-
-def _is_text(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _completed(nodes: Nodes, judged: JudgedNodes, usual: Bools) -> Nodes:
-    """With the messages that protobuf had to judge in place of what was made of them."""
-    rows, messages = np.array(judged.rows, np.int64), judged.messages
-    nodes.good[judged.failed] = False
-    nodes.numbers[ID][rows] = signed([node.id for node in messages])
-    nodes.numbers[TYPE][rows] = [min(max(node.type, 0), LARGEST_TYPE) for node in messages]
-    nodes.numbers[START][rows] = signed([node.start_time_micros for node in messages])
-    nodes.numbers[DURATION][rows] = signed([node.duration_micros for node in messages])
-    for row, node in zip(judged.rows, messages, strict=True):
-        nodes.names[row] = node.name.encode()
-    stated = {CONTROL: [node.ctrl_deps for node in messages], DATA: [node.data_deps for node in messages]}
-    lists = {
-        number: nodes.lists[number].replaced(usual, rows, Links.of(ids)) for number, ids in stated.items()
-    }
-    parts = [part.where(usual[part.row]) for part in nodes.parts]
-    return replace(nodes, lists=lists, parts=[*parts, *judged.attributes.parts()])

@@ -16,8 +16,8 @@ from tracelink.converters.chakra.table import (
     NodeTable,
     Role,
     Roles,
-    among,
     durations_ns,
+    has_role,
     roles_of,
     unsigned,
 )
@@ -51,7 +51,7 @@ class Precedence:
         """The union of data and control dependencies; of several nodes with one id the first is meant."""
         pairs, missing, itself = list[Int64s](), 0, 0
         for links in (nodes.data, nodes.control):
-            cause, effect = nodes.places(links), links.owners
+            cause, effect = nodes.rows_of(links), links.owners
             missing += int((cause == UNKNOWN).sum())
             itself += int((cause == effect).sum())
             fits = (cause != UNKNOWN) & (cause != effect)
@@ -184,7 +184,7 @@ def census(nodes: NodeTable) -> Census:
     durations = durations_ns(nodes)
     schedule = earliest(precedence, durations)
     last = max(schedule.order, key=lambda row: schedule.begins[row] + durations[row], default=None)
-    device = among(roles, *ON_DEVICE) & ~nodes.on_host()
+    device = has_role(roles, *ON_DEVICE) & ~nodes.on_host()
     following = precedence.effect[device[precedence.cause] & device[precedence.effect]]
     rows = cycle(precedence, schedule)
     return Census(
@@ -202,8 +202,8 @@ def census(nodes: NodeTable) -> Census:
 def communicated(nodes: NodeTable) -> list[Communicated]:
     """What is communicated, by kind and group, the most bytes first."""
     kinds = kinds_of(nodes)
-    groups = nodes.attribute(Name.GROUP).texts(len(nodes))
-    sizes = nodes.attribute(Name.COMM_SIZE).whole_numbers(len(nodes), UNKNOWN).tolist()
+    groups = nodes.attribute(Name.GROUP).strings(len(nodes))
+    sizes = nodes.attribute(Name.COMM_SIZE).integers(len(nodes), UNKNOWN).tolist()
     counts, bytes_, sizeless = (
         Counter[tuple[str, str]](),
         Counter[tuple[str, str]](),
@@ -220,7 +220,7 @@ def communicated(nodes: NodeTable) -> list[Communicated]:
 
 def kinds_of(nodes: NodeTable) -> dict[int, str]:
     """What each communication node does, by row: `all_reduce`, `send`."""
-    types = nodes.attribute(Name.COMM_TYPE).whole_numbers(len(nodes), UNKNOWN)
+    types = nodes.attribute(Name.COMM_TYPE).integers(len(nodes), UNKNOWN)
     kinds = {
         row: _kind(int(types[row])) for row in np.flatnonzero(nodes.of_type(NodeType.COMM_COLL)).tolist()
     }

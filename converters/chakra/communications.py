@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.chakra.schema import SIMULATED, TYPE_OF_OPERATION, CollectiveType, NodeType
-from tracelink.converters.chakra.table import consumer_sizes
-from tracelink.model.collectives import Messages
+from tracelink.model.collectives import Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, Int64s
 from tracelink.model.events import EventKind, Events
 from tracelink.model.job import Job, event_of
@@ -248,6 +247,62 @@ def _ends(
         element_type=unknown,
         turn=turn[chosen],
     )
+
+
+# The size of a collective as consumers of Chakra traces count it: the bytes that one rank contributes.
+
+_SIZED_BY_OUTPUT = (Operation.SCATTER,)
+"""Only the root contributes bytes; the size is what each rank receives."""
+_EQUAL_SIZES = (Operation.BROADCAST, Operation.ALL_REDUCE, Operation.REDUCE)
+"""Input and output have the same size; some sources record only one of them."""
+_UNEVEN = (
+    Operation.ALL_TO_ALL,
+    Operation.ALL_GATHER,
+    Operation.REDUCE_SCATTER,
+    Operation.GATHER,
+    Operation.SCATTER,
+)
+
+
+def consumer_sizes(job: Job) -> Int64s:
+    """The size in bytes of each participation, or UNKNOWN."""
+    parts = job.participations
+    if not len(parts):
+        return np.empty(0, np.int64)
+    members = np.array([max(group.size, len(group.ranks)) for group in job.groups] + [0], np.int64)
+    count = members[job.collectives.group[parts.collective]]
+    size = _contributed(job, parts, count)
+    largest = np.full(len(job.collectives), UNKNOWN, np.int64)
+    np.maximum.at(largest, parts.collective, size)
+    shared = _is_one_of(job, _UNEVEN) | (size == UNKNOWN)
+    size = np.where(shared, largest[parts.collective], size)
+    return np.where((size == UNKNOWN) & _is_one_of(job, (Operation.BARRIER,)), 0, size)
+
+
+def _contributed(job: Job, parts: Participations, members: Int64s) -> Int64s:
+    """The bytes that each rank contributes, derived from the bytes that it receives if only these are known."""
+    bytes_in, bytes_out = parts.bytes_in, parts.bytes_out
+    known, count = bytes_out != UNKNOWN, np.maximum(members, 1)
+    size = bytes_in.copy()
+    for names, derived in (
+        ((Operation.ALL_GATHER,), bytes_out // count),
+        ((Operation.REDUCE_SCATTER,), bytes_out * count),
+        ((Operation.ALL_TO_ALL,), bytes_out),
+    ):
+        missing = (size == UNKNOWN) & known & (members > 0) & _is_one_of(job, names)
+        size[missing] = derived[missing]
+    equal = _is_one_of(job, _EQUAL_SIZES)
+    size[equal] = np.maximum(bytes_in, bytes_out)[equal]
+    by_output = _is_one_of(job, _SIZED_BY_OUTPUT)
+    size[by_output] = bytes_out[by_output]
+    return size
+
+
+def _is_one_of(job: Job, names: tuple[str, ...]) -> Bools:
+    """Participations in one of these operations."""
+    wanted = np.array([name in names for name in job.strings] + [False], np.bool_)
+    chosen: Bools = wanted[job.collectives.operation[job.participations.collective]]
+    return chosen
 
 
 # Process groups by number: simulators know groups by whole numbers, and 0 is all ranks.

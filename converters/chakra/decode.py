@@ -1,4 +1,4 @@
-"""Bytes to columns; faults."""
+"""The bytes of an `.et` file to node columns, with the faults in its bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
-from tracelink.converters.chakra.batch import LISTS, NUMBERS, Lists, Nodes, Part, nodes_of
+from tracelink.converters.chakra.batch import ID_LISTS, NUMBERS, IdLists, Nodes, Part, nodes_of
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.schema import CONTROL, DATA, DURATION, ID, START, TYPE, value_of
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen
@@ -22,11 +22,104 @@ from tracelink.io.framing import Batch, Framing, FramingError
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s, StringTable
 
-# Batches of nodes, one after the other, as one table.
+BROKEN_OFF = "broken_off"
+NO_METADATA = "no_metadata"
+EMPTY_MESSAGE = "empty_message"
+UNREADABLE_NODE = "unreadable_node"
+UNREADABLE_METADATA = "unreadable_metadata"
+"""Reasons of faults."""
+
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Bytes that are not valid."""
+
+    reason: str
+    message: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded file: its metadata, its nodes, and the faults in its bytes."""
+
+    metadata: GlobalMetadata
+    nodes: NodeTable
+    offsets: list[int]
+    """The offset of each node's message in the file."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def metadata_value(self, name: str) -> Any:
+        """An attribute of the metadata; None if missing."""
+        for attribute in self.metadata.attr:
+            if attribute.name == name:
+                return value_of(attribute)
+        return None
+
+
+class _File:
+    """Collects the batches of a file."""
+
+    def __init__(self) -> None:
+        self.metadata: GlobalMetadata | None = None
+        self.columns = _Columns()
+        self.offsets: list[int] = []
+        self.faults: list[Fault] = []
+
+    def add(self, batch: Batch) -> None:
+        """Adds a batch of messages; the first message of a file is its metadata."""
+        offsets, begins, ends = batch.offsets, batch.begins, batch.ends
+        if self.metadata is None:
+            self.metadata = self._metadata(offsets[0], batch.data[begins[0] : ends[0]])
+            offsets, begins, ends = offsets[1:], begins[1:], ends[1:]
+        nodes = nodes_of(batch.data, begins, ends)
+        for row in np.flatnonzero(~nodes.good).tolist():
+            self.faults.append(_node_fault(offsets[row], empty=begins[row] == ends[row]))
+        self.offsets += [offsets[row] for row in np.flatnonzero(nodes.good).tolist()]
+        self.columns.add(nodes)
+
+    def _metadata(self, offset: int, body: bytes) -> GlobalMetadata:
+        try:
+            return GlobalMetadata.FromString(body)
+        except DecodeError:
+            text = "the first message is not valid GlobalMetadata"
+            self.faults.append(Fault(UNREADABLE_METADATA, text, offset))
+            return GlobalMetadata()
+
+
+def decode(stream: BinaryIO) -> Decoded:
+    """Decodes a file. A fault is recorded, and ends the decoding only if the next message cannot be found."""
+    file = _File()
+    broken: list[Fault] = []
+    for batch in _batches(stream, broken):
+        file.add(batch)
+    if file.metadata is None:
+        broken.append(Fault(NO_METADATA, "the file has no metadata, which must be its first message", 0))
+    metadata = file.metadata or GlobalMetadata()
+    return Decoded(metadata, file.columns.table(), file.offsets, [*file.faults, *broken])
+
+
+def _batches(stream: BinaryIO, faults: list[Fault]) -> Iterator[Batch]:
+    try:
+        yield from FRAMING.batches(stream.read)
+    except FramingError as error:
+        faults.append(Fault(BROKEN_OFF, str(error), error.offset))
+
+
+def _node_fault(offset: int, *, empty: bool) -> Fault:
+    if empty:
+        text = f"the message at byte {offset:,} is empty; some readers stop at it"
+        return Fault(EMPTY_MESSAGE, text, offset)
+    return Fault(UNREADABLE_NODE, f"the message at byte {offset:,} is not a valid Node", offset)
+
+
+# Batches of nodes as one table.
 
 
 class _Names(dict[bytes, int]):
-    """The number of each name by its bytes."""
+    """The code of each name, by its bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,19 +130,19 @@ class _Names(dict[bytes, int]):
         return code
 
 
-class Columns:
-    """Collects nodes."""
+class _Columns:
+    """Collects the nodes of batches."""
 
     def __init__(self) -> None:
         self._rows = 0
         self._names = _Names()
         self._name: list[npt.NDArray[np.int32]] = []
         self._numbers: dict[int, list[Int64s]] = {number: [] for number in NUMBERS}
-        self._lists: dict[int, list[Lists]] = {number: [] for number in LISTS}
+        self._lists: dict[int, list[IdLists]] = {number: [] for number in ID_LISTS}
         self._attributes: dict[str, list[Attribute]] = {}
 
     def add(self, nodes: Nodes) -> None:
-        """A batch, without what is no node."""
+        """Adds the valid nodes of a batch."""
         good = np.flatnonzero(nodes.good)
         rows = np.cumsum(nodes.good) - 1 + self._rows
         names, codes = nodes.names, self._names
@@ -58,13 +151,13 @@ class Columns:
         for number, column in nodes.numbers.items():
             self._numbers[number].append(column[good])
         for number, lists in nodes.lists.items():
-            self._lists[number].append(Lists(rows[lists.owner], lists.ids))
+            self._lists[number].append(IdLists(rows[lists.owner], lists.ids))
         for name, parts in _by_name(nodes.parts).items():
             self._attributes.setdefault(name, []).append(_attribute(parts, rows))
         self._rows += len(good)
 
     def table(self) -> NodeTable:
-        """All of them."""
+        """All nodes."""
         numbers = {
             number: np.concatenate([np.empty(0, np.int64), *parts]) for number, parts in self._numbers.items()
         }
@@ -77,30 +170,30 @@ class Columns:
             _links(self._lists[DATA], self._rows),
             _links(self._lists[CONTROL], self._rows),
             self._names.strings.texts(),
-            {name: _together(parts) for name, parts in self._attributes.items()},
+            {name: _joined(parts) for name, parts in self._attributes.items()},
         )
 
 
 def _by_name(parts: Iterable[Part]) -> dict[str, list[Part]]:
-    """Parts of one name, names and parts in the order of their first."""
+    """The parts of each name; names and parts are in the order of their first attribute."""
     found: dict[str, list[Part]] = {}
-    for part in sorted((part for part in parts if len(part.row)), key=lambda part: int(part.place[0])):
+    for part in sorted((part for part in parts if len(part.row)), key=lambda part: int(part.offset[0])):
         found.setdefault(part.name, []).append(part)
     return found
 
 
 def _attribute(parts: Sequence[Part], rows: Int64s) -> Attribute:
-    """The parts of one name, in the order of the file."""
+    """The parts of one name as one attribute, in the order of the file."""
     columns = [Attribute.of(part.kind, rows[part.row], part.values) for part in parts]
     if len(columns) == 1:
         return columns[0]
-    whole = _together(columns)
-    order = np.argsort(np.concatenate([part.place for part in parts]), kind="stable")
-    return Attribute(whole.rows[order], chosen(whole.values, order), whole.kinds[order])
+    joined = _joined(columns)
+    order = np.argsort(np.concatenate([part.offset for part in parts]), kind="stable")
+    return Attribute(joined.rows[order], chosen(joined.values, order), joined.kinds[order])
 
 
-def _together(columns: Sequence[Attribute]) -> Attribute:
-    """One behind the other; of one type of numbers they stay numbers."""
+def _joined(columns: Sequence[Attribute]) -> Attribute:
+    """Attributes one after the other; an array if all are arrays of the same type."""
     arrays = [column.values for column in columns if isinstance(column.values, np.ndarray)]
     values: Sequence[Any] | npt.NDArray[Any]
     if len(arrays) == len(columns) and len({array.dtype for array in arrays}) == 1:
@@ -119,130 +212,37 @@ def _plain(values: Sequence[Any] | npt.NDArray[Any]) -> Sequence[Any]:
     return plain
 
 
-def _links(parts: Sequence[Lists], length: int) -> Links:
+def _links(parts: Sequence[IdLists], length: int) -> Links:
     owner = np.concatenate([np.empty(0, np.int64), *(part.owner for part in parts)])
     ids = np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)])
     return Links(np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=length))]), ids)
 
 
-# Messages one after the other, each behind its length; nothing else tells where one ends.
-
+# Framing: each message follows its length, and only the length tells where it ends.
 
 FRAMING = Framing("message")
 
 
 class Frame(NamedTuple):
-    """One message, and where its length begins."""
+    """A message and the offset of its length."""
 
     offset: int
     body: bytes
 
 
 def frames(stream: BinaryIO) -> Iterator[Frame]:
-    """Every message; a `FramingError` where the bytes end within one or are none."""
+    """Every message; raises `FramingError` at a truncated or invalid message."""
     for batch in FRAMING.batches(stream.read):
         data = batch.data
         for offset, begin, end in zip(batch.offsets, batch.begins, batch.ends, strict=True):
             yield Frame(offset, data[begin:end])
 
 
-# The bytes of an `.et` file to columns, and what is wrong with the bytes.
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Bytes that are not as they must be."""
-
-    reason: str
-    message: str
-    offset: int
-    node: int | None = None
-    """The id of the node, where there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A file: what it says of itself, its nodes, and what is wrong with its bytes."""
-
-    metadata: GlobalMetadata
-    nodes: NodeTable
-    offsets: list[int]
-    """Where each node's message begins in the file."""
-    faults: list[Fault] = field(default_factory=list)
-
-    def said(self, name: str) -> Any:
-        """An attribute of the metadata, or None."""
-        for attribute in self.metadata.attr:
-            if attribute.name == name:
-                return value_of(attribute)
-        return None
-
-
-class _File:
-    """What was read of a file so far."""
-
-    def __init__(self) -> None:
-        self.metadata: GlobalMetadata | None = None
-        self.columns = Columns()
-        self.offsets: list[int] = []
-        self.faults: list[Fault] = []
-
-    def add(self, batch: Batch) -> None:
-        """Messages, of which the first one of a file is its metadata."""
-        offsets, begins, ends = batch.offsets, batch.begins, batch.ends
-        if self.metadata is None:
-            self.metadata = self._metadata(offsets[0], batch.data[begins[0] : ends[0]])
-            offsets, begins, ends = offsets[1:], begins[1:], ends[1:]
-        nodes = nodes_of(batch.data, begins, ends)
-        for row in np.flatnonzero(~nodes.good).tolist():
-            self.faults.append(_no_node(offsets[row], empty=begins[row] == ends[row]))
-        self.offsets += [offsets[row] for row in np.flatnonzero(nodes.good).tolist()]
-        self.columns.add(nodes)
-
-    def _metadata(self, offset: int, body: bytes) -> GlobalMetadata:
-        try:
-            return GlobalMetadata.FromString(body)
-        except DecodeError:
-            text = "the first message is no GlobalMetadata"
-            self.faults.append(Fault("unreadable_metadata", text, offset))
-            return GlobalMetadata()
-
-
-def decode(stream: BinaryIO) -> Decoded:
-    """A whole file. What cannot be read is a fault, and ends the reading only where no further message is found."""
-    file = _File()
-    broken: list[Fault] = []
-    for batch in _batches(stream, broken):
-        file.add(batch)
-    if file.metadata is None:
-        text = "the file has no first message, which says what it is"
-        broken.append(Fault("no_metadata", text, 0))
-    metadata = file.metadata or GlobalMetadata()
-    return Decoded(metadata, file.columns.table(), file.offsets, [*file.faults, *broken])
-
-
-def _batches(stream: BinaryIO, faults: list[Fault]) -> Iterator[Batch]:
-    try:
-        yield from FRAMING.batches(stream.read)
-    except FramingError as error:
-        faults.append(Fault("broken_off", str(error), error.offset))
-
-
-def _no_node(offset: int, *, empty: bool) -> Fault:
-    if empty:
-        text = f"the message at byte {offset:,} is empty: some readers take it for the end of the file"
-        return Fault("empty_message", text, offset)
-    return Fault("unreadable_node", f"the message at byte {offset:,} is no Node", offset)
-
-
-# The messages of a source, one after the other, and what tells that there should be more.
-
-
-BUFFER = 1 << 20
+# Sources as streams, and the findings on truncated ones.
 
 
 class _Raw(io.RawIOBase):
-    """An opened source as what Python buffers."""
+    """An opened source as a raw stream that Python can buffer."""
 
     def __init__(self, opened: Opened, count: Callable[[int], None]) -> None:
         self._opened = opened
@@ -252,28 +252,33 @@ class _Raw(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        got = self._opened.readinto(memoryview(buffer))
-        self._count(got)
-        return got
+        size = self._opened.readinto(memoryview(buffer))
+        self._count(size)
+        return size
 
 
 @contextmanager
 def buffered(
     source: Source, count: Callable[[int], None] = lambda _: None, offset: int = 0
 ) -> Iterator[tuple[BinaryIO, Opened]]:
-    """The bytes of a source from `offset` on, buffered, and the source itself; `count` is told how many are read."""
+    """A buffered stream of a source from `offset` on, and the opened source.
+
+    `count` is called with the number of bytes of every read.
+    """
     with source.open() as opened:
         opened.skip(offset)
-        yield cast(BinaryIO, io.BufferedReader(_Raw(opened, count), BUFFER)), opened
+        yield cast(BinaryIO, io.BufferedReader(_Raw(opened, count), _BUFFER)), opened
 
 
 def truncated_at(path: str, problem: str, kept: int, offset: int) -> Finding:
-    """What to say of a file that ends before its time."""
-    text = f"{path}: {problem}; the {kept:,} nodes before that are used. Copy or record it again."
+    """The finding on a truncated file."""
+    text = f"{path}: {problem}; the {kept:,} nodes before are used. Copy or record the file again."
     return Finding(Severity.WARNING, "truncated", text, source=path, example=f"byte {offset}")
 
 
-def too_few(path: str, said: int, kept: int) -> Finding:
-    """What to say of a file that holds fewer nodes than its metadata count."""
-    text = f"{path}: its metadata count {said:,} nodes, and {kept:,} are there. Copy or record it again."
+def too_few_nodes(path: str, expected: int, kept: int) -> Finding:
+    """The finding on a file with fewer nodes than its metadata count."""
+    text = (
+        f"{path}: the metadata count {expected:,} nodes, but the file has {kept:,}. Copy or record it again."
+    )
     return Finding(Severity.WARNING, "truncated", text, source=path)

@@ -461,7 +461,7 @@ def contracted(nodes: NodeTable, keep: Bools, lane: Int64s) -> NodeTable:
 
     Nodes must depend on earlier ones only. `lane` says what usually runs one after the other.
     """
-    dependencies = list(_dependencies(nodes.places(nodes.data), nodes.data.bounds, keep, lane))
+    dependencies = list(_dependencies(nodes.rows_of(nodes.data), nodes.data.bounds, keep, lane))
     rows = np.flatnonzero(keep)
     place = np.cumsum(keep) - 1
     links = Links.of([(place[ids] + FIRST_ID).tolist() if len(ids) else [] for ids in dependencies])

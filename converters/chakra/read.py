@@ -14,16 +14,24 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.chakra.decode import Decoded, Fault, buffered, decode, frames, too_few, truncated_at
+from tracelink.converters.chakra.decode import (
+    Decoded,
+    Fault,
+    buffered,
+    decode,
+    frames,
+    too_few_nodes,
+    truncated_at,
+)
 from tracelink.converters.chakra.json_form import NODES, Rebuilt, texts_format
 from tracelink.converters.chakra.schema import (
     COMMUNICATION,
     TYPE_OF_OPERATION,
     Category,
     CollectiveType,
+    MetadataName,
     Name,
     NodeType,
-    Said,
     value_of,
 )
 from tracelink.converters.chakra.table import (
@@ -105,7 +113,7 @@ def communications_of(
     said: dict[int, dict[str, Any]] = {row: {} for row in rows}
     for name in Name:
         attribute = nodes.attribute(name)
-        for row, value in attribute.told(np.flatnonzero(communicates[attribute.rows])):
+        for row, value in attribute.items(np.flatnonzero(communicates[attribute.rows])):
             said[row][name] = value
     statements = [_statement(NodeType(nodes.type[row]), said[row], groups, rank) for row in rows]
     return communications(rows, statements, strings)
@@ -275,11 +283,11 @@ def _places(
 ) -> Iterator[npt.NDArray[np.str_] | Int64s]:
     """The process or device of each node, and the thread or stream there."""
     count = len(nodes)
-    processes = np.array(nodes.attribute(Name.PROCESS).texts(count, process), np.str_)
-    devices = nodes.attribute(Name.DEVICE).whole_numbers(count, 0).astype(np.str_)
+    processes = np.array(nodes.attribute(Name.PROCESS).strings(count, process), np.str_)
+    devices = nodes.attribute(Name.DEVICE).integers(count, 0).astype(np.str_)
     yield np.where(on_device, devices, processes)
-    threads = nodes.attribute(Name.THREAD).whole_numbers(count, 0)
-    yield np.where(on_device, nodes.attribute(Name.STREAM).whole_numbers(count, 0), threads)
+    threads = nodes.attribute(Name.THREAD).integers(count, 0)
+    yield np.where(on_device, nodes.attribute(Name.STREAM).integers(count, 0), threads)
 
 
 def _track(kind: TrackKind, process: str, lane: str) -> Track:
@@ -322,7 +330,7 @@ def dependencies_of(nodes: NodeTable, kinds: Kinds) -> Dependencies:
 def _pairs(nodes: NodeTable) -> tuple[Int64s, Int64s, Bools, Int64s, Int64s]:
     """Each node and what it depends on: rows, whether by control, and what is wrong."""
     owners = np.concatenate([nodes.control.owners, nodes.data.owners])
-    places = np.concatenate([nodes.places(nodes.control), nodes.places(nodes.data)])
+    places = np.concatenate([nodes.rows_of(nodes.control), nodes.rows_of(nodes.data)])
     control = np.arange(len(owners)) < len(nodes.control.ids)
     known, itself = places != UNKNOWN, places == owners
     usable = known & ~itself
@@ -361,9 +369,9 @@ def byte_findings(path: str, decoded: Decoded, damage: str) -> Iterator[Finding]
     others = sorted((fault for fault in decoded.faults if fault not in broken), key=attrgetter("reason"))
     for reason, alike in groupby(others, attrgetter("reason")):
         yield _of_faults(path, reason, list(alike))
-    said = decoded.said(Said.NODES)
+    said = decoded.metadata_value(MetadataName.NODES)
     if type(said) is int and said > kept and not broken and not damage:
-        yield too_few(path, said, kept)
+        yield too_few_nodes(path, said, kept)
     if not kept:
         yield Finding(Severity.WARNING, "no_nodes", f"{path}: it holds no nodes.", source=path)
 
@@ -547,10 +555,10 @@ class Reading:
 def trace_of(reading: Reading) -> RankTrace:
     """Every node as an event, every dependency as an edge."""
     decoded, nodes = reading.decoded, reading.decoded.nodes
-    rank, groups = _whole(decoded.said(Said.RANK), LARGEST_RANK), _groups(reading)
+    rank, groups = _whole(decoded.metadata_value(MetadataName.RANK), LARGEST_RANK), _groups(reading)
     kinds = kinds_of(nodes)
     dependencies, moments = dependencies_of(nodes, kinds), moments_of(nodes, kinds)
-    process = _whole(decoded.said(PID), UNSIGNED)
+    process = _whole(decoded.metadata_value(PID), UNSIGNED)
     track, tracks = tracks_of(nodes, kinds, "" if process is None else str(process))
     reading.findings.extend(byte_findings(reading.source.path, decoded, reading.damage))
     reading.findings.extend(node_findings(reading.source.path, nodes, dependencies, moments.unusable))
@@ -601,15 +609,15 @@ def _keys(nodes: NodeTable, parent: Int64s) -> dict[Key, KeyColumn]:
 
 
 def _key(nodes: NodeTable, name: Name, none: int) -> KeyColumn:
-    values = nodes.attribute(name).whole_numbers(len(nodes), none)
+    values = nodes.attribute(name).integers(len(nodes), none)
     rows = np.flatnonzero(values != none)
     return KeyColumn(rows, values[rows])
 
 
 def _groups(reading: Reading) -> Groups:
     """The groups that the metadata list, and how many ranks there are."""
-    said = reading.decoded.said
-    text = said(Said.GROUPS)
+    said = reading.decoded.metadata_value
+    text = said(MetadataName.GROUPS)
     try:
         described = msgspec.json.decode(text) if isinstance(text, str) else {}
     except msgspec.DecodeError:
@@ -618,7 +626,7 @@ def _groups(reading: Reading) -> Groups:
         reading.findings.append(
             Finding(Severity.WARNING, "unreadable_groups", problem, source=reading.source.path)
         )
-    return Groups(groups_in(described), _whole(said(Said.WORLD_SIZE), LARGEST_RANK) or 0)
+    return Groups(groups_in(described), _whole(said(MetadataName.WORLD_SIZE), LARGEST_RANK) or 0)
 
 
 def _info(reading: Reading, rank: int | None, world_size: int | None, moments: Moments) -> SourceInfo:
@@ -630,7 +638,7 @@ def _info(reading: Reading, rank: int | None, world_size: int | None, moments: M
         format=reading.format,
         version=decoded.metadata.version or text_in(header.get(SCHEMA)),
         rank=rank,
-        host=text_in(header.get(Said.HOST)),
+        host=text_in(header.get(MetadataName.HOST)),
         world_size=world_size,
         pid=_whole(header.get(PID), UNSIGNED),
         events=len(decoded.nodes),
@@ -638,7 +646,7 @@ def _info(reading: Reading, rank: int | None, world_size: int | None, moments: M
         bytes=source.bytes,
         start_ns=begun,
         end_ns=ended,
-        header={name: value for name, value in header.items() if name != Said.GROUPS},
+        header={name: value for name, value in header.items() if name != MetadataName.GROUPS},
     )
 
 

@@ -1,27 +1,32 @@
-"""Types, names and kinds of attributes."""
+"""The schema of Chakra traces: field numbers, types of nodes and collectives, names and kinds of attributes."""
 
 from __future__ import annotations
 
 import re
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tracelink.converters.chakra.chakra_pb2 import AttributeProto
 from tracelink.model.operations import Operation
 
-# What a Chakra trace says: types of nodes and of collectives, and the names and kinds of attributes.
-
+if TYPE_CHECKING:
+    from tracelink.converters.chakra.chakra_pb2 import AttributeProto
 
 VERSION = "1.0.0"
-"""What the metadata say of the format."""
+"""The version in the metadata."""
 
-
+METADATA_VERSION, METADATA_ATTRIBUTE = 1, 2
+"""Field numbers of the metadata, the first message of a file."""
 ID, NAME, TYPE, CONTROL, DATA, START, DURATION, INPUTS, OUTPUTS, ATTRIBUTE = range(1, 11)
-"""Numbers of the fields of a node."""
+"""Field numbers of a node."""
 VALUES, SHAPES, TYPES = range(1, 4)
-"""Of its inputs and outputs."""
+"""Field numbers of the inputs and of the outputs of a node."""
 ATTRIBUTE_NAME = 1
-"""Of an attribute; its value has the number of its kind."""
+"""Field number of the name of an attribute; its value is in the field of its kind."""
+
+DATA_DEPS, CONTROL_DEPS = "data_deps", "ctrl_deps"
+"""Names of the fields DATA and CONTROL."""
+TENSOR_LISTS = ("inputs", "outputs")
+"""Attributes with tensors for the feeders of local-memory models; also the names of the fields INPUTS and OUTPUTS."""
 
 SIGNATURE = re.compile(
     rb'"op_schema"\s*,\s*(?:"type"\s*:\s*"string"\s*,\s*"value"|"string_val")\s*:\s*("[^"\\]*")'
@@ -29,12 +34,12 @@ SIGNATURE = re.compile(
 FORWARD_PARENT = re.compile(
     rb'"fw_parent"\s*,\s*(?:"type"\s*:\s*"uint64"\s*,\s*"value"|"int64_val")\s*:\s*(\d{1,18})\b'
 )
-"""As execution traces and the JSON form of Chakra traces spell attributes."""
+"""Attributes in the JSON of execution traces and in the JSON form of Chakra traces."""
 ATTRIBUTES_MARKS = (b'"attrs"', b'"attr"')
 
 
 class NodeType(IntEnum):
-    """What a node is."""
+    """The type of a node."""
 
     INVALID = 0
     METADATA = 1
@@ -50,7 +55,7 @@ COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
 
 
 class CollectiveType(IntEnum):
-    """What a collective node does."""
+    """The type of a collective."""
 
     ALL_REDUCE = 0
     REDUCE = 1
@@ -85,20 +90,20 @@ SIMULATED = frozenset(
         CollectiveType.REDUCE_SCATTER,
     }
 )
-"""What ASTRA-sim can run; it ends with an error at the others."""
+"""Types that ASTRA-sim can run; it fails at others."""
 
 
 class Variant(StrEnum):
-    """How much of a job is written."""
+    """How much of a job is written, and for which consumer."""
 
     FULL = "full"
     """Operators, device work and communication, with data and control dependencies."""
     ASTRA_SIM = "astra-sim"
-    """Device work and communication, with data dependencies, in terms that ASTRA-sim can run."""
+    """Device work and communication that ASTRA-sim can run, with data dependencies."""
 
 
 class Kind(IntEnum):
-    """The field of an attribute's value: its kind, by number."""
+    """The kind of an attribute's value: the number of the field that holds it."""
 
     NONE = 0
     DOUBLE = 3
@@ -133,7 +138,7 @@ class Kind(IntEnum):
     BYTES_LIST = 32
 
 
-WHOLE_NUMBERS = frozenset(
+INTEGERS = frozenset(
     {
         Kind.INT32,
         Kind.INT64,
@@ -150,7 +155,7 @@ WHOLE_NUMBERS = frozenset(
 
 
 class Name(StrEnum):
-    """The attributes that readers or writers here know by name."""
+    """Attributes of nodes that tracelink reads or writes."""
 
     IS_CPU_OP = "is_cpu_op"
     COMM_TYPE = "comm_type"
@@ -158,6 +163,7 @@ class Name(StrEnum):
     COMM_SOURCE = "comm_src"
     COMM_TARGET = "comm_dst"
     COMM_TAG = "comm_tag"
+    COMM_PRIORITY = "comm_priority"
     GROUP = "pg_name"
     OPERATIONS = "num_ops"
     TENSOR_SIZE = "tensor_size"
@@ -221,11 +227,33 @@ KINDS = {
     Name.ROOT: Kind.INT64,
     Name.GROUP_NAME: Kind.STRING,
 }
-"""The kinds that the older and the newer feeder both take."""
+"""The kinds that both the older and the newer feeder read."""
+
+FEEDER_KINDS = {
+    Name.COMM_TYPE: Kind.INT64,
+    Name.COMM_SIZE: Kind.INT64,
+    Name.OPERATIONS: Kind.INT64,
+    Name.COMM_SOURCE: Kind.INT32,
+    Name.COMM_TARGET: Kind.INT32,
+    Name.COMM_TAG: Kind.INT32,
+    Name.COMM_PRIORITY: Kind.INT32,
+    Name.TENSOR_SIZE: Kind.UINT64,
+    Name.IS_CPU_OP: Kind.BOOL,
+    Name.GROUP: Kind.STRING,
+    Name.RECORD_FUNCTION: Kind.INT64,
+    Name.FORWARD_PARENT: Kind.INT64,
+    Name.SEQUENCE: Kind.INT64,
+    Name.SCOPE: Kind.INT64,
+    Name.THREAD: Kind.INT64,
+    Name.FORWARD_THREAD: Kind.INT64,
+    Name.STREAM: Kind.INT64,
+    Name.SIGNATURE: Kind.STRING,
+}
+"""The only kinds that the older feeder reads."""
 
 
 class Category(StrEnum):
-    """What a node was in its source."""
+    """The kind of event that a node was in its source."""
 
     OPERATOR = "cpu_op"
     ANNOTATION = "user_annotation"
@@ -240,24 +268,27 @@ class Category(StrEnum):
     """A gap between operators of a thread."""
 
 
-class Said(StrEnum):
-    """What the metadata of our own files say, as attributes."""
+class MetadataName(StrEnum):
+    """Attributes of the metadata that tracelink writes."""
 
     VARIANT = "variant"
     RANK = "rank"
     WORLD_SIZE = "world_size"
     WRITTEN = "ranks"
-    """The ranks of which files were written, such as `0-7`."""
+    """The ranks that have a file, such as `0-7`."""
     HOST = "host"
     GROUPS = "groups"
     """A JSON object: group number to name, description and ranks."""
     DEPENDENCIES = "deps"
     PRODUCER = "producer"
     NODES = "nodes"
-    """How many nodes follow, so that a file cut between two of them is found out."""
+    """The number of nodes, which shows a truncation between two of them."""
+    PROCESS = "pid"
+    """Only read: written by other tools, likewise `schema`."""
+    SCHEMA = "schema"
 
 
-# The value of an attribute, as protobuf has it: its kind, and a number, a text, bytes, or a list of them.
+# The value of an attribute in protobuf.
 
 
 FIELD_OF_KIND = {kind: f"{kind.name.lower()}{'' if kind.name.endswith('_LIST') else '_val'}" for kind in Kind}
@@ -266,7 +297,7 @@ LISTS = frozenset(name for name in KIND_OF_FIELD if name.endswith("_list"))
 
 
 def kind_and_value(attribute: AttributeProto) -> tuple[Kind, Any]:
-    """What an attribute says and as what; None where it says nothing."""
+    """The kind and the value of an attribute; None if it has no value."""
     field_name = attribute.WhichOneof("value")
     if field_name is None:
         return Kind.NONE, None
@@ -275,5 +306,5 @@ def kind_and_value(attribute: AttributeProto) -> tuple[Kind, Any]:
 
 
 def value_of(attribute: AttributeProto) -> Any:
-    """What an attribute says."""
+    """The value of an attribute."""
     return kind_and_value(attribute)[1]

@@ -43,7 +43,7 @@ from tracelink.converters.chakra.plan import (
     orders_of,
     plan_of,
 )
-from tracelink.converters.chakra.schema import CollectiveType, Kind, Name, Said, Variant
+from tracelink.converters.chakra.schema import CollectiveType, Kind, MetadataName, Name, Variant
 from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.pytorch.storages import StorageReader
 from tracelink.engine import Engine
@@ -144,7 +144,7 @@ def _gaps(plan: Plan, nodes: NodeTable) -> Gaps:
     outermost = (above == UNKNOWN) | ~np.append(plan.host.timed, False)[above]
     start = np.append(plan.host.start, 0)[place]
     length = np.append(plan.host.inclusive, 0)[place]
-    thread = nodes.attribute(Name.THREAD).whole_numbers(len(nodes), 0)
+    thread = nodes.attribute(Name.THREAD).integers(len(nodes), 0)
     return gaps_of(lane, thread, outermost, start, start + length)
 
 
@@ -280,7 +280,7 @@ def _device_order(path: str, of: str, rank: RankNodes) -> Iterator[Finding]:
     total = int(np.count_nonzero(device))
     if not total:
         return
-    owner, place = nodes.data.owners, nodes.places(nodes.data)
+    owner, place = nodes.data.owners, nodes.rows_of(nodes.data)
     following = np.unique(owner[device[owner] & device[place]])
     streams = len(np.unique(rank.plan.stream[rank.plan.stream >= 0]))
     text = (
@@ -396,15 +396,15 @@ class ChakraWriter:
 
     def _metadata(self, shared: _Shared, rank: Rank, nodes: int) -> Metadata:
         return {
-            Said.PRODUCER: (Kind.STRING, "tracelink"),
-            Said.VARIANT: (Kind.STRING, str(self.wanted.variant)),
-            Said.DEPENDENCIES: (Kind.STRING, str(self.wanted.dependencies)),
-            Said.RANK: (Kind.UINT64, rank.rank),
-            Said.WORLD_SIZE: (Kind.UINT64, shared.world_size),
-            Said.WRITTEN: (Kind.STRING, str(shared.written)),
-            Said.HOST: (Kind.STRING, rank.host),
-            Said.NODES: (Kind.UINT64, nodes),
-            Said.GROUPS: (
+            MetadataName.PRODUCER: (Kind.STRING, "tracelink"),
+            MetadataName.VARIANT: (Kind.STRING, str(self.wanted.variant)),
+            MetadataName.DEPENDENCIES: (Kind.STRING, str(self.wanted.dependencies)),
+            MetadataName.RANK: (Kind.UINT64, rank.rank),
+            MetadataName.WORLD_SIZE: (Kind.UINT64, shared.world_size),
+            MetadataName.WRITTEN: (Kind.STRING, str(shared.written)),
+            MetadataName.HOST: (Kind.STRING, rank.host),
+            MetadataName.NODES: (Kind.UINT64, nodes),
+            MetadataName.GROUPS: (
                 Kind.STRING,
                 orjson.dumps(shared.groups.described, option=orjson.OPT_NON_STR_KEYS).decode(),
             ),

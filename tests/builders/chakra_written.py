@@ -3,7 +3,7 @@
 trace = only(job.build(), tmp_path, variant="astra-sim")
 trace.waits("gemm")      # names of what it waits for, in the order of the file
 trace.inside("gemm")     # what encloses it, or put it on a device
-trace.said("gemm")       # its attributes
+trace.attributes_of("gemm")       # its attributes
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EtTrace:
         """Control dependencies of that node."""
         return self._named(self.decoded.nodes.control, name)
 
-    def said(self, name: str) -> dict[str, Any]:
+    def attributes_of(self, name: str) -> dict[str, Any]:
         """Attributes of that node."""
         return self.attributes(self.row(name))
 
@@ -106,10 +106,8 @@ class EtTrace:
         """Type, kind, bytes and group of every communication, in the order of the file."""
         nodes = self.decoded.nodes
         rows = [row for row in range(len(nodes)) if nodes.type[row] in COMMUNICATION]
-        kinds, sizes = (
-            nodes.attribute(name).whole_numbers(len(nodes), -1) for name in ("comm_type", "comm_size")
-        )
-        groups = nodes.attribute("pg_name").texts(len(nodes))
+        kinds, sizes = (nodes.attribute(name).integers(len(nodes), -1) for name in ("comm_type", "comm_size"))
+        groups = nodes.attribute("pg_name").strings(len(nodes))
         return [
             (NodeType(int(nodes.type[row])).name, int(kinds[row]), int(sizes[row]), groups[row])
             for row in rows
@@ -119,7 +117,7 @@ class EtTrace:
         """What must hold of every file."""
         nodes, count = self.decoded.nodes, len(self.decoded.nodes)
         assert self.decoded.faults == []
-        assert self.decoded.said("nodes") == count
+        assert self.decoded.metadata_value("nodes") == count
         assert nodes.id.tolist() == list(range(1, count + 1))
         assert all(self.names)
         for links in (nodes.data, nodes.control):

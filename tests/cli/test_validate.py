@@ -47,10 +47,10 @@ def test_what_is_not(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
     assert result.stdout.splitlines() == [
         "invalid: 2 violations (2 files, 4 nodes)",
         "",
-        "missing_dependency (M5), 2 times on rank 1: ASTRA-sim aborts, the older feeder waits for ever."
+        "missing_dependency (M5), 2 times on rank 1: ASTRA-sim aborts; the older feeder deadlocks."
         " Remove these ids, or add their nodes.",
-        "  rank 1: node 1 (gemm) has 7 in data_deps, and there is no such node",
-        "  rank 1: node 1 (gemm) has 8 in data_deps, and there is no such node",
+        "  rank 1: node 1 (gemm) lists 7 in data_deps, but the file has no such node",
+        "  rank 1: node 1 (gemm) lists 8 in data_deps, but the file has no such node",
     ]
 
 
@@ -62,7 +62,7 @@ def test_many_are_counted_and_shown_on_request(tracelink: Run, tmp_path: Path, e
     assert few[-1] == "  … 195 more; -v shows them"
     assert len(tracelink("validate", "et", "--limit", "7").stdout.splitlines()) == len(few) + 2
     for asking in (["-v"], ["--limit", "0"]):
-        assert "has 299 in data_deps" in tracelink("validate", "et", *asking).stdout
+        assert "lists 299 in data_deps" in tracelink("validate", "et", *asking).stdout
 
 
 def test_warnings_are_told_and_do_not_matter(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
@@ -74,9 +74,9 @@ def test_warnings_are_told_and_do_not_matter(tracelink: Run, tmp_path: Path, et:
         "valid: 2 files, 4 nodes",
         "",
         "warning: comma_in_name (S3), once on rank 0: the timeline tool splits names at commas."
-        " For example: node 1 (gemm<8, 8>) has a comma",
+        " For example: node 1 (gemm<8, 8>) has a comma in its name",
     ]
-    assert "Use another sign." in tracelink("validate", "et", "-v").stdout
+    assert "Use another character." in tracelink("validate", "et", "-v").stdout
 
 
 def test_the_variant_decides_about_what_cannot_be_simulated(
@@ -121,7 +121,7 @@ class TestJson:
                 "rule": "self_dependency",
                 "rank": 1,
                 "node": 2,
-                "message": "node 2 (all_reduce) has 2 in ctrl_deps, which is itself",
+                "message": "node 2 (all_reduce) lists 2 in ctrl_deps, which is its own id",
                 "file": "et/job.1.et",
             }
         ]
@@ -156,7 +156,7 @@ class TestWhatCannotBeJudged:
         (tmp_path / "profile.json").write_text("{}")
         result = tracelink("validate", ".")
         assert result.exit_code == 3
-        assert "no name ends in .et; there are profile.json" in result.stderr
+        assert "no file name ends in .et; found profile.json" in result.stderr
 
     @pytest.mark.parametrize("arguments", [[], ["gone/"], ["--variant", "mine", "."], ["--limit", "-1", "."]])
     def test_what_makes_no_sense(self, tracelink: Run, arguments: list[str]) -> None:
@@ -166,7 +166,7 @@ class TestWhatCannotBeJudged:
         (tmp_path / "profile.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
         result = tracelink("validate", "profile.json")
         assert result.exit_code == 1
-        assert """it begins with b'{"schemaVersion": 1, "tr""" in result.stdout
+        assert """the file starts with b'{"schemaVersion": 1, "tr""" in result.stdout
 
 
 def test_names_cannot_command_the_terminal(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:

@@ -112,10 +112,8 @@ def communication(path: Path) -> list[tuple[object, ...]]:
     with path.open("rb") as file:
         nodes = decode(file).nodes
     rows = np.flatnonzero(nodes.of_type(NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL))
-    columns = [
-        nodes.attribute(name).whole_numbers(len(nodes), -1) for name in (Name.COMM_TYPE, Name.COMM_SIZE)
-    ]
-    categories = nodes.attribute(Name.CATEGORY).texts(len(nodes))
+    columns = [nodes.attribute(name).integers(len(nodes), -1) for name in (Name.COMM_TYPE, Name.COMM_SIZE)]
+    categories = nodes.attribute(Name.CATEGORY).strings(len(nodes))
     return [
         (categories[row], int(nodes.type[row]), *(int(column[row]) for column in columns))
         for row in rows.tolist()

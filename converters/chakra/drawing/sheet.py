@@ -11,7 +11,7 @@ import numpy as np
 
 from tracelink.converters.chakra.census import Precedence, earliest, kinds_of
 from tracelink.converters.chakra.decode import Decoded, Fault, buffered, decode
-from tracelink.converters.chakra.schema import Name, Said
+from tracelink.converters.chakra.schema import MetadataName, Name
 from tracelink.converters.chakra.table import (
     COMMUNICATION,
     ON_DEVICE,
@@ -19,8 +19,8 @@ from tracelink.converters.chakra.table import (
     NodeTable,
     Role,
     Roles,
-    among,
     durations_ns,
+    has_role,
     inclusive_ns,
     roles_of,
     starts_ns,
@@ -195,7 +195,7 @@ class Nesting:
     @classmethod
     def of(cls, nodes: NodeTable, on_device: Bools) -> Nesting:
         """The first control dependency that is on the same side encloses a node."""
-        around, inside = nodes.places(nodes.control), nodes.control.owners
+        around, inside = nodes.rows_of(nodes.control), nodes.control.owners
         fits = (around >= 0) & (around != inside)
         fits[fits] = on_device[around[fits]] == on_device[inside[fits]]
         parent = np.full(len(nodes), UNKNOWN, np.int64)
@@ -337,7 +337,7 @@ class Sheet:
         """Looks at all nodes once."""
         nodes = subject.nodes
         roles = roles_of(nodes)
-        on_device = among(roles, *ON_DEVICE) & ~nodes.on_host()
+        on_device = has_role(roles, *ON_DEVICE) & ~nodes.on_host()
         precedence = Precedence.of(nodes)
         nesting = Nesting.of(nodes, on_device)
         spans = NodeSpans.of(nodes, precedence, nesting, on_device)
@@ -390,8 +390,8 @@ class _Table:
         self.tags = _numbers(nodes, Name.COMM_TAG)
         self.sources = _numbers(nodes, Name.COMM_SOURCE)
         self.targets = _numbers(nodes, Name.COMM_TARGET)
-        self.groups = nodes.attribute(Name.GROUP).texts(count)
-        self.group_names = nodes.attribute(Name.GROUP_NAME).texts(count)
+        self.groups = nodes.attribute(Name.GROUP).strings(count)
+        self.group_names = nodes.attribute(Name.GROUP_NAME).strings(count)
 
     def box(self, row: int, parts: int, duration: int, begin: float, end: float) -> Box:
         subject, spans = self.sheet.subject, self.sheet.spans
@@ -421,7 +421,7 @@ class _Table:
 
 
 def _numbers(nodes: NodeTable, name: Name) -> list[int]:
-    numbers: list[int] = nodes.attribute(name).whole_numbers(len(nodes), UNSAID).tolist()
+    numbers: list[int] = nodes.attribute(name).integers(len(nodes), UNSAID).tolist()
     return numbers
 
 
@@ -436,7 +436,7 @@ def _lanes(nodes: NodeTable, sheet: Sheet) -> list[str]:
     several = (
         len({device for device, here in zip(devices, sheet.on_device.tolist(), strict=True) if here}) > 1
     )
-    communicating = among(sheet.roles, *COMMUNICATION).tolist()
+    communicating = has_role(sheet.roles, *COMMUNICATION).tolist()
     lanes = []
     for row, on_device in enumerate(sheet.on_device.tolist()):
         if not on_device:
@@ -473,7 +473,7 @@ def subjects_of(
 
 def _rank(source: Source, decoded: Decoded) -> int | None:
     """What the user says, else the metadata, else the name."""
-    said = decoded.said(Said.RANK)
+    said = decoded.metadata_value(MetadataName.RANK)
     if source.rank is not None:
         return source.rank
     if isinstance(said, int) and said >= 0:

@@ -1,4 +1,4 @@
-"""Whether simulators can load Chakra traces, and whether the traces of all ranks fit together."""
+"""Validation of Chakra traces: can simulators load them, and do the ranks fit together?"""
 
 from tracelink.converters.chakra.validation.rules import (
     RULES,

@@ -1,4 +1,4 @@
-"""The rules by name; Violation, Validation."""
+"""The catalogue of rules in words, and the verdict on files: violations, warnings and counts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from enum import StrEnum
 
 from tracelink.converters.chakra.schema import Variant
 
-# The rules by name: which invariant each stands for, what breaks without it, and what to do.
-
 
 class Rule(StrEnum):
-    """What can be wrong, in the order in which it is told."""
+    """What can be wrong, in the order in which it is reported."""
 
     UNREADABLE = "unreadable"
     COMPRESSED = "compressed"
@@ -79,122 +77,135 @@ class RuleText:
     """A rule in words."""
 
     ids: str
-    """The invariants of consumers that it stands for, as the documentation numbers them."""
+    """The invariants of consumers that it checks, as numbered in docs/validate.md."""
     breaks: str
+    """What goes wrong in a consumer."""
     advice: str
     warns: bool = False
-    """Whether a file that breaks it is still valid."""
+    """True if a file that breaks it is still valid."""
 
 
-_AGAIN = "Copy or write the file again."
-_WRITER = "Correct what writes the file."
-_SIMULATED = "tracelink merge --to chakra --variant astra-sim writes what it can run."
+_COPY_AGAIN = "Copy or write the file again."
+_FIX_WRITER = "Fix the program that writes the file."
+_SIMULATED = "tracelink merge --to chakra --variant astra-sim writes only what it can run."
 
 RULES: dict[Rule, RuleText] = {
     Rule.UNREADABLE: RuleText("X1", "the file cannot be read", "Check permissions and the disk."),
     Rule.COMPRESSED: RuleText("M17", "ASTRA-sim reads compressed bytes as nodes", "Unpack it with gunzip."),
     Rule.NOT_CHAKRA: RuleText(
-        "M1", "nothing in it is a node", "Name .et files; tracelink merge --to chakra writes them."
+        "M1", "the file contains no nodes", "Name .et files; tracelink merge --to chakra writes them."
     ),
-    Rule.NO_METADATA: RuleText("M1", "readers take the first node for the metadata", _AGAIN),
+    Rule.NO_METADATA: RuleText("M1", "readers parse the first node as metadata", _COPY_AGAIN),
     Rule.BROKEN_MESSAGE: RuleText(
-        "M2, S6", "ASTRA-sim runs what is left and says nothing; others end with an error", _AGAIN
+        "M2, S6", "ASTRA-sim silently runs the nodes before it; other readers fail", _COPY_AGAIN
     ),
     Rule.EMPTY_MESSAGE: RuleText(
-        "M2, M3", "Python takes it for the end of the file, ASTRA-sim for one more node", _WRITER
+        "M2, M3", "Python readers stop at it; ASTRA-sim reads one more node", _FIX_WRITER
     ),
-    Rule.UNREADABLE_NODE: RuleText("M2", "its node is lost, and whatever depends on it never runs", _AGAIN),
-    Rule.NODE_COUNT: RuleText("M2", "the file is cut between two nodes, or put together from two", _AGAIN),
-    Rule.NO_ROOT: RuleText("M1", "a simulator has no node to begin with", _WRITER),
-    Rule.DUPLICATE_ID: RuleText("M4", "ASTRA-sim merges the nodes, the older feeder crashes", _WRITER),
-    Rule.NO_NAME: RuleText("M3, S3", "statistics and timelines know nodes by name", "Name the nodes."),
+    Rule.UNREADABLE_NODE: RuleText(
+        "M2", "the node is lost, and nodes that depend on it never run", _COPY_AGAIN
+    ),
+    Rule.NODE_COUNT: RuleText(
+        "M2", "the file was truncated between two nodes, or concatenated from two files", _COPY_AGAIN
+    ),
+    Rule.NO_ROOT: RuleText("M1", "a simulator has no node to start with", _FIX_WRITER),
+    Rule.DUPLICATE_ID: RuleText("M4", "ASTRA-sim merges the nodes; the older feeder crashes", _FIX_WRITER),
+    Rule.NO_NAME: RuleText("M3, S3", "statistics and timelines identify nodes by name", "Name the nodes."),
     Rule.NODE_TYPE: RuleText(
         "M3, M8",
         "ASTRA-sim aborts at metadata nodes and stalls behind nodes without a type",
-        "Leave these nodes out, or give them a type from 2 to 7.",
+        "Remove these nodes, or give them a type from 2 to 7.",
     ),
-    Rule.ABSURD_TIME: RuleText("S1", "readers with signed numbers see a negative time", _WRITER),
+    Rule.ABSURD_TIME: RuleText("S1", "readers that use signed integers see a negative time", _FIX_WRITER),
     Rule.MISSING_DEPENDENCY: RuleText(
-        "M5", "ASTRA-sim aborts, the older feeder waits for ever", "Remove these ids, or add their nodes."
+        "M5", "ASTRA-sim aborts; the older feeder deadlocks", "Remove these ids, or add their nodes."
     ),
-    Rule.SELF_DEPENDENCY: RuleText("M6", "the node never runs", "Remove its own id."),
-    Rule.DUPLICATE_DEPENDENCY: RuleText("M7", "the older feeder waits for ever", "State each id once."),
+    Rule.SELF_DEPENDENCY: RuleText("M6", "the node never runs", "Remove the node's own id."),
+    Rule.DUPLICATE_DEPENDENCY: RuleText("M7", "the older feeder deadlocks", "List each id once."),
     Rule.CYCLE: RuleText(
-        "M6", "ASTRA-sim skips these nodes and all after them, with exit code 0", "Remove one dependency."
+        "M6",
+        "ASTRA-sim skips these nodes and all nodes after them, and exits with code 0",
+        "Remove one dependency.",
     ),
     Rule.BACKWARD_TIME: RuleText(
-        "beyond", "replayed in order of time, it would run before what it needs", _WRITER
+        "beyond", "replayed in time order, it would run before its dependency", _FIX_WRITER
     ),
     Rule.ATTRIBUTE_KIND: RuleText(
-        "M10, M16", "feeders read another field of the value, and find 0 or nothing", "Use the kind it names."
+        "M10, M16",
+        "feeders read another field of the value, and get 0 or nothing",
+        "Use the kind that the message names.",
     ),
     Rule.ATTRIBUTE_TWICE: RuleText(
-        "beyond", "one feeder takes the first value, the other the last", "State it once."
+        "beyond", "one feeder uses the first value, the other the last", "Write it once."
     ),
     Rule.HOST_COMMUNICATION: RuleText(
-        "M9", "ASTRA-sim puts it on the CPU and never sends it", "Set is_cpu_op to false."
+        "M9", "ASTRA-sim runs it on the CPU and sends nothing", "Set is_cpu_op to false."
     ),
-    Rule.INCOMPLETE_COLLECTIVE: RuleText("M10", "ASTRA-sim aborts", "State comm_type and comm_size."),
-    Rule.UNKNOWN_COLLECTIVE: RuleText("M11", "no reader knows the number", "Use a type from 0 to 9."),
+    Rule.INCOMPLETE_COLLECTIVE: RuleText("M10", "ASTRA-sim aborts", "Write comm_type and comm_size."),
+    Rule.UNKNOWN_COLLECTIVE: RuleText("M11", "no reader knows this number", "Use a type from 0 to 9."),
     Rule.UNSIMULATED_COLLECTIVE: RuleText(
         "M11",
-        "ASTRA-sim throws: it runs ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL and REDUCE_SCATTER",
+        "ASTRA-sim throws an exception: it runs only ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL and REDUCE_SCATTER",
         "tracelink merge --to chakra --variant astra-sim writes types that it can run.",
     ),
-    Rule.NEGATIVE_SIZE: RuleText("M10, M13", "a size below 0 is read as exabytes", _WRITER),
+    Rule.NEGATIVE_SIZE: RuleText("M10, M13", "a negative size is read as exabytes", _FIX_WRITER),
     Rule.GROUP_NAME: RuleText(
-        "M12", "ASTRA-sim aborts: it knows groups by number", "Number the groups; 0 is all ranks."
+        "M12", "ASTRA-sim aborts: it identifies groups by number", "Number the groups; 0 is all ranks."
     ),
     Rule.UNKNOWN_GROUP: RuleText(
         "M12",
-        "ASTRA-sim ends with an error",
-        "Put PREFIX.groups.json beside the files, or name it with --groups.",
+        "ASTRA-sim fails",
+        "Put PREFIX.groups.json next to the files, or name it with --groups.",
     ),
-    Rule.FOREIGN_GROUP: RuleText("M12", "the group never completes", "Correct the members or the group."),
-    Rule.INCOMPLETE_MESSAGE: RuleText("M13", "ASTRA-sim throws", "State peer, comm_tag and comm_size."),
+    Rule.FOREIGN_GROUP: RuleText("M12", "the group never completes", "Fix the members or the group."),
+    Rule.INCOMPLETE_MESSAGE: RuleText(
+        "M13", "ASTRA-sim throws an exception", "Write the peer, comm_tag and comm_size."
+    ),
     Rule.FOREIGN_MESSAGE: RuleText(
-        "M13", "it is sent or received in another rank's name", "State the own rank, or nothing."
+        "M13", "it is sent or received as another rank", "Write the rank of the file, or leave it out."
     ),
-    Rule.UNKNOWN_PEER: RuleText("M13", "there is no such NPU to send to or receive from", _WRITER),
+    Rule.UNKNOWN_PEER: RuleText("M13", "the peer is not an NPU of the job", _FIX_WRITER),
     Rule.LONE_COLLECTIVE: RuleText("seen", "ASTRA-sim never finishes a collective of one rank", _SIMULATED),
     Rule.SMALL_GATHER: RuleText(
         "seen",
-        "ASTRA-sim never finishes an ALL_GATHER of 0 bytes, and loops for ever at fewer than it is cut into (4)",
+        "ASTRA-sim never finishes an ALL_GATHER of 0 bytes, and loops endlessly at fewer bytes than splits (4)",
         _SIMULATED,
     ),
     Rule.NO_BYTES: RuleText("seen", "ASTRA-sim aborts at a message of 0 bytes", _SIMULATED),
-    Rule.NEGATIVE_TAG: RuleText("seen", "ASTRA-sim aborts at a tag below 0", "Use tags from 0 on."),
+    Rule.NEGATIVE_TAG: RuleText("seen", "ASTRA-sim aborts at a negative tag", "Use tags of 0 and above."),
     Rule.OWN_MESSAGE: RuleText("seen", "ASTRA-sim aborts at a message of a rank to itself", _SIMULATED),
-    Rule.INCOMPLETE_MEMORY: RuleText("M14", "ASTRA-sim throws", "State tensor_size."),
+    Rule.INCOMPLETE_MEMORY: RuleText("M14", "ASTRA-sim throws an exception", "Write tensor_size."),
     Rule.ROOFLINE: RuleText(
-        "M15", "the roofline model divides by 0", "State num_ops and tensor_size above 0, or neither."
+        "M15", "the roofline model divides by 0", "Write num_ops and tensor_size above 0, or neither."
     ),
     Rule.TENSOR_LISTS: RuleText(
-        "M15", "track-local-mem reads pairs of texts", "Write them as string_list of even length."
+        "M15", "track-local-mem reads pairs of strings", "Write them as a string_list of even length."
     ),
-    Rule.INVOLVED_DIMENSIONS: RuleText("M16", "ASTRA-sim throws", "Write it as bool_list."),
+    Rule.INVOLVED_DIMENSIONS: RuleText("M16", "ASTRA-sim throws an exception", "Write it as a bool_list."),
     Rule.BAD_GROUPS: RuleText(
-        "M12", "ASTRA-sim cannot load the groups", 'Write {"1": [0, 1], …}: numbers above 0, and ranks.'
+        "M12",
+        "ASTRA-sim cannot load the groups",
+        'Write {"1": [0, 1], …}: group numbers above 0, each with its ranks.',
     ),
     Rule.IGNORED_GROUPS: RuleText(
-        "seen", "ASTRA-sim reads no file of groups whose path has the word empty", "Rename the file."
+        "seen", "ASTRA-sim reads no groups file whose path contains the word empty", "Rename the file."
     ),
     Rule.MISSING_RANK: RuleText(
         "X1", "ASTRA-sim needs one file for each NPU", "Add the file, or write all ranks again."
     ),
-    Rule.DUPLICATE_RANK: RuleText("X1", "only one of them is run", "Keep one."),
-    Rule.RANK_MISMATCH: RuleText("X1", "the trace runs as another rank's", "Rename the file."),
+    Rule.DUPLICATE_RANK: RuleText("X1", "only one of the files is run", "Keep one."),
+    Rule.RANK_MISMATCH: RuleText("X1", "the trace runs as another rank", "Rename the file."),
     Rule.COLLECTIVE_MISSING: RuleText(
-        "X2", "the others wait for ever, and ASTRA-sim ends with exit code 0", _WRITER
+        "X2", "the other ranks deadlock, and ASTRA-sim exits with code 0", _FIX_WRITER
     ),
     Rule.COLLECTIVE_DIFFERS: RuleText(
-        "X2", "the ranks run different collectives, and some never end", _WRITER
+        "X2", "the ranks run different collectives, and some never complete", _FIX_WRITER
     ),
-    Rule.UNMATCHED_MESSAGE: RuleText("X3", "the receiver waits for ever", "Give both ends one tag and size."),
+    Rule.UNMATCHED_MESSAGE: RuleText("X3", "the receiver deadlocks", "Give both ends the same tag and size."),
     Rule.MISCOUNTED: RuleText(
         "seen",
-        "ASTRA-sim counts the collectives of all ranks on with those of groups, and takes them for different ones",
-        "Give the group of all ranks a number in the file of groups, and state it as pg_name.",
+        "ASTRA-sim numbers the collectives of all ranks together with those of groups, and does not match them",
+        "Give the group of all ranks a number in the groups file, and write it as pg_name.",
     ),
     Rule.RANK_LEFT_OUT: RuleText(
         "X1", "ASTRA-sim needs one file for each NPU of a group", "Merge the traces of all ranks.", True
@@ -202,14 +213,18 @@ RULES: dict[Rule, RuleText] = {
     Rule.FILE_NAME: RuleText("X1", "ASTRA-sim opens PREFIX.0.et, PREFIX.1.et, …", "Rename the file.", True),
     Rule.NO_NODE_COUNT: RuleText(
         "M2",
-        "a file that was cut between two nodes cannot be told from a whole one",
-        "State the number of nodes in the metadata attribute nodes.",
+        "a file that was truncated between two nodes looks complete",
+        "Write the number of nodes as the metadata attribute nodes.",
         True,
     ),
-    Rule.NO_VERSION: RuleText("S4", "readers cannot tell what they read", "State the version.", True),
-    Rule.NO_DURATION: RuleText("S1", "it runs for 1 ns", "Round up to 1 µs what is shorter.", True),
-    Rule.NO_HOST_MARK: RuleText("S2", "readers guess where it ran", "State is_cpu_op.", True),
-    Rule.COMMA_IN_NAME: RuleText("S3", "the timeline tool splits names at commas", "Use another sign.", True),
+    Rule.NO_VERSION: RuleText(
+        "S4", "readers do not know which version they read", "Write the version.", True
+    ),
+    Rule.NO_DURATION: RuleText("S1", "it runs for 1 ns", "Round shorter durations up to 1 µs.", True),
+    Rule.NO_HOST_MARK: RuleText("S2", "readers guess where it ran", "Write is_cpu_op.", True),
+    Rule.COMMA_IN_NAME: RuleText(
+        "S3", "the timeline tool splits names at commas", "Use another character.", True
+    ),
     Rule.HOST_NODES: RuleText(
         "S5",
         "ASTRA-sim's main branch prints no statistics",
@@ -217,29 +232,29 @@ RULES: dict[Rule, RuleText] = {
         True,
     ),
     Rule.NOT_COMPARED: RuleText(
-        "X2, X3", "what it does with others was not checked", "Correct the file, and validate again.", True
+        "X2, X3",
+        "its communication with other ranks was not checked",
+        "Fix the file and validate again.",
+        True,
     ),
 }
 
 
-# What a validation says.
-
-
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that breaks a rule."""
+    """One place where a rule is broken."""
 
     rule: Rule
     rank: int | None
     node: int | None
-    """The id of the node; None where it is about the file, or about all ranks."""
+    """The id of the node; None if it is of the whole file or of several ranks."""
     message: str
     file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """A file that was looked at."""
+    """A file that was checked."""
 
     path: str
     rank: int
@@ -249,8 +264,8 @@ class CheckedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A rule that a rank breaks: how often, and the first ones."""
+class Broken:
+    """A rule that a rank breaks: the number of violations, and the first of them."""
 
     rule: Rule
     warns: bool
@@ -258,8 +273,8 @@ class Found:
     listed: Sequence[Violation]
 
     @classmethod
-    def of(cls, violations: Sequence[Violation], limit: int | None) -> list[Found]:
-        """Violations of one rule, of which `limit` are kept."""
+    def of(cls, violations: Sequence[Violation], limit: int | None) -> list[Broken]:
+        """Violations of one rule, of which the first `limit` are kept."""
         if not violations:
             return []
         rule = violations[0].rule
@@ -268,41 +283,41 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """All that was found, in the order of the rules and then of ranks."""
+    """The verdict on files: everything found, sorted by rule and then by rank."""
 
     files: Sequence[CheckedFile]
     violations: Sequence[Violation]
     warnings: Sequence[Violation]
     counts: Mapping[Rule, int]
-    """How often each rule is violated, also where not each time is listed."""
+    """The number of violations of each rule, listed or not."""
     warning_counts: Mapping[Rule, int]
 
     @classmethod
-    def of(cls, files: Sequence[CheckedFile], found: Iterable[Found]) -> Validation:
-        """What was found of each file and of all of them together."""
+    def of(cls, files: Sequence[CheckedFile], broken: Iterable[Broken]) -> Validation:
+        """The verdict from the rules that files break, each by itself and all of them together."""
         order = list(Rule)
-        ordered = sorted(found, key=lambda one: order.index(one.rule))
-        wrong = [one for one in ordered if not one.warns]
-        doubtful = [one for one in ordered if one.warns]
-        return cls(files, _listed(wrong), _listed(doubtful), _counted(wrong), _counted(doubtful))
+        ordered = sorted(broken, key=lambda rule: order.index(rule.rule))
+        violated = [rule for rule in ordered if not rule.warns]
+        warned = [rule for rule in ordered if rule.warns]
+        return cls(files, _listed(violated), _listed(warned), _counts(violated), _counts(warned))
 
     @property
     def valid(self) -> bool:
-        """Whether every consumer takes the files; warnings do not matter."""
+        """True if every consumer can load the files; warnings do not count."""
         return not self.violations
 
     @property
     def nodes(self) -> int:
-        """The nodes of all files."""
+        """The number of nodes in all files."""
         return sum(file.nodes for file in self.files)
 
 
-def _listed(found: Sequence[Found]) -> list[Violation]:
-    return [violation for one in found for violation in one.listed]
+def _listed(broken: Sequence[Broken]) -> list[Violation]:
+    return [violation for rule in broken for violation in rule.listed]
 
 
-def _counted(found: Sequence[Found]) -> dict[Rule, int]:
+def _counts(broken: Sequence[Broken]) -> dict[Rule, int]:
     counts: dict[Rule, int] = {}
-    for one in found:
-        counts[one.rule] = counts.get(one.rule, 0) + one.count
+    for rule in broken:
+        counts[rule.rule] = counts.get(rule.rule, 0) + rule.count
     return counts

@@ -56,7 +56,7 @@ def test_a_kernel_of_a_collective_says_what_it_is(tmp_path: Path) -> None:
     job.collective(everybody, *rows, operation="reduce", root=1, sequence=9, type=job.builder.texts["Float"])
     for trace in traces(job.build(), tmp_path).values():
         assert trace.type("ncclDevKernel_Generic") == NodeType.COMM_COLL
-        said = trace.said("ncclDevKernel_Generic")
+        said = trace.attributes_of("ncclDevKernel_Generic")
         assert {name: said[name] for name in said if name not in ("start_ns", "duration_ns", "stream")} == {
             "is_cpu_op": False,
             "cat": "kernel",
@@ -93,7 +93,7 @@ def test_every_operation_has_its_type(operation: str, kind: CollectiveType, tmp_
     job = Together(0)
     row = job.kernel(0, "kernel")
     job.collective(job.builder.group(0, 1, name="0"), row, operation=operation)
-    assert only(job.build(), tmp_path).said("kernel")["comm_type"] == kind
+    assert only(job.build(), tmp_path).attributes_of("kernel")["comm_type"] == kind
 
 
 def test_what_cannot_be_said_as_communication_is_computation_and_counted(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ class TestMessages:
         assert found[0].type("send") == NodeType.COMM_SEND
         assert found[3].type("receive") == NodeType.COMM_RECV
         for trace, name in ((found[0], "send"), (found[3], "receive")):
-            said = trace.said(name)
+            said = trace.attributes_of(name)
             assert [said[attribute] for attribute in names] == [0, 3, 4, 256]
 
     def test_a_tag_that_is_not_known_is_0_on_both_ends(self, tmp_path: Path) -> None:
@@ -132,7 +132,10 @@ class TestMessages:
         send, receive = job.kernel(0, "send"), job.kernel(1, "receive", 1)
         job.builder.message(job.builder.group(0, 1, name="0"), send, receive, bytes=8)
         found = traces(job.build(), tmp_path)
-        assert (found[0].said("send")["comm_tag"], found[1].said("receive")["comm_tag"]) == (0, 0)
+        assert (
+            found[0].attributes_of("send")["comm_tag"],
+            found[1].attributes_of("receive")["comm_tag"],
+        ) == (0, 0)
 
     def test_a_message_with_an_unknown_peer_is_computation(self, tmp_path: Path) -> None:
         job = Together(0)
@@ -258,7 +261,7 @@ class TestOnThreads:
         for rank, trace in traces(gloo.build(), tmp_path).items():
             name = f"gloo:all_reduce {rank}"
             assert trace.type(name) == NodeType.COMM_COLL
-            assert trace.said(name)["is_cpu_op"] is False
+            assert trace.attributes_of(name)["is_cpu_op"] is False
             assert trace.waits(name) == [f"c10d::allreduce_ {rank}"]
             assert trace.type(f"c10d::allreduce_ {rank}") == NodeType.COMP
             assert trace.inside(f"copy {rank}") == [name]
@@ -359,7 +362,7 @@ class TestGroups:
         assert groups(tmp_path) == {"1": [2, 3], "5": [0, 1]}
         assert [group for *_, group in found[0].communication()] == ["0", "5"]
         assert [group for *_, group in found[3].communication()] == ["0", "1"]
-        assert found[3].said("2")["group_name"] == "abc"
+        assert found[3].attributes_of("2")["group_name"] == "abc"
 
     def test_for_astra_sim_the_group_of_all_ranks_has_a_number_too_beside_others(
         self, tmp_path: Path
@@ -378,8 +381,8 @@ class TestGroups:
     def test_the_metadata_name_all_groups(self, tmp_path: Path) -> None:
         job = self.job(("0", (0, 1)), ("abc", (1,)), ranks=2)
         trace = traces(job.build(), tmp_path)[0]
-        assert '"0":{"name":"0","description":"","ranks":[0,1]}' in trace.decoded.said("groups")
-        assert '"1":{"name":"abc","description":"","ranks":[1]}' in trace.decoded.said("groups")
+        assert '"0":{"name":"0","description":"","ranks":[0,1]}' in trace.decoded.metadata_value("groups")
+        assert '"1":{"name":"abc","description":"","ranks":[1]}' in trace.decoded.metadata_value("groups")
 
 
 # Process groups by number: 0 is all ranks, a name that is a number stays, the others get what is free.
@@ -529,7 +532,7 @@ def test_what_it_does_not_know_is_what_moves_nearly_as_much(
     trace = traces(collective(operation, size, 0, 1).build(), tmp_path, variant="astra-sim")[0]
     assert trace.communication() == [("COMM_COLL", instead, size, "0")]
     assert instead in SIMULATED
-    assert trace.said("nccl")["collective"] == operation
+    assert trace.attributes_of("nccl")["collective"] == operation
     assert trace.reasons["replaced_collective"] == 1
 
 

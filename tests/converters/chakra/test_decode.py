@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.chakra_messages import NODES, SCALARS, TEXTS, UINT64, host, metadata
-from tracelink.converters.chakra.batch import MIXED
+from tracelink.converters.chakra.batch import HASH_FACTORS
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.decode import Decoded, Frame, decode, frames
 from tracelink.converters.chakra.schema import Kind, kind_and_value
@@ -73,7 +73,7 @@ def by_columns(result: Decoded) -> list[Any]:
     for name, attribute in nodes.attributes.items():
         places = attribute.rows.argsort(kind="stable")
         assert places.tolist() == list(range(len(attribute)))
-        for kind, (row, value) in zip(attribute.kinds.tolist(), attribute.told(places), strict=True):
+        for kind, (row, value) in zip(attribute.kinds.tolist(), attribute.items(places), strict=True):
             said[row].append((name, Kind(kind), value))
     return [
         (
@@ -246,7 +246,7 @@ def test_what_is_odd_is_what_protobuf_says(odd: bytes) -> None:
 
 def test_names_that_only_look_alike_are_told_apart() -> None:
     """Two names of which the same mark is made."""
-    first, second, _ = map(int, MIXED)
+    first, second, _ = map(int, HASH_FACTORS)
     left, other, last = (int.from_bytes(text, "little") for text in (b"collecta", b"collectb", b"aaaaaaaa"))
     twin = next(
         pair
@@ -362,5 +362,5 @@ VALUES: list[tuple[Kind, Any, int]] = [
 def test_whole_numbers_of_every_kind(given: list[tuple[Kind, Any, int]]) -> None:
     rows = np.arange(len(given))
     kinds = np.array([kind for kind, _, _ in given], np.uint8)
-    column = Attribute(rows, [value for _, value, _ in given], kinds).whole_numbers(len(given) + 1, -9)
+    column = Attribute(rows, [value for _, value, _ in given], kinds).integers(len(given) + 1, -9)
     assert column.tolist() == [*(number for _, _, number in given), -9]

@@ -58,14 +58,20 @@ def test_operators_annotations_and_work_on_a_device_are_nodes_and_the_rest_is_to
     job.kernel("set", 60, 2, job.runtime("cudaMemsetAsync", 22, caller=add), kind=EventKind.MEMSET)
     trace = only(job.build(), tmp_path)
     assert trace.names == ["step", "add", "gemm", "copy", "set"]
-    assert [trace.said(name)["cat"] for name in trace.names] == [
+    assert [trace.attributes_of(name)["cat"] for name in trace.names] == [
         "user_annotation",
         "cpu_op",
         "kernel",
         "gpu_memcpy",
         "gpu_memset",
     ]
-    assert [trace.said(name)["is_cpu_op"] for name in trace.names] == [True, True, False, False, False]
+    assert [trace.attributes_of(name)["is_cpu_op"] for name in trace.names] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert {trace.type(name) for name in trace.names} == {NodeType.COMP}
     assert trace.reasons == {"not_nodes": 4, "device_order": 2}
 
@@ -78,7 +84,7 @@ def test_times_are_exact_in_attributes_and_rounded_in_fields(tmp_path: Path) -> 
     trace = only(job.build(), tmp_path)
     assert trace.times("outer") == (START // 1000 + 1, 8)
     assert trace.times("inner") == (START // 1000 + 2, 3)
-    outer_said, inner_said = trace.said("outer"), trace.said("inner")
+    outer_said, inner_said = trace.attributes_of("outer"), trace.attributes_of("inner")
     assert [outer_said[name] for name in ("start_ns", "duration_ns", "inclusive_ns")] == [
         START + 1400,
         7650,
@@ -93,7 +99,7 @@ def test_what_overlaps_inside_an_operator_is_taken_from_it_once(tmp_path: Path) 
     outer = job.operator("outer", 0, 10)
     job.operator("one", 1, 4, caller=outer)
     job.operator("two", 3, 4, caller=outer)
-    assert only(job.build(), tmp_path).said("outer")["duration_ns"] == 4000
+    assert only(job.build(), tmp_path).attributes_of("outer")["duration_ns"] == 4000
 
 
 def test_the_profile_says_what_encloses_and_the_execution_trace_where_it_does_not(tmp_path: Path) -> None:
@@ -141,9 +147,9 @@ def test_what_the_execution_trace_says_of_an_operator_is_said_of_its_work_too(tm
     add = job.operator("add", 0, 30, told)
     kernel_of(job, "gemm", 40, 12, add)
     trace = only(job.build(), tmp_path)
-    assert trace.said("add").get("op_schema", "") == trace.said("gemm").get("op_schema", "")
+    assert trace.attributes_of("add").get("op_schema", "") == trace.attributes_of("gemm").get("op_schema", "")
     for name in ("rf_id", "seq_id", "scope", "fw_tid", "tid"):
-        assert trace.said("add")[name] == trace.said("gemm")[name], name
+        assert trace.attributes_of("add")[name] == trace.attributes_of("gemm")[name], name
 
 
 def test_where_work_runs(tmp_path: Path) -> None:
@@ -154,8 +160,8 @@ def test_where_work_runs(tmp_path: Path) -> None:
     builder.add(stream, "gemm", 20, 5, EventKind.KERNEL, keys={Key.CORRELATION: 9})
     assert add == 0
     trace = only(builder.build(), tmp_path)
-    assert (trace.said("add")["tid"], trace.said("add")["stream"]) == (77, 0)
-    said = trace.said("gemm")
+    assert (trace.attributes_of("add")["tid"], trace.attributes_of("add")["stream"]) == (77, 0)
+    said = trace.attributes_of("gemm")
     assert (said["stream"], said["device"], said["correlation"]) == (20, 3, 9)
 
 
@@ -163,7 +169,7 @@ def test_where_work_runs(tmp_path: Path) -> None:
 def test_a_thread_without_a_number_is_0(tmp_path: Path, identity: str) -> None:
     builder = GraphBuilder()
     builder.add(builder.track(identity=identity), "add", 0, 10)
-    assert only(builder.build(), tmp_path).said("add")["tid"] == 0
+    assert only(builder.build(), tmp_path).attributes_of("add")["tid"] == 0
 
 
 def test_link_keys_of_operators(tmp_path: Path) -> None:
@@ -174,8 +180,8 @@ def test_link_keys_of_operators(tmp_path: Path) -> None:
     builder.add(thread, "untold", 20, 10)
     trace = only(builder.build(), tmp_path)
     names = ("rf_id", "seq_id", "scope", "fw_tid")
-    assert [trace.said("told")[name] for name in names] == [12, 7, 1, 3]
-    assert [trace.said("untold")[name] for name in names] == [0, -1, 0, 0]
+    assert [trace.attributes_of("told")[name] for name in names] == [12, 7, 1, 3]
+    assert [trace.attributes_of("untold")[name] for name in names] == [0, -1, 0, 0]
 
 
 def test_an_operator_whose_end_was_not_recorded_takes_no_time(tmp_path: Path) -> None:
@@ -183,7 +189,7 @@ def test_an_operator_whose_end_was_not_recorded_takes_no_time(tmp_path: Path) ->
     builder.add(builder.track(), "unfinished", 5000, -1)
     trace = only(builder.build(), tmp_path)
     assert trace.times("unfinished") == (START // 1000 + 5, 0)
-    assert trace.said("unfinished")["duration_ns"] == 0
+    assert trace.attributes_of("unfinished")["duration_ns"] == 0
 
 
 class TestExecutionTraceAlone:
@@ -207,7 +213,7 @@ class TestExecutionTraceAlone:
     def test_no_time_is_made_up(self, job: Job, tmp_path: Path) -> None:
         trace = only(job.build(), tmp_path)
         assert trace.times("two") == (0, 0)
-        assert not {"start_ns", "duration_ns", "inclusive_ns"} & set(trace.said("two"))
+        assert not {"start_ns", "duration_ns", "inclusive_ns"} & set(trace.attributes_of("two"))
         assert trace.reasons["without_times"] == len(trace.names)
 
 
@@ -223,7 +229,7 @@ class TestRecorderAlone:
         trace = only(builder.build(), tmp_path)
         assert trace.names == ["a", "b"]
         assert trace.waits("b") == ["a"]
-        assert trace.said("a")["cat"] == "record"
+        assert trace.attributes_of("a")["cat"] == "record"
         assert trace.communication() == [("COMM_COLL", 0, 64, "0")] * 2
 
     def test_beside_a_profile_they_are_not(self, tmp_path: Path) -> None:
@@ -242,7 +248,7 @@ def test_a_rank_of_which_nothing_is_a_node_has_one_that_is_idle(variant: str, tm
     builder.add(builder.track(), "python", 0, 5, EventKind.PYTHON)
     trace = only(builder.build(), tmp_path, variant=variant)
     assert trace.names == ["idle"]
-    assert trace.said("idle")["cat"] == "idle"
+    assert trace.attributes_of("idle")["cat"] == "idle"
     assert trace.reasons["nothing_to_write"] == 1
 
 
@@ -452,8 +458,8 @@ def test_signature_and_forward_parent(version: str, tmp_path: Path) -> None:
     said = {attribute["name"]: attribute["value"] for attribute in told["attrs"]}
     job.operator("add", 0, 30, node(5, "add", parent=1))
     trace = only(job.build(), tmp_path)
-    assert trace.said("add")["op_schema"] == said["op_schema"]
-    assert trace.said("add")["fw_parent"] == said["fw_parent"]
+    assert trace.attributes_of("add")["op_schema"] == said["op_schema"]
+    assert trace.attributes_of("add")["fw_parent"] == said["fw_parent"]
 
 
 # Whole columns against the plain way to compute them: lanes, spreading, gaps, order, work for tensors.

@@ -92,9 +92,9 @@ def test_the_longest_chain_is_about_as_long_as_the_step(rank: int, tmp_path: Pat
     )
     with (tmp_path / f"job.{rank}.et").open("rb") as file:
         nodes = decode(file).nodes
-    start = nodes.attribute(Name.START).whole_numbers(len(nodes), 0)
-    length = nodes.attribute(Name.INCLUSIVE).whole_numbers(len(nodes), 0)
-    length = np.maximum(length, nodes.attribute(Name.DURATION).whole_numbers(len(nodes), 0))
+    start = nodes.attribute(Name.START).integers(len(nodes), 0)
+    length = nodes.attribute(Name.INCLUSIVE).integers(len(nodes), 0)
+    length = np.maximum(length, nodes.attribute(Name.DURATION).integers(len(nodes), 0))
     timed = start > 0
     real = int((start + length)[timed].max() - start[timed].min())
     assert 0.95 * real < census(nodes).longest.total_ns < 1.02 * real
@@ -159,7 +159,7 @@ def test_work_that_clocks_put_before_its_launch_comes_after_it(tmp_path: Path) -
     trace = only(job.build(), tmp_path)
     assert trace.names == ["late", "early"]
     assert trace.times("early")[0] == START // 1000 + 30
-    assert trace.said("early")["start_ns"] == START + 20_000
+    assert trace.attributes_of("early")["start_ns"] == START + 20_000
 
 
 def test_the_host_goes_on_when_the_stream_that_it_waited_for_has_ended(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ class TestGaps:
         assert trace.waits("next") == ["inner", "idle"]
         assert trace.inside("idle") == []
         assert trace.times("idle") == (START // 1000 + 10, 3)
-        said = trace.said("idle")
+        said = trace.attributes_of("idle")
         assert (said["start_ns"], said["duration_ns"]) == (START + 10_000, 2600)
         assert (said["cat"], said["is_cpu_op"], said["stream"]) == ("idle", True, 0)
 
@@ -304,7 +304,7 @@ class TestGaps:
         plain, spaced = (only(job.build(), tmp_path / gaps, gaps=gaps) for gaps in ("no", "yes"))
         assert [name for name in spaced.names if name != "idle"] == plain.names
         for name in plain.names:
-            assert plain.said(name) == spaced.said(name)
+            assert plain.attributes_of(name) == spaced.attributes_of(name)
             assert plain.times(name) == spaced.times(name)
             assert plain.inside(name) == spaced.inside(name)
             assert plain.waits(name) == [other for other in spaced.waits(name) if other != "idle"]
@@ -323,4 +323,4 @@ class TestGaps:
         trace = only(builder.build(), tmp_path, gaps="yes")
         assert trace.waits("early") == ["late"]
         assert trace.times("early")[0] == trace.times("idle")[0] == START // 1000 + 50
-        assert trace.said("idle")["start_ns"] == START + 5 * US
+        assert trace.attributes_of("idle")["start_ns"] == START + 5 * US

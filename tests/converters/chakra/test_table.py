@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from builders.job import JobBuilder
-from tracelink.converters.chakra.table import consumer_sizes
+from tracelink.converters.chakra.communications import consumer_sizes
 from tracelink.model.columns import UNKNOWN
 
 Said = Mapping[int, tuple[int, int]]

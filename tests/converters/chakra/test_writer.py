@@ -115,7 +115,8 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_metadata(tmp_path: Path) -> None:
     trace = traces(ranks(0, 1, 2, 5), tmp_path, deps="time")[5]
     said = {
-        name: trace.decoded.said(name) for name in ("producer", "variant", "deps", "rank", "host", "nodes")
+        name: trace.decoded.metadata_value(name)
+        for name in ("producer", "variant", "deps", "rank", "host", "nodes")
     }
     assert said == {
         "producer": "tracelink",
@@ -126,8 +127,11 @@ def test_the_metadata(tmp_path: Path) -> None:
         "nodes": 1,
     }
     assert trace.decoded.metadata.version == "1.0.0"
-    assert (trace.decoded.said("world_size"), trace.decoded.said("ranks")) == (6, "0-2, 5")
-    assert json.loads(trace.decoded.said("groups")) == {}
+    assert (trace.decoded.metadata_value("world_size"), trace.decoded.metadata_value("ranks")) == (
+        6,
+        "0-2, 5",
+    )
+    assert json.loads(trace.decoded.metadata_value("groups")) == {}
 
 
 def test_options_reach_the_writer(tmp_path: Path) -> None:
@@ -138,8 +142,8 @@ def test_options_reach_the_writer(tmp_path: Path) -> None:
         to="chakra",
         options={"variant": "astra-sim", "deps": "data"},
     )
-    said = EtTrace.read(merged.outputs[0].path).decoded.said
-    assert (said("variant"), said("deps")) == ("astra-sim", "data")
+    value = EtTrace.read(merged.outputs[0].path).decoded.metadata_value
+    assert (value("variant"), value("deps")) == ("astra-sim", "data")
 
 
 def test_options_that_a_format_does_not_have_are_told_before_anything_is_read(tmp_path: Path) -> None:
@@ -265,8 +269,8 @@ SLOW = settings(max_examples=120, deadline=None, suppress_health_check=list(Heal
 @given(jobs(), st.sampled_from(["both", "time", "data"]), st.sampled_from(["no", "yes"]))
 def test_every_file_can_be_followed(graph: EventGraph, deps: str, gaps: str) -> None:
     for rank, trace in written(graph, deps=deps, gaps=gaps).items():
-        assert trace.decoded.said("rank") == rank
-        assert trace.decoded.said("deps") == deps
+        assert trace.decoded.metadata_value("rank") == rank
+        assert trace.decoded.metadata_value("deps") == deps
 
 
 @SLOW
@@ -380,7 +384,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 def device_rows(trace: EtTrace) -> list[int]:
     nodes = trace.decoded.nodes
-    categories = nodes.attribute("cat").texts(len(nodes))
+    categories = nodes.attribute("cat").strings(len(nodes))
     return [row for row, word in enumerate(categories) if word in ("kernel", "gpu_memcpy", "gpu_memset")]
 
 
@@ -413,7 +417,7 @@ def test_all_work_on_devices_is_there_with_its_exact_times(made, path: str) -> N
         for trace in made(path, variant).values():
             nodes = trace.decoded.nodes
             start, duration = (
-                nodes.attribute(name).whole_numbers(len(nodes), -1) for name in ("start_ns", "duration_ns")
+                nodes.attribute(name).integers(len(nodes), -1) for name in ("start_ns", "duration_ns")
             )
             found += [(int(start[row]), int(duration[row])) for row in device_rows(trace)]
         assert sorted(found) == expected
@@ -456,7 +460,7 @@ class TestDlrm:
         for rank, trace in traces.items():
             called = calls_of(whole, rank)
             nodes, rows, said = trace.decoded.nodes, device_rows(trace), times(trace)
-            numbers = nodes.attribute("correlation").whole_numbers(len(nodes), -1)
+            numbers = nodes.attribute("correlation").integers(len(nodes), -1)
             assert len(rows) > 200
             without = [row for row in rows if int(numbers[row]) not in called]
             assert len(without) == (64 if rank in (1, 3) else 0)  # launched before the recording began
@@ -495,7 +499,7 @@ def times(trace: EtTrace) -> list[tuple[int, int]]:
     """Start of each node, and how long it took with all that it encloses."""
     nodes = trace.decoded.nodes
     start, own, whole = (
-        nodes.attribute(name).whole_numbers(len(nodes), -1).tolist()
+        nodes.attribute(name).integers(len(nodes), -1).tolist()
         for name in ("start_ns", "duration_ns", "inclusive_ns")
     )
     return [(begin, max(lengths)) for begin, *lengths in zip(start, own, whole, strict=True)]
@@ -506,9 +510,9 @@ def test_collectives_of_a_group_are_in_one_order_on_all_ranks(made, path: str) -
     by_group: dict[str, set[tuple[int, ...]]] = {}
     for trace in made(path).values():
         nodes = trace.decoded.nodes
-        numbers = nodes.attribute("collective_id").whole_numbers(len(nodes), -1)
+        numbers = nodes.attribute("collective_id").integers(len(nodes), -1)
         for group in set(nodes.attribute("group_name").values):
-            texts = nodes.attribute("group_name").texts(len(nodes))
+            texts = nodes.attribute("group_name").strings(len(nodes))
             mine = [
                 int(numbers[row]) for row, text in enumerate(texts) if text == group and numbers[row] >= 0
             ]

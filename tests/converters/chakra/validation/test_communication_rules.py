@@ -83,7 +83,7 @@ class TestCollectives:
         del files[3].nodes[nodes(2)[1] - 1]
         (violation,) = validate(saved(files, tmp_path)).violations
         assert violation.message == (
-            "rank 3 lacks ALL_GATHER of 32 bytes, the 3rd collective in group 2, which is node 13 of rank 2"
+            "rank 3 does not run ALL_GATHER of 32 bytes, the 3rd collective in group 2, which is node 13 of rank 2"
         )
 
     def test_one_too_many_is_told_of_who_has_it(self, tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ class TestCollectives:
         (violation,) = validate(saved(files, tmp_path, {})).violations
         assert violation.node == 1
         assert violation.message == (
-            "ranks 0 and 1 run 120 and 120 collectives among all ranks that are not of one program,"
-            " from node 1 of rank 1 on, the 1st"
+            "ranks 0 and 1 run 120 and 120 collectives of all ranks that are not of the same program,"
+            " starting at node 1 of rank 1, the 1st"
         )
 
     def test_many_of_other_sizes_are_one_violation(self, tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ class TestCollectives:
         (violation,) = validate(saved(files, tmp_path, {})).violations
         assert violation.node == 2
         assert violation.message == (
-            "119 of the 120 collectives among all ranks are of other sizes on ranks 0 and 1,"
-            " from node 2 of rank 1 on, the 2nd"
+            "119 of 120 collectives of all ranks have different sizes on ranks 0 and 1,"
+            " starting at node 2 of rank 1, the 2nd"
         )
 
     def test_a_member_without_any_that_is_known(self, tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ class TestMessages:
         (violation,) = validate(saved(files, tmp_path)).violations
         assert (violation.rule, violation.rank, violation.node) == (Rule.UNMATCHED_MESSAGE, 1, receive)
         assert violation.message == (
-            f"node {receive} of rank 1 receives from rank 0 64 bytes with tag 99, and"
-            f" node {send} of rank 0 sends to rank 1 64 bytes with tag 2: tag and size must be the same"
+            f"node {receive} of rank 1 receives 64 bytes with tag 99 from rank 0, but"
+            f" node {send} of rank 0 sends 64 bytes with tag 2 to rank 1: tag and size must be equal"
         )
 
     def test_another_size(self, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ class TestFiles:
         del files[1]
         (violation,) = validate(saved(files, tmp_path)).violations
         assert (violation.rule, violation.rank, violation.node) == (Rule.MISSING_RANK, 1, None)
-        assert violation.message == "there is no file job.1.et"
+        assert violation.message == "file job.1.et is missing"
 
     def test_the_last_is_missing_and_groups_name_it(self, tmp_path: Path) -> None:
         assert found(validate(saved(job()[:-1], tmp_path)))[0] == ("missing_rank", 3, None)
@@ -302,7 +302,7 @@ class TestFiles:
 
     def test_nothing_to_read(self, tmp_path: Path) -> None:
         (tmp_path / "profile.json").write_text("{}")
-        with pytest.raises(UnreadableError, match=r"no name ends in \.et; there are profile\.json"):
+        with pytest.raises(UnreadableError, match=r"no file name ends in \.et; found profile\.json"):
             validate(tmp_path)
 
 
@@ -345,7 +345,9 @@ class TestGroups:
         strict, full = validate(tmp_path), validate(tmp_path, variant="full")
         assert found(strict) == found(full) == [("lone_collective", 1, lone.id)]
         assert (strict.valid, full.valid) == (False, True)
-        assert strict.violations[0].message == f"node 2 is {kind.name} of 4,096 bytes of one rank in group 2"
+        assert strict.violations[0].message == (
+            f"node 2 is {kind.name} of 4,096 bytes in group 2, which has one rank"
+        )
 
     @pytest.mark.parametrize(
         ("kind", "number", "miscounted"),
@@ -404,24 +406,24 @@ class TestGroups:
             trace.compute()
             trace.save(tmp_path)
         (violation,) = validate(tmp_path).violations
-        assert violation.message.endswith("job.1.et says that group 1 is [1], and another file [0-1]")
+        assert violation.message.endswith("job.1.et lists group 1 as [1], and another file lists it as [0-1]")
 
     @pytest.mark.parametrize(
         ("text", "why"),
         [
-            ("{", "is no JSON"),
-            ("[]", "is no object of groups"),
-            ('{"tp": [0, 1]}', "is no whole number"),
+            ("{", "is not JSON"),
+            ("[]", "is not a JSON object of groups"),
+            ('{"tp": [0, 1]}', "is not an integer"),
             ('{"0": [0, 1]}', "0 means all ranks"),
             ('{"1": []}', "has no list of ranks"),
             ('{"1": 3}', "has no list of ranks"),
             ('{"1": {"name": "tp", "ranks": [0]}}', "has no list of ranks"),
-            ('{"-1": [0]}', "is no whole number"),
-            ('{" 1": [0]}', "is no whole number"),
-            ('{"2147483648": [0]}', "is no whole number"),
-            ('{"1": [0, -1]}', "has members that are no ranks"),
-            ('{"1": [0, true]}', "has members that are no ranks"),
-            ('{"1": [0, 0]}', "has a rank twice"),
+            ('{"-1": [0]}', "is not an integer"),
+            ('{" 1": [0]}', "is not an integer"),
+            ('{"2147483648": [0]}', "is not an integer"),
+            ('{"1": [0, -1]}', "has members that are not ranks"),
+            ('{"1": [0, true]}', "has members that are not ranks"),
+            ('{"1": [0, 0]}', "has a duplicate rank"),
         ],
     )
     def test_what_cannot_be_used(self, tmp_path: Path, text: str, why: str) -> None:

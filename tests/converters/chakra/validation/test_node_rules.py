@@ -335,7 +335,7 @@ class TestBytes:
         clean().save(tmp_path, text)
         validation = validate(tmp_path)
         assert found(validation) == [("not_chakra", 0, None)]
-        assert f"begins with {text[:24]!r}" in validation.violations[0].message
+        assert f"the file starts with {text[:24]!r}" in validation.violations[0].message
 
 
 class TestCycles:
@@ -349,7 +349,7 @@ class TestCycles:
         first, second = judged(trace, tmp_path).violations
         assert first.message == (
             "node 2 (a), which depends on node 3 (b), which depends on node 2 again: "
-            "with all that waits for circles, 5 nodes never begin"
+            "5 nodes in cycles or behind them never start"
         )
         assert (first.node, second.node) == (2, 4)
 

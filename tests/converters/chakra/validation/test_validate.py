@@ -20,8 +20,8 @@ from builders.data import shared
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.validation import Validation, validate
 from tracelink.converters.chakra.validation.communication_rules import SPLITS
-from tracelink.converters.chakra.validation.trace import issued
-from tracelink.converters.chakra.validation.validate import aligned
+from tracelink.converters.chakra.validation.comparison import aligned
+from tracelink.converters.chakra.validation.trace import issue_order
 
 # Whatever the files: cut ones are never accepted, right ones always, and nothing makes the validator fail.
 
@@ -160,7 +160,7 @@ def test_a_circle_is_found_where_networkx_finds_one(count: int, data: st.DataObj
     )
     ids = np.array(data.draw(st.permutations(range(count))), np.int64)
     owner, place = (np.array([edge[end] for edge in edges], np.int64) for end in (0, 1))
-    found = issued(ids, owner, place)
+    found = issue_order(ids, owner, place)
     graph = nx.DiGraph([(other, one) for one, other in edges])
     graph.add_nodes_from(range(count))
     assert bool(found.cycles) is not nx.is_directed_acyclic_graph(graph)
