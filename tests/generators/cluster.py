@@ -33,7 +33,7 @@ from generators.training import (
     update,
 )
 
-# A synthetic job on many hosts: three kinds of groups, clocks that differ from host to host, ranks that are late.
+# The job: three kinds of groups, one clock per host, late ranks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _every(first: int, stride: int, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + stride * count, stride))
 
 
-# The program of every rank of a job on many hosts: tensor, data and pipeline parallel at once.
+# The program of each rank: tensor, data and pipeline parallel at once.
 
 
 TOKENS = 512
@@ -174,7 +174,7 @@ def train(machine: Machine, job: Cluster) -> Program:
 
 
 def train_step(machine: Machine, job: Cluster, number: int) -> Program:
-    """Everyone is told how to learn; batches go through the stages and gradients back; everyone waits for all."""
+    """Broadcasts the hyperparameters, sends batches through the stages and gradients back, then waits in a barrier."""
     step, everyone = Step(), job.everyone
     rate = machine.tensor(1)
     yield from collective(machine, BROADCAST, everyone, rate, rate)

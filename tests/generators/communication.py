@@ -12,7 +12,7 @@ from generators.job import COMMUNICATION_STREAM, COMPUTE_STREAM, Group
 from generators.machine import Machine, Meeting, Program, kernel_shape
 from generators.recording import Input, Operation, Participation, Tensor
 
-# The sorts of communication, as each tool calls them.
+# Kinds of communication, with the names that each tool uses.
 
 
 SEND_RECEIVE_KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
@@ -67,7 +67,7 @@ BARRIER = replace(
 )
 
 
-# Communications of a synthetic rank: operators, kernel, and what each tool notes of them.
+# Collectives: operators, kernel, and the records of each tool.
 
 
 LISTED_NUMBERS = 30
@@ -158,7 +158,7 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
 
 
 def kernel_arguments(machine: Machine, fields: dict[str, Any]) -> dict[str, Any]:
-    """A kernel's shape, and what it is told of its communication."""
+    """The launch shape of a kernel, and the arguments that describe its communication."""
     told = {name: value for name, value in fields.items() if not name.startswith("Global rank")}
     return kernel_shape(machine.random) | told
 
@@ -287,7 +287,7 @@ def wait(machine: Machine, sequence: int) -> None:
         machine.stream_waits_for_stream(COMPUTE_STREAM, COMMUNICATION_STREAM)
 
 
-# Messages between synthetic ranks: sends and receives, one by one and in batches.
+# Messages: single and batched sends and receives.
 
 
 Peers = tuple[int, int]

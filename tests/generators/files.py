@@ -15,7 +15,7 @@ from generators.job import BASE_NS, Job
 from generators.kineto import KinetoText
 from generators.recording import Participation, Recording
 
-# What is left of a job on disk: whose files, of which formats, and which communications are missing in them.
+# Which files exist, in which formats, and which communications are missing in them.
 
 
 KINETO, EXECUTION_TRACE, RECORDER = "kineto", "execution_trace", "flight_recorder"
@@ -92,7 +92,7 @@ def _without(gone: Sequence[Participation], recording: Recording) -> Recording:
     )
 
 
-# Writes what ranks recorded into files, one at a time.
+# Writing the files, one rank at a time.
 
 
 Padding = Callable[[int], bytes]
@@ -142,6 +142,6 @@ def write_files(
 
 
 def write_truth(folder: Path, facts: dict[str, Any], indent: int | None = 1) -> None:
-    """Writes `truth.json` beside the files."""
+    """Writes `truth.json` next to the files."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "truth.json").write_text(json.dumps(facts, indent=indent) + "\n")

@@ -11,7 +11,7 @@ from typing import Any
 from generators.job import HostClock, Job
 from generators.recording import Participation, Recording
 
-# Writes flight-recorder dumps opcode for opcode as torch does: protocol 2, strings memoized by content.
+# The pickle of torch, opcode for opcode: protocol 2, strings memoized by content.
 
 
 START_NS = 1_794_982_617_000_000_000
@@ -175,7 +175,7 @@ def _entry(number: int, stacks: Sequence[Any], done: Counter[str]) -> dict[str, 
     }
 
 
-# A recording as the flight recorder of torch 2.6 on NCCL would dump it.
+# The dump of a recording, as torch 2.6 on NCCL would write it.
 
 
 VERSION = "2.4"
@@ -245,14 +245,14 @@ def entry(part: Participation, clock: HostClock) -> dict[str, Any]:
 
 
 def duration(part: Participation, clock: HostClock) -> dict[str, float]:
-    """How long it ran; the recorder is not told of the members of a batch."""
+    """Duration; unknown for the members of a batch."""
     if part.batched:
         return {}
     return {"duration_ms": (clock.shown(part.finished) - clock.shown(part.started)) / 1e6}
 
 
 def progress(part: Participation, clock: HostClock) -> dict[str, Any]:
-    """How far it came; the members of a batch stay scheduled for ever."""
+    """State; members of a batch stay scheduled."""
     seen = [
         None if part.batched else seen_by_watchdog(clock.shown(time))
         for time in (part.started, part.finished)

@@ -19,7 +19,7 @@ from generators.truth import truth
 
 
 def write(job: Job, folder: Path, *, compressed: bool = True) -> dict[str, Any]:
-    """Writes the job into a folder, with `truth.json` beside it; returns the truth."""
+    """Writes the job into a folder, with `truth.json` next to it; returns the truth."""
     recordings = simulate(job, train)
     write_files(job, recordings, folder, Kept(), compressed=compressed)
     facts = truth(job, recordings)

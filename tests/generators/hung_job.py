@@ -20,7 +20,7 @@ WAIT_NS = 4_000_000_000
 
 
 def write(recorded: RecordedJob, folder: Path) -> None:
-    """Writes the dumps into `dumps/` in a folder, with `truth.json` beside them."""
+    """Writes the dumps into `dumps/` in a folder, with `truth.json` next to them."""
     recorded.write(folder / "dumps")
     truth = asdict(recorded.truth) if recorded.truth else {}
     text = json.dumps(truth, indent=1, default=sorted)

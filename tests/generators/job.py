@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-# A clock that is wrong: it is off by something, runs too fast or too slow, and may be set while it runs.
+# A host clock with an offset, a drift and possibly a step.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class HostClock:
         return self.shown(true_ns) - true_ns
 
 
-# What a synthetic job is: its size, its process groups, its clocks.
+# The job: size, process groups, clocks.
 
 
 BASE_NS = 1_735_632_360_000_000_000

@@ -34,7 +34,7 @@ def write(
     compressed: bool = False,
     padding: Padding | None = None,
 ) -> dict[str, Any]:
-    """Writes the job into a folder, with `truth.json` beside it; returns the truth."""
+    """Writes the job into a folder, with `truth.json` next to it; returns the truth."""
     recordings = simulate(cluster, train)
     write_files(cluster, recordings, folder, kept, compressed=compressed, padding=padding)
     facts = {

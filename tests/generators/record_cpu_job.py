@@ -3,7 +3,7 @@
 PYTHONPATH=tests python -m generators.record_cpu_job FOLDER [--ranks N]
 
 FOLDER receives, for each rank R, `et_R.json.gz` (execution trace), `kineto_R.json.gz` (profile) and
-`dumps/comm_lib_trace_rank_R` (flight recorder). What would tell of the machine is replaced before it is kept.
+`dumps/comm_lib_trace_rank_R` (flight recorder). Paths and names of the machine are replaced.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def exchange_activations(model: Model, activations: torch.Tensor) -> None:
 
 
 def ring_exchange(model: Model) -> None:
-    """Each rank sends to the next; even ranks send first, so that nobody waits for ever."""
+    """Each rank sends to the next; even ranks send first, to avoid a deadlock."""
     following, previous = (model.rank + 1) % model.ranks, (model.rank - 1) % model.ranks
     outgoing, incoming = torch.full((WIDTH,), float(model.rank)), torch.empty(WIDTH)
     if model.rank % 2 == 0:
@@ -178,7 +178,7 @@ def without_paths(content: bytes, paths: dict[str, str]) -> bytes:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

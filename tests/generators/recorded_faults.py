@@ -22,7 +22,7 @@ from generators.recorded_plan import (
     recorded,
 )
 
-# Where in the programs of a recorded job a fault can be put.
+# Calls of a program at which a fault can be injected.
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Scene:
         return next((each for each in same if each.call.messages == place.call.messages), None)
 
     def recorded(self, call: Call) -> tuple[Part, ...]:
-        """What the recorder is told of a call."""
+        """The arguments of a call that the recorder keeps."""
         return recorded(call, self.plan.blocks)
 
     def operation(self, place: Place) -> str:
@@ -82,7 +82,7 @@ class Scene:
         return f"{self.plan.backend}:{self.recorded(place.call)[-1].operation}"
 
     def looks(self, place: Place) -> tuple[tuple[object, ...], ...]:
-        """What of a call must be alike on all ranks, as far as it is recorded."""
+        """The recorded arguments of a call that must be equal on all ranks."""
         return tuple(part.agreement for part in self.recorded(place.call))
 
     def reaches(self, place: Place, later: Place) -> bool:
@@ -164,11 +164,11 @@ def changed(call: Call, part: Part, *, lost: bool = False) -> Call:
     return replace(call, parts=(part, *call.parts[1:]), lost=lost)
 
 
-# What can go wrong in the collectives of a recorded job, put into the programs of its ranks.
+# Faults of collectives.
 
 
 MORE_ROWS = 100
-"""So many that a wrong size is nobody's right size."""
+"""Large enough that a wrong size is never the right size of another rank."""
 
 Injected = tuple[Mapping[int, Program], Truth]
 """The programs that differ, and what is wrong."""
@@ -413,7 +413,7 @@ COLLECTIVE_FAULTS = {
 """Faults of one rank in a collective, by name."""
 
 
-# What can go wrong in the sends and receives of a recorded job.
+# Faults of sends and receives.
 
 
 def _strangers(scene: Scene, place: Place, operation: str) -> list[int]:

@@ -9,7 +9,7 @@ from random import Random
 
 from generators.job import Group
 
-# What a rank does: calls of a communication library, computing, and waiting, in order.
+# The program of a rank: calls, compute and waits, in order.
 
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -18,7 +18,7 @@ COALESCED = "coalesced"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operation, as the recorder is told of it."""
+    """One operation, as it is recorded."""
 
     operation: str
     inputs: Shapes
@@ -54,7 +54,7 @@ class Call:
     waits: bool = True
     """Whether what is computed next needs the result."""
     lost: bool = False
-    """Whether it never ends, for a reason that the recorder is not told of."""
+    """True if it never ends, for a reason that is not recorded."""
 
     @property
     def messages(self) -> bool:
@@ -72,7 +72,7 @@ class Compute:
     """Keeps the GPU busy."""
 
     ns: int | None
-    """None: for ever."""
+    """None: unbounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ Item = Call | Compute | Pause | Settle | Stop
 Program = Sequence[Item]
 
 
-# What a backend records of a call.
+# Which facts of a call a backend records.
 
 
 def recorded(call: Call, by_gloo: bool) -> tuple[Part, ...]:
@@ -122,7 +122,7 @@ def _as_gloo(call: Call) -> Part:
     return part
 
 
-# What a recorded job is: its size, its groups, what it does, and when its dumps are taken.
+# The job: size, groups, kind, and when its dumps are taken.
 
 
 WORLD, TENSOR, DATA, PIPELINE, EXPERT, CONTEXT = (
@@ -169,7 +169,7 @@ class Plan:
     configured: bool = True
     """Whether `pg_config` names the groups; gloo leaves it empty."""
     unknown_operations: bool = False
-    """Whether the backend has operations of which nobody has heard."""
+    """True if the backend has operations with unknown names."""
     triangle: bool = False
     """Whether the first three ranks have a group for each two of them."""
     run_ahead: int = 200
@@ -183,7 +183,7 @@ class Plan:
         if self.world % (self.tensor * self.stages):
             raise ValueError(f"{self.world} ranks make no {self.stages} stages of {self.tensor} ranks")
         if self.kind not in KINDS:
-            raise ValueError(f"{self.kind} is none of {', '.join(KINDS)}")
+            raise ValueError(f"{self.kind} is not one of {', '.join(KINDS)}")
         if self.triangle and self.world < 3:
             raise ValueError("a triangle has three corners")
 
@@ -194,7 +194,7 @@ class Plan:
 
     @property
     def records_messages(self) -> bool:
-        """Whether the recorder is told of sends and receives."""
+        """True if sends and receives are recorded."""
         return self.backend not in NO_MESSAGES
 
     @property
@@ -256,7 +256,7 @@ def _members(world: int, tensor: int, stages: int) -> Iterator[tuple[str, tuple[
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong, once. What is None is drawn."""
+    """One fault. Fields that are None are chosen at random."""
 
     kind: str
     rank: int | None = None

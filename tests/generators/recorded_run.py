@@ -23,7 +23,7 @@ from generators.recorded_plan import (
     recorded,
 )
 
-# Runs the programs of all ranks against each other: who issues what when, what starts, what ends.
+# Execution of all programs together: when calls are issued, start and end.
 
 
 ISSUE_NS, LAUNCH_NS, COLLECTIVE_NS, MESSAGE_NS = 18_000, 6_000, 300_000, 120_000
@@ -129,7 +129,7 @@ class _Simulation:
         self.awake = deque(self.ranks)
 
     def run(self) -> Run:
-        """Wakes whoever can go on until nobody can."""
+        """Resumes ranks until all of them wait."""
         while self.awake:
             rank = self.awake.popleft()
             moved = True
@@ -265,7 +265,7 @@ def _stream(call: Call, rank: int) -> Stream:
     return (call.group.number, min(me, peer), max(me, peer))
 
 
-# What the recorder of one rank says at a given time, by the rules of torch's FlightRecorder and its backends.
+# The dump of one rank at a given time, by the rules of torch's FlightRecorder and its backends.
 
 
 VERSION, LIBRARY_VERSION = "2.10", "2.27.5"
@@ -367,7 +367,7 @@ class Recorder:
     def entry(self, record: int, issued: Issued, place: int, part: Part) -> dict[str, Any]:
         """One entry, in the order of the recorder's writer."""
         call, (collective, message, operation) = issued.call, issued.numbers
-        # Of several operations only the entry that ends them has events from which its state is told.
+        # Of a coalesced batch only the closing entry has events, so only its state is known.
         tells = not call.closing or place == len(call.parts) or self.blocks
         duration, state, started, completed, retired = self.progress(issued) if tells else UNTOUCHED
         return {
@@ -450,7 +450,7 @@ def _line(site: str) -> int:
     return 100 + sum(site.encode()) % 800
 
 
-# Whether the dumps that were taken hold what shows a fault: recorders forget, and dumps go missing.
+# Whether the dumps contain the evidence of a fault: ring buffers wrap, and dumps are missing.
 
 
 Dumps = Mapping[int, Mapping[str, Any]]

@@ -25,7 +25,7 @@ from generators.recorded_plan import (
     Shapes,
 )
 
-# Writes the program of one rank of a recorded job, call by call.
+# Building the program of one rank, call by call.
 
 
 WIDTH = 128
@@ -58,7 +58,7 @@ class Author:
         self._collective(role, Part("all_reduce", (shape,), (shape,)), site, waits)
 
     def same(self, role: str, operation: str, shape: tuple[int, ...], *, site: str) -> None:
-        """An operation whose input is as large as its output: broadcast, barrier, or one that nobody knows."""
+        """An operation whose input is as large as its output: broadcast, barrier, or an unknown operation."""
         self._collective(role, Part(operation, (shape,), (shape,), "Float"), site, True)
 
     def gather(self, role: str, rows: int, *, site: str, waits: bool = True) -> None:
@@ -132,12 +132,12 @@ def message(operation: str, peer: int, shape: tuple[int, ...]) -> Part:
 
 
 def gathering(group: Group, rows: int) -> Part:
-    """Everybody gives `rows`."""
+    """Every rank contributes `rows`."""
     return Part("_all_gather_base", ((rows, WIDTH),), ((rows * len(group.ranks), WIDTH),))
 
 
 def scattering(group: Group, rows: int) -> Part:
-    """Everybody gets `rows`."""
+    """Every rank receives `rows`."""
     return Part("_reduce_scatter_base", ((rows * len(group.ranks), WIDTH),), ((rows, WIDTH),))
 
 
@@ -161,7 +161,7 @@ def _tensors(operation: str, rows: tuple[int, ...], size: int) -> tuple[Shapes, 
     return (large, small) if operation.startswith("reduce_scatter") else (small, small)
 
 
-# What the kinds of recorded jobs do in a step.
+# One step of each kind of job.
 
 
 ROWS = 16

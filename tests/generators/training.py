@@ -12,7 +12,7 @@ from generators.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, Job
 from generators.machine import Machine, Meeting, Program, kernel_shape
 from generators.recording import Operation, Recording, Tensor
 
-# The program of every rank of the synthetic job: steps of a network whose layers are shared by pairs.
+# The program of each rank: steps of a network whose layers are split over pairs of ranks.
 
 
 BATCH, WIDTH = 64, 1024
@@ -139,7 +139,7 @@ def linear(machine: Machine, step: Step, batch: Tensor, weight: Tensor, result: 
 
 
 def replay_graph(machine: Machine) -> None:
-    """One launch, several kernels, and no operator to tell them apart."""
+    """One launch, several kernels, and no operator to distinguish them."""
     with machine.frame("torch/cuda/graphs.py(115): replay"):
         call = machine.call("cudaGraphLaunch", kernels=len(GRAPH_KERNELS))
         unlinked = replace(call, external_id=None)
@@ -247,7 +247,7 @@ def clear(machine: Machine, size: int) -> None:
     )
 
 
-# Runs all ranks of a synthetic job together: a communication ends after those that it awaits have come.
+# Execution of all ranks together: a communication ends after its participants have arrived.
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
@@ -270,7 +270,7 @@ def simulate(job: AnyJob, program: Callable[[Machine, AnyJob], Program]) -> list
         if len(arrived) == len(meeting.ranks):
             runnable.extend((member, end_of(member, arrived)) for member in waiting.pop(meeting.key))
     if waiting:
-        raise RuntimeError(f"ranks wait for each other for ever: {sorted(waiting)}")
+        raise RuntimeError(f"ranks deadlock: {sorted(waiting)}")
     return [machine.recording for machine in machines]
 
 

@@ -11,7 +11,7 @@ from generators.files import SOURCES, Kept
 from generators.job import Group, Job
 from generators.recording import Participation, Recording
 
-# What ranks of a synthetic job did together, and where their clocks stood, in numbers that its files contain.
+# Collectives, messages and clock offsets, by the ids in the files.
 
 
 def clock_truth(job: Job, rank: int) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def clocks(job: Job, ranks: Iterable[int]) -> list[dict[str, Any]]:
     return [clock_truth(job, rank) for rank in ranks]
 
 
-# What is true of a synthetic job: every link and every collective, in numbers that its files contain.
+# Links and collectives of each rank, by the ids in the files.
 
 
 def truth(job: Job, recordings: Sequence[Recording]) -> dict[str, Any]:
