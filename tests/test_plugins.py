@@ -150,7 +150,7 @@ def test_a_reader_that_cannot_be_imported_costs_only_the_files_of_its_format(sit
     assert (result.returncode, "Traceback" in result.stderr) == (1, False), result.stderr
     assert "aten::add" in output.read_text()
     messages = [finding["message"] for finding in json.loads(result.stdout)["findings"]]
-    broken = "the plugin 'notes' (somebody_notes:FORMAT) cannot be imported: No module named 'notes_code'"
+    broken = "the plugin 'notes' (notes_code:NotesReader) cannot be imported: No module named 'notes_code'"
     assert len([message for message in messages if broken in message]) == 2
 
 
@@ -179,13 +179,16 @@ def test_what_is_imported_is_what_is_declared() -> None:
         assert reader.summary
         assert plugins.reader(name).name == name
         assert plugins.reader(name) is plugins.reader(name)
+        assert callable(plugins.reader(name).read)
     for name, writer in plugins.writers().items():
         assert writer.summary
         assert plugins.writer(name).name == name
+        assert callable(plugins.writer(name).write)
         assert isinstance(plugins.writer(name), plugins.Configurable) == bool(writer.options)
     for name, conversion in plugins.conversions().items():
         assert conversion.summary
         assert plugins.conversion(name).name == name
+        assert callable(plugins.conversion(name).convert)
         assert isinstance(plugins.conversion(name), plugins.Drawing) == conversion.draws
         assert set(conversion.reads) <= set(plugins.readers())
 

@@ -1,17 +1,18 @@
 """Formats: what a package declares of them, what their readers and writers can do, which are installed.
 
 A format is declared without being imported. Its package, named by an entry point of the group
-`tracelink.formats`, holds a `Format`: names, suffixes, how files are recognised, and functions that import the
-reader, the writer or the conversion when they are called. Formats of other distributions are found the same way.
+`tracelink.formats`, holds a `Format`: names, suffixes, how files are recognised, and which
+class reads, writes or converts, to be imported when it is used. Formats of other distributions are found the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "tracelink.formats"
 
-_Loaded = TypeVar("_Loaded")
 _Spec = TypeVar("_Spec", "ReaderSpec", "WriterSpec", "ConversionSpec")
 
 # Readers: bytes of one format to a rank trace.
@@ -197,24 +197,26 @@ def _never(head: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReaderSpec:
-    """How files of a format are recognised, and the function that imports their reader."""
+    """How files of a format are recognised, and which class reads them."""
 
     summary: str
     recognises: Callable[[bytes, str], bool]
     """True if a file with these first bytes is of this format; its name is a hint, never a proof."""
-    load: Callable[[], Reader]
+    implementation: str
+    """The class of the `Reader`, as `module:name`: imported when it is used."""
     refuses: Callable[[bytes], str] = _never
     """Why a recognised file with these first bytes cannot be read, and what to do; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterSpec:
-    """What a format is written as, and the function that imports its writer."""
+    """What a format is written as, and by which class."""
 
     summary: str
     suffixes: tuple[str, ...]
     """Names of outputs that mean this format, in `convert A B` and `merge -o B`; the first is the default."""
-    load: Callable[[], Writer]
+    implementation: str
+    """The class of the `Writer`, as `module:name`: imported when it is used."""
     files: Files = Files.ONE
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The values that each option can have; the first is the default."""
@@ -222,14 +224,15 @@ class WriterSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConversionSpec:
-    """Which files can be rewritten as a format, and the function that imports the conversion."""
+    """Which files can be rewritten as a format, and by which class."""
 
     summary: str
     reads: tuple[str, ...]
     """Names of the formats that it takes."""
     suffixes: tuple[str, ...]
     """Names of outputs that mean this format if the input is one of `reads`; the first is the default."""
-    load: Callable[[], Conversion]
+    implementation: str
+    """The class of the `Conversion`, as `module:name`: imported when it is used."""
     draws: bool = False
     """True if it is a `Drawing`."""
 
@@ -314,13 +317,13 @@ def conversions() -> dict[str, ConversionSpec]:
 @cache
 def reader(name: str) -> Reader:
     """The reader of a format."""
-    return _imported(name, _spec(name, "reader", readers).load)
+    return cast(Reader, _instance(name, _spec(name, "reader", readers).implementation))
 
 
 @cache
 def conversion(name: str) -> Conversion:
     """The conversion that makes a format."""
-    return _imported(name, _spec(name, "conversion", conversions).load)
+    return cast(Conversion, _instance(name, _spec(name, "conversion", conversions).implementation))
 
 
 def writer(name: str, options: Mapping[str, str] | None = None) -> Writer:
@@ -340,7 +343,7 @@ def writer_spec(name: str) -> WriterSpec:
 
 @cache
 def _writer(name: str) -> Writer:
-    return _imported(name, writer_spec(name).load)
+    return cast(Writer, _instance(name, writer_spec(name).implementation))
 
 
 def _check_options(name: str, known: Mapping[str, Sequence[str]], options: Mapping[str, str]) -> None:
@@ -376,7 +379,8 @@ def _points_of_checkout() -> list[EntryPoint]:
 
 @cache
 def _declared(point: EntryPoint) -> Format:
-    declared = _imported(point.name, point.load)
+    with _import_errors(point.name, point.value):
+        declared = point.load()
     if not isinstance(declared, Format) or declared.name != point.name:
         raise PluginError(
             f"the plugin {point.name!r} ({point.value}) is not a declaration of the format {point.name!r}",
@@ -385,11 +389,19 @@ def _declared(point: EntryPoint) -> Format:
     return declared
 
 
-def _imported(name: str, load: Callable[[], _Loaded]) -> _Loaded:
+def _instance(name: str, implementation: str) -> object:
+    """An object of a class that a format declares."""
+    with _import_errors(name, implementation):
+        module, _, attribute = implementation.partition(":")
+        return getattr(import_module(module), attribute)()
+
+
+@contextmanager
+def _import_errors(name: str, value: str) -> Iterator[None]:
     try:
-        return load()
+        yield
     except (ImportError, AttributeError) as error:
         raise PluginError(
-            f"the plugin {name!r} ({installed()[name].point.value}) cannot be imported: {error}",
+            f"the plugin {name!r} ({value}) cannot be imported: {error}",
             advice="Install what it needs, or uninstall it.",
         ) from error

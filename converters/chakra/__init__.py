@@ -3,95 +3,43 @@
 from __future__ import annotations
 
 from tracelink.converters.chakra.recognition import is_chakra, is_node_list
-from tracelink.plugins import (
-    Conversion,
-    ConversionSpec,
-    Files,
-    Format,
-    Reader,
-    ReaderSpec,
-    Writer,
-    WriterSpec,
-)
+from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
 
 __all__ = ["CHAKRA", "CHAKRA_NODES", "DOT", "GRAPHML", "SVG"]
-
-
-def _reader() -> Reader:
-    from tracelink.converters.chakra.read import ChakraReader
-
-    return ChakraReader()
-
-
-def _nodes_reader() -> Reader:
-    from tracelink.converters.chakra.read import ChakraNodesReader
-
-    return ChakraNodesReader()
-
-
-def _writer() -> Writer:
-    from tracelink.converters.chakra.writer import ChakraWriter
-
-    return ChakraWriter()
-
-
-def _json_as_nodes() -> Conversion:
-    from tracelink.converters.chakra.json_form import JsonAsNodes
-
-    return JsonAsNodes()
-
-
-def _nodes_as_json() -> Conversion:
-    from tracelink.converters.chakra.json_form import NodesAsJson
-
-    return NodesAsJson()
-
-
-def _dot() -> Conversion:
-    from tracelink.converters.chakra.drawing.formats import DotDrawing
-
-    return DotDrawing()
-
-
-def _graphml() -> Conversion:
-    from tracelink.converters.chakra.drawing.formats import GraphmlDrawing
-
-    return GraphmlDrawing()
-
-
-def _svg() -> Conversion:
-    from tracelink.converters.chakra.drawing.formats import SvgDrawing
-
-    return SvgDrawing()
-
 
 CHAKRA = Format(
     "chakra",
     reader=ReaderSpec(
         "Chakra traces (protobuf), of tracelink, chakra_converter and others: .et, .et.gz",
-        lambda head, name: is_chakra(head),
-        _reader,
+        is_chakra,
+        "tracelink.converters.chakra.read:ChakraReader",
     ),
     writer=WriterSpec(
         "Chakra traces (.et) for simulators, one file for each rank, and their process groups",
         (".et",),
-        _writer,
+        "tracelink.converters.chakra.writer:ChakraWriter",
         Files.WITH_PREFIX,
         {"variant": ("full", "astra-sim"), "deps": ("both", "time", "data"), "gaps": ("no", "yes")},
     ),
     conversion=ConversionSpec(
-        "an .et file from its JSON, without loss", ("chakra-nodes",), (".et", ".et.gz"), _json_as_nodes
+        "an .et file from its JSON, without loss",
+        ("chakra-nodes",),
+        (".et", ".et.gz"),
+        "tracelink.converters.chakra.json_form:JsonAsNodes",
     ),
 )
 CHAKRA_NODES = Format(
     "chakra-nodes",
     reader=ReaderSpec(
         "the JSON that `tracelink convert` makes of an .et file: .json, .json.gz",
-        lambda head, name: is_node_list(head),
-        _nodes_reader,
+        is_node_list,
+        "tracelink.converters.chakra.read:ChakraNodesReader",
     ),
     conversion=ConversionSpec(
-        "every node of an .et file as JSON, without loss", ("chakra",), (".json", ".json.gz"), _nodes_as_json
+        "every node of an .et file as JSON, without loss",
+        ("chakra",),
+        (".json", ".json.gz"),
+        "tracelink.converters.chakra.json_form:NodesAsJson",
     ),
 )
 DOT = Format(
@@ -100,7 +48,7 @@ DOT = Format(
         "nodes and dependencies as a graph that graphviz draws",
         ("chakra",),
         (".dot", ".gv"),
-        _dot,
+        "tracelink.converters.chakra.drawing.formats:DotDrawing",
         draws=True,
     ),
 )
@@ -110,7 +58,7 @@ GRAPHML = Format(
         "nodes and dependencies as a graph for networkx, Gephi and yEd",
         ("chakra",),
         (".graphml",),
-        _graphml,
+        "tracelink.converters.chakra.drawing.formats:GraphmlDrawing",
         draws=True,
     ),
 )
@@ -120,7 +68,7 @@ SVG = Format(
         "nodes and dependencies as a picture that opens in a browser",
         ("chakra",),
         (".svg",),
-        _svg,
+        "tracelink.converters.chakra.drawing.formats:SvgDrawing",
         draws=True,
     ),
 )

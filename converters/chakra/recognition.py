@@ -29,7 +29,7 @@ class _InvalidError(Exception):
     """The bytes are not messages of an `.et` file."""
 
 
-def is_chakra(head: bytes) -> bool:
+def is_chakra(head: bytes, name: str = "") -> bool:
     """Metadata of nothing but a version and attributes, then nodes with names and types."""
     try:
         bounds = _message(head, 0)
@@ -38,7 +38,7 @@ def is_chakra(head: bytes) -> bool:
         return False
 
 
-def is_node_list(head: bytes) -> bool:
+def is_node_list(head: bytes, name: str = "") -> bool:
     """An object of metadata and nodes, the first of which has a type of this format."""
     if not JSON_START.match(head) or not (nodes := JSON_NODES.search(head)):
         return False

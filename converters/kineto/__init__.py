@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from tracelink.converters.kineto.recognition import is_kineto, refusal
-from tracelink.plugins import Format, Reader, ReaderSpec
+from tracelink.plugins import Format, ReaderSpec
 
 __all__ = ["KINETO"]
-
-
-def _reader() -> Reader:
-    from tracelink.converters.kineto.reader import KinetoReader
-
-    return KinetoReader()
-
 
 KINETO = Format(
     "kineto",
     reader=ReaderSpec(
-        "torch.profiler (Kineto) Chrome trace, 2020 to 2026: .json, .json.gz", is_kineto, _reader, refusal
+        "torch.profiler (Kineto) Chrome trace, 2020 to 2026: .json, .json.gz",
+        is_kineto,
+        "tracelink.converters.kineto.reader:KinetoReader",
+        refusal,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracelink.converters.perfetto.recognition import is_native
-from tracelink.plugins import Conversion, ConversionSpec, Format, Reader, ReaderSpec, Writer, WriterSpec
+from tracelink.plugins import ConversionSpec, Format, ReaderSpec, WriterSpec
 
 __all__ = ["PERFETTO", "PERFETTO_BUNDLE", "PERFETTO_JSON"]
 
@@ -17,47 +17,17 @@ OPTIONS: Mapping[str, Sequence[str]] = {
 JSON_SUFFIXES = (".json", ".json.gz")
 
 
-def _reader() -> Reader:
-    from tracelink.converters.perfetto.reading.reader import PerfettoReader
-
-    return PerfettoReader()
-
-
-def _writer() -> Writer:
-    from tracelink.converters.perfetto.native.writer import PerfettoWriter
-
-    return PerfettoWriter()
-
-
-def _json_writer() -> Writer:
-    from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-
-    return PerfettoJsonWriter()
-
-
-def _native_as_json() -> Conversion:
-    from tracelink.converters.perfetto.reading.as_json import NativeAsJson
-
-    return NativeAsJson()
-
-
-def _bundle_writer() -> Writer:
-    from tracelink.converters.perfetto.bundle import PerfettoBundleWriter
-
-    return PerfettoBundleWriter()
-
-
 PERFETTO = Format(
     "perfetto",
     reader=ReaderSpec(
         "Perfetto's own format, as tracelink writes it: .pftrace, .pftrace.gz",
-        lambda head, name: is_native(head),
-        _reader,
+        is_native,
+        "tracelink.converters.perfetto.reading.reader:PerfettoReader",
     ),
     writer=WriterSpec(
         "One trace of all ranks in Perfetto's own format: exact times, small files",
         (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
-        _writer,
+        "tracelink.converters.perfetto.native.writer:PerfettoWriter",
         options=OPTIONS,
     ),
 )
@@ -66,14 +36,14 @@ PERFETTO_JSON = Format(
     writer=WriterSpec(
         "One trace of all ranks for Perfetto's UI, as Chrome JSON",
         JSON_SUFFIXES,
-        _json_writer,
+        "tracelink.converters.perfetto.json.writer:PerfettoJsonWriter",
         options=OPTIONS,
     ),
     conversion=ConversionSpec(
         "the same picture as JSON, from a .pftrace that tracelink wrote",
         ("perfetto",),
         JSON_SUFFIXES,
-        _native_as_json,
+        "tracelink.converters.perfetto.reading.as_json:NativeAsJson",
     ),
 )
 PERFETTO_BUNDLE = Format(
@@ -81,6 +51,6 @@ PERFETTO_BUNDLE = Format(
     writer=WriterSpec(
         "The profiles of all ranks as they are, with their clocks, for Perfetto v58 and later to merge",
         (".tar", ".tar.gz"),
-        _bundle_writer,
+        "tracelink.converters.perfetto.bundle:PerfettoBundleWriter",
     ),
 )

@@ -29,7 +29,7 @@ def is_own(head: bytes) -> bool:
     return bounds is not None and head.startswith(MARK, bounds[0])
 
 
-def is_native(head: bytes) -> bool:
+def is_native(head: bytes, name: str = "") -> bool:
     """Whether packets follow one another, as in the traces that Perfetto records."""
     if is_own(head):
         return True

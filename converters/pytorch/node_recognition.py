@@ -15,14 +15,14 @@ LINKED_MARK = re.compile(
 """Times, or the root as node 0: its ids count anew. The first nodes are often such as no profile saw."""
 
 
-def is_execution_trace(head: bytes) -> bool:
+def is_execution_trace(head: bytes, name: str = "") -> bool:
     """True for an object with a list of nodes, and the schema or the keys of a node that only this format has."""
     if not _holds_nodes(head) or is_linked(head):
         return False
     return bool(VERSION_MARK.search(head)) or any(mark in head for mark in NODE_MARKS)
 
 
-def is_linked(head: bytes) -> bool:
+def is_linked(head: bytes, name: str = "") -> bool:
     """True for an execution trace that was linked to a profile."""
     return bool(LINKED_START.match(head) and LINKED_MARK.search(head))
 

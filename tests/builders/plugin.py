@@ -13,32 +13,18 @@ NOTES = dedent(
     from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
 
 
-    def reader():
-        from notes_code import NotesReader
-
-        return NotesReader()
-
-
-    def writer():
-        from notes_code import NotesWriter
-
-        return NotesWriter()
-
-
-    def conversion():
-        from notes_code import NotesAsMarkdown
-
-        return NotesAsMarkdown()
+    def is_notes(head, name):
+        return head.startswith(b"#notes")
 
 
     FORMAT = Format(
         "notes",
-        ReaderSpec("Notes: one event on each line", lambda head, name: head.startswith(b"#notes"), reader),
-        WriterSpec("Notes: one event on each line", (".notes",), writer, Files.IN_DIRECTORY),
+        ReaderSpec("Notes: one event on each line", is_notes, "notes_code:NotesReader"),
+        WriterSpec("Notes: one event on each line", (".notes",), "notes_code:NotesWriter", Files.IN_DIRECTORY),
     )
     MARKDOWN = Format(
         "notes-markdown",
-        conversion=ConversionSpec("Notes as a list", ("notes",), (".md", ".list.json"), conversion),
+        conversion=ConversionSpec("Notes as a list", ("notes",), (".md", ".list.json"), "notes_code:NotesAsMarkdown"),
     )
     '''
 )
