@@ -128,7 +128,7 @@ def test_a_host_name_that_two_clocks_share_is_not_trusted() -> None:
         "ranks 0 and 1",
     )
     assert finding.message.startswith(
-        "Ranks 0 and 1 both say host localhost, but their clocks differ by at least 19.9"
+        "Ranks 0 and 1 both report the same host localhost, but their clocks differ by at least 19.9"
     )
 
 
@@ -302,7 +302,7 @@ def test_a_clock_that_is_set_in_mid_run_is_named_and_both_sides_lie_in_its_inter
     assert (finding.severity, finding.reason, finding.count) == ("warning", "clock_contradiction", 20)
     assert finding.message.startswith("The clocks of rank 3 (host c) and rank ")
     assert " contradict each other by 4.8" in finding.message
-    assert re.search(r"what rank 3 \(host c\) did from 3\.08\d s to 4\.00\d s", finding.message)
+    assert re.search(r"the events of rank 3 \(host c\) from 3\.08\d s to 4\.00\d s", finding.message)
     clock = found.clocks[3]
     assert clock.low_ns is not None
     assert clock.high_ns is not None
@@ -444,26 +444,26 @@ def test_every_offset_by_hand_is_kept(
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("{", "is no file of clocks: Input data was truncated"),
-        ([1], "is no file of clocks: Expected `object`, got `array`"),
-        ({"zero": 1}, "is no file of clocks: Expected `int`, got `str`"),
-        ({"0": 1.5}, "is no file of clocks: Expected `int`, got `float`"),
-        ({"-1": 5}, "is no file of clocks: Expected `int` >= 0"),
+        ("{", "is not a clock file: Input data was truncated"),
+        ([1], "is not a clock file: Expected `object`, got `array`"),
+        ({"zero": 1}, "is not a clock file: Expected `int`, got `str`"),
+        ({"0": 1.5}, "is not a clock file: Expected `int`, got `float`"),
+        ({"-1": 5}, "is not a clock file: Expected `int` >= 0"),
         (
             {"ranks": [{"rank": 0}]},
-            "is no file of clocks: Object missing required field `offset_ns` - at `$.ranks[0]`",
+            "is not a clock file: Object missing required field `offset_ns` - at `$.ranks[0]`",
         ),
         (
             {"ranks": [{"rank": 0, "offset_ns": "1"}]},
-            "is no file of clocks: Expected `int`, got `str` - at `$.ranks[0].offset_ns`",
+            "is not a clock file: Expected `int`, got `str` - at `$.ranks[0].offset_ns`",
         ),
-        ({"ranks": [{"rank": 2, "offset_ns": 1}] * 2}, "has rank 2 twice"),
-        ({"0": 10**30}, "is no file of clocks"),
-        ({"1000000": 0}, "is no file of clocks"),
-        ({"ranks": [{"rank": 2, "offset_ns": 10**19}]}, "is no file of clocks"),
+        ({"ranks": [{"rank": 2, "offset_ns": 1}] * 2}, "has duplicate entries for rank 2"),
+        ({"0": 10**30}, "is not a clock file"),
+        ({"1000000": 0}, "is not a clock file"),
+        ({"ranks": [{"rank": 2, "offset_ns": 10**19}]}, "is not a clock file"),
         (
             {"reference_ns": 0, "ranks": [{"rank": 2, "offset_ns": 1, "drift_ppm": 1e300}]},
-            "is no file of clocks",
+            "is not a clock file",
         ),
         (
             {"ranks": [{"rank": 2, "offset_ns": 1, "low_ns": 3, "high_ns": 2}]},
@@ -485,7 +485,7 @@ def test_what_is_wrong_with_a_file_is_said(file: Path, said: Any, problem: str) 
 
 def test_a_word_that_is_neither_a_mode_nor_a_file_is_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"hosts: cannot be read: No such file or directory\. Give none, host, coll"
+        UsageError, match=r"hosts: cannot be read: No such file or directory\. Use none, host, coll"
     ):
         read_clocks("hosts")
 

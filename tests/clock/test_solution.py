@@ -93,7 +93,7 @@ def test_the_truth_lies_in_the_interval_too_where_not_all_pairs_are_looked_at(ca
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(envelopes, "ALL_PAIRS", 8)
         patch.setattr(envelopes, "CELLS", 100)
-        patch.setattr(envelopes, "AT_ONCE", 5)
+        patch.setattr(envelopes, "CLOCK_PAIR_BATCH", 5)
         found = estimate_clocks(case.job.recorded(), case.hosts, case.mode)
     for clock in found.clocks.values():
         truth = true_offset(case.job, clock)

@@ -1,4 +1,4 @@
-"""Bounds on offset and drift (polygons)."""
+"""Bounds on offset and drift: what meetings allow for each pair of clocks, and so for each clock."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.clock.observations import MAX_DRIFT, Passages
+from tracelink.clock.observations import MAX_DRIFT, Observations
 from tracelink.model.columns import Bools, Float64s, Int64s
 
-# What bounds at different times leave of an offset and a drift: a polygon, for many at once.
+# Feasible regions: bounds at different times leave a polygon of offsets and drifts; many at once.
 
 
 HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """One row for each offset: upper and lower bounds of offset + drift * time, and their times."""
+class FeasibleRegions:
+    """One row for each region: upper and lower bounds of offset + drift * time, and the times of the bounds."""
 
     upper: Float64s
     upper_time: Float64s
@@ -26,14 +26,14 @@ class Rooms:
     lower_time: Float64s
 
     def at(self, drift: Float64s) -> tuple[Float64s, Float64s]:
-        """Between what the offsets must lie at such drifts."""
+        """The lowest and highest offsets at these drifts."""
         return (
             (self.lower - drift[:, None] * self.lower_time).max(axis=1),
             (self.upper - drift[:, None] * self.upper_time).min(axis=1),
         )
 
-    def roomiest(self, low: Float64s, high: Float64s) -> Float64s:
-        """The drifts that leave most room: room is concave, so its growth says on which side they lie."""
+    def widest(self, low: Float64s, high: Float64s) -> Float64s:
+        """The drifts with the widest range of offsets: the width is concave, so bisect on its slope."""
         line = np.arange(len(low))
         for _ in range(HALVINGS):
             drift = (low + high) / 2
@@ -44,37 +44,37 @@ class Rooms:
         return (low + high) / 2
 
     def drifts(self, low: Float64s, high: Float64s) -> tuple[Float64s, Float64s]:
-        """The least and the greatest drift that leaves room, rather too wide than too narrow."""
-        best = self.roomiest(low, high)
-        lacking = np.minimum(self._room(best), 0)
-        return self._edge(best, low, lacking), self._edge(best, high, lacking)
+        """The least and the greatest feasible drift, rather too wide than too narrow."""
+        best = self.widest(low, high)
+        least_slack = np.minimum(self._slack(best), 0)
+        return self._edge(best, low, least_slack), self._edge(best, high, least_slack)
 
-    def _edge(self, inside: Float64s, limit: Float64s, lacking: Float64s) -> Float64s:
-        """How far drift can go from `inside` towards its limit."""
-        free = self._room(limit) >= lacking
+    def _edge(self, inside: Float64s, limit: Float64s, least_slack: Float64s) -> Float64s:
+        """How far the drift can go from `inside` towards its limit."""
+        free = self._slack(limit) >= least_slack
         outside = limit
         for _ in range(HALVINGS):
             middle = (inside + outside) / 2
-            fits = self._room(middle) >= lacking
+            fits = self._slack(middle) >= least_slack
             inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
         return np.where(free, limit, outside)
 
-    def _room(self, drift: Float64s) -> Float64s:
+    def _slack(self, drift: Float64s) -> Float64s:
         low, high = self.at(drift)
         return high - low
 
 
 def tightest(bound: Float64s, time: Float64s, cell: Int64s, best: Float64s, when: Float64s) -> None:
-    """Puts the least bound of each cell into `best`, and its time into `when`."""
+    """Writes the least bound of each cell into `best`, and its time into `when`."""
     np.minimum.at(best, cell, bound)
     least = bound == best[cell]
     when[cell[least]] = time[least]
 
 
-def rooms_of(
+def feasible_regions(
     clock: Int64s, clocks: int, upper: tuple[Float64s, Float64s], lower: tuple[Float64s, Float64s]
-) -> Rooms:
-    """One row for each clock; of bounds and times of each row the tightest in each stretch of time is kept."""
+) -> FeasibleRegions:
+    """One row for each clock, with the tightest bound of each stretch of time."""
     sides = []
     for (bound, time), sign in ((upper, 1), (lower, -1)):
         known = np.isfinite(bound)
@@ -84,113 +84,111 @@ def rooms_of(
         best, when = np.full(clocks * STRETCHES, np.inf), np.zeros(clocks * STRETCHES)
         tightest(bound, time, clock[known] * STRETCHES + stretch, best, when)
         sides += [sign * best.reshape(clocks, STRETCHES), when.reshape(clocks, STRETCHES)]
-    return Rooms(*sides)
+    return FeasibleRegions(*sides)
 
 
-# What meetings allow of each pair of clocks, cut down to the tightest bound in each stretch of time.
+# Envelopes: what meetings allow for each pair of clocks, the tightest bound of each stretch of time.
 
 
 STRETCHES = 32
 CELLS = 1 << 21
-"""Pairs times stretches that are kept at most; more clocks get fewer stretches."""
+"""The most pairs times stretches that are kept; more clocks get fewer stretches."""
 ALL_PAIRS = 1 << 24
-"""Pairs within meetings that are looked at; the largest meetings are cut down to pairs with one clock."""
-AT_ONCE_ENVELOPES = 1 << 18
+"""The most pairs within meetings that are used; of the largest meetings only pairs with one clock are."""
+PAIR_BATCH = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Envelopes:
-    """For each pair of clocks what the first shows more than the second at most, and when (clock, clock, stretch)."""
+    """For each pair of clocks the most that the first can be ahead of the second, and when (clock, clock, stretch)."""
 
     bound: Float64s
     time: Float64s
 
 
-def envelopes_of(passages: Passages, clocks: int) -> Envelopes:
-    """The tightest bounds; all times of `passages` are about those of the reference clock, whose zero is early."""
+def envelopes_of(observations: Observations, clocks: int) -> Envelopes:
+    """The tightest bounds; all times are about those of the reference clock, with an early zero."""
     stretches = int(np.clip(CELLS // clocks**2, 4, STRETCHES))
     bound = np.full(clocks * clocks * stretches, np.inf)
     time = np.zeros(len(bound))
-    span = _last(passages)
-    for waits, awaited in _pairs_envelopes(passages):
-        wide = passages.left[waits] - passages.entered[awaited]
-        middle = (passages.left[waits] + passages.entered[awaited]) / 2
+    span = _last(observations)
+    for waits, awaited in _pairs_envelopes(observations):
+        wide = observations.left[waits] - observations.entered[awaited]
+        middle = (observations.left[waits] + observations.entered[awaited]) / 2
         slack = 2 * MAX_DRIFT * (np.abs(wide) + 2 * np.maximum(-middle, 0))
         middle = np.maximum(middle, 0)
         stretch = np.minimum(middle * stretches // span, stretches - 1).astype(np.int64)
-        cell = (passages.clock[waits] * clocks + passages.clock[awaited]) * stretches + stretch
+        cell = (observations.clock[waits] * clocks + observations.clock[awaited]) * stretches + stretch
         tightest(wide + slack, middle, cell, bound, time)
     shape = (clocks, clocks, stretches)
     return Envelopes(bound.reshape(shape), time.reshape(shape))
 
 
-def _last(passages: Passages) -> float:
-    left = passages.left[np.isfinite(passages.left)]
-    return max(float(left.max(initial=1)), float(passages.entered.max(initial=1)), 1.0)
+def _last(observations: Observations) -> float:
+    left = observations.left[np.isfinite(observations.left)]
+    return max(float(left.max(initial=1)), float(observations.entered.max(initial=1)), 1.0)
 
 
-def _pairs_envelopes(passages: Passages) -> Iterator[tuple[Int64s, Int64s]]:
-    """Rows of one that waits and one that is awaited in one meeting, of different clocks, many at once."""
-    waits, awaited = np.isfinite(passages.left), np.isfinite(passages.entered)
-    small = _small(passages, waits, awaited)[passages.meeting]
-    first = _first_of(passages, waits), _first_of(passages, awaited)
-    yield from _products(passages, waits & small, awaited & small)
-    yield from _products(passages, waits & ~small, first[1] & ~small)
-    yield from _products(passages, first[0] & ~small, awaited & ~small)
+def _pairs_envelopes(observations: Observations) -> Iterator[tuple[Int64s, Int64s]]:
+    """Pairs of a waiting and an awaited row of one meeting, of different clocks, in batches."""
+    waits, awaited = np.isfinite(observations.left), np.isfinite(observations.entered)
+    small = _small(observations, waits, awaited)[observations.meeting]
+    first = _first_of(observations, waits), _first_of(observations, awaited)
+    yield from _products(observations, waits & small, awaited & small)
+    yield from _products(observations, waits & ~small, first[1] & ~small)
+    yield from _products(observations, first[0] & ~small, awaited & ~small)
 
 
-def _small(passages: Passages, waits: Bools, awaited: Bools) -> Bools:
-    """Meetings all pairs of which can be looked at; of one size all or none."""
-    pairs = np.bincount(passages.meeting, waits) * np.bincount(passages.meeting, awaited)
+def _small(observations: Observations, waits: Bools, awaited: Bools) -> Bools:
+    """Meetings that are small enough to use all their pairs; of one size all or none."""
+    pairs = np.bincount(observations.meeting, waits) * np.bincount(observations.meeting, awaited)
     sizes, count = np.unique(pairs, return_counts=True)
     fitting = sizes[np.cumsum(sizes * count) <= ALL_PAIRS]
     small: Bools = pairs <= fitting.max(initial=0)
     return small
 
 
-def _first_of(passages: Passages, chosen: Bools) -> Bools:
-    """Of each meeting the chosen row with the lowest clock."""
+def _first_of(observations: Observations, chosen: Bools) -> Bools:
+    """The chosen row with the lowest clock of each meeting."""
     rows = np.flatnonzero(chosen)
-    meeting = passages.meeting[rows]
-    result = np.zeros(len(passages), np.bool_)
+    meeting = observations.meeting[rows]
+    result = np.zeros(len(observations), np.bool_)
     result[rows[np.append(True, meeting[1:] != meeting[:-1])[: len(rows)]]] = True
     return result
 
 
-def _products(passages: Passages, waits: Bools, awaited: Bools) -> Iterator[tuple[Int64s, Int64s]]:
-    ones, others = np.flatnonzero(waits), np.flatnonzero(awaited)
-    begin = np.searchsorted(passages.meeting[others], passages.meeting[ones], "left")
-    count = np.searchsorted(passages.meeting[others], passages.meeting[ones], "right") - begin
+def _products(observations: Observations, waits: Bools, awaited: Bools) -> Iterator[tuple[Int64s, Int64s]]:
+    waiting, entered = np.flatnonzero(waits), np.flatnonzero(awaited)
+    begin = np.searchsorted(observations.meeting[entered], observations.meeting[waiting], "left")
+    count = np.searchsorted(observations.meeting[entered], observations.meeting[waiting], "right") - begin
     reached = np.cumsum(count)
-    steps = np.arange(
-        AT_ONCE_ENVELOPES, reached[-1] + AT_ONCE_ENVELOPES if len(ones) else 0, AT_ONCE_ENVELOPES
-    )
+    steps = np.arange(PAIR_BATCH, reached[-1] + PAIR_BATCH if len(waiting) else 0, PAIR_BATCH)
     cuts = np.searchsorted(reached, steps) + 1
-    for chunk in np.split(np.arange(len(ones)), cuts):
+    for chunk in np.split(np.arange(len(waiting)), cuts):
         sizes = count[chunk]
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        one, other = np.repeat(ones[chunk], sizes), others[np.repeat(begin[chunk], sizes) + within]
-        across = one != other
-        yield one[across], other[across]
+        first, second = np.repeat(waiting[chunk], sizes), entered[np.repeat(begin[chunk], sizes) + within]
+        across = first != second
+        yield first[across], second[across]
 
 
-# Between what the offset of each clock must lie, whatever its drift within the limits.
+# Bounds on the offset of each clock, for any drift within the limits.
 
 
-AT_ONCE = 1 << 14
+CLOCK_PAIR_BATCH = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """Pairs of clocks, and what is left of the offset and drift of the one from the other."""
+class ClockPairs:
+    """Pairs of clocks, and the feasible offsets and drifts of the first from the second."""
 
-    one: Int64s
-    other: Int64s
-    rooms: Rooms
+    first: Int64s
+    second: Int64s
+    regions: FeasibleRegions
 
 
 def offset_bounds(envelopes: Envelopes, drift: Float64s) -> tuple[Float64s, Float64s]:
-    """Lower and upper bounds of the offsets from the lowest clock (inf: none); `drift` is corrected already."""
+    """Lower and upper bounds of the offsets from the lowest clock (inf: unbounded); `drift` is already corrected."""
     clocks = len(drift)
     least, most = drift_limits(drift)
     chunks = list(_pairs(envelopes))
@@ -198,56 +196,56 @@ def offset_bounds(envelopes: Envelopes, drift: Float64s) -> tuple[Float64s, Floa
     drifts[:, 0], drifts[0, :] = most, -least
     ranges = []
     for pairs in chunks:
-        low, high = pairs.rooms.drifts(*_difference(pairs, least, most))
-        drifts[pairs.one, pairs.other] = np.minimum(drifts[pairs.one, pairs.other], high)
-        drifts[pairs.other, pairs.one] = np.minimum(drifts[pairs.other, pairs.one], -low)
+        low, high = pairs.regions.drifts(*_difference(pairs, least, most))
+        drifts[pairs.first, pairs.second] = np.minimum(drifts[pairs.first, pairs.second], high)
+        drifts[pairs.second, pairs.first] = np.minimum(drifts[pairs.second, pairs.first], -low)
         ranges.append((low, high))
-    most, least = _farthest(drifts), -_farthest(drifts.T)
+    most, least = _shortest_paths(drifts), -_shortest_paths(drifts.T)
     offsets = np.full((clocks, clocks), np.inf)
     for pairs, (low, high) in zip(chunks, ranges, strict=True):
         lowest, highest = _difference(pairs, least, most)
         # as no time is negative, the least drift leaves the greatest offset
-        offsets[pairs.one, pairs.other] = pairs.rooms.at(np.maximum(low, lowest))[1]
-        offsets[pairs.other, pairs.one] = -pairs.rooms.at(np.minimum(high, highest))[0]
-    return -_farthest(offsets.T), _farthest(offsets)
+        offsets[pairs.first, pairs.second] = pairs.regions.at(np.maximum(low, lowest))[1]
+        offsets[pairs.second, pairs.first] = -pairs.regions.at(np.minimum(high, highest))[0]
+    return -_shortest_paths(offsets.T), _shortest_paths(offsets)
 
 
-def lacking_room(envelopes: Envelopes, drift: Float64s) -> Float64s:
-    """By how much each two clocks contradict each other, whatever their drifts; not above 0 where they do not."""
+def infeasibility(envelopes: Envelopes, drift: Float64s) -> Float64s:
+    """By how much each two clocks contradict each other at any drift; at most 0 if they do not."""
     least, most = drift_limits(drift)
-    lacking = np.full((len(drift), len(drift)), -np.inf)
+    excess = np.full((len(drift), len(drift)), -np.inf)
     for pairs in _pairs(envelopes):
-        best = pairs.rooms.roomiest(*_difference(pairs, least, most))
-        low, high = pairs.rooms.at(best)
-        lacking[pairs.one, pairs.other] = lacking[pairs.other, pairs.one] = low - high
-    return lacking
+        best = pairs.regions.widest(*_difference(pairs, least, most))
+        low, high = pairs.regions.at(best)
+        excess[pairs.first, pairs.second] = excess[pairs.second, pairs.first] = low - high
+    return excess
 
 
 def drift_limits(drift: Float64s) -> tuple[Float64s, Float64s]:
-    """The least and the greatest drift that clocks can have besides what is corrected already."""
+    """The least and the greatest drift that remain possible after the correction."""
     least, most = ((limit - drift) / (1 - drift) for limit in (-MAX_DRIFT, MAX_DRIFT))
     least[0] = most[0] = 0.0
     return least, most
 
 
-def _difference(pairs: Pairs, least: Float64s, most: Float64s) -> tuple[Float64s, Float64s]:
-    return least[pairs.one] - most[pairs.other], most[pairs.one] - least[pairs.other]
+def _difference(pairs: ClockPairs, least: Float64s, most: Float64s) -> tuple[Float64s, Float64s]:
+    return least[pairs.first] - most[pairs.second], most[pairs.first] - least[pairs.second]
 
 
-def _pairs(envelopes: Envelopes) -> list[Pairs]:
-    """All pairs of clocks that anything bounds."""
+def _pairs(envelopes: Envelopes) -> list[ClockPairs]:
+    """All pairs of clocks with any bound, in batches."""
     bounded = np.isfinite(envelopes.bound).any(axis=2)
-    one, other = np.nonzero(np.triu(bounded | bounded.T, 1))
-    chunks = [slice(first, first + AT_ONCE) for first in range(0, len(one), AT_ONCE)]
+    first, second = np.nonzero(np.triu(bounded | bounded.T, 1))
+    chunks = [slice(begin, begin + CLOCK_PAIR_BATCH) for begin in range(0, len(first), CLOCK_PAIR_BATCH)]
     bound, time = envelopes.bound, envelopes.time
     return [
-        Pairs(i, j, Rooms(bound[i, j], time[i, j], -bound[j, i], time[j, i]))
-        for i, j in ((one[chunk], other[chunk]) for chunk in chunks)
+        ClockPairs(i, j, FeasibleRegions(bound[i, j], time[i, j], -bound[j, i], time[j, i]))
+        for i, j in ((first[chunk], second[chunk]) for chunk in chunks)
     ]
 
 
-def _farthest(most: Float64s) -> Float64s:
-    """For each clock how much more than the lowest it can show, by chains of pairs."""
+def _shortest_paths(most: Float64s) -> Float64s:
+    """For each clock the most that it can be ahead of the lowest one, along chains of pairs."""
     reach = np.full(len(most), np.inf)
     reach[0] = 0.0
     for _ in range(len(most)):

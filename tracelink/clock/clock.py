@@ -1,4 +1,4 @@
-"""Clock, Clocks, estimate_clocks, the clock file."""
+"""Estimating the clock of each rank from crossings, and reading clocks from a file."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from tracelink.clock.observations import Difference, meetings_of, share_clocks
+from tracelink.clock.observations import Difference, observe, share_clocks
 from tracelink.clock.solution import Contradiction, Solution, solve
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME, Bools, Columns, Int32s, Int64s
 
-# One clock: where each rank's clock stands, from what matched collectives and messages allow.
-
 
 @dataclass(frozen=True, slots=True)
 class Crossings(Columns):
-    """One row for each rank's passing through something that ranks do together, by the rank's own clock.
+    """One row for each rank's part in a collective or message (a `meeting`), with times on the rank's own clock.
 
-    Of one `meeting`, nobody who `waits` leaves before everybody who is `awaited` has entered.
+    In a meeting, no rank that `waits` leaves before all ranks that are `awaited` have entered.
     """
 
     meeting: Int64s
     rank: Int32s
     entered: Int64s
-    """No later than it truly entered. Or NO_TIME."""
+    """A time at or before the entry; or NO_TIME."""
     left: Int64s
-    """No earlier than it truly left. Or NO_TIME."""
+    """A time at or after the exit; or NO_TIME."""
     waits: Bools
     awaited: Bools
     together: Bools
-    """Whether those who wait leave at about the same time, so that their leaving compares clocks."""
+    """Whether all waiting ranks leave at about the same time, so that their exits compare clocks."""
 
     def __len__(self) -> int:
         return len(self.meeting)
@@ -50,7 +48,7 @@ class Crossings(Columns):
 
 
 def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
-    """The clock of every rank in `hosts` (rank to host name, empty where not known)."""
+    """The clock of every rank in `hosts` (rank to host name, empty if unknown)."""
     ranks = np.unique(np.concatenate([np.array(list(hosts), np.int64), crossings.rank.astype(np.int64)]))
     names = [hosts.get(rank, "") for rank in ranks.tolist()]
     if mode is ClockMode.NONE:
@@ -63,46 +61,48 @@ def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockM
     )
     clock = shared.clock[rank]
     solution = solve(
-        meetings_of(
+        observe(
             crossings.meeting, clock, entered, left, crossings.together, int(shared.clock.max(initial=0)) + 1
         )
     )
     clocks = {
-        number: _clock(number, host, solution, which)
-        for number, host, which in zip(ranks.tolist(), names, shared.clock.tolist(), strict=True)
+        number: _clock(number, host, solution, index)
+        for number, host, index in zip(ranks.tolist(), names, shared.clock.tolist(), strict=True)
     }
-    people = _People(ranks, names, shared.clock)
-    findings = [_differs(people, difference) for difference in shared.differences]
-    findings += [_contradicts(people, contradiction) for contradiction in solution.contradictions]
-    return Clocks(clocks, [*findings, *_unbounded(clocks)])
+    rank_names = _RankNames(ranks, names, shared.clock)
+    findings = [_difference_finding(rank_names, difference) for difference in shared.differences]
+    findings += [
+        _contradiction_finding(rank_names, contradiction) for contradiction in solution.contradictions
+    ]
+    return Clocks(clocks, [*findings, *_unbounded_finding(clocks)])
 
 
-def _clock(rank: int, host: str, solution: Solution, which: int) -> Clock:
+def _clock(rank: int, host: str, solution: Solution, index: int) -> Clock:
     low, high = (
-        int(bound[which]) if np.isfinite(bound[which]) else None for bound in (solution.low, solution.high)
+        int(bound[index]) if np.isfinite(bound[index]) else None for bound in (solution.low, solution.high)
     )
     return Clock(
         rank,
         host,
-        int(solution.offset[which]),
-        float(solution.drift[which] * 1e6),
+        int(solution.offset[index]),
+        float(solution.drift[index] * 1e6),
         low,
         high,
-        int(solution.constraints[which]),
+        int(solution.constraints[index]),
         solution.reference_ns,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _People:
-    """What ranks are called in findings."""
+class _RankNames:
+    """Names of ranks in findings."""
 
     ranks: Int64s
     hosts: Sequence[str]
     clock: Int64s
 
     def rank(self, number: int) -> str:
-        """A rank by its place."""
+        """The rank at an index."""
         host = self.hosts[number]
         return f"rank {self.ranks[number]} (host {host})" if host else f"rank {self.ranks[number]}"
 
@@ -111,29 +111,30 @@ class _People:
         return self.rank(int(np.flatnonzero(self.clock == clock)[0]))
 
 
-def _differs(people: _People, difference: Difference) -> Finding:
-    one, other = people.ranks[difference.one], people.ranks[difference.other]
-    host = people.hosts[difference.one]
+def _difference_finding(names: _RankNames, difference: Difference) -> Finding:
+    first, second = names.ranks[difference.first], names.ranks[difference.second]
+    host = names.hosts[difference.first]
     return Finding(
         Severity.WARNING,
         "host_clocks_differ",
-        f"Ranks {one} and {other} both say host {host}, but their clocks differ by at least"
-        f" {_milliseconds(difference.early_ns)}: each rank of this host gets a clock of its own",
-        example=f"ranks {one} and {other}",
+        f"Ranks {first} and {second} both report the same host {host}, but their clocks differ by at least"
+        f" {_milliseconds(difference.violation_ns)}; each rank of this host is given a clock of its own.",
+        example=f"ranks {first} and {second}",
     )
 
 
-def _contradicts(people: _People, contradiction: Contradiction) -> Finding:
-    one, other = people.owner(contradiction.clock), people.owner(contradiction.partner)
-    first, last = contradiction.first_ns / 1e9, contradiction.last_ns / 1e9
+def _contradiction_finding(names: _RankNames, contradiction: Contradiction) -> Finding:
+    rank, partner = names.owner(contradiction.clock), names.owner(contradiction.partner)
+    from_s, to_s = contradiction.first_ns / 1e9, contradiction.last_ns / 1e9
     return Finding(
         Severity.WARNING,
         "clock_contradiction",
-        f"The clocks of {one} and {other} contradict each other by {_milliseconds(contradiction.early_ns)}: no"
-        f" steady clock explains what {one} did from {first:.3f} s to {last:.3f} s of the job. This is left out, and"
-        " the interval covers both sides. Was the clock set, or is something matched wrongly?",
-        contradiction.passages,
-        example=f"{one} and {other} at {first:.3f} s",
+        f"The clocks of {rank} and {partner} contradict each other by {_milliseconds(contradiction.violation_ns)}:"
+        f" no steady clock explains the events of {rank} from {from_s:.3f} s to {to_s:.3f} s of the job. These events"
+        " are skipped, and the interval of the offset covers both sides. Check whether the clock was set during the"
+        " job, or whether files of two jobs are mixed.",
+        contradiction.observations,
+        example=f"{rank} and {partner} at {from_s:.3f} s",
     )
 
 
@@ -141,7 +142,7 @@ def _milliseconds(time_ns: int) -> str:
     return f"{time_ns / 1e6:.3f} ms"
 
 
-def _unbounded(clocks: Mapping[int, Clock]) -> list[Finding]:
+def _unbounded_finding(clocks: Mapping[int, Clock]) -> list[Finding]:
     ranks = [rank for rank, clock in clocks.items() if clock.uncertainty_ns is None]
     if not ranks:
         return []
@@ -149,19 +150,19 @@ def _unbounded(clocks: Mapping[int, Clock]) -> list[Finding]:
         Finding(
             Severity.INFO,
             "clock_unbounded",
-            f"Nothing ties the clocks of {len(ranks)} ranks to that of rank {min(clocks)} from both sides:"
-            " how far they are off is not known",
+            f"The clock offsets of {len(ranks)} ranks from rank {min(clocks)} have no bound on one or both sides:"
+            " their uncertainty is unknown.",
             len(ranks),
             example="ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else ""),
         )
     ]
 
 
-# Clocks that are given in a file.
+# Clocks from a file.
 
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=-(10**18), le=10**18)]
-"""Thirty years are more than clocks differ."""
+"""Thirty years: no two clocks differ by more."""
 _Time = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 _RankNumber = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_RANK)]
 
@@ -185,18 +186,18 @@ def read_clocks(path: str | os.PathLike[str]) -> Clocks:
     """Clocks as `tracelink clocks --json` writes them, or a plain object of ranks and offsets in ns."""
     source = os.fspath(path)
     try:
-        said = msgspec.json.decode(Path(path).read_bytes())
-        if isinstance(said, dict) and "ranks" in said:
-            return _stated(msgspec.convert(said, _ClockFile), source)
-        offsets = msgspec.convert(said, dict[_RankNumber, _Nanoseconds], strict=False)
+        document = msgspec.json.decode(Path(path).read_bytes())
+        if isinstance(document, dict) and "ranks" in document:
+            return _from_file(msgspec.convert(document, _ClockFile), source)
+        offsets = msgspec.convert(document, dict[_RankNumber, _Nanoseconds], strict=False)
     except OSError as error:
         raise UsageError(
             f"cannot be read: {error.strerror}",
             source=source,
-            advice="Give none, host, collectives, or a file with clocks.",
+            advice="Use none, host, collectives, or a clock file.",
         ) from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"is no file of clocks: {error}", source=source, advice=_HOW_TO) from error
+        raise UsageError(f"is not a clock file: {error}", source=source, advice=_HOW_TO) from error
     return Clocks({rank: Clock(rank, offset_ns=offset) for rank, offset in offsets.items()})
 
 
@@ -205,18 +206,20 @@ _HOW_TO = (
 )
 
 
-def _stated(file: _ClockFile, source: str) -> Clocks:
+def _from_file(file: _ClockFile, source: str) -> Clocks:
     clocks: dict[int, Clock] = {}
-    for said in file.ranks:
-        if said.rank in clocks:
-            raise UsageError(f"has rank {said.rank} twice", source=source, advice="Keep one of the two.")
-        if said.low_ns is not None and said.high_ns is not None and said.low_ns > said.high_ns:
-            raise UsageError(f"has low_ns above high_ns for rank {said.rank}", source=source, advice=_HOW_TO)
-        if said.drift_ppm and file.reference_ns is None:
+    for entry in file.ranks:
+        if entry.rank in clocks:
             raise UsageError(
-                f"has a drift for rank {said.rank}, but no reference_ns",
-                source=source,
-                advice="Say at which time (ns since 1970) the offsets hold, or leave the drifts out.",
+                f"has duplicate entries for rank {entry.rank}", source=source, advice="Keep one of them."
             )
-        clocks[said.rank] = Clock(**msgspec.structs.asdict(said), reference_ns=file.reference_ns or 0)
+        if entry.low_ns is not None and entry.high_ns is not None and entry.low_ns > entry.high_ns:
+            raise UsageError(f"has low_ns above high_ns for rank {entry.rank}", source=source, advice=_HOW_TO)
+        if entry.drift_ppm and file.reference_ns is None:
+            raise UsageError(
+                f"has a drift for rank {entry.rank}, but no reference_ns",
+                source=source,
+                advice="Add reference_ns, the time of the offsets in ns since 1970, or remove the drifts.",
+            )
+        clocks[entry.rank] = Clock(**msgspec.structs.asdict(entry), reference_ns=file.reference_ns or 0)
     return Clocks(clocks)

@@ -1,4 +1,4 @@
-"""Lines that violate nothing."""
+"""Lines that violate no observation: the first estimate, moved as little as possible."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.clock.bounds import Rooms, drift_limits, rooms_of
-from tracelink.clock.observations import MAX_DRIFT, Extremes, Lines, Passages, Segments, Worst
+from tracelink.clock.bounds import FeasibleRegions, drift_limits, feasible_regions
+from tracelink.clock.observations import MAX_DRIFT, ClockLines, Extremes, Observations, Segments, WorstPairs
 from tracelink.model.columns import Bools, Float64s, Int64s
 
-# Shifts of clocks whose drifts are settled: nobody leaves too early, and nothing moves that need not.
+# Shifts of clocks with fixed drifts, so that no clock leaves a meeting too early.
 
 
 MARGIN_NS = 3.0
-"""Rounding to whole nanoseconds must not bring a violation back."""
+"""A margin against violations by rounding to nanoseconds."""
 ROWS = 1 << 24
-"""So many rows are looked at: the rounds are as many as that allows, but not fewer than these."""
+"""The most rows that all rounds together process, with at least this many rounds."""
 FEWEST_ROUNDS = 10
 
 
-def closing_shift(times: Passages, clocks: int) -> Float64s | None:
-    """By how much to set each clock back; None where no shifts were found that violate nothing.
+def closing_shift(times: Observations, clocks: int) -> Float64s | None:
+    """By how much to set each clock back; None if no shifts without violations were found.
 
-    Both moving clocks back only and moving them forward only lead to such shifts; so does their mean.
+    Moving clocks back only and moving them forward only both lead to such shifts; so does their mean.
     """
-    meetings = _Meetings(times, clocks)
+    meetings = _Shifts(times, clocks)
     back, forward = meetings.closed(1), meetings.closed(-1)
     return None if back is None or forward is None else (back + forward) / 2
 
 
-class _Meetings:
-    def __init__(self, times: Passages, clocks: int) -> None:
+class _Shifts:
+    def __init__(self, times: Observations, clocks: int) -> None:
         self._clock = times.clock
         self._entered = times.entered + MARGIN_NS
         self._left = np.maximum(times.left, self._entered)
@@ -39,7 +39,7 @@ class _Meetings:
         self._by_clock = Segments(times.clock, clocks)
 
     def closed(self, sign: int) -> Float64s | None:
-        """The nearest shifts, all of them negative (1) or positive (-1)."""
+        """The smallest shifts, all negative (1) or all positive (-1)."""
         ins, outs = (self._entered, self._left) if sign > 0 else (-self._left, -self._entered)
         shift = np.zeros(len(self._by_clock.sizes))
         # a chain of shifts has no more links than there are clocks, unless it never ends
@@ -52,29 +52,29 @@ class _Meetings:
         return None
 
 
-# The nearest point to zero that meets demands, or violates them least: an interior-point method.
+# The point nearest to zero that meets linear constraints, or violates them least: an interior-point method.
 
 
 PENALTY = 1e6
-"""How much worse a violation is than as large a distance from zero: so high that none is accepted that need not be."""
+"""The weight of a violation against a distance from zero: high enough to avoid all avoidable violations."""
 STEPS = 80
 EXACT = 1e-9
 STIFFEST = 1e12
-"""Rows are not held more firmly than this: beyond it, what else decides is lost in rounding."""
+"""The limit of the stiffness of a row; beyond it rounding hides everything else."""
 CENTRE = 0.1
 SHORT_OF_EDGE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
-    """Rows that say: excess + (weights of the variables in `index`) <= 0."""
+class Constraints:
+    """Rows of: excess + (weighted sum of the variables in `index`) <= 0."""
 
     index: Int64s
     weight: Float64s
     excess: Float64s
 
     def of(self, point: Float64s) -> Float64s:
-        """What the variables add to each row."""
+        """The weighted sum of each row."""
         result: Float64s = (self.weight * point[self.index]).sum(axis=1)
         return result
 
@@ -84,7 +84,7 @@ class Demands:
         return np.bincount(self.index.ravel(), pushed, minlength=variables).astype(np.float64)
 
     def squared(self, force: Float64s, variables: int) -> Float64s:
-        """The identity and the rows' squares, each times its force."""
+        """The identity plus the outer products of the rows, each times its force."""
         cell = self.index[:, :, None] * variables + self.index[:, None, :]
         value = self.weight[:, :, None] * (self.weight * force[:, None])[:, None, :]
         flat = np.bincount(cell.ravel(), value.ravel(), minlength=variables**2)
@@ -92,10 +92,12 @@ class Demands:
         return result
 
 
-def nearest(demands: Demands, variables: int) -> Float64s:
+def nearest_point(constraints: Constraints, variables: int) -> Float64s:
     """The point that minimises half its squared length, plus a penalty for each violation."""
-    scale = max(float(np.abs(demands.excess).max(initial=0)), 1.0)
-    search = _Search(Demands(demands.index, demands.weight, demands.excess / scale), variables)
+    scale = max(float(np.abs(constraints.excess).max(initial=0)), 1.0)
+    search = _Search(
+        Constraints(constraints.index, constraints.weight, constraints.excess / scale), variables
+    )
     for _ in range(STEPS):
         if search.gap < EXACT:
             break
@@ -104,88 +106,88 @@ def nearest(demands: Demands, variables: int) -> Float64s:
 
 
 class _Search:
-    """A point, its violations and rooms, and the forces with which rows hold it; all inside their limits."""
+    """A point, its violations and slacks, and the forces of the rows on it; all inside their limits."""
 
-    def __init__(self, demands: Demands, variables: int) -> None:
-        self.demands = demands
+    def __init__(self, constraints: Constraints, variables: int) -> None:
+        self.constraints = constraints
         self.point = np.zeros(variables)
-        self._violation = np.maximum(demands.excess, 0) + 1
-        self._room = self._violation - demands.excess
-        self._force = np.ones(len(demands.excess))
+        self._violation = np.maximum(constraints.excess, 0) + 1
+        self._slack = self._violation - constraints.excess
+        self._force = np.ones(len(constraints.excess))
 
     @property
     def gap(self) -> float:
-        """How far rows are from either not holding or being met exactly, on average."""
+        """The mean complementarity gap of the rows."""
         spare = (PENALTY - self._force) * self._violation
-        return float((self._force * self._room + spare).mean()) / 2
+        return float((self._force * self._slack + spare).mean()) / 2
 
     def step(self) -> None:
-        """One Newton step towards the centre of what is left."""
+        """One Newton step towards the centre of the feasible region."""
         target = CENTRE * self.gap
-        force, room, violation, spare = self._force, self._room, self._violation, PENALTY - self._force
-        missing = violation - self.demands.of(self.point) - self.demands.excess - room
-        give = np.maximum(violation / spare + room / force, 1 / STIFFEST)
-        pull = target / force - room - target / spare + violation - missing
-        slope = -(self.point + self.demands.back(force, len(self.point)))
-        matrix = self.demands.squared(1 / give, len(self.point))
-        pushed = slope - self.demands.back(pull / give, len(self.point))
+        force, slack, violation, spare = self._force, self._slack, self._violation, PENALTY - self._force
+        missing = violation - self.constraints.of(self.point) - self.constraints.excess - slack
+        give = np.maximum(violation / spare + slack / force, 1 / STIFFEST)
+        pull = target / force - slack - target / spare + violation - missing
+        slope = -(self.point + self.constraints.back(force, len(self.point)))
+        matrix = self.constraints.squared(1 / give, len(self.point))
+        pushed = slope - self.constraints.back(pull / give, len(self.point))
         move = np.linalg.solve(matrix, pushed).astype(np.float64)
-        force_move = (pull + self.demands.of(move)) / give
+        force_move = (pull + self.constraints.of(move)) / give
         violation_move = (target - spare * violation + violation * force_move) / spare
-        room_move = (target - force * room - room * force_move) / force
+        slack_move = (target - force * slack - slack * force_move) / force
         reach = min(
             _reach(force, force_move),
             _reach(spare, -force_move),
             _reach(violation, violation_move),
-            _reach(room, room_move),
+            _reach(slack, slack_move),
         )
         self.point = np.asarray(self.point + reach * move, np.float64)
         self._force = force + reach * force_move
         self._violation = violation + reach * violation_move
-        self._room = room + reach * room_move
+        self._slack = slack + reach * slack_move
 
 
 def _reach(value: Float64s, move: Float64s) -> float:
-    """How much of the move keeps all values positive."""
+    """The part of the move that keeps all values positive."""
     falling = move < 0
     if not falling.any():
         return 1.0
     return min(1.0, SHORT_OF_EDGE * float((-value[falling] / move[falling]).min()))
 
 
-# Lines along which nobody leaves before the others have entered.
+# Lines with which no clock leaves before the others have entered.
 
 
 ROUNDS = 20
 STRETCHES = 16
 
 
-def shifted(passages: Passages, lines: Lines, roots: Int64s) -> Lines | None:
-    """The lines, shifted so that they violate nothing; None where drifts would have to change for that.
+def shift_lines(observations: Observations, lines: ClockLines, roots: Int64s) -> ClockLines | None:
+    """The lines, shifted so that they violate nothing; None if drifts would have to change for that.
 
-    `roots` says for each clock which clock it is measured by: that one keeps its line.
+    `roots` is for each clock the clock that it is measured by, which keeps its line.
     """
-    shift = closing_shift(passages.by(lines), len(roots))
+    shift = closing_shift(observations.by(lines), len(roots))
     return None if shift is None else lines.then(shift - shift[roots], np.zeros(len(roots)))
 
 
-def settled(passages: Passages, lines: Lines, roots: Int64s) -> Lines:
-    """Lines near those given that violate nothing, or as little as can be."""
-    times = passages.by(lines)
+def settle_lines(observations: Observations, lines: ClockLines, roots: Int64s) -> ClockLines:
+    """Lines near the given ones that violate nothing, or as little as possible."""
+    times = observations.by(lines)
     span = max(float(times.entered.max(initial=1)), 1.0)
     fixed = roots == np.arange(len(roots))
-    limits = _limits(lines, span, fixed)
+    limits = _drift_constraints(lines, span, fixed)
     work = np.empty((0, 2), np.int64)
     moved = lines
     for _ in range(ROUNDS):
-        pairs = _worst_pairs(passages.by(moved), span)
+        pairs = _worst_pairs(observations.by(moved), span)
         pairs = pairs[~np.isin(_code(pairs), _code(work))]
         if not len(pairs):
             break
         work = np.concatenate([work, pairs])
-        point = nearest(_joined(_demands(times, work, span, fixed), limits), 2 * len(roots))
+        point = nearest_point(_joined(_pair_constraints(times, work, span, fixed), limits), 2 * len(roots))
         moved = lines.then(point[::2], point[1::2] / span)
-        closed = shifted(passages, moved, roots)
+        closed = shift_lines(observations, moved, roots)
         if closed:
             return closed
     return moved
@@ -195,11 +197,11 @@ def _code(pairs: Int64s) -> Int64s:
     return (pairs[:, 0] << 32) + pairs[:, 1]
 
 
-def _worst_pairs(times: Passages, span: float) -> Int64s:
-    """The worst pair of each meeting where somebody leaves too early; of one pair of clocks few in each stretch."""
-    worst = Worst.of(times, Extremes.of(times))
-    chosen = np.flatnonzero(worst.early > 0)
-    chosen = chosen[np.argsort(-worst.early[chosen])]
+def _worst_pairs(times: Observations, span: float) -> Int64s:
+    """The worst pair of each violated meeting; one for each pair of clocks and stretch of time."""
+    worst = WorstPairs.of(times, Extremes.of(times))
+    chosen = np.flatnonzero(worst.violation > 0)
+    chosen = chosen[np.argsort(-worst.violation[chosen])]
     waits, awaited = worst.waits[chosen], worst.awaited[chosen]
     stretch = np.clip(times.left[waits] * STRETCHES / span, -1, STRETCHES).astype(np.int64)
     keys = np.stack([times.clock[waits], times.clock[awaited], stretch], axis=1)
@@ -207,74 +209,74 @@ def _worst_pairs(times: Passages, span: float) -> Int64s:
     return np.stack([waits[kept], awaited[kept]], axis=1)
 
 
-def _demands(times: Passages, work: Int64s, span: float, fixed: Bools) -> Demands:
-    """That of each pair the one leaves after the other enters: variables are shift and drift times span."""
+def _pair_constraints(times: Observations, work: Int64s, span: float, fixed: Bools) -> Constraints:
+    """In each pair the first leaves after the second enters; variables are shift, and drift times span."""
     waits, awaited = work.T
     left, entered = times.left[waits], times.entered[awaited]
-    one, other = 2 * times.clock[waits], 2 * times.clock[awaited]
-    index = np.stack([one, one + 1, other, other + 1], axis=1)
+    first, second = 2 * times.clock[waits], 2 * times.clock[awaited]
+    index = np.stack([first, first + 1, second, second + 1], axis=1)
     weight = np.stack([np.ones(len(work)), left / span, -np.ones(len(work)), -entered / span], axis=1)
     weight[fixed[index // 2]] = 0
-    return Demands(index, weight, entered - left + MARGIN_NS)
+    return Constraints(index, weight, entered - left + MARGIN_NS)
 
 
-def _limits(lines: Lines, span: float, fixed: Bools) -> Demands:
-    """That no clock drifts more than clocks do."""
+def _drift_constraints(lines: ClockLines, span: float, fixed: Bools) -> Constraints:
+    """No clock drifts by more than `MAX_DRIFT`."""
     clocks = np.flatnonzero(~fixed)
     drift = lines.drift[clocks]
     most, least = ((limit - drift) / (1 - drift) * span for limit in (MAX_DRIFT, -MAX_DRIFT))
     index = np.repeat(2 * np.concatenate([clocks, clocks])[:, None] + 1, 4, axis=1)
     weight = np.zeros(index.shape)
     weight[:, 0] = np.repeat([1.0, -1.0], len(clocks))
-    return Demands(index, weight, np.concatenate([-most, least]))
+    return Constraints(index, weight, np.concatenate([-most, least]))
 
 
-def _joined(one: Demands, other: Demands) -> Demands:
-    return Demands(
-        np.concatenate([one.index, other.index]),
-        np.concatenate([one.weight, other.weight]),
-        np.concatenate([one.excess, other.excess]),
+def _joined(first: Constraints, second: Constraints) -> Constraints:
+    return Constraints(
+        np.concatenate([first.index, second.index]),
+        np.concatenate([first.weight, second.weight]),
+        np.concatenate([first.excess, second.excess]),
     )
 
 
-# Drifts that leave room: clocks that violate something go to the middle of what all others leave them.
+# Centring: clocks with violations move to the middle of the range that all others leave them.
 
 
 ROUNDS_CENTRING = 12
 STEP = 0.5
-"""How far a clock goes at once: those it meets go too."""
+"""The part of the way that a clock moves at once: the clocks that it meets move too."""
 
 
-def centred(passages: Passages, lines: Lines, roots: Int64s) -> Lines | None:
-    """Lines that violate nothing; None where this simple way does not lead to them."""
+def centre_lines(observations: Observations, lines: ClockLines, roots: Int64s) -> ClockLines | None:
+    """Lines that violate nothing; None if this simple method does not find them."""
     moving = roots != np.arange(len(roots))
     for _ in range(ROUNDS_CENTRING):
-        rooms = _rooms(passages.by(lines), len(roots))
-        low, high = rooms.at(np.zeros(len(roots)))
+        regions = _regions(observations.by(lines), len(roots))
+        low, high = regions.at(np.zeros(len(roots)))
         cramped = moving & ((low > 0) | (high < 0))
-        drift = np.where(cramped, STEP * rooms.roomiest(*drift_limits(lines.drift)), 0.0)
-        low, high = rooms.at(drift)
+        drift = np.where(cramped, STEP * regions.widest(*drift_limits(lines.drift)), 0.0)
+        low, high = regions.at(drift)
         both = np.isfinite(low) & np.isfinite(high)
         middle = np.where(both, (low + np.where(both, high, 0)) / 2, np.clip(0, low, high))
         lines = lines.then(np.where(cramped, STEP * middle, 0.0), drift)
-        done = shifted(passages, lines, roots)
+        done = shift_lines(observations, lines, roots)
         if done:
             return done
     return None
 
 
-def _rooms(times: Passages, clocks: int) -> Rooms:
+def _regions(times: Observations, clocks: int) -> FeasibleRegions:
     extremes = Extremes.of(times)
     latest = _other(times, times.entered, extremes.last, extremes.last_but_one, -np.inf)
     earliest = _other(times, times.left, extremes.first, extremes.next_to_first, np.inf)
     upper, lower = (times.left - latest, times.left), (times.entered - earliest, times.entered)
-    return rooms_of(times.clock, clocks, upper, lower)
+    return feasible_regions(times.clock, clocks, upper, lower)
 
 
 def _other(
-    times: Passages, values: Float64s, extreme: Int64s, next_to_it: Int64s, nothing: float
+    times: Observations, values: Float64s, extreme: Int64s, next_to_it: Int64s, missing: float
 ) -> Float64s:
-    """For each row the extreme of all other rows of its meeting."""
+    """For each row the extreme over all other rows of its meeting."""
     row = extreme[times.meeting]
     row = np.where(row == np.arange(len(times)), next_to_it[times.meeting], row)
-    return np.where(row >= 0, values[row], nothing)
+    return np.where(row >= 0, values[row], missing)

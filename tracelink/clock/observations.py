@@ -1,4 +1,4 @@
-"""What crossings say of clocks; grouping by clock and meeting."""
+"""Crossings as observations of clocks: grouped by clock and meeting, and where two clocks violate causality."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from tracelink.model.columns import NO_TIME, Bools, Columns, Float64s, Int32s, Int64s
 
-# Rows that share a number: medians and extremes of all numbers at once.
+# Rows with equal numbers: medians and extremes of all numbers at once.
 
 
 class Segments:
-    """Rows by the number (0 to `count` - 1) that each carries."""
+    """Rows grouped by a number from 0 to `count` - 1."""
 
     def __init__(self, number: Int64s, count: int) -> None:
         self.number = number
@@ -24,7 +24,7 @@ class Segments:
         self._starts = np.cumsum(self.sizes) - self.sizes
 
     def median(self, values: Float64s) -> Float64s:
-        """For each number the median of its rows; NaN where it has none."""
+        """For each number the median of its rows; NaN if it has none."""
         result = np.full(len(self.sizes), np.nan)
         padded = np.append(values, np.inf)
         for segments, rows in self._blocks:
@@ -34,11 +34,11 @@ class Segments:
         return result
 
     def largest(self, values: Float64s) -> Float64s:
-        """For each number the largest of its rows; -inf where it has none."""
+        """For each number the largest of its rows; -inf if it has none."""
         return self._reduced(np.maximum, values, -np.inf)
 
     def smallest(self, values: Float64s) -> Float64s:
-        """For each number the smallest of its rows; inf where it has none."""
+        """For each number the smallest of its rows; inf if it has none."""
         return self._reduced(np.minimum, values, np.inf)
 
     def _reduced(self, function: Any, values: Float64s, nothing: float) -> Float64s:
@@ -50,7 +50,7 @@ class Segments:
 
     @cached_property
     def _blocks(self) -> list[tuple[Int64s, Int32s]]:
-        """Segments of about one size, and their rows side by side; one row too many stands for nothing."""
+        """Segments of similar size, and their rows side by side; the row after the last one is padding."""
         order = np.append(self._order, np.int32(len(self._order)))
         blocks = []
         widths = 1 << np.ceil(np.log2(np.maximum(self.sizes, 1))).astype(np.int64)
@@ -65,7 +65,7 @@ class Segments:
 
 
 def linked(meeting: Int64s, clock: Int64s, meetings: int, clocks: int) -> Int64s:
-    """For each clock the lowest clock that it is linked with through meetings."""
+    """For each clock the lowest clock that it is connected with through meetings."""
     label = np.arange(clocks)
     while True:
         lowest = np.full(meetings, clocks)
@@ -77,152 +77,152 @@ def linked(meeting: Int64s, clock: Int64s, meetings: int, clocks: int) -> Int64s
         label = nearer
 
 
-# Clocks passing through meetings: what ranks' crossings say once ranks that share a clock are one.
+# Observations: the crossings of all ranks of one clock, merged.
 
 
 MAX_DRIFT = 200e-6
-"""No clock of a computer goes faster or slower than another by more."""
+"""The largest plausible drift between two clocks of computers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """For each clock, how its own times become times of the reference clock: (time - offset)(1 - drift)."""
+class ClockLines:
+    """For each clock the conversion of its times to the reference clock: (time - offset)(1 - drift)."""
 
     offset: Float64s
     drift: Float64s
 
     def at(self, clock: Int64s, time: Float64s) -> Float64s:
-        """Times of the reference clock."""
+        """Times on the reference clock."""
         result: Float64s = (time - self.offset[clock]) * (1 - self.drift[clock])
         return result
 
-    def then(self, shift: Float64s, drift: Float64s) -> Lines:
-        """These lines, and what they give once more corrected: by time * (1 - drift) - shift."""
+    def then(self, shift: Float64s, drift: Float64s) -> ClockLines:
+        """These lines, corrected once more: time * (1 - drift) - shift."""
         rate = (1 - self.drift) * (1 - drift)
-        return Lines(self.offset + shift / rate, 1 - rate)
+        return ClockLines(self.offset + shift / rate, 1 - rate)
 
 
 @dataclass(frozen=True, slots=True)
-class Passages(Columns):
-    """One row for each clock in each meeting, ordered by meeting and clock; times since the clock's own first."""
+class Observations(Columns):
+    """One row for each clock in each meeting, by meeting and clock; times since the clock's first time."""
 
     meeting: Int64s
     clock: Int64s
     entered: Float64s
-    """When the last of its ranks that are awaited entered; -inf where nobody waits for it."""
+    """When the last of its awaited ranks entered; -inf if none is awaited."""
     left: Float64s
-    """When the first of its ranks that wait left; inf where it does not wait."""
+    """When the first of its waiting ranks left; inf if none waits."""
     end: Float64s
-    """When it left, where leaving compares clocks; else NaN."""
+    """When it left, if exits of the meeting compare clocks; else NaN."""
 
     def __len__(self) -> int:
         return len(self.meeting)
 
     @classmethod
-    def none(cls) -> Passages:
-        """No meeting at all."""
+    def empty(cls) -> Observations:
+        """No meetings."""
         numbers, times = np.empty(0, np.int64), np.empty(0)
         return cls(numbers, numbers, times, times, times)
 
     @property
     def meetings(self) -> int:
-        """How many meetings there can be."""
+        """The number of meetings, some of which may have no row."""
         return int(self.meeting[-1]) + 1 if len(self) else 0
 
-    def where(self, chosen: Bools) -> Passages:
+    def where(self, chosen: Bools) -> Observations:
         """The chosen rows."""
-        return Passages(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return Observations(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
-    def by(self, lines: Lines) -> Passages:
-        """The same with all times on the reference clock."""
+    def by(self, lines: ClockLines) -> Observations:
+        """The observations with all times on the reference clock."""
         times = (lines.at(self.clock, time) for time in (self.entered, self.left, self.end))
-        return Passages(self.meeting, self.clock, *times)
+        return Observations(self.meeting, self.clock, *times)
 
 
 @dataclass(frozen=True, slots=True)
-class Meetings:
-    """What crossings say of clocks."""
+class ClockObservations:
+    """The observations of all clocks."""
 
-    passages: Passages
+    observations: Observations
     first: Int64s
-    """For each clock its earliest time, in ns since 1970: passages count from there; where it has none, that of all."""
+    """For each clock its earliest time in ns since 1970, the zero of its observations; without times that of all."""
     constraints: Int64s
-    """For each clock the pairs of a rank that waits and one that is awaited, one of them by this clock."""
+    """For each clock the number of pairs of a waiting and an awaited rank, one of them on this clock."""
 
 
-def meetings_of(
+def observe(
     meeting: Int64s, clock: Int64s, entered: Int64s, left: Int64s, together: Bools, clocks: int
-) -> Meetings:
-    """Crossings put together by clock; `entered` and `left` are NO_TIME where nobody awaits or it does not wait."""
+) -> ClockObservations:
+    """Crossings merged by clock; `entered` is NO_TIME if not awaited, `left` if not waiting."""
     first = _first(clock, entered, left, clocks)
     order = np.lexsort((clock, meeting))
     meeting, clock = meeting[order], clock[order]
-    began = first[clock]
+    zero = first[clock]
     entered, left = entered[order], left[order]
-    enters = np.where(entered == NO_TIME, -np.inf, entered - began)
-    leaves = np.where(left == NO_TIME, np.inf, left - began)
+    enters = np.where(entered == NO_TIME, -np.inf, entered - zero)
+    leaves = np.where(left == NO_TIME, np.inf, left - zero)
     new_meeting = np.append(True, meeting[1:] != meeting[:-1])[: len(meeting)]
     new = new_meeting | np.append(True, clock[1:] != clock[:-1])[: len(meeting)]
     starts = np.flatnonzero(new)
     if not len(starts):
-        return Meetings(Passages.none(), first, np.zeros(clocks, np.int64))
-    ended = together[order] & np.isfinite(leaves)
-    passages = Passages(
+        return ClockObservations(Observations.empty(), first, np.zeros(clocks, np.int64))
+    has_end = together[order] & np.isfinite(leaves)
+    observations = Observations(
         (np.cumsum(new_meeting) - 1)[starts],
         clock[starts].astype(np.int64),
         np.maximum.reduceat(enters, starts),
         np.minimum.reduceat(leaves, starts),
-        Segments((np.cumsum(new) - 1)[ended], len(starts)).median(leaves[ended]),
+        Segments((np.cumsum(new) - 1)[has_end], len(starts)).median(leaves[has_end]),
     )
     waits, awaited = (
         np.add.reduceat(np.isfinite(times), starts, dtype=np.int64) for times in (leaves, enters)
     )
-    counts = _constraints(passages, waits, awaited, clocks)
-    timed = np.isfinite(passages.entered) | np.isfinite(passages.left)
-    several = np.bincount(passages.meeting[timed], minlength=passages.meetings) > 1
-    return Meetings(passages.where(timed & several[passages.meeting]), first, counts)
+    counts = _constraints(observations, waits, awaited, clocks)
+    has_time = np.isfinite(observations.entered) | np.isfinite(observations.left)
+    several = np.bincount(observations.meeting[has_time], minlength=observations.meetings) > 1
+    return ClockObservations(observations.where(has_time & several[observations.meeting]), first, counts)
 
 
 def _first(clock: Int64s, entered: Int64s, left: Int64s, clocks: int) -> Int64s:
-    """The earliest time of each clock; where it has none, that of all."""
-    never = np.iinfo(np.int64).max
-    first = np.full(clocks, never)
+    """The earliest time of each clock; without times that of all."""
+    latest = np.iinfo(np.int64).max
+    first = np.full(clocks, latest)
     for times in (entered, left):
         known = times != NO_TIME
         np.minimum.at(first, clock[known], times[known])
-    earliest = int(first.min(initial=never))
-    return np.where(first == never, 0 if earliest == never else earliest, first)
+    earliest = int(first.min(initial=latest))
+    return np.where(first == latest, 0 if earliest == latest else earliest, first)
 
 
-def _constraints(passages: Passages, waits: Int64s, awaited: Int64s, clocks: int) -> Int64s:
-    """For each clock the pairs that it makes with others."""
-    all_wait = np.bincount(passages.meeting, waits).astype(np.int64)[passages.meeting]
-    all_awaited = np.bincount(passages.meeting, awaited).astype(np.int64)[passages.meeting]
+def _constraints(observations: Observations, waits: Int64s, awaited: Int64s, clocks: int) -> Int64s:
+    """For each clock the number of pairs with other clocks."""
+    all_wait = np.bincount(observations.meeting, waits).astype(np.int64)[observations.meeting]
+    all_awaited = np.bincount(observations.meeting, awaited).astype(np.int64)[observations.meeting]
     pairs = waits * (all_awaited - awaited) + awaited * (all_wait - waits)
-    return np.bincount(passages.clock, pairs, minlength=clocks).astype(np.int64)
+    return np.bincount(observations.clock, pairs, minlength=clocks).astype(np.int64)
 
 
-# Which ranks share a clock: those of one host, unless what they did together says otherwise.
+# Ranks that share a clock: those of one host, unless their meetings contradict it.
 
 
 TOLERANCE_NS = 100_000
-"""Times of one clock that were brought to it from elsewhere (a GPU's) can be off by tens of microseconds."""
+"""Times that were converted to a host's clock (those of a GPU) can be off by tens of microseconds."""
 
-_NEVER = np.iinfo(np.int64).max
+_LATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two ranks of one host that cannot have the same clock: one left before the other had entered."""
+    """Two ranks of one host that cannot share a clock: the first left before the second had entered."""
 
-    one: int
-    other: int
-    early_ns: int
+    first: int
+    second: int
+    violation_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """For each rank the number of its clock; clocks are numbered by their lowest ranks."""
+class SharedClocks:
+    """For each rank the number of its clock; clocks are numbered in the order of their lowest ranks."""
 
     clock: Int64s
     differences: list[Difference]
@@ -230,14 +230,14 @@ class Shared:
 
 def share_clocks(
     meeting: Int64s, rank: Int64s, entered: Int64s, left: Int64s, hosts: Sequence[str]
-) -> Shared:
-    """The clocks of ranks with these hosts; one without a host has its own."""
+) -> SharedClocks:
+    """The clocks of ranks with these hosts; a rank without a host has its own clock."""
     host = _hosts(hosts)
     differences = _differences(meeting, rank, entered, left, host)
-    split = np.isin(host, host[[difference.one for difference in differences]])
+    split = np.isin(host, host[[difference.first for difference in differences]])
     # a rank on its own is numbered after itself, a host after its lowest rank
     owner = np.where(split, np.arange(len(host)), host)
-    return Shared(np.unique(owner, return_inverse=True)[1], differences)
+    return SharedClocks(np.unique(owner, return_inverse=True)[1], differences)
 
 
 def _hosts(hosts: Sequence[str]) -> Int64s:
@@ -251,37 +251,37 @@ def _hosts(hosts: Sequence[str]) -> Int64s:
 def _differences(
     meeting: Int64s, rank: Int64s, entered: Int64s, left: Int64s, host: Int64s
 ) -> list[Difference]:
-    """For each host whose ranks contradict each other the worst pair."""
+    """The worst pair of each host that has ranks with contradicting times."""
     order = np.lexsort((host[rank], meeting))
-    where, whose = meeting[order], host[rank[order]]
-    new = np.append(True, (where[1:] != where[:-1]) | (whose[1:] != whose[:-1]))[: len(order)]
+    where, host_of_row = meeting[order], host[rank[order]]
+    new = np.append(True, (where[1:] != where[:-1]) | (host_of_row[1:] != host_of_row[:-1]))[: len(order)]
     starts = np.flatnonzero(new)
     if not len(starts):
         return []
-    waits = np.where(left[order] == NO_TIME, _NEVER, left[order])
+    waits = np.where(left[order] == NO_TIME, _LATEST, left[order])
     first, last = np.minimum.reduceat(waits, starts), np.maximum.reduceat(entered[order], starts)
-    known = (first != _NEVER) & (last != NO_TIME)
-    early = np.where(known, last, 0) - np.where(known, first, 0)
-    bad = np.flatnonzero(early > TOLERANCE_NS)
-    bad = bad[np.lexsort((-early[bad], whose[starts[bad]]))]
-    bad = bad[np.unique(whose[starts[bad]], return_index=True)[1]]
+    known = (first != _LATEST) & (last != NO_TIME)
+    violation = np.where(known, last, 0) - np.where(known, first, 0)
+    bad = np.flatnonzero(violation > TOLERANCE_NS)
+    bad = bad[np.lexsort((-violation[bad], host_of_row[starts[bad]]))]
+    bad = bad[np.unique(host_of_row[starts[bad]], return_index=True)[1]]
     stops = np.append(starts[1:], len(order))
     return [_worst(order[starts[number] : stops[number]], rank, entered, left) for number in bad.tolist()]
 
 
 def _worst(rows: Int64s, rank: Int64s, entered: Int64s, left: Int64s) -> Difference:
-    """The first to leave and the last to enter of these rows."""
-    one = rows[np.where(left[rows] == NO_TIME, _NEVER, left[rows]).argmin()]
-    other = rows[entered[rows].argmax()]
-    return Difference(int(rank[one]), int(rank[other]), int(entered[other] - left[one]))
+    """The first rank to leave and the last to enter."""
+    first = rows[np.where(left[rows] == NO_TIME, _LATEST, left[rows]).argmin()]
+    second = rows[entered[rows].argmax()]
+    return Difference(int(rank[first]), int(rank[second]), int(entered[second] - left[first]))
 
 
-# Who entered last and who left first: where a meeting is closest to being violated.
+# The last to enter and the first to leave: where a meeting is closest to a violation of causality.
 
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """For each meeting the rows of who entered last and of who left first, and of those next to them; or -1."""
+    """For each meeting the rows that entered last and left first, and those next to them; or -1."""
 
     last: Int64s
     last_but_one: Int64s
@@ -289,8 +289,8 @@ class Extremes:
     next_to_first: Int64s
 
     @classmethod
-    def of(cls, times: Passages) -> Extremes:
-        """Times are on one clock."""
+    def of(cls, times: Observations) -> Extremes:
+        """The extremes; `times` are on one clock."""
         by_meeting = Segments(times.meeting, times.meetings)
         last, last_but_one = _two_largest(by_meeting, times.entered)
         first, next_to_first = _two_largest(by_meeting, -times.left)
@@ -312,27 +312,27 @@ def _row_of_largest(by_meeting: Segments, values: Float64s) -> Int64s:
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
-    """For each meeting the rows of who left first and who entered last, of different clocks, and by how much."""
+class WorstPairs:
+    """For each meeting the first to leave and the last to enter, of different clocks."""
 
     waits: Int64s
     awaited: Int64s
-    early: Float64s
-    """By how much it left before the other entered; not above 0 where all is well."""
+    violation: Float64s
+    """By how much the first left before the last entered; at most 0 if causality holds."""
 
     @classmethod
-    def of(cls, times: Passages, extremes: Extremes) -> Worst:
-        """Where one clock is both first and last, the worse of the two pairs next to it."""
-        one = early(times, extremes.first, extremes.last_but_one)
-        other = early(times, extremes.next_to_first, extremes.last)
+    def of(cls, times: Observations, extremes: Extremes) -> WorstPairs:
+        """If one clock is both first and last, the worse of its two neighbouring pairs."""
+        with_first = violation_of(times, extremes.first, extremes.last_but_one)
+        with_last = violation_of(times, extremes.next_to_first, extremes.last)
         same = extremes.first == extremes.last
-        waits = np.where(same & (other > one), extremes.next_to_first, extremes.first)
-        awaited = np.where(same & (other <= one), extremes.last_but_one, extremes.last)
-        return cls(waits, awaited, early(times, waits, awaited))
+        waits = np.where(same & (with_last > with_first), extremes.next_to_first, extremes.first)
+        awaited = np.where(same & (with_last <= with_first), extremes.last_but_one, extremes.last)
+        return cls(waits, awaited, violation_of(times, waits, awaited))
 
 
-def early(times: Passages, waits: Int64s, awaited: Int64s) -> Float64s:
-    """By how much each left before the other of the pair entered; -inf where there is none (-1)."""
+def violation_of(times: Observations, waits: Int64s, awaited: Int64s) -> Float64s:
+    """By how much each waiting row left before the awaited row entered; -inf for missing rows (-1)."""
     left = np.where(waits >= 0, times.left[waits], np.inf)
     result: Float64s = np.where(awaited >= 0, times.entered[awaited], -np.inf) - left
     return result

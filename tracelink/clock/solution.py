@@ -1,4 +1,4 @@
-"""All of it together; contradictions and suspects."""
+"""The clock solution: lines, bounds of their offsets, and observations that no steady clocks explain."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tracelink.clock.bounds import Rooms, envelopes_of, lacking_room, offset_bounds
-from tracelink.clock.consistency import centred, settled, shifted
-from tracelink.clock.lines import line_up
+from tracelink.clock.bounds import FeasibleRegions, envelopes_of, infeasibility, offset_bounds
+from tracelink.clock.consistency import centre_lines, settle_lines, shift_lines
+from tracelink.clock.lines import fit_lines
 from tracelink.clock.observations import (
     MAX_DRIFT,
+    ClockLines,
+    ClockObservations,
     Extremes,
-    Lines,
-    Meetings,
-    Passages,
+    Observations,
     Segments,
-    Worst,
-    early,
+    WorstPairs,
     linked,
+    violation_of,
 )
 from tracelink.model.columns import Bools, Columns, Float64s, Int64s
 
-# Passages that no steady clocks explain together.
+# Observations that the given lines violate.
 
 
 TOLERANCE_NS = 1000.0
-"""Sources that count in whole microseconds can be off by one: that is no contradiction."""
+"""Sources with times in whole microseconds can be off by one; this is not a contradiction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contradictions(Columns):
-    """One row for each passage that is not explained."""
+    """One row for each observation that is not explained."""
 
     row: Int64s
     clock: Int64s
     partner: Int64s
-    early: Float64s
-    """By how much one of the two leaves before the other enters, at least and at worst."""
+    violation: Float64s
+    """The least and worst amount by which one of the two leaves before the other enters."""
     time: Float64s
 
     def __len__(self) -> int:
         return len(self.row)
 
     @classmethod
-    def joined(cls, parts: Sequence[Contradictions]) -> Contradictions:
-        """All of them; numbers of rows are as they were."""
+    def concatenate(cls, parts: Sequence[Contradictions]) -> Contradictions:
+        """All of them, with unchanged row numbers."""
         columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}
         if not parts:
             numbers, floats = np.empty(0, np.int64), np.empty(0)
@@ -54,124 +54,126 @@ class Contradictions(Columns):
         return cls(**{name: np.concatenate(values) for name, values in columns.items()})
 
 
-def violating(passages: Passages, lines: Lines) -> Contradictions:
-    """Passages without which nobody leaves before the others have entered, but for the tolerance."""
+def violations(observations: Observations, lines: ClockLines) -> Contradictions:
+    """Observations to skip, so that no clock leaves before the others have entered by more than the tolerance."""
     found: list[Contradictions] = []
-    rows = np.arange(len(passages))
-    times = passages.by(lines)
+    rows = np.arange(len(observations))
+    times = observations.by(lines)
     while len(rows):
-        some = _culprits(times.where(np.isin(np.arange(len(times)), rows)))
-        if not len(some):
+        worst = _worst_observations(times.where(np.isin(np.arange(len(times)), rows)))
+        if not len(worst):
             break
-        found.append(Contradictions(rows[some.row], some.clock, some.partner, some.early, some.time))
-        rows = np.delete(rows, some.row)
-    return Contradictions.joined(found)
+        found.append(Contradictions(rows[worst.row], worst.clock, worst.partner, worst.violation, worst.time))
+        rows = np.delete(rows, worst.row)
+    return Contradictions.concatenate(found)
 
 
-def _culprits(times: Passages) -> Contradictions:
-    """Of each meeting with a violation, the passage without which least of it is left."""
+def _worst_observations(times: Observations) -> Contradictions:
+    """For each meeting with a violation the observation that causes most of it."""
     extremes = Extremes.of(times)
-    worst = Worst.of(times, extremes)
-    bad = np.flatnonzero(worst.early > TOLERANCE_NS)
-    without_last = np.maximum(early(times, extremes.first, extremes.last_but_one)[bad], 0)
-    without_first = np.maximum(early(times, extremes.next_to_first, extremes.last)[bad], 0)
+    worst = WorstPairs.of(times, extremes)
+    bad = np.flatnonzero(worst.violation > TOLERANCE_NS)
+    without_last = np.maximum(violation_of(times, extremes.first, extremes.last_but_one)[bad], 0)
+    without_first = np.maximum(violation_of(times, extremes.next_to_first, extremes.last)[bad], 0)
     waits, awaited = worst.waits[bad], worst.awaited[bad]
-    one, other = times.clock[waits], times.clock[awaited]
+    clock, partner = times.clock[waits], times.clock[awaited]
     clocks = int(times.clock.max(initial=0)) + 1
     decided = without_last != without_first
-    blamed = np.where(without_last < without_first, other, one)
+    blamed = np.where(without_last < without_first, partner, clock)
     votes = np.bincount(blamed[decided], minlength=clocks) * (len(bad) + 1.0)
-    votes += np.bincount(one, minlength=clocks) + np.bincount(other, minlength=clocks)
-    voted = (votes[other] > votes[one]) | ((votes[other] == votes[one]) & (other > one))
+    votes += np.bincount(clock, minlength=clocks) + np.bincount(partner, minlength=clocks)
+    voted = (votes[partner] > votes[clock]) | ((votes[partner] == votes[clock]) & (partner > clock))
     entering = np.where(decided, without_last < without_first, voted)
     row = np.where(entering, awaited, waits)
     time = np.where(entering, times.entered[row], times.left[row])
-    return Contradictions(row, times.clock[row], np.where(entering, one, other), worst.early[bad], time)
+    return Contradictions(
+        row, times.clock[row], np.where(entering, clock, partner), worst.violation[bad], time
+    )
 
 
-# Clocks that contradict others by themselves, and which of their passages one steady clock does not explain.
+# Clocks that contradict others at any drift, and which of their observations no steady clock explains.
 
 
 SHARES = (1, 2, 4, 8)
-"""A clock is tried on the whole of its passages, on each half, each quarter, ...: on one of them it is steady."""
+"""A line is tried on all observations of a clock, on each half, each quarter, ...: on one part it is steady."""
 REFINEMENTS = 8
 
 
-def unexplained(passages: Passages, lines: Lines) -> Contradictions:
-    """Passages without which no two clocks contradict each other, whatever their drifts; of the fewest clocks."""
-    times = passages.by(lines)
-    lacking = lacking_room(envelopes_of(times, len(lines.offset)), lines.drift)
-    suspects = _suspects(lacking)
+def unexplained(observations: Observations, lines: ClockLines) -> Contradictions:
+    """Observations to skip, of as few clocks as possible, so that no two clocks contradict each other at any drift."""
+    times = observations.by(lines)
+    excess = infeasibility(envelopes_of(times, len(lines.offset)), lines.drift)
+    suspects = _suspects(excess)
     trusted = ~np.isin(times.clock, suspects)
     by_meeting = Segments(times.meeting[trusted], times.meetings)
     earliest, latest = by_meeting.smallest(times.left[trusted]), by_meeting.largest(times.entered[trusted])
     found = []
     for clock in suspects.tolist():
         rows = np.flatnonzero(times.clock == clock)
-        meeting, mine = times.meeting[rows], times.where(times.clock == clock)
-        upper, lower = mine.left - latest[meeting], mine.entered - earliest[meeting]
-        time = np.where(np.isfinite(mine.entered), mine.entered, mine.left)
+        meeting, own = times.meeting[rows], times.where(times.clock == clock)
+        upper, lower = own.left - latest[meeting], own.entered - earliest[meeting]
+        time = np.where(np.isfinite(own.entered), own.entered, own.left)
         order = np.argsort(time)
-        odd = order[~_steady(lower[order], upper[order], time[order])]
-        partner = _partner(lacking[clock], suspects)
+        rejected = order[~_steady(lower[order], upper[order], time[order])]
+        partner = _partner(excess[clock], suspects)
         found.append(
             Contradictions(
-                rows[odd],
-                np.full(len(odd), clock),
-                np.full(len(odd), partner),
-                np.full(len(odd), lacking[clock, partner]),
-                time[odd],
+                rows[rejected],
+                np.full(len(rejected), clock),
+                np.full(len(rejected), partner),
+                np.full(len(rejected), excess[clock, partner]),
+                time[rejected],
             )
         )
-    return Contradictions.joined(found)
+    return Contradictions.concatenate(found)
 
 
-def _suspects(lacking: Float64s) -> Int64s:
-    """The fewest clocks without which no pair contradicts itself; rather one that does so with many, and by more."""
-    lacking = np.where(lacking > TOLERANCE_NS, lacking, 0)
+def _suspects(excess: Float64s) -> Int64s:
+    """The fewest clocks to exclude so that no pair contradicts; those with the most contradictions first."""
+    excess = np.where(excess > TOLERANCE_NS, excess, 0)
     suspects: list[int] = []
-    while lacking.any():
-        partners, total = np.count_nonzero(lacking, axis=1), lacking.sum(axis=1)
+    while excess.any():
+        partners, total = np.count_nonzero(excess, axis=1), excess.sum(axis=1)
         suspects.append(int(np.lexsort((np.arange(len(total)), total, partners))[-1]))
-        lacking[suspects[-1], :] = lacking[:, suspects[-1]] = 0
+        excess[suspects[-1], :] = excess[:, suspects[-1]] = 0
     return np.array(suspects, np.int64)
 
 
-def _partner(lacking: Float64s, suspects: Int64s) -> int:
-    """The clock that contradicts most, rather one that is no suspect."""
-    trusted = lacking.copy()
+def _partner(excess: Float64s, suspects: Int64s) -> int:
+    """The clock that contradicts most, if possible not a suspect."""
+    trusted = excess.copy()
     trusted[suspects] = -np.inf
-    return int((trusted if trusted.max() > TOLERANCE_NS else lacking).argmax())
+    return int((trusted if trusted.max() > TOLERANCE_NS else excess).argmax())
 
 
 def _steady(lower: Float64s, upper: Float64s, time: Float64s) -> Bools:
-    """The most bounds that one offset and drift fit, of a clock whose passages are in the order of time."""
-    place = np.arange(len(time))
-    chosen = np.concatenate([place * share // len(time) == np.arange(share)[:, None] for share in SHARES])
+    """The largest set of bounds that one offset and drift fit; observations are in the order of time."""
+    index = np.arange(len(time))
+    chosen = np.concatenate([index * share // len(time) == np.arange(share)[:, None] for share in SHARES])
     for _ in range(REFINEMENTS):
         beyond = _beyond(lower, upper, time, chosen)
         chosen = beyond <= 0
     best = chosen.sum(axis=1).argmax()
-    # others can be just beyond the line in the middle of what is possible, yet not beyond every line
-    nearest = np.argsort(beyond[best])
+    # bounds just beyond the middle line may still fit another line
+    nearest_point = np.argsort(beyond[best])
     low, high = int(np.count_nonzero(chosen[best])), len(time)
     while low < high:
         most = (low + high + 1) // 2
-        tried = np.isin(place, nearest[:most])[None, :]
-        low, high = (most, high) if _lacking(lower, upper, time, tried) <= 0 else (low, most - 1)
-    return np.isin(place, nearest[:low])
+        tried = np.isin(index, nearest_point[:most])[None, :]
+        low, high = (most, high) if _infeasibility(lower, upper, time, tried) <= 0 else (low, most - 1)
+    return np.isin(index, nearest_point[:low])
 
 
 def _beyond(lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools) -> Float64s:
-    """By how much each bound is violated by the line in the middle of what the chosen ones leave."""
+    """By how much the middle line of the chosen bounds violates each bound."""
     drift, low, high = _middle(lower, upper, time, chosen)
     half = np.where(np.isfinite(low) & np.isfinite(high), (high - low) / 2, 0)
-    shown = np.where(np.isfinite(low), low + half, np.where(np.isfinite(high), high, 0))
-    line = shown[:, None] + drift[:, None] * time
+    line_at_zero = np.where(np.isfinite(low), low + half, np.where(np.isfinite(high), high, 0))
+    line = line_at_zero[:, None] + drift[:, None] * time
     return np.maximum(lower - line, line - upper)
 
 
-def _lacking(lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools) -> float:
+def _infeasibility(lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools) -> float:
     _, low, high = _middle(lower, upper, time, chosen)
     return float((low - high)[0])
 
@@ -179,14 +181,14 @@ def _lacking(lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools) ->
 def _middle(
     lower: Float64s, upper: Float64s, time: Float64s, chosen: Bools
 ) -> tuple[Float64s, Float64s, Float64s]:
-    """The drift at which the chosen bounds leave most room, and between what the offset must lie there."""
+    """The drift with the widest range of offsets within the chosen bounds, and this range."""
     times, limit = np.broadcast_to(time, chosen.shape), np.full(len(chosen), 2 * MAX_DRIFT)
-    rooms = Rooms(np.where(chosen, upper, np.inf), times, np.where(chosen, lower, -np.inf), times)
-    drift = rooms.roomiest(-limit, limit)
-    return (drift, *rooms.at(drift))
+    regions = FeasibleRegions(np.where(chosen, upper, np.inf), times, np.where(chosen, lower, -np.inf), times)
+    drift = regions.widest(-limit, limit)
+    return (drift, *regions.at(drift))
 
 
-# All of it together: lines, the intervals of their offsets, and what contradicts itself.
+# The solution.
 
 
 ATTEMPTS = 20
@@ -194,21 +196,21 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A clock some of whose passages no steady clock explains, and the other clock that shows it most."""
+    """A clock with observations that no steady clock explains, and the clock that contradicts it most."""
 
     clock: int
     partner: int
-    early_ns: int
+    violation_ns: int
     """By how much one of them leaves before the other enters."""
     first_ns: int
     last_ns: int
-    """From when to when the passages are, since the reference time."""
-    passages: int
+    """The first and last time of the observations, since the reference time."""
+    observations: int
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """For each clock its line, as of `reference_ns`, between what its offset lies, and what that rests on."""
+    """For each clock its line at `reference_ns`, the bounds of its offset, and the number of constraints."""
 
     reference_ns: int
     offset: Int64s
@@ -219,20 +221,20 @@ class Solution:
     contradictions: list[Contradiction]
 
 
-def solve(meetings: Meetings) -> Solution:
-    """Where each clock stands; the lowest is the reference."""
-    passages, first = meetings.passages, meetings.first
+def solve(meetings: ClockObservations) -> Solution:
+    """The line of each clock; the lowest clock is the reference."""
+    observations, first = meetings.observations, meetings.first
     unchanged = (first[0] - first).astype(np.float64)
-    roots = linked(passages.meeting, passages.clock, passages.meetings, len(first))
-    kept = np.ones(len(passages), np.bool_)
+    roots = linked(observations.meeting, observations.clock, observations.meetings, len(first))
+    kept = np.ones(len(observations), np.bool_)
     found: list[Contradictions] = []
     for _ in range(ATTEMPTS):
-        lines, some = _attempt(passages.where(kept), unchanged, roots)
-        if not len(some):
+        lines, rejected = _attempt(observations.where(kept), unchanged, roots)
+        if not len(rejected):
             break
-        found.append(replace(some, row=np.flatnonzero(kept)[some.row]))
+        found.append(replace(rejected, row=np.flatnonzero(kept)[rejected.row]))
         kept[found[-1].row] = False
-    low, high = _intervals(passages.where(kept), passages.where(~kept), lines)
+    low, high = _intervals(observations.where(kept), observations.where(~kept), lines)
     reference = int(first[0]) + int(lines.offset[0])
     base = first - reference
     return Solution(
@@ -242,49 +244,51 @@ def solve(meetings: Meetings) -> Solution:
         np.floor(base + low),
         np.ceil(base + high),
         meetings.constraints,
-        _by_clock(Contradictions.joined(found)),
+        _by_clock(Contradictions.concatenate(found)),
     )
 
 
-def _attempt(passages: Passages, unchanged: Float64s, roots: Int64s) -> tuple[Lines, Contradictions]:
-    """Lines for all clocks, and the passages that have to go before there are better ones."""
+def _attempt(
+    observations: Observations, unchanged: Float64s, roots: Int64s
+) -> tuple[ClockLines, Contradictions]:
+    """Lines for all clocks, and the observations to skip before better ones are possible."""
     for drifting in (False, True):
-        lines = _from_zero(passages, line_up(passages, unchanged, drifting=drifting))
-        easy = shifted(passages, lines, roots)
-        if easy:
-            return easy, Contradictions.joined([])
-    odd = unexplained(passages, lines)
-    if len(odd):
-        return lines, odd
-    easy = centred(passages, lines, roots)
-    if easy:
-        return easy, odd
-    lines = settled(passages, lines, roots)
-    return lines, violating(passages, lines)
+        lines = _from_zero(observations, fit_lines(observations, unchanged, drifting=drifting))
+        consistent = shift_lines(observations, lines, roots)
+        if consistent:
+            return consistent, Contradictions.concatenate([])
+    rejected = unexplained(observations, lines)
+    if len(rejected):
+        return lines, rejected
+    consistent = centre_lines(observations, lines, roots)
+    if consistent:
+        return consistent, rejected
+    lines = settle_lines(observations, lines, roots)
+    return lines, violations(observations, lines)
 
 
-def _from_zero(passages: Passages, lines: Lines) -> Lines:
-    """The lines, with the earliest time of all as zero."""
-    times = passages.by(lines)
+def _from_zero(observations: Observations, lines: ClockLines) -> ClockLines:
+    """The lines, with zero at the earliest time."""
+    times = observations.by(lines)
     known = np.concatenate([times.entered[np.isfinite(times.entered)], times.left[np.isfinite(times.left)]])
     start = float(np.floor(known.min())) if len(known) else 0.0
     return lines.then(np.full(len(lines.offset), start), np.zeros(len(lines.drift)))
 
 
-def _intervals(kept: Passages, dropped: Passages, lines: Lines) -> tuple[Float64s, Float64s]:
-    """Lower and upper bounds of the offsets; wide enough for both sides of every contradiction."""
+def _intervals(kept: Observations, dropped: Observations, lines: ClockLines) -> tuple[Float64s, Float64s]:
+    """Lower and upper bounds of the offsets, wide enough for both sides of every contradiction."""
     low, high = offset_bounds(envelopes_of(kept.by(lines), len(lines.offset)), lines.drift)
     low, high = np.minimum(low, 0), np.maximum(high, 0)
     down, up = _strays(kept.by(lines), dropped.by(lines), len(lines.offset))
-    # the other side is known no better than this one
+    # the other side is not known better than this one
     width = high - low
     low, high = np.where(down > 0, low - down - width, low), np.where(up > 0, high + up + width, high)
-    # a shift is not quite an offset: it is measured by a clock that may drift a little more
+    # a shift differs slightly from an offset: it is measured on a clock that may drift a little more
     return lines.offset + low * (1 + 4 * MAX_DRIFT), lines.offset + high * (1 + 4 * MAX_DRIFT)
 
 
-def _strays(kept: Passages, dropped: Passages, clocks: int) -> tuple[Float64s, Float64s]:
-    """How far each clock strays from its line in dropped passages, back and forward."""
+def _strays(kept: Observations, dropped: Observations, clocks: int) -> tuple[Float64s, Float64s]:
+    """How far each clock is from its line in skipped observations, backward and forward."""
     by_meeting, by_clock = (
         Segments(kept.meeting, dropped.meetings + kept.meetings),
         Segments(dropped.clock, clocks),
@@ -292,7 +296,7 @@ def _strays(kept: Passages, dropped: Passages, clocks: int) -> tuple[Float64s, F
     earliest, latest = by_meeting.smallest(kept.left), by_meeting.largest(kept.entered)
     down = np.maximum(by_clock.largest(latest[dropped.meeting] - dropped.left), 0)
     up = np.maximum(by_clock.largest(dropped.entered - earliest[dropped.meeting]), 0)
-    # where the reference strays, all others do the opposite
+    # a deviation of the reference is the opposite deviation of all other clocks
     down[1:], up[1:] = down[1:] + up[0], up[1:] + down[0]
     down[0] = up[0] = 0
     return down, up
@@ -302,12 +306,12 @@ def _by_clock(found: Contradictions) -> list[Contradiction]:
     result = []
     for clock in np.unique(found.clock):
         rows = np.flatnonzero(found.clock == clock)
-        worst = rows[found.early[rows].argmax()]
+        worst = rows[found.violation[rows].argmax()]
         result.append(
             Contradiction(
                 int(clock),
                 int(found.partner[worst]),
-                int(found.early[worst]),
+                int(found.violation[worst]),
                 int(found.time[rows].min()),
                 int(found.time[rows].max()),
                 len(rows),
