@@ -52,9 +52,9 @@ Rank 0 (one of 3 that wait) waits in all_reduce #3 of group 0 (default_pg):
   /home/me/train.py:30   step
   /home/me/train.py:200  main
 
-Next: See what rank 2 does now: py-spy dump --pid PID on its host, and the end of its log. Between \
-train.py:20 (step), its last call, and train.py:30 (step), where the others wait, look for a branch, a loop or \
-an exception that only it takes.
+Next: Check what rank 2 is doing now: run py-spy dump --pid PID on its host, and read the end of its log. Its last \
+call was at train.py:20 (step), the others wait at train.py:30 (step): between these lines look for a branch, a loop \
+or an exception that only it takes.
 """
 
 
@@ -377,7 +377,7 @@ In the profile of rank 0:
   all_reduce #3   DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
   carried out by  a kernel that did not end before the profile
 
-Next: See what rank 2 does now"""
+Next: Check what rank 2 is doing now"""
 
 
 def job() -> Path:

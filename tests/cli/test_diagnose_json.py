@@ -37,7 +37,7 @@ def test_a_hang(tracelink: Run) -> None:
     made = document(tracelink, dumps(Path("dumps"), hang(4, culprit=2)))
     (problem,) = made["problems"]
     evidence = problem.pop("evidence")
-    assert problem.pop("advice").startswith("See what rank 2 does now")
+    assert problem.pop("advice").startswith("Check what rank 2 is doing now")
     assert problem == {
         "kind": "never_joined",
         "group": "0",

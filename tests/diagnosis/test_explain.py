@@ -68,41 +68,41 @@ def test_advice_is_whole_sentences_whatever_is_known(kind: Kind, own: Entry | No
 
 def test_who_never_joined_is_asked_what_it_does_and_where_it_went_another_way() -> None:
     assert advice_for(problem(Kind.NEVER_JOINED), RANKS) == (
-        "See what rank 2 does now: py-spy dump --pid PID on its host, and the end of its log. Between train.py:30 "
-        "(evaluate), its last call, and train.py:20 (step), where the others wait, look for a branch, a loop or an "
-        "exception that only it takes."
+        "Check what rank 2 is doing now: run py-spy dump --pid PID on its host, and read the end of its log. Its last "
+        "call was at train.py:30 (evaluate), the others wait at train.py:20 (step): between these lines look for a "
+        "branch, a loop or an exception that only it takes."
     )
 
 
 def test_in_a_loop_it_did_not_come_back() -> None:
     said = advice_for(problem(Kind.NEVER_JOINED, entry(2, OTHER)), RANKS)
-    assert said.endswith(" It did not come back to train.py:20 (step), where the others wait.")
+    assert said.endswith(" It did not return to train.py:20 (step), where the others wait.")
 
 
 def test_without_stacks_it_is_said_how_to_get_them() -> None:
     said = advice_for(problem(Kind.NEVER_JOINED, entry(2), entry(3)), RANKS)
     assert said.endswith(
-        "its log. These dumps hold no stacks; pickled ones do, unless they were taken without."
+        "its log. These dumps have no stacks; pickled dumps have them unless stack traces were disabled."
     )
 
 
 def test_what_is_queued_waits_for_its_device() -> None:
     said = advice_for(problem(Kind.LAGGING, entry(4, OWN)), RANKS)
-    assert said.startswith("Rank 2 queued it, but its device has not got so far")
+    assert said.startswith("Rank 2 queued it, but its device has not started it")
 
 
 def test_of_many_culprits_one_is_named() -> None:
     said = advice_for(problem(Kind.NEVER_JOINED, culprits=(1, 2, 3)), RANKS)
-    assert said.startswith("See what rank 1, for one, does now")
+    assert said.startswith("Check what rank 1 (for example) is doing now")
 
 
 @pytest.mark.parametrize(
     ("culprits", "said"),
     [
-        ((2,), "no whole dump of rank 2: look whether its process still runs, and at the end of its log."),
+        ((2,), "Rank 2 has no complete dump: check whether its process still runs, and the end of its log."),
         (
             (2, 3),
-            "no whole dump of ranks 2 and 3: look whether their processes still run, and at the end of their",
+            "Ranks 2 and 3 have no complete dump: check whether their processes still run, and the end of their logs",
         ),
     ],
 )
@@ -112,26 +112,26 @@ def test_who_has_no_dump_is_looked_for(culprits: tuple[int, ...], said: str) -> 
 
 def test_a_skip_names_both_lines() -> None:
     assert advice_for(problem(Kind.SKIPPED), RANKS) == (
-        "The others called it at train.py:20 (step), where rank 2 went on to train.py:30 (evaluate): look for the "
-        "branch that led past it."
+        "The others called it at train.py:20 (step), and rank 2 continued at train.py:30 (evaluate): look for the "
+        "branch that skipped the call."
     )
 
 
 def test_another_operation_names_both_lines() -> None:
     assert advice_for(problem(Kind.OPERATION_MISMATCH), RANKS) == (
-        "Rank 2 called from train.py:30 (evaluate), others from train.py:20 (step): look for the condition that "
-        "sends them different ways."
+        "Rank 2 called from train.py:30 (evaluate), the others from train.py:20 (step): look for the condition "
+        "that takes them to different lines."
     )
 
 
 @pytest.mark.parametrize("kind", [Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH])
 def test_another_tensor_is_looked_for_where_it_is_given(kind: Kind) -> None:
     assert advice_for(problem(kind), RANKS).startswith(
-        "Look at the tensor that rank 2 gives at train.py:30 (eval"
+        "Check the tensor that rank 2 passes at train.py:30 (eval"
     )
     tie = replace(problem(kind), tie=True)
     assert advice_for(tie, RANKS).startswith(
-        "Nothing tells who is wrong: compare the tensors at train.py:30 (eval"
+        "It is unknown which rank is wrong: compare the tensors at train.py:30 (eval"
     )
 
 
@@ -146,8 +146,8 @@ def test_a_ring_of_collectives_names_who_is_first_where() -> None:
 def test_a_ring_of_messages_asks_for_an_order_of_sends_and_receives() -> None:
     ring = (Link("0", 1, "nccl:recv 0<-1", (0,), (1,)), Link("0", 1, "nccl:recv 1<-0", (1,), (0,)))
     assert advice_for(replace(problem(Kind.DEADLOCK), cycle=ring), RANKS) == (
-        "Let one side send while the other receives, in the same order, or issue both with batch_isend_irecv: look "
-        "at train.py:30 (evaluate) and train.py:20 (step)."
+        "Let one side send while the other receives, in the same order, or issue both with batch_isend_irecv: see "
+        "train.py:30 (evaluate) and train.py:20 (step)."
     )
 
 
@@ -157,8 +157,8 @@ def test_messages_are_compared_by_their_ends_and_collectives_by_their_root() -> 
         "Compare source, destination and order of the calls at train.py:30"
     )
     assert advice_for(replace(message, operation="nccl:broadcast"), RANKS) == (
-        "Compare the root (src, dst) of the calls at train.py:30 (evaluate) and train.py:20 (step): all ranks have to "
-        "name the same one, by its number in the job and not in the group."
+        "Compare the root (src, dst) of the calls at train.py:30 (evaluate) and train.py:20 (step): all ranks must "
+        "name the same one, by its rank in the job and not in the group."
     )
 
 

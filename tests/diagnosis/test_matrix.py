@@ -16,7 +16,7 @@ from builders.recorder import CREATED, collective, dump, process_group
 from generators.recorded_jobs import job
 from generators.recorded_plan import Plan
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.matrix import Matrix, Programs, belonging_of, last_lines, matrix_of
+from tracelink.diagnosis.matrix import Matrix, ProgramOrder, last_lines, match_entries, matrix_of
 from tracelink.model.columns import UNKNOWN
 
 # The entries of all ranks side by side.
@@ -190,7 +190,7 @@ def test_every_entry_of_a_healthy_job_stands_once_and_in_its_place(plan: Plan) -
     made = journal(job(plan).dumps)
     matrix = whole(made)
     shown = np.sort(matrix.entry[matrix.entry != UNKNOWN])
-    closing = np.unique(belonging_of(made).closing)
+    closing = np.unique(match_entries(made).closing)
     assert sorted([*shown.tolist(), *closing[closing != UNKNOWN].tolist()]) == list(range(len(made)))
     assert in_own_order(matrix)
     assert not (matrix.member & (matrix.entry == UNKNOWN)).any()
@@ -221,7 +221,7 @@ def lines(
 ) -> list[list[int]]:
     """The lines of a table; `alike` is by number."""
     number = np.array([one for own in done for one in own], np.int64)
-    programs = Programs(
+    programs = ProgramOrder(
         number,
         number if alike is None else np.array(alike, np.int64)[number],
         np.arange(len(number)) if units is None else np.array(units),

@@ -22,18 +22,10 @@ from builders.profiles import call as profiled_call
 from builders.recorder import CREATED, pickled
 from builders.trace import TraceBuilder
 from tracelink import Diagnosis, Kind
+from tracelink.diagnosis.explain import frame_of, is_code, of_program, readable_name
 from tracelink.diagnosis.model import CallSeen, Problem, Role, Running, Sighting, Stretch, WorkSeen
 from tracelink.diagnosis.model import Kind as ProblemKind
-from tracelink.diagnosis.profiles import (
-    MOST_BYTES,
-    MOST_TRACKS,
-    Surroundings,
-    called,
-    frame_of,
-    is_code,
-    of_program,
-    stretches_of,
-)
+from tracelink.diagnosis.profiles import MOST_BYTES, MOST_TRACKS, CallContext, activity_between
 from tracelink.linking.rank import link_rank
 from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.records import Frame
@@ -55,20 +47,20 @@ def test_a_function_and_where_it_begins() -> None:
     "name", ["nn.Module: Linear_0", "aten::mm", "step#2", "train.py(): f", "train.py(12)", ""]
 )
 def test_other_names_are_no_functions(name: str) -> None:
-    assert (frame_of(name), is_code(name), called(name)) == (None, False, name)
+    assert (frame_of(name), is_code(name), readable_name(name)) == (None, False, name)
 
 
 def test_names_for_a_person() -> None:
     built_in = "<built-in method run_backward of torch._C._EngineBase object at 0x7f2002ba70f0>"
-    assert called(built_in) == "run_backward"
-    assert called("<built-in function len>") == "len"
-    assert called("src/train.py(20): step") == "step (train.py:20)"
+    assert readable_name(built_in) == "run_backward"
+    assert readable_name("<built-in function len>") == "len"
+    assert readable_name("src/train.py(20): step") == "step (train.py:20)"
     assert is_code(built_in)
 
 
 @given(st.text())
 def test_any_name_can_be_told(name: str) -> None:
-    assert called(name) or not name
+    assert readable_name(name) or not name
 
 
 def test_the_stack_of_the_program_is_without_torch_and_what_starts_it() -> None:
@@ -102,8 +94,8 @@ NOBODY = np.empty(0, np.int64)
 def seen(
     builder: TraceBuilder, first: int, last: int, track: int = 0, without: tuple[int, ...] = ()
 ) -> tuple[Stretch, ...]:
-    around = Surroundings(graph_of_rank(link_rank(builder.build())))
-    return stretches_of(around, first, last, track, np.array(without, np.int64))
+    context = CallContext(graph_of_rank(link_rank(builder.build())))
+    return activity_between(context, first, last, track, np.array(without, np.int64))
 
 
 def told(stretches: tuple[Stretch, ...]) -> dict[str, list[tuple[str, int]]]:
@@ -407,7 +399,7 @@ def test_what_the_dump_does_not_know_yet(job_folder: Path) -> None:
 def test_a_rank_without_a_dump_is_seen_in_its_profile(job_folder: Path) -> None:
     (job_folder / "dumps" / "comm_lib_trace_rank_2").unlink()
     seen = of_rank(2, problem(job_folder))
-    assert seen.note == "without a dump of this rank its last such call is shown"
+    assert seen.note == "this rank has no dump: its last call of this kind is shown"
     assert seen.call
     assert (seen.call.start_ns, seen.call.before) == (CREATED + 2 * SECOND - 10_000, None)
     assert [running.name for running in seen.stretches[0].running][-1] == LOADER
@@ -516,5 +508,5 @@ def test_an_execution_trace_alone_shows_operators_and_nodes(tmp_path: Path) -> N
     found = problem(cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 2, of="et"))
     (seen,) = found.sightings
     assert (seen.rank, seen.end_ns) == (2, None)
-    assert seen.note == "it has no times: which of its calls these are rests on their order"
+    assert seen.note == "it has no times: its calls are matched by their order"
     assert (call_of(2, found).operator, call_of(2, found).node) == ("c10d::allreduce_", 1925)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tracelink.cli.terminal import NOTHING, Page, show_findings
-from tracelink.diagnosis.explain import place_of
+from tracelink.diagnosis.explain import line_in_words, readable_name
 from tracelink.diagnosis.model import (
     CallSeen,
     Diagnosis,
@@ -19,7 +19,6 @@ from tracelink.diagnosis.model import (
     Standing,
     Stretch,
 )
-from tracelink.diagnosis.profiles import called
 from tracelink.errors import Finding
 from tracelink.model.columns import SECOND
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
@@ -283,7 +282,7 @@ def _cells(call: Sequence[Entry]) -> list[str]:
         _sizes(call),
         _types(first),
         _state(last),
-        place_of(frame) if frame else NOTHING,
+        line_in_words(frame) if frame else NOTHING,
         frame.name if frame else NOTHING,
     ]
 
@@ -412,7 +411,10 @@ def _rows(sighting: Sighting, problem: Problem, *, verbose: bool) -> Iterator[tu
         operators = _chain([*call.around, call.operator], MOST_AROUND, verbose=verbose)
         yield _which(call), f"{operators}, on {call.thread}"
         if call.frames and (verbose or not _has_stack(problem, sighting.rank)):
-            yield "in", ", ".join(f"{frame.name} ({place_of(frame)})" for frame in call.frames[:MOST_FRAMES])
+            yield (
+                "in",
+                ", ".join(f"{frame.name} ({line_in_words(frame)})" for frame in call.frames[:MOST_FRAMES]),
+            )
         if work := _work(call):
             yield "carried out by", work
         if call.node is not None:
@@ -437,7 +439,7 @@ def _chain(names: Sequence[str], most: int, *, verbose: bool) -> str:
     """The innermost last."""
     shown = names if verbose else names[-most:]
     cut = ["…"] if len(shown) < len(names) else []
-    return ARROW.join([*cut, *(_cut_diagnosis_sightings(called(name)) for name in shown)])
+    return ARROW.join([*cut, *(_cut_diagnosis_sightings(readable_name(name)) for name in shown)])
 
 
 def _cut_diagnosis_sightings(name: str) -> str:

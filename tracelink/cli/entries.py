@@ -14,7 +14,7 @@ from tracelink.cli.diagnosis_page import LONGEST_NAME, group_cell
 from tracelink.cli.terminal import NOTHING
 from tracelink.diagnosis.explain import own_frames
 from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_entries
-from tracelink.diagnosis.matrix import Matrix, agreement, matrix_of
+from tracelink.diagnosis.matrix import Matrix, agreement_codes, matrix_of
 from tracelink.errors import Finding, UsageError, printable
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.records import Entry, Frame, State
@@ -219,7 +219,7 @@ class TableOf:
         self._shown = shown
         self._journal = shown.journal
         self._groups = [group_cell(group.name, group.description) for group in self._journal.groups]
-        self._agreement = agreement(self._journal)
+        self._agreement = agreement_codes(self._journal)
         self._stacks: dict[tuple[Frame, ...], int] = {}
         matrix = shown.matrix
         self._message = matrix.message.tolist()

@@ -23,7 +23,7 @@ from tracelink.cli.entries import (
     widest,
 )
 from tracelink.cli.terminal import NOTHING, Page, show_findings
-from tracelink.diagnosis.explain import place_of
+from tracelink.diagnosis.explain import line_in_words
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.graph import texts_of
@@ -233,7 +233,7 @@ def _stacks(shown: Shown) -> list[tuple[Frame, ...]]:
 
 
 def _called(frames: Sequence[Frame]) -> str:
-    return " < ".join(f"{place_of(frame)} {frame.name}" for frame in frames)
+    return " < ".join(f"{line_in_words(frame)} {frame.name}" for frame in frames)
 
 
 def _holes(shown: Shown) -> list[Row]:

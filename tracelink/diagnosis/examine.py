@@ -24,9 +24,8 @@ from tracelink.diagnosis.lateness import lateness_report, with_late_history
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
-from tracelink.diagnosis.profiles import profiles_among
 from tracelink.diagnosis.programs import Programs, comparisons_of
-from tracelink.diagnosis.recordings import Recordings, in_replicas, read_recordings
+from tracelink.diagnosis.recordings import Recordings, in_replicas, profiles_among, read_recordings
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError

@@ -1,11 +1,12 @@
-"""Evidence, lines of the program, advice."""
+"""Explanations of problems: recorded entries as evidence, lines of the program, and advice."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import PurePath
 
 import numpy as np
@@ -21,37 +22,38 @@ from tracelink.text import (
     count_of_ranks,
     duration,
     group_in_words,
-    lowered,
     operation_in_words,
     ranks_in_words,
 )
 
-# What a diagnosis rests on: the last entries of those to blame and of one who waits, with their stacks.
-
-
 MOST_PROBLEMS = 5
 MOST_CULPRITS = 3
 MOST_CALLS = 5
-"""Of a culprit; who waits is shown where it waits."""
-NO_ROWS = np.empty(0, np.int64)
+"""Calls shown of a culprit; of a waiting rank only the one in which it waits."""
 MOST_ENTRIES = 40
-"""A call that was issued together with others has an entry for each of them."""
-
+"""Entries shown of a rank: a coalesced call has several."""
+NO_ROWS = np.empty(0, np.int64)
 OF_TORCH = re.compile(
     r"(?:site|dist)-packages/(?:torch/|typing_extensions\.py)|/torch/(?:distributed|_\w+)/|^(?:\?\?)?$"
     r"|\.(?:c|cc|cpp|cu|h|hpp)$"
 )
-"""Files of torch itself, and of what is compiled."""
+"""Files of torch itself, and of compiled code."""
+OF_TORCH_IN_PROFILES = re.compile(r"^(?:torch/|typing_extensions\.py)")
+"""Files of torch, as a profile names them: without the installation directory."""
+PYTHON_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<name>.+)")
+"""How a profile names a Python function; modules and built-in functions have other names."""
+BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)\b.*>")
+MISMATCHES = frozenset({Kind.OPERATION_MISMATCH, Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH})
+WHERE_DUMPS_ARE = (
+    "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE followed by the rank, "
+    "by default ~/.cache/torch/comm_lib_trace_rank_N."
+)
+NO_STACKS = " These dumps have no stacks; pickled dumps have them unless stack traces were disabled."
+TYPES = "Usual causes: autocast, a cast, or a checkpoint or default of another dtype."
+SIZES = "Usual causes: an uneven last batch (drop_last), uneven shards, or a setting that differs."
 
 
-@dataclass(frozen=True, slots=True)
-class _Selection:
-    """Which entries of a rank are evidence."""
-
-    rank: int
-    role: Role
-    rows: Int64s
-    """Of the journal."""
+# Evidence: the last entries of culprits and of one waiting rank, with their stacks.
 
 
 def with_evidence(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
@@ -80,11 +82,21 @@ def _selections(problem: Problem, journal: Journal) -> list[_Selection]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The entries of a rank that are evidence."""
+
+    rank: int
+    role: Role
+    rows: Int64s
+    """Rows of the journal."""
+
+
 def _selection(journal: Journal, rank: int, row: int, role: Role, calls: int) -> _Selection:
-    """The call that an entry belongs to, and the calls before it."""
-    place = int(journal.ranks.searchsorted(rank))
-    begin, end = journal.bounds[place : place + 2].tolist()
-    first, last = max(begin, row - MOST_ENTRIES), min(end, row + MOST_ENTRIES)
+    """The call of an entry, and the calls before it."""
+    index = int(journal.ranks.searchsorted(rank))
+    first_entry, end = journal.bounds[index : index + 2].tolist()
+    first, last = max(first_entry, row - MOST_ENTRIES), min(end, row + MOST_ENTRIES)
     records = journal.records
     changes = np.zeros(last - first, np.int64)
     for column in (records.group, records.sequence, records.point_to_point):
@@ -110,101 +122,101 @@ def _evidence(selection: _Selection, entries: Mapping[int, Entry], journal: Jour
     return Evidence(selection.rank, selection.role, tuple(shown)) if shown else None
 
 
+# Lines of the program, as dumps and profiles name them.
+
+
+def line_in_words(frame: Frame) -> str:
+    """`train.py:65`."""
+    return f"{PurePath(frame.filename).name or '?'}:{frame.line}"
+
+
 def own_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The stack without torch itself, unless nothing else is left."""
+    """The stack without frames of torch, unless there are no others."""
     own = tuple(frame for frame in frames if not OF_TORCH.search(frame.filename))
     return own or tuple(frames)
 
 
-# Mismatches judged by the lines of the program: who is further on than the others has left something out.
+def frame_of(name: str) -> Frame | None:
+    """The stack frame with this name in a profile, if it is one."""
+    match = PYTHON_FRAME.fullmatch(name)
+    return Frame(match["name"], match["file"], int(match["line"])) if match else None
 
 
-MISMATCHES = frozenset({Kind.OPERATION_MISMATCH, Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH})
+def readable_name(name: str) -> str:
+    """`step (train.py:20)` for `train.py(20): step`, `run_backward` for `<built-in method run_backward of ...>`."""
+    if frame := frame_of(name):
+        return f"{frame.name} ({PurePath(frame.filename).name}:{frame.line})"
+    built_in = BUILT_IN.fullmatch(name)
+    return built_in["name"] if built_in else name
+
+
+def is_code(name: str) -> bool:
+    """Whether it names a Python function or a built-in function; modules have other names."""
+    return bool(PYTHON_FRAME.fullmatch(name) or BUILT_IN.fullmatch(name))
+
+
+def starts_a_program(filename: str) -> bool:
+    """Whether the file is part of Python."""
+    first = filename.partition("/")[0]
+    return first.startswith("<") or first.removesuffix(".py") in sys.stdlib_module_names
+
+
+def of_program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The stack without Python's start-up frames and without torch, unless there are no others."""
+    started = dropwhile(lambda frame: starts_a_program(frame.filename), reversed(frames))
+    own = [frame for frame in reversed(list(started)) if not OF_TORCH_IN_PROFILES.match(frame.filename)]
+    return own_frames(own or frames)
+
+
+# Mismatches judged by lines of the program.
 
 
 def judged_by_line(diagnosis: Diagnosis) -> Diagnosis:
-    """The same, where mismatches whose lines show that a collective was left out say so."""
+    """Turns a mismatch into `skipped` if the culprit is further on than the others in the same function."""
     return replace(diagnosis, problems=[_judged(problem) for problem in diagnosis.problems])
 
 
 def _judged(problem: Problem) -> Problem:
-    own = next((one.entries[-1] for one in problem.evidence if one.role is Role.CULPRIT), None)
-    other = next((one.entries[-1] for one in problem.evidence if one.role is Role.WAITING), None)
+    own = _shown(problem, Role.CULPRIT)
+    other = _shown(problem, Role.WAITING)
     if problem.kind not in MISMATCHES or problem.tie or own is None or other is None:
         return problem
     if operation_of(problem.operation) in POINT_TO_POINT:
         return problem
-    if not _asks_for_else(own, other) or not _is_further_on(own.frames, other.frames):
+    if not _requests_differ(own, other) or not _is_further_on(own.frames, other.frames):
         return problem
-    return replace(problem, kind=Kind.SKIPPED, message=_message(problem, own))
+    return replace(problem, kind=Kind.SKIPPED, message=_skipped_message(problem, own))
 
 
-def _asks_for_else(own: Entry, other: Entry) -> bool:
-    """Whether more than the operation differs: two branches may well do different things with the same tensor."""
+def _requests_differ(own: Entry, other: Entry) -> bool:
+    """Whether more than the operation differs: two branches may call different operations on the same tensor."""
     return (own.input_sizes, own.input_types) != (other.input_sizes, other.input_types)
 
 
-def _is_further_on(own: Sequence[Frame], other: Sequence[Frame]) -> bool:
-    """Whether the first call in which two stacks differ stands later in the same function."""
-    for mine, theirs in zip(reversed(own), reversed(other), strict=False):
+def _is_further_on(own: Sequence[Frame], others: Sequence[Frame]) -> bool:
+    """Whether the first call in which two stacks differ is later in the same function."""
+    for mine, theirs in zip(reversed(own), reversed(others), strict=False):
         if mine != theirs:
             return (mine.filename, mine.name) == (theirs.filename, theirs.name) and mine.line > theirs.line
     return False
 
 
-def _message(problem: Problem, own: Entry) -> str:
+def _skipped_message(problem: Problem, own: Entry) -> str:
     group = ProcessGroup(problem.group, problem.description)
     what = collective_in_words(problem.operation, problem.sequence or 0, group)
-    line = own.frames[0] if own.frames else Frame("", "", 0)
+    line = line_in_words(own.frames[0] if own.frames else Frame("", "", 0))
     waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
     return (
-        f"{ranks_in_words(problem.culprits)} skipped {what}, and went on with "
-        f"{operation_in_words(own.operation)} at {PurePath(line.filename).name}:{line.line}{waiting}."
+        f"{ranks_in_words(problem.culprits)} skipped {what} and continued with "
+        f"{operation_in_words(own.operation)} at {line}{waiting}."
     )
 
 
-# What to look at next, for each kind of problem.
-
-
-WHERE_DUMPS_ARE = (
-    "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE followed by the rank, "
-    "by default ~/.cache/torch/comm_lib_trace_rank_N."
-)
-
-NO_STACKS = " These dumps hold no stacks; pickled ones do, unless they were taken without."
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A problem, the last entry of one who is to blame, and the entry of one of the others."""
-
-    problem: Problem
-    own: Entry | None
-    other: Entry | None
-    absent: tuple[int, ...]
-    """Culprits of which there is no whole dump."""
-
-    @property
-    def who(self) -> str:
-        """Who is to blame, or one of those who are."""
-        culprits = self.problem.culprits
-        if not culprits:
-            return "these ranks"
-        return f"rank {culprits[0]}" if len(culprits) == 1 else f"rank {culprits[0]}, for one,"
-
-    @property
-    def here(self) -> str:
-        """Where the one to blame made its last call."""
-        return _called_at(self.own)
-
-    @property
-    def there(self) -> str:
-        """Where the others are."""
-        return _called_at(self.other)
+# Advice: what to look at next, for each kind of problem.
 
 
 def with_advice(diagnosis: Diagnosis) -> Diagnosis:
-    """The same, in which each problem says what to look at next."""
+    """The diagnosis with advice on each problem."""
     problems = [
         problem if problem.advice else replace(problem, advice=advice_for(problem, diagnosis.present))
         for problem in diagnosis.problems
@@ -213,29 +225,58 @@ def with_advice(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def advice_for(problem: Problem, present: Collection[int]) -> str:
-    """What to look at next; rests on the evidence, where there is some."""
+    """What to look at next, based on the evidence if there is any."""
     absent = tuple(rank for rank in problem.culprits if rank not in present)
     case = _Case(problem, _shown(problem, Role.CULPRIT), _shown(problem, Role.WAITING), absent)
-    stacks = any(entry.frames for one in problem.evidence for entry in one.entries)
+    stacks = any(entry.frames for evidence in problem.evidence for entry in evidence.entries)
     return ADVICE[problem.kind](case) + (NO_STACKS if problem.evidence and not stacks else "")
 
 
-def place_of(frame: Frame) -> str:
-    """`train.py:65`."""
-    return f"{PurePath(frame.filename).name or '?'}:{frame.line}"
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A problem, the last entry of a culprit, and the entry of another rank."""
 
+    problem: Problem
+    own: Entry | None
+    other: Entry | None
+    absent: tuple[int, ...]
+    """Culprits without a complete dump."""
 
-def _called_at(entry: Entry | None) -> str:
-    """`train.py:65 (step)`, or nothing where no stack was recorded."""
-    return f"{place_of(entry.frames[0])} ({entry.frames[0].name})" if entry and entry.frames else ""
+    @property
+    def culprit(self) -> str:
+        """The culprit, or one of several."""
+        culprits = self.problem.culprits
+        if not culprits:
+            return "these ranks"
+        return f"rank {culprits[0]}" if len(culprits) == 1 else f"rank {culprits[0]} (for example)"
 
+    @property
+    def own_line(self) -> str:
+        """Where the culprit made its last call."""
+        return _called_at(self.own)
 
-def _last_entries(problem: Problem) -> list[Entry]:
-    return [one.entries[-1] for one in problem.evidence]
+    @property
+    def other_line(self) -> str:
+        """Where the other ranks are."""
+        return _called_at(self.other)
 
 
 def _shown(problem: Problem, role: Role) -> Entry | None:
-    return next((one.entries[-1] for one in problem.evidence if one.role is role), None)
+    entries = (evidence.entries[-1] for evidence in problem.evidence if evidence.role is role)
+    return next(entries, None)
+
+
+def _last_entries(problem: Problem) -> list[Entry]:
+    return [evidence.entries[-1] for evidence in problem.evidence]
+
+
+def _called_at(entry: Entry | None) -> str:
+    """`train.py:65 (step)`; empty without a stack."""
+    return f"{line_in_words(entry.frames[0])} ({entry.frames[0].name})" if entry and entry.frames else ""
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _absence(case: _Case) -> str:
@@ -243,10 +284,13 @@ def _absence(case: _Case) -> str:
         return _no_dump(case)
     if _queued(case):
         return (
-            f"{_capital(case.who)} queued it, but its device has not got so far: look at what that device runs, "
-            "and for its errors (nvidia-smi, Xid in dmesg)."
+            f"{_capital(case.culprit)} queued it, but its device has not started it: check what that device is "
+            "running, and its errors (nvidia-smi, Xid in dmesg)."
         )
-    return f"See what {case.who} does now: py-spy dump --pid PID on its host, and the end of its log.{_way(case)}"
+    return (
+        f"Check what {case.culprit} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
+        f"log.{_way(case)}"
+    )
 
 
 def _queued(case: _Case) -> bool:
@@ -256,66 +300,71 @@ def _queued(case: _Case) -> bool:
 
 
 def _way(case: _Case) -> str:
-    """From where the one to blame was last to where the others are."""
-    if case.here and case.here == case.there:
-        return f" It did not come back to {case.here}, where the others wait."
-    if case.here and case.there:
+    """From the last line of the culprit to the line of the other ranks."""
+    own, other = case.own_line, case.other_line
+    if own and own == other:
+        return f" It did not return to {own}, where the others wait."
+    if own and other:
         return (
-            f" Between {case.here}, its last call, and {case.there}, where the others wait, look for a branch, "
-            "a loop or an exception that only it takes."
+            f" Its last call was at {own}, the others wait at {other}: between these lines look for a branch, a loop "
+            "or an exception that only it takes."
         )
-    if case.there:
-        return f" The others wait at {case.there}."
+    if other:
+        return f" The others wait at {other}."
     return ""
 
 
 def _no_dump(case: _Case) -> str:
-    who = lowered(ranks_in_words(case.absent))
-    several = len(case.absent) > 1
+    ranks = ranks_in_words(case.absent)
+    if len(case.absent) > 1:
+        return (
+            f"{ranks} have no complete dump: check whether their processes still run, and the end of their logs. "
+            f"{WHERE_DUMPS_ARE}"
+        )
     return (
-        f"There is no whole dump of {who}: look whether {'their processes' if several else 'its process'} still "
-        f"run{'' if several else 's'}, and at the end of {'their logs' if several else 'its log'}. {WHERE_DUMPS_ARE}"
+        f"{ranks} has no complete dump: check whether its process still runs, and the end of its log. "
+        f"{WHERE_DUMPS_ARE}"
     )
 
 
 def _skipped(case: _Case) -> str:
-    if case.here and case.there and case.here != case.there:
+    own, other = case.own_line, case.other_line
+    if own and other and own != other:
         return (
-            f"The others called it at {case.there}, where {case.who} went on to {case.here}: look for the branch "
-            "that led past it."
+            f"The others called it at {other}, and {case.culprit} continued at {own}: look for the branch that "
+            "skipped the call."
         )
-    where = f" at {case.there}" if case.there else ""
-    return f"Look for the branch or the loop that led {case.who} past the call{where}."
+    where = f" at {other}" if other else ""
+    return f"Look for the branch or the loop in which {case.culprit} skipped the call{where}."
 
 
 def _operation(case: _Case) -> str:
-    if case.here and case.there and case.here != case.there:
+    own, other = case.own_line, case.other_line
+    if own and other and own != other:
         return (
-            f"{_capital(case.who)} called from {case.here}, others from {case.there}: look for the condition that "
-            "sends them different ways."
+            f"{_capital(case.culprit)} called from {own}, the others from {other}: look for the condition that "
+            "takes them to different lines."
         )
-    return f"Look for the condition that sends {case.who} another way than the others."
+    return f"Look for the condition that takes {case.culprit} to another call than the others."
 
 
-def _tensor(where_it_comes_from: str) -> Callable[[_Case], str]:
+def _tensor(usual_cause: str) -> Callable[[_Case], str]:
     def advice(case: _Case) -> str:
-        at = f" at {case.here}" if case.here else ""
+        at = f" at {case.own_line}" if case.own_line else ""
         if case.problem.tie:
-            return (
-                f"Nothing tells who is wrong: compare the tensors{at} on all of them. {where_it_comes_from}"
-            )
-        return f"Look at the tensor that {case.who} gives{at}. {where_it_comes_from}"
+            return f"It is unknown which rank is wrong: compare the tensors{at} on all of them. {usual_cause}"
+        return f"Check the tensor that {case.culprit} passes{at}. {usual_cause}"
 
     return advice
 
 
 def _peers(case: _Case) -> str:
-    places = " and ".join(dict.fromkeys(filter(None, (case.here, case.there))))
-    at = f" at {places}" if places else ""
+    lines = " and ".join(dict.fromkeys(filter(None, (case.own_line, case.other_line))))
+    at = f" at {lines}" if lines else ""
     if operation_of(case.problem.operation) in ROOTED:
         return (
-            f"Compare the root (src, dst) of the calls{at}: all ranks have to name the same one, by its number in "
-            "the job and not in the group."
+            f"Compare the root (src, dst) of the calls{at}: all ranks must name the same one, by its rank in the job "
+            "and not in the group."
         )
     return (
         f"Compare source, destination and order of the calls{at}: each send needs a receive between the same two "
@@ -326,49 +375,46 @@ def _peers(case: _Case) -> str:
 def _deadlock(case: _Case) -> str:
     problem = case.problem
     if all(operation_of(link.operation) in POINT_TO_POINT for link in problem.cycle):
-        places = " and ".join(dict.fromkeys(filter(None, map(_called_at, _last_entries(problem)))))
+        lines = " and ".join(dict.fromkeys(filter(None, map(_called_at, _last_entries(problem)))))
         return (
-            f"Let one side send while the other receives, in the same order, or issue both with batch_isend_irecv"
-            f"{f': look at {places}' if places else ''}."
+            "Let one side send while the other receives, in the same order, or issue both with batch_isend_irecv"
+            f"{f': see {lines}' if lines else ''}."
         )
     groups = list(dict.fromkeys(link.group for link in problem.cycle))
-    where = [
-        f"rank {one.rank} is in {group_in_words(entry.group, entry.description)} first"
+    first_calls = [
+        f"rank {evidence.rank} is in {group_in_words(entry.group, entry.description)} first"
         + (f", at {_called_at(entry)}" if entry.frames else "")
-        for one in problem.evidence
-        for entry in one.entries[-1:]
+        for evidence in problem.evidence
+        for entry in evidence.entries[-1:]
     ]
-    told = f": {'; '.join(where)}" if where else ""
-    together = f"groups {' and '.join(groups)}" if len(groups) > 1 else "these ranks"
-    return f"Call the collectives of {together} in the same order on all ranks{told}."
+    shown = f": {'; '.join(first_calls)}" if first_calls else ""
+    between = f"groups {' and '.join(groups)}" if len(groups) > 1 else "these ranks"
+    return f"Call the collectives of {between} in the same order on all ranks{shown}."
 
 
 def _straggler(case: _Case) -> str:
     return (
-        f"Profile {case.who}: data loading, checkpoints, garbage collection, or a slow host or GPU; "
-        "tracelink collectives on its profiles shows where the time goes."
+        f"Profile {case.culprit}: look for data loading, checkpoints, garbage collection, or a slow host or GPU; "
+        "tracelink collectives shows from profiles where the time goes."
     )
 
 
 def _timed_out(case: _Case) -> str:
     entry = case.other or case.own
     limit = entry.timeout_ms if entry else None
-    longer = f", or the work took longer than its timeout of {duration(limit * MILLISECOND)}" if limit else ""
+    slow = f", or the work took longer than its timeout of {duration(limit * MILLISECOND)}" if limit else ""
     return (
-        "Nobody was missing, so look below the program: errors of network and devices in the logs of these ranks "
-        f"(NCCL_DEBUG=INFO, Xid in dmesg){longer}."
+        "No rank was missing: look for errors of the network and the devices in the logs of these ranks "
+        f"(NCCL_DEBUG=INFO, Xid in dmesg){slow}."
     )
 
 
 def _failed(case: _Case) -> str:
     return (
-        f"Look at what the device of {case.who} does, and for its errors (nvidia-smi, Xid in dmesg); then for the "
-        "first error in the log: later ones are mostly consequences."
+        f"Check what the device of {case.culprit} is running, and its errors (nvidia-smi, Xid in dmesg); then look "
+        "for the first error in the log: later ones are mostly consequences."
     )
 
-
-TYPES = "Another type comes from autocast, a cast, or a checkpoint or default of another type."
-SIZES = "Another size comes from an uneven last batch (drop_last), uneven shards, or a setting that differs."
 
 ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
     Kind.NEVER_JOINED: _absence,
@@ -383,7 +429,3 @@ ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
     Kind.TIMED_OUT: _timed_out,
     Kind.FAILED: _failed,
 }
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]

@@ -1,4 +1,4 @@
-"""Diagnosis, Problem, Evidence, Standing, Lateness."""
+"""The result of a diagnosis: problems with evidence and advice, standings of ranks, and lateness."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tracelink.model.trace import ProcessGroup
 
 
 class Kind(StrEnum):
-    """What can go wrong."""
+    """Kinds of problems."""
 
     NEVER_JOINED = "never_joined"
-    """A rank is in no collective, and others wait for it in one."""
+    """A rank did not join a collective in which others wait for it."""
     LAGGING = "lagging"
-    """The same, but others are several collectives ahead; or its device does not start what it has queued."""
+    """The same, and the others have queued several collectives after it."""
     SKIPPED = "skipped"
-    """A rank left out a collective and does what comes after it."""
+    """A rank skipped a collective and continued with the next ones."""
     OPERATION_MISMATCH = "operation_mismatch"
     DTYPE_MISMATCH = "dtype_mismatch"
     SIZE_MISMATCH = "size_mismatch"
@@ -32,11 +32,11 @@ class Kind(StrEnum):
 
 
 HANGS = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.DEADLOCK, Kind.TIMED_OUT, Kind.FAILED})
-"""What others wait for; the other kinds can also pass without a hang."""
+"""Problems that ranks wait for; the others can also occur without a hang."""
 
 
 class Role(StrEnum):
-    """Why a rank's entries are shown."""
+    """Why the entries of a rank are shown."""
 
     CULPRIT = "culprit"
     WAITING = "waiting"
@@ -44,7 +44,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The last entries of a rank up to where the problem shows, the newest last."""
+    """The last entries of a rank up to the one that shows the problem, the newest last."""
 
     rank: int
     role: Role
@@ -53,51 +53,51 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class WorkSeen:
-    """What carries out a call: a kernel, or what a thread of a CPU backend does."""
+    """The work of a call: a kernel, or what a thread of a CPU backend does."""
 
     name: str
     where: str
-    """The stream, or the thread."""
+    """The stream or the thread."""
     start_ns: int
     duration_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class CallSeen:
-    """A call as profiles show it."""
+    """A call in a profile."""
 
     operation: str
     group: str
     sequence: int | None
     before: int | None
-    """How many calls of its group before the one that the problem is about; 0 for that one, None if not known."""
+    """How many calls of its group before the one of the problem: 0 for that one, None if unknown."""
     operator: str
     thread: str
     start_ns: int | None
     duration_ns: int | None
     around: tuple[str, ...]
-    """Operators, modules and annotations that it was called in, outermost first."""
+    """Operators, modules and annotations around it, outermost first."""
     frames: tuple[Frame, ...]
-    """Innermost first; empty where the profile was taken without stacks."""
+    """Innermost first; empty if the profile has no stacks."""
     node: int | None
-    """The number of its node in the execution trace."""
+    """The id of its node in the execution trace."""
     work: WorkSeen | None
     launched: bool | None
-    """Whether anything was launched for it on a device; None where that cannot be told."""
+    """Whether it launched work on a device; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Something that ran for most of a stretch of time."""
+    """An event that ran for most of a stretch of time."""
 
     name: str
     duration_ns: int
-    """How much of the stretch."""
+    """Its part of the stretch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a thread or a stream did for most of a stretch of time."""
+    """What a thread or a stream did during most of a stretch of time."""
 
     where: str
     start_ns: int
@@ -108,26 +108,26 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What the profiles of a rank show of the call that a problem is about, and of what it did after that."""
+    """What the profiles of a rank show of the call of a problem, and of what the rank did after it."""
 
     rank: int
     role: Role
     sources: tuple[str, ...]
     start_ns: int | None
     end_ns: int | None
-    """When the profile began and ended, by the rank's clock; None where only its execution trace is there."""
+    """When the profile started and ended, by the rank's clock; None if there is only an execution trace."""
     call: CallSeen | None
     later: CallSeen | None = None
-    """What it called next, which its dump does not know."""
+    """Its next call, which its dump does not contain."""
     stretches: tuple[Stretch, ...] = ()
-    """After its last call, until the next or until the profile ends."""
+    """After its last call, until the next one or the end of the profile."""
     note: str = ""
-    """What the profile does not show, in words."""
+    """What the profile does not show, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of a deadlock: ranks in a collective wait for others, who are in the next one."""
+    """One link of a deadlock: ranks in a collective wait for ranks in the next one."""
 
     group: str
     sequence: int
@@ -138,39 +138,39 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One cause; its consequences are no problems of their own."""
+    """One cause; its consequences are not reported separately."""
 
     kind: Kind
     group: str
-    """Its name, as the dumps have it."""
+    """The name of the group, as in the dumps."""
     description: str
-    """Of the group: `default_pg`, `tp`."""
+    """The description of the group: `default_pg`, `tp`."""
     sequence: int | None
-    """The number of the first collective, or message, in which it shows."""
+    """The sequence number of the first collective, or message, that shows it."""
     operation: str
-    """What most ranks do there, as recorded."""
+    """The operation of most ranks there, as recorded."""
     culprits: tuple[int, ...]
-    """Ranks of the job, in ascending order; empty where the dumps do not tell."""
+    """Ranks in the job, in ascending order; empty if unknown."""
     waiting: tuple[int, ...]
-    """Ranks that wait because of it, directly or not."""
+    """Ranks that wait because of it, directly or indirectly."""
     message: str
     advice: str = ""
     """What to look at next."""
     tie: bool = False
-    """Whether the culprits differ from each other and nothing tells which of them is wrong."""
+    """Whether the culprits differ from each other and it is unknown which of them is wrong."""
     proven: bool = True
-    """Whether culprits are known by their own dumps, and not only by those of others."""
+    """Whether the culprits' own dumps show it, and not only those of other ranks."""
     count: int = 1
     """How many collectives show it."""
     waited_ns: int | None = None
-    """How long those who wait have waited at least."""
+    """How long the waiting ranks have waited, at least."""
     cycle: tuple[Link, ...] = ()
     rows: Mapping[int, int] = field(default_factory=dict)
-    """For each rank that shows it best the entry of the journal: the culprits' and that of one who waits."""
+    """The journal entry that shows it best, of each culprit and of one waiting rank."""
     evidence: tuple[Evidence, ...] = ()
-    """What these entries say; the culprits first."""
+    """These entries as recorded; the culprits first."""
     sightings: tuple[Sighting, ...] = ()
-    """What profiles show of the same ranks, where there are any."""
+    """What profiles show of the same ranks."""
 
     @classmethod
     def at(
@@ -203,23 +203,23 @@ class Stage(StrEnum):
     """How far a rank is in a group."""
 
     NEVER_JOINED = "never_joined"
-    """It took part in none of the group's collectives."""
+    """It joined no collective of the group."""
     WAITING = "waiting"
     """It joined its last collective and has not finished it."""
     FINISHED = "finished"
-    """It finished its last collective and did not join the next."""
+    """It finished its last collective and has not joined the next one."""
     UNKNOWN = "unknown"
-    """Its dump is absent, or no longer says."""
+    """Its dump is missing, or does not show it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What ranks were last doing in a group: those that stand at the same place."""
+    """Ranks of a group that are at the same collective."""
 
     group: str
     description: str
     sequence: int | None
-    """Of their last collective there."""
+    """The sequence number of their last collective there."""
     operation: str
     stage: Stage
     ranks: tuple[int, ...]
@@ -227,24 +227,24 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How late a rank came to collectives in which all wait for all."""
+    """How late a rank arrived at collectives in which every rank waits for all others."""
 
     rank: int
     collectives: int
-    """To which it came last, of those whose times are known."""
+    """At how many it arrived last, of those with known times."""
     of: int
-    """In how many of these it takes part."""
+    """In how many it took part."""
     worst_ns: int
     total_ns: int
-    """How long it was the only one missing: from the last but one to it, summed up."""
+    """How long it was the only missing rank, in total: from the arrival of the last but one."""
     group: str
     sequence: int
-    """Where it came latest."""
+    """The collective at which it arrived latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a diagnosis rests on."""
+    """What a diagnosis is based on."""
 
     ranks: int = 0
     entries: int = 0
@@ -255,7 +255,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The answer; the worst problem first."""
+    """The result; the worst problem first."""
 
     problems: Sequence[Problem]
     standings: Sequence[Standing]
@@ -264,10 +264,10 @@ class Diagnosis:
     missing: Sequence[int]
     """Ranks that groups name and that have no dump."""
     unreadable: Mapping[int, str]
-    """Why the dump of a rank could not be read, or not to its end."""
+    """Why the dump of a rank could not be read, or is truncated."""
     checked: Checked
     notes: Sequence[str] = ()
-    """What is worth knowing and no problem."""
+    """Observations that are not problems."""
     findings: Sequence[Finding] = ()
 
     @property

@@ -22,7 +22,7 @@ from tracelink.pipeline.reading import (
     tasks_of,
     unreadable,
 )
-from tracelink.plugins import Recorder
+from tracelink.plugins import Recorder, Unpacking
 
 BATCH_BYTES = 4 << 20
 """How much one worker reads before it returns: enough to be efficient, little enough to hold in memory."""
@@ -125,6 +125,11 @@ class _Members:
             replace(group, ranks=self._known.setdefault(group.ranks, group.ranks)) for group in read.groups
         ]
         return replace(read, groups=groups)
+
+
+def profiles_among(tasks: Sequence[Task]) -> list[Task]:
+    """The sources that are neither dumps nor timelines of several ranks."""
+    return [task for task in tasks if not isinstance(task.reader, Recorder | Unpacking)]
 
 
 # Replicas that number their own ranks from 0 and train together, as torchft runs them.

@@ -1,4 +1,4 @@
-"""What hangs and who came last, of a job."""
+"""Hangs and lateness of a job, from its tables of collectives: for timelines and tables, without a journal."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, In
 from tracelink.model.job import Job
 from tracelink.model.operations import SYNCHRONIZING
 
-# Which collectives never end, as far as the tables of a job tell: somebody is in them, and nobody can leave.
-
-
 STARTED = "started"
+COMPLETED = "completed"
 OPEN = frozenset({"scheduled", STARTED})
-"""States of entries that are not finished."""
-PROGRESS = frozenset({STARTED, "completed"})
-"""A recorder in which an entry has come so far tells what is finished; gloo's entries stay "scheduled" for ever."""
-DONE = "completed"
+"""States of unfinished entries."""
+TRACKED = frozenset({STARTED, "completed"})
+"""A recorder with such entries tracks what finishes; entries of gloo stay "scheduled" forever."""
 FIRST = 1
-"""Recorders count the collectives of a group from one."""
+"""Recorders number the collectives of a group from one."""
 NEVER = int(np.iinfo(np.int64).max)
+
+
+# Hanging collectives: ranks are in them, and no rank can leave.
 
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """What hangs of a job."""
+    """The hanging collectives of a job."""
 
     collectives: Bools
-    """For each collective whether it hangs: nobody has left it."""
+    """Whether a collective hangs: no rank has left it."""
     parts: Bools
-    """For each participation whether its rank is caught in it."""
+    """Whether the rank of a participation is stuck in it."""
     since: Int64s
-    """For each rank when it entered the first in which it is caught, or NEVER."""
+    """When each rank joined the first collective in which it is stuck, or NEVER."""
 
 
 def hung_of(job: Job) -> Hung:
-    """What hangs for a reason of its own, and what hangs because of that."""
-    told = _Told.of(job)
+    """Collectives that hang for a reason of their own, and those that hang because of them."""
+    states = _States.of(job)
     parts = job.participations
-    caught = told.waiting
-    if caught.any():
-        caught = caught & _roots(job, told)[parts.collective]
+    stuck = states.open_parts
+    if stuck.any():
+        stuck = stuck & _causes(job, states)[parts.collective]
     ranks = int(parts.rank.max(initial=-1)) + 1
     while True:
         since = np.full(ranks, NEVER)
-        timed = caught & (parts.enqueued != NO_TIME)
+        timed = stuck & (parts.enqueued != NO_TIME)
         np.minimum.at(since, parts.rank[timed], parts.enqueued[timed])
-        behind = told.pending & (parts.enqueued >= since[parts.rank])
-        hung = _any(job, caught | behind) & ~told.ended
-        more = caught | behind | (told.waiting & hung[parts.collective])
-        if not (more & ~caught).any():
-            return Hung(hung, caught, since)
-        caught = more
+        queued_behind = states.pending & (parts.enqueued >= since[parts.rank])
+        hung = _any(job, stuck | queued_behind) & ~states.ended
+        all_stuck = stuck | queued_behind | (states.open_parts & hung[parts.collective])
+        if not (all_stuck & ~stuck).any():
+            return Hung(hung, stuck, since)
+        stuck = all_stuck
 
 
 def missing_from(job: Job, collective: int) -> set[int]:
-    """Who of the group has not joined; of whom there is no source is only told where nobody else is missing."""
+    """Members that have not joined; those without a source only if no other is missing."""
     parts = job.participations
     low, high = np.searchsorted(parts.collective, [collective, collective + 1]).tolist()
     absent = set(job.groups[job.collectives.group[collective]].ranks) - set(parts.rank[low:high].tolist())
@@ -68,177 +68,189 @@ def missing_from(job: Job, collective: int) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What recorders say became of each participation, and of each collective."""
+class _States:
+    """What recorders know of each participation, and of each collective."""
 
     pending: Bools
-    """It is not finished, as a recorder says that tells when something is."""
-    waiting: Bools
-    """The same, or the recorder never says what is finished."""
+    """It is unfinished, according to a recorder that tracks what finishes."""
+    open_parts: Bools
+    """It is pending, or its recorder does not track what finishes."""
     ended: Bools
-    """Of a collective: somebody has left it."""
+    """Whether a rank has left the collective."""
 
     @classmethod
-    def of(cls, job: Job) -> _Told:
+    def of(cls, job: Job) -> _States:
         parts = job.participations
-        is_open = (parts.record != UNKNOWN) & (parts.end == NO_TIME) & _is_one_of(job, parts.state, OPEN)
-        tells = np.zeros(int(parts.rank.max(initial=-1)) + 1, np.bool_)
-        tells[parts.rank[_is_one_of(job, parts.state, PROGRESS)]] = True
-        left = (parts.end != NO_TIME) | _is_one_of(job, parts.state, {DONE})
-        return cls(is_open & tells[parts.rank], is_open, _any(job, left))
+        is_open = (parts.record != UNKNOWN) & (parts.end == NO_TIME) & _is_any_of(job, parts.state, OPEN)
+        tracked = np.zeros(int(parts.rank.max(initial=-1)) + 1, np.bool_)
+        tracked[parts.rank[_is_any_of(job, parts.state, TRACKED)]] = True
+        left = (parts.end != NO_TIME) | _is_any_of(job, parts.state, {COMPLETED})
+        return cls(is_open & tracked[parts.rank], is_open, _any(job, left))
 
 
-def _roots(job: Job, told: _Told) -> Bools:
-    """What hangs for a reason of its own: ranks are missing or do different things, or it lasts far too long."""
-    whole = job.collectives
-    missing = _is_one_of(job, whole.verdict, {Verdict.MISSING}) & _truly_missing(job, told)
-    mismatch = _is_one_of(job, whole.verdict, {Verdict.MISMATCH})
-    reason = missing | mismatch | _mostly_there(job, told) | _too_long(job, told)
-    stuck = _any(job, _first_pending(job, told))
+def _causes(job: Job, states: _States) -> Bools:
+    """Collectives that hang for a reason of their own: ranks are missing, do different things, or take far too long."""
+    collectives = job.collectives
+    missing = _is_any_of(job, collectives.verdict, {Verdict.MISSING}) & _proven_missing(job, states)
+    mismatch = _is_any_of(job, collectives.verdict, {Verdict.MISMATCH})
+    reason = missing | mismatch | _all_but_a_few_wait(job, states) | _too_long(job, states)
+    first = _any(job, _first_pending(job, states))
     last = np.full(len(job.groups), UNKNOWN)
-    np.maximum.at(last, whole.group, whole.order)
-    at_the_end = (whole.order == last[whole.group]) & _is_one_of(job, whole.operation, SYNCHRONIZING)
-    silent = _any(job, told.waiting & ~told.pending) & at_the_end
-    roots: Bools = ~told.ended & ((stuck & reason) | (silent & (missing | (mismatch & ~_left_behind(job)))))
-    return roots
+    np.maximum.at(last, collectives.group, collectives.order)
+    is_last = (collectives.order == last[collectives.group]) & _is_any_of(
+        job, collectives.operation, SYNCHRONIZING
+    )
+    untracked = _any(job, states.open_parts & ~states.pending) & is_last
+    causes: Bools = ~states.ended & (
+        (first & reason) | (untracked & (missing | (mismatch & ~_is_left_behind(job))))
+    )
+    return causes
 
 
-def _left_behind(job: Job) -> Bools:
-    """Whether a rank has asked for anything else since: types that differ need not keep anybody."""
+def _is_left_behind(job: Job) -> Bools:
+    """Whether a rank has requested something since: different dtypes need not stop any rank."""
     parts = job.participations
     newest = np.full(int(parts.rank.max(initial=-1)) + 1, NO_TIME)
     np.maximum.at(newest, parts.rank, parts.enqueued)
     return _any(job, parts.enqueued < newest[parts.rank])
 
 
-def _first_pending(job: Job, told: _Told) -> Bools:
-    """What is not finished though all before it in its group is, and has started where recorders tell that.
+def _first_pending(job: Job, states: _States) -> Bools:
+    """The first unfinished participation of each rank and group; where recorders track it, only if started.
 
-    All else may only be queued behind it.
+    All others may only be queued behind it.
     """
-    parts, whole = job.participations, job.collectives
-    group, order = whole.group[parts.collective], whole.order[parts.collective]
-    pending = np.flatnonzero(told.pending)
+    parts, collectives = job.participations, job.collectives
+    group, order = collectives.group[parts.collective], collectives.order[parts.collective]
+    pending = np.flatnonzero(states.pending)
     first = np.full((len(job.groups), int(parts.rank.max(initial=-1)) + 1), NEVER)
     np.minimum.at(first, (group[pending], parts.rank[pending]), order[pending])
-    firsts: Bools = told.pending & (order == first[group, parts.rank])
-    started = firsts & _is_one_of(job, parts.state, {STARTED})
+    firsts: Bools = states.pending & (order == first[group, parts.rank])
+    started = firsts & _is_any_of(job, parts.state, {STARTED})
     return started if started.any() else firsts
 
 
-def _truly_missing(job: Job, told: _Told) -> Bools:
-    """Whether a member is absent whose dump is not older than what others tell of the same group."""
-    parts, whole = job.participations, job.collectives
+def _proven_missing(job: Job, states: _States) -> Bools:
+    """Whether a member is absent whose dump is not older than what others recorded of the group."""
+    parts, collectives = job.participations, job.collectives
     group, rank = _members(job)
     width = int(max(rank.max(initial=0), parts.rank.max(initial=0))) + 1
     reached = np.full((len(job.groups), width), UNKNOWN)
-    np.maximum.at(reached, (whole.group[parts.collective], parts.rank), whole.order[parts.collective])
-    together = _is_one_of(job, whole.operation, SYNCHRONIZING) & told.ended
+    np.maximum.at(
+        reached, (collectives.group[parts.collective], parts.rank), collectives.order[parts.collective]
+    )
+    synchronized = _is_any_of(job, collectives.operation, SYNCHRONIZING) & states.ended
     passed = np.full(len(job.groups), UNKNOWN)
-    np.maximum.at(passed, whole.group[together], whole.order[together])
+    np.maximum.at(passed, collectives.group[synchronized], collectives.order[synchronized])
     older = np.zeros(width, np.bool_)
     older[rank[reached[group, rank] < passed[group]]] = True
-    older[parts.rank[told.pending & together[parts.collective]]] = True
-    whole_story = np.zeros(width, np.bool_)
-    whole_story[parts.rank[whole.sequence[parts.collective] == FIRST]] = True
-    absent = np.full(len(job.groups), NEVER)
-    known = ~older[rank] & ((reached[group, rank] != UNKNOWN) | whole_story[rank])
-    np.minimum.at(absent, group[known], reached[group[known], rank[known]])
-    missing: Bools = absent[whole.group] < whole.order
+    older[parts.rank[states.pending & synchronized[parts.collective]]] = True
+    complete = np.zeros(width, np.bool_)
+    complete[parts.rank[collectives.sequence[parts.collective] == FIRST]] = True
+    last_of_absent = np.full(len(job.groups), NEVER)
+    known = ~older[rank] & ((reached[group, rank] != UNKNOWN) | complete[rank])
+    np.minimum.at(last_of_absent, group[known], reached[group[known], rank[known]])
+    missing: Bools = last_of_absent[collectives.group] < collectives.order
     return missing
 
 
 def _members(job: Job) -> tuple[Int64s, Int64s]:
-    """All members of all groups, group by group."""
+    """Group and rank of all members of all groups."""
     sizes = [len(group.ranks) for group in job.groups]
     ranks = np.array([rank for group in job.groups for rank in group.ranks], np.int64)
     return np.repeat(np.arange(len(sizes)), sizes), ranks
 
 
-def _mostly_there(job: Job, told: _Told) -> Bools:
-    """Whether all wait but those of whom no call is known at all, and these are fewer."""
+def _all_but_a_few_wait(job: Job, states: _States) -> Bools:
+    """Whether all known ranks wait, and fewer ranks are unknown."""
     group, rank = _members(job)
-    heard = np.isin(rank, job.participations.rank)
-    here, absent = (np.bincount(group[some], minlength=len(job.groups)) for some in (heard, ~heard))
-    waiting = np.bincount(job.participations.collective[told.pending], minlength=len(job.collectives))
-    of = job.collectives.group
-    mostly: Bools = (absent[of] > 0) & (absent[of] < here[of]) & (waiting == here[of])
+    known_rank = np.isin(rank, job.participations.rank)
+    present, absent = (
+        np.bincount(group[chosen], minlength=len(job.groups)) for chosen in (known_rank, ~known_rank)
+    )
+    open_parts = np.bincount(job.participations.collective[states.pending], minlength=len(job.collectives))
+    group_of = job.collectives.group
+    mostly: Bools = (
+        (absent[group_of] > 0) & (absent[group_of] < present[group_of]) & (open_parts == present[group_of])
+    )
     return mostly
 
 
-def _too_long(job: Job, told: _Told) -> Bools:
-    """Whether everybody has been in it for much longer than in anything that the group has finished."""
+def _too_long(job: Job, states: _States) -> Bools:
+    """Whether all ranks have been in it for much longer than in anything that the group has finished."""
     parts, group = job.participations, job.collectives.group
-    took = np.where((parts.end != NO_TIME) & (parts.enqueued != NO_TIME), parts.end - parts.enqueued, UNKNOWN)
-    usual = np.full(len(job.groups), UNKNOWN)
-    np.maximum.at(usual, group[parts.collective], took)
-    most = np.where(usual == UNKNOWN, LONG_FOR_A_FIRST_NS, np.maximum(LONG_NS, TIMES_LONGER * usual))
+    durations = np.where(
+        (parts.end != NO_TIME) & (parts.enqueued != NO_TIME), parts.end - parts.enqueued, UNKNOWN
+    )
+    longest = np.full(len(job.groups), UNKNOWN)
+    np.maximum.at(longest, group[parts.collective], durations)
+    limit = np.where(longest == UNKNOWN, LONG_FOR_A_FIRST_NS, np.maximum(LONG_NS, TIMES_LONGER * longest))
     newest = np.full(len(group), NO_TIME)
-    np.maximum.at(newest, parts.collective[told.pending], parts.enqueued[told.pending])
-    lasted: Bools = (newest != NO_TIME) & ((job.last_ns or 0) - newest >= most[group])
-    return lasted
+    np.maximum.at(newest, parts.collective[states.pending], parts.enqueued[states.pending])
+    too_long: Bools = (newest != NO_TIME) & ((job.last_ns or 0) - newest >= limit[group])
+    return too_long
 
 
 def _any(job: Job, parts: Bools) -> Bools:
-    """For each collective whether any of these participations is in it."""
+    """Whether any of these participations is in each collective."""
     found = np.zeros(len(job.collectives), np.bool_)
     found[job.participations.collective[parts]] = True
     return found
 
 
-def _is_one_of(job: Job, codes: Int32s, texts: Collection[str]) -> Bools:
-    """Whether each text, by its code, is one of these; what is unknown is not."""
-    chosen = _marked(job.strings, texts)
-    one: Bools = np.append(chosen, False)[codes]
-    return one
+def _is_any_of(job: Job, codes: Int32s, names: Collection[str]) -> Bools:
+    """Whether the string of each code is one of these; unknown codes are not."""
+    chosen = _marked(job.strings, names)
+    matches: Bools = np.append(chosen, False)[codes]
+    return matches
 
 
-def _marked(strings: Sequence[str], texts: Collection[str]) -> Bools:
-    return np.array([text in texts for text in strings], np.bool_)
+def _marked(strings: Sequence[str], names: Collection[str]) -> Bools:
+    return np.array([name in names for name in strings], np.bool_)
 
 
-# Who comes last, and what that costs the others.
+# Which ranks arrive last, and what that costs the others.
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals(Columns):
-    """One row for each rank that takes part in a collective of which it is known who came when."""
+    """One row for each rank that takes part in a collective with known arrival times."""
 
     rank: Int32s
     collectives: Int64s
     """In how many of them it takes part."""
     last: Int64s
-    """In how many it came last."""
+    """At how many it arrived last."""
     waited: Int64s
-    """How long it waited for others in all, in ns."""
+    """How long it waited for others in total, in ns."""
     waited_for: Int64s
-    """How long others waited for it in all, in ns."""
+    """How long others waited for it in total, in ns."""
 
     def __len__(self) -> int:
         return len(self.rank)
 
 
 def arrivals(collectives: Collectives, participations: Participations) -> Arrivals:
-    """Counts over all collectives; one in which all come at the same moment has no last rank."""
+    """Counts over all collectives; if all ranks arrive at the same time, none is last."""
     compared = (collectives.skew > 0)[participations.collective] & (participations.wait != UNKNOWN)
     collective, wait = participations.collective[compared], participations.wait[compared]
-    ranks, place = np.unique(participations.rank[compared], return_inverse=True)
+    ranks, index = np.unique(participations.rank[compared], return_inverse=True)
     last = participations.rank[compared] == collectives.last_rank[collective]
     lost = lost_time(collectives, participations)
     waited, waited_for = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
-    np.add.at(waited, place, wait)
-    np.add.at(waited_for, place[last], lost[collective[last]])
+    np.add.at(waited, index, wait)
+    np.add.at(waited_for, index[last], lost[collective[last]])
     return Arrivals(
         ranks,
-        np.bincount(place, minlength=len(ranks)),
-        np.bincount(place[last], minlength=len(ranks)),
+        np.bincount(index, minlength=len(ranks)),
+        np.bincount(index[last], minlength=len(ranks)),
         waited,
         waited_for,
     )
 
 
 def lost_time(collectives: Collectives, participations: Participations) -> Int64s:
-    """How long all ranks of each collective waited together, in ns, or UNKNOWN."""
+    """How long all ranks of each collective waited in total, in ns, or UNKNOWN."""
     known = participations.wait != UNKNOWN
     lost = np.zeros(len(collectives), np.int64)
     np.add.at(lost, participations.collective[known], participations.wait[known])

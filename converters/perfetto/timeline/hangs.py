@@ -9,7 +9,7 @@ import numpy as np
 
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
 from tracelink.diagnosis.hangs import LONG_FOR_A_FIRST_NS
-from tracelink.diagnosis.timeline import NEVER, OPEN, PROGRESS, hung_of, missing_from
+from tracelink.diagnosis.timeline import NEVER, OPEN, TRACKED, hung_of, missing_from
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import EventGraph
@@ -113,7 +113,7 @@ def _told_to_be_open(graph: EventGraph) -> Bools:
     events = graph.events
     states = graph.key(Key.STATE).dense(len(events), -1)
     open_states, progress = (
-        np.array([*(text in texts for text in graph.strings), False]) for texts in (OPEN, PROGRESS)
+        np.array([*(text in texts for text in graph.strings), False]) for texts in (OPEN, TRACKED)
     )
     telling = np.zeros(len(graph.tracks), np.bool_)
     telling[events.track[progress[states]]] = True

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from tracelink.diagnosis.explain import place_of
+from tracelink.diagnosis.explain import line_in_words, readable_name
 from tracelink.diagnosis.html.markup import Child, Markup, element, table
 from tracelink.diagnosis.html.pictures import followers, ring_drawing
 from tracelink.diagnosis.model import CallSeen, Evidence, Link, Problem, Role, Sighting, Stretch
-from tracelink.diagnosis.profiles import called
 from tracelink.model.records import Entry, Frame
 from tracelink.text import (
     clipped,
@@ -87,7 +86,7 @@ def _state(entry: Entry) -> str:
 
 def _place(frame: Frame) -> Markup:
     """Short; the whole path stands in the stack of the newest call."""
-    return element("span", name_in_words(place_of(frame)), title=_in_full(frame))
+    return element("span", name_in_words(line_in_words(frame)), title=_in_full(frame))
 
 
 def stack(frames: Sequence[Frame]) -> Markup:
@@ -158,7 +157,7 @@ def _stretch(stretch: Stretch) -> tuple[str, Child]:
     time = f"for {whole} " if part == whole else f"for {part} of {whole} "
     return "Then", [
         time,
-        _chain([called(one.name) for one in stretch.running]),
+        _chain([readable_name(one.name) for one in stretch.running]),
         f" on {_name(stretch.where)}",
     ]
 
@@ -169,7 +168,7 @@ def _chain(names: Sequence[str]) -> Markup:
 
 
 def _name(name: str) -> str:
-    return clipped(called(name), LONGEST_NAME)
+    return clipped(readable_name(name), LONGEST_NAME)
 
 
 # Problems: what happened, who is the cause, who waits, what to look at next, and what that rests on.
