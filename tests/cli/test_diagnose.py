@@ -474,7 +474,7 @@ def test_every_key_of_the_document_is_explained() -> None:
 
 def test_every_key_of_a_problem_and_every_stage_is_named() -> None:
     names = set(re.findall(r"`(\w+)`", DOCS))
-    assert set(schemas.load("diagnose")["$defs"]["problem"]["properties"]) <= names
+    assert set(schemas.load("diagnose")["$defs"]["Problem"]["properties"]) <= names
     assert {stage.value for stage in Stage} <= names
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import click
 
 from tracelink import api
+from tracelink.cli import documents
 from tracelink.cli.console import Console
-from tracelink.cli.documents import Document, findings_document
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
 from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings, watching
 from tracelink.model.clock import Clock, ClockMode, Clocks
@@ -131,14 +131,14 @@ def _signed(ns: int) -> str:
 # The result for `--json`.
 
 
-def clocks_document(measured: Clocks) -> Document:
+def clocks_document(measured: Clocks) -> documents.Clocks:
     """The result of `clocks`, which `--clock` takes as a file."""
-    return {
-        "reference_rank": reference_rank(measured),
-        "reference_ns": next((clock.reference_ns for clock in measured.clocks.values()), None),
-        "ranks": [_clock(clock) for clock in measured.clocks.values()],
-        "findings": findings_document(measured.findings),
-    }
+    return documents.Clocks(
+        reference_rank=reference_rank(measured),
+        reference_ns=next((clock.reference_ns for clock in measured.clocks.values()), None),
+        ranks=[_clock(clock) for clock in measured.clocks.values()],
+        findings=documents.findings_of(measured.findings),
+    )
 
 
 def reference_rank(measured: Clocks) -> int | None:
@@ -146,13 +146,13 @@ def reference_rank(measured: Clocks) -> int | None:
     return next((c.rank for c in measured.clocks.values() if not (c.offset_ns or c.drift_ppm)), None)
 
 
-def _clock(clock: Clock) -> Document:
-    return {
-        "rank": clock.rank,
-        "host": clock.host,
-        "offset_ns": clock.offset_ns,
-        "drift_ppm": clock.drift_ppm,
-        "low_ns": clock.low_ns,
-        "high_ns": clock.high_ns,
-        "constraints": clock.constraints,
-    }
+def _clock(clock: Clock) -> documents.Clock:
+    return documents.Clock(
+        clock.rank,
+        clock.host,
+        clock.offset_ns,
+        clock.drift_ppm,
+        clock.low_ns,
+        clock.high_ns,
+        clock.constraints,
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.cli.documents import Document, findings_document
+from tracelink.cli import documents
 from tracelink.cli.terminal import NOTHING, Page, more, show_findings
 from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
 from tracelink.errors import UsageError, printable
@@ -162,17 +162,20 @@ def _parts_of(job: Job, chosen: Rows) -> tuple[Int64s, list[int]]:
 # The result for `--json`.
 
 
-def collectives_document(job: Job, selected: CollectiveRows) -> Document:
+def collectives_document(job: Job, selected: CollectiveRows) -> documents.Collectives:
     """The result of `collectives`."""
     rows = rows_of(collective_columns(job, selected.collectives))
     parts = participation_rows(job, selected.collectives)
-    collectives = [row | {"participations": ranks} for row, ranks in zip(rows, parts, strict=True)]
-    return {
-        "collectives": [row for row in collectives if row["verdict"] != Verdict.UNMATCHED],
-        "messages": rows_of(message_columns(job, selected.messages)),
-        "unmatched": [row for row in collectives if row["verdict"] == Verdict.UNMATCHED],
-        "findings": findings_document(job.findings),
-    }
+    collectives = [
+        documents.Collective(**row, participations=[documents.Participation(**part) for part in ranks])
+        for row, ranks in zip(rows, parts, strict=True)
+    ]
+    return documents.Collectives(
+        collectives=[row for row in collectives if row.verdict != Verdict.UNMATCHED],
+        messages=[documents.Message(**row) for row in rows_of(message_columns(job, selected.messages))],
+        unmatched=[row for row in collectives if row.verdict == Verdict.UNMATCHED],
+        findings=documents.findings_of(job.findings),
+    )
 
 
 # Selection by group, and sorting.

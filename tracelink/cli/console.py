@@ -6,13 +6,15 @@ import json
 import operator
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracelink.errors import printable
+
+if TYPE_CHECKING:
+    import msgspec
 
 NOT_ASCII = re.compile("[^\x00-\x7e]")
 
@@ -30,9 +32,11 @@ class Console:
         """True if no human-readable result is printed (--quiet or --json)."""
         return self.quiet or self.json
 
-    def document(self, result: Mapping[str, Any]) -> None:
+    def document(self, result: msgspec.Struct) -> None:
         """Prints a result as JSON."""
-        click.echo(_json(result))
+        import msgspec
+
+        click.echo(_json(msgspec.to_builtins(result, enc_hook=operator.index)))
 
     def info(self, text: str, *, to_stderr: bool = False) -> None:
         """Prints text for people, unless --quiet or --json; `to_stderr` if standard output is for data."""
@@ -49,14 +53,14 @@ class Console:
         click.echo(f"tracelink: {printable(' '.join(text.split()))}", err=True)
 
 
-def _json(result: Mapping[str, Any]) -> str:
+def _json(result: Any) -> str:
     """The result in printable ASCII, which cannot control the terminal."""
     import orjson
 
     try:
-        text = orjson.dumps(result, default=operator.index, option=orjson.OPT_INDENT_2).decode()
+        text = orjson.dumps(result, option=orjson.OPT_INDENT_2).decode()
     except orjson.JSONEncodeError:  # names of files can hold what is not UTF-8
-        return json.dumps(result, indent=2, default=operator.index)
+        return json.dumps(result, indent=2)
     return NOT_ASCII.sub(lambda char: json.dumps(char[0])[1:-1], text)
 
 

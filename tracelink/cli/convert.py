@@ -10,8 +10,8 @@ import click
 
 from tracelink import api
 from tracelink.api import Converted
+from tracelink.cli import documents
 from tracelink.cli.console import Console
-from tracelink.cli.documents import findings_document
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_format, takes_jobs
 from tracelink.cli.summary import (
@@ -119,7 +119,7 @@ def _report(console: Console, converted: Converted, *, to_stderr: bool) -> int:
     """Prints what was written; returns the exit code."""
     if console.json:
         outputs = [output_document(output) for output in converted.outputs]
-        console.document({"outputs": outputs, "ranks": [], "findings": findings_document(converted.findings)})
+        console.document(documents.Merge(outputs, [], documents.findings_of(converted.findings)))
     elif console.quiet:
         print_errors(console, converted.findings)
     else:

@@ -213,7 +213,7 @@ def _show_entries(console: Console, examined: Examined, entries: Wanted) -> None
 
 def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -> None:
     if console.json:
-        from tracelink.cli.documents import diagnosis_document
+        from tracelink.cli.diagnosis_documents import diagnosis_document
 
         console.document(diagnosis_document(diagnosis, limit))
     elif not console.quiet:

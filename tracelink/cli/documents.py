@@ -1,201 +1,304 @@
-"""The structs that --json prints; schemas are generated."""
+"""What `--json` prints of jobs: a struct for each command's document; their JSON Schemas are in `tracelink.schemas`.
+
+A key that is left out where it has no value is `UNSET`. Structs of `diagnose` are in `diagnosis_documents`, those of
+`inspect` and `validate` in `trace_documents`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
-from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
-from tracelink.diagnosis.model import Diagnosis, Evidence, Lateness, Problem, Sighting, Standing
-from tracelink.errors import Finding
-from tracelink.model.records import Entry
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-if TYPE_CHECKING:
-    from tracelink.converters.chakra.census import Census
+from tracelink import errors
+from tracelink.errors import Severity
+from tracelink.model.collectives import Verdict
 
-
-# What did not fit, as every `--json` prints it.
-
-
-Document = dict[str, Any]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+RankNumber = Annotated[int, Meta(ge=0)]
+Ranks = Annotated[Sequence[RankNumber], Meta(extra_json_schema={"uniqueItems": True})]
+Nanoseconds = Annotated[int, Meta(ge=0)]
+Text = Annotated[str, Meta(min_length=1)]
 
 
-def findings_document(findings: Sequence[Finding]) -> list[Document]:
-    """Findings, as every result has them."""
+class Finding(Struct, frozen=True):
+    """One kind of problem or note in one source."""
+
+    severity: Severity
+    reason: Text
+    count: Positive
+    source: Annotated[str | None, Meta(description="Path of the source; empty if it is about all of them.")]
+    message: Text
+    example: str | UnsetType = UNSET
+
+
+def findings_of(findings: Sequence[errors.Finding]) -> list[Finding]:
+    """Findings, as every document has them."""
     return [
-        {
-            "severity": finding.severity.value,
-            "reason": finding.reason,
-            "count": finding.count,
-            "source": finding.source,
-            "message": finding.message,
-        }
-        | ({"example": finding.example} if finding.example else {})
+        Finding(
+            finding.severity,
+            finding.reason,
+            finding.count,
+            finding.source,
+            finding.message,
+            finding.example or UNSET,
+        )
         for finding in findings
     ]
 
 
-# What `inspect --json` says of a Chakra trace.
+class Failure(Struct, frozen=True):
+    """Why a command failed."""
+
+    message: str
+    source: Annotated[str, Meta(description="Path of the file; empty if it is about none.")]
+    position: Annotated[str, Meta(description="Where in the file: byte, line or event; empty if not known.")]
+    advice: Annotated[str, Meta(description="What to do next.")]
 
 
-CYCLE_SHOWN = 100
+class Failed(Struct, frozen=True):
+    """What every command prints with --json if it fails."""
+
+    error: Failure
 
 
-def census_document(census: Census) -> Document:
-    """What is in the trace of one rank."""
-    longest = census.longest
-    return {
-        "nodes": {role.value: count for role, count in census.nodes.items()},
-        "communication": [
-            {
-                "kind": row.kind,
-                "group": row.group,
-                "count": row.count,
-                "bytes": row.bytes,
-                "without_size": row.sizeless,
-            }
-            for row in census.communicated
-        ],
-        "longest_chain": {
-            "ns": longest.total_ns,
-            "compute_ns": longest.compute_ns,
-            "communication_ns": longest.communication_ns,
-            "host_ns": longest.host_ns,
-            "nodes": longest.nodes,
-        },
-        "device_nodes": census.device_nodes,
-        "device_nodes_after_device": census.device_nodes_after_device,
-        "missing_dependencies": census.missing,
-        "nodes_without_order": census.unordered,
-        "cycle": list(census.cycle[:CYCLE_SHOWN]),
-    }
+# formats, completion
 
 
-# What `tracelink diagnose --json` prints.
+Origin = Annotated[str, Meta(description="The distribution that the plugin comes from, with its version.")]
 
 
-def diagnosis_document(diagnosis: Diagnosis, limit: int | None = None) -> Document:
-    """The result of `diagnose`, with at most `limit` problems; 0 and None are no limit."""
-    shown = diagnosis.problems[: limit or None]
-    return {
-        "verdict": diagnosis.verdict,
-        "problems": [_problem(problem) for problem in shown],
-        "more_problems": len(diagnosis.problems) - len(shown),
-        "ranks": {
-            "present": list(diagnosis.present),
-            "missing": list(diagnosis.missing),
-            "unreadable": list(diagnosis.unreadable),
-        },
-        "checked": asdict(diagnosis.checked),
-        "standings": [_standing(standing) for standing in diagnosis.standings],
-        "lateness": [_lateness(lateness) for lateness in diagnosis.lateness],
-        "notes": list(diagnosis.notes),
-        "findings": findings_document(diagnosis.findings),
-    }
+class Reader(Struct, frozen=True):
+    """A format that can be read."""
+
+    name: Text
+    origin: Origin
+    summary: str
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
-    return {
-        "kind": problem.kind.value,
-        "group": problem.group,
-        "description": problem.description,
-        "sequence": problem.sequence,
-        "operation": problem.operation,
-        "culprits": list(problem.culprits),
-        "waiting": list(problem.waiting),
-        "message": problem.message,
-        "advice": problem.advice,
-        "tie": problem.tie,
-        "proven": problem.proven,
-        "count": problem.count,
-        "waited_ns": problem.waited_ns,
-        "cycle": [asdict(link) for link in problem.cycle],
-        "evidence": [_evidence(evidence) for evidence in problem.evidence],
-        "sightings": [_sighting(sighting) for sighting in problem.sightings],
-    }
+class Writer(Struct, frozen=True):
+    """A format that can be written."""
+
+    name: Text
+    origin: Origin
+    summary: str
+    suffixes: Sequence[str]
+    one_file_per_rank: bool
 
 
-def _evidence(evidence: Evidence) -> dict[str, Any]:
-    return {
-        "rank": evidence.rank,
-        "role": evidence.role.value,
-        "entries": [_entry(entry) for entry in evidence.entries],
-    }
+class Conversion(Struct, frozen=True):
+    """A format that files of other formats can be rewritten as, with everything in them."""
 
-
-def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "group": entry.group,
-        "description": entry.description,
-        "sequence": entry.sequence,
-        "operation": entry.operation,
-        "input_sizes": entry.input_sizes,
-        "output_sizes": entry.output_sizes,
-        "input_types": entry.input_types,
-        "output_types": entry.output_types,
-        "state": entry.state,
-        "retired": entry.retired,
-        "created_ns": entry.created_ns,
-        "timeout_ms": entry.timeout_ms,
-        "frames": [asdict(frame) for frame in entry.frames],
-    }
-
-
-def _sighting(sighting: Sighting) -> dict[str, Any]:
-    return asdict(sighting) | {"role": sighting.role.value}
-
-
-def _standing(standing: Standing) -> dict[str, Any]:
-    return asdict(standing) | {"stage": standing.stage.value, "ranks": list(standing.ranks)}
-
-
-def _lateness(lateness: Lateness) -> dict[str, Any]:
-    return asdict(lateness)
-
-
-# What `validate --json` prints.
-
-
-def validate_document(validation: Validation) -> Document:
-    """The verdict, the files, each violation that is listed, and how often each rule is broken."""
-    return {
-        "valid": validation.valid,
-        "files": [
-            {
-                "path": file.path,
-                "rank": file.rank,
-                "nodes": file.nodes,
-                "variant": file.variant.value,
-                "bytes": file.bytes,
-            }
-            for file in validation.files
-        ],
-        "violations": [_violation(one) for one in validation.violations],
-        "warnings": [_violation(one) for one in validation.warnings],
-        "rules": _rules(validation.counts, "violation") + _rules(validation.warning_counts, "warning"),
-    }
-
-
-def _violation(one: Violation) -> Document:
-    return {
-        "rule": one.rule.value,
-        "rank": one.rank,
-        "node": one.node,
-        "message": one.message,
-        "file": one.file,
-    }
-
-
-def _rules(counts: Mapping[Rule, int], severity: str) -> list[Document]:
-    return [
-        {
-            "rule": rule.value,
-            "severity": severity,
-            "count": count,
-            "invariants": RULES[rule].ids.split(", "),
-            "breaks": RULES[rule].breaks,
-            "advice": RULES[rule].advice,
-        }
-        for rule, count in counts.items()
+    name: Annotated[Text, Meta(description="The format that it makes.")]
+    origin: Origin
+    summary: str
+    reads: Annotated[
+        Sequence[str], Meta(description="The formats that it takes, by the names of their readers.")
     ]
+    suffixes: Sequence[str]
+
+
+class Formats(Struct, frozen=True):
+    """Result of `tracelink formats --json`."""
+
+    readers: Sequence[Reader]
+    writers: Sequence[Writer]
+    conversions: Sequence[Conversion]
+
+
+class Completion(Struct, frozen=True):
+    """Result of `tracelink completion --json`."""
+
+    shell: str
+    script: str
+
+
+# merge, convert, demo
+
+
+class Output(Struct, frozen=True):
+    """A file that was written."""
+
+    path: Text
+    format: Text
+    rank: Annotated[RankNumber | None, Meta(description="Null if the file holds several ranks.")]
+    bytes: Count
+    events: Count
+
+
+class Linked(Struct, frozen=True):
+    """How much of one relation was linked."""
+
+    linked: Count
+    candidates: Count
+    unlinked: Annotated[Mapping[str, Count], Meta(description="Reason to count.")]
+    notes: Mapping[str, Count] | UnsetType = UNSET
+
+
+class RankLinks(Struct, frozen=True):
+    """The events of one rank, and how they were linked."""
+
+    rank: RankNumber | None
+    events: Count
+    links: Annotated[
+        Mapping[str, Linked],
+        Meta(
+            description="By relation: launches, calls, backward_of, same.et_kineto, same.recorder_kineto, ..."
+        ),
+    ]
+
+
+class Merge(Struct, frozen=True):
+    """Result of `tracelink merge --json` and of `tracelink convert --json`."""
+
+    outputs: Sequence[Output]
+    ranks: Sequence[RankLinks]
+    findings: Sequence[Finding]
+
+
+# open
+
+
+class Open(Struct, frozen=True):
+    """What `tracelink open --json` prints before it serves the file."""
+
+    url: Annotated[
+        str, Meta(description="The page to open: the UI, with the address of the file that it fetches.")
+    ]
+    file: str
+    bytes: Positive
+    origin: Annotated[str, Meta(description="The origin whose pages may fetch the file.")]
+    listening: Annotated[
+        str,
+        Meta(
+            description="Address and port. The UI requests 127.0.0.1:9001; forward another port to that address."
+        ),
+    ]
+    findings: Sequence[Finding]
+
+
+# clocks
+
+
+class Clock(Struct, frozen=True):
+    """The clock of one rank."""
+
+    rank: RankNumber
+    host: Annotated[str, Meta(description="Empty if no source names it.")]
+    offset_ns: Annotated[
+        int, Meta(description="What the rank's clock shows more than the reference clock, at `reference_ns`.")
+    ]
+    drift_ppm: Annotated[
+        float, Meta(description="How much faster than the reference clock it runs, in parts per million.")
+    ]
+    low_ns: Annotated[int | None, Meta(description="Lower bound of the offset; null if there is no bound.")]
+    high_ns: Annotated[int | None, Meta(description="Upper bound of the offset; null if there is no bound.")]
+    constraints: Annotated[
+        Count, Meta(description="How many pairs of an entry and an exit the bounds are estimated from.")
+    ]
+
+
+class Clocks(Struct, frozen=True):
+    """Result of `tracelink clocks --json`."""
+
+    reference_rank: Annotated[RankNumber | None, Meta(description="A rank whose clock needs no correction.")]
+    reference_ns: Annotated[
+        int | None, Meta(description="When the offsets hold, in ns since 1970 on the reference clock.")
+    ]
+    ranks: Sequence[Clock]
+    findings: Sequence[Finding]
+
+
+# collectives
+
+
+GroupName = Annotated[str | None, Meta(description="Name of the process group.")]
+GroupDescription = Annotated[
+    str | None, Meta(description="What the group is for, as the program declared it; empty if it did not.")
+]
+
+
+def _time(event: str) -> Meta:
+    return Meta(description=f"When {event}, in ns since 1970 on the reference clock; null if not known.")
+
+
+class Participation(Struct, frozen=True):
+    """One rank's part in a collective."""
+
+    rank: RankNumber
+    enqueued_ns: Annotated[int | None, _time("the rank requested it")]
+    start_ns: Annotated[int | None, _time("the rank entered")]
+    end_ns: Annotated[int | None, _time("the rank left")]
+    wait_ns: Annotated[
+        Nanoseconds | None, Meta(description="From the entry of this rank to that of the last rank.")
+    ]
+    evidence: Annotated[
+        str,
+        Meta(
+            description="What start and end were taken from.",
+            extra_json_schema={"enum": ["none", "recorder", "annotation", "kernel"]},
+        ),
+    ]
+    state: Annotated[str | None, Meta(description="State that the flight recorder reported.")]
+
+
+class Collective(Struct, frozen=True):
+    """One communication across ranks."""
+
+    group: GroupName
+    description: GroupDescription
+    ranks: Annotated[
+        Sequence[RankNumber],
+        Meta(description="The ranks of the group; those that take part if no source lists them."),
+    ]
+    sequence: Annotated[
+        Count | None, Meta(description="Its number within the group, as sources recorded it.")
+    ]
+    order: Annotated[Count | None, Meta(description="Its position among the group's collectives.")]
+    operation: str | None
+    type: Annotated[str | None, Meta(description="Type of the numbers that are exchanged.")]
+    bytes: Annotated[Count | None, Meta(description="Size of this operation as nccl-tests counts it.")]
+    start_ns: Annotated[int | None, _time("the first rank entered")]
+    end_ns: Annotated[int | None, _time("the last rank left")]
+    duration_ns: Annotated[int | None, Meta(description="From the last entry to the last exit.")]
+    skew_ns: Annotated[Nanoseconds | None, Meta(description="From the first entry to the last.")]
+    wait_ns: Annotated[
+        Nanoseconds | None, Meta(description="How long all ranks together waited for the last one.")
+    ]
+    last_rank: Annotated[RankNumber | None, Meta(description="The rank that entered last.")]
+    algorithm_gb_s: Annotated[
+        float | None, Meta(description="As nccl-tests defines it, in 10^9 bytes per second.")
+    ]
+    bus_gb_s: Annotated[float | None, Meta(description="As nccl-tests defines it, in 10^9 bytes per second.")]
+    verdict: Verdict | None
+    participations: Sequence[Participation]
+
+
+class Message(Struct, frozen=True):
+    """A send and its receive."""
+
+    group: GroupName
+    description: GroupDescription
+    source: Annotated[RankNumber | None, Meta(description="The rank that sends.")]
+    target: Annotated[RankNumber | None, Meta(description="The rank that receives.")]
+    tag: int | None
+    order: Annotated[
+        Count | None, Meta(description="Its position among the messages of this pair, group and tag.")
+    ]
+    bytes: Annotated[Count | None, Meta(description="Bytes sent.")]
+    sent_ns: Annotated[int | None, _time("the send started")]
+    received_ns: Annotated[int | None, _time("the receive ended")]
+    verdict: Verdict | None
+
+
+class Collectives(Struct, frozen=True):
+    """Result of `tracelink collectives --json`."""
+
+    collectives: Sequence[Collective]
+    messages: Sequence[Message]
+    unmatched: Annotated[
+        Sequence[Collective], Meta(description="Calls that were matched with no call of another rank.")
+    ]
+    findings: Sequence[Finding]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
-from tracelink.cli.collectives_page import Row, plain, rows_of, times
 from tracelink.cli.collectives_page import Table as TableOfEntriesDocument
+from tracelink.cli.collectives_page import plain, rows_of, times
 from tracelink.cli.diagnosis_page import OF_PYTHON, ranks_cell
-from tracelink.cli.documents import Document, findings_document
 from tracelink.cli.entries import (
     BETWEEN,
     MEANINGS,
@@ -30,6 +30,9 @@ from tracelink.model.graph import texts_of
 from tracelink.model.records import Frame, State
 from tracelink.model.trace import ProcessGroup
 from tracelink.text import collective_in_words, counted, number
+
+if TYPE_CHECKING:
+    from tracelink.cli import diagnosis_documents
 
 # What `diagnose --entries` shows: the entries of all ranks side by side, and what is not among them.
 
@@ -164,25 +167,29 @@ STATES = {state.value: None if state is State.UNKNOWN else state.name.lower() fo
 RETIRED = {1: True, 0: False}
 
 
-def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> Document:
+def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> diagnosis_documents.Entries:
     """What `diagnose --entries --json` prints."""
+    from tracelink.cli import diagnosis_documents, documents
+
     matrix = shown.matrix
-    return {
-        "verdict": diagnosis.verdict,
-        "ranks": {
-            "shown": matrix.ranks.tolist(),
-            "missing": list(diagnosis.missing),
-            "unreadable": list(diagnosis.unreadable),
-        },
-        "rows": len(matrix),
-        "earlier_entries": matrix.earlier,
-        "entries": [
-            row | ({"frames": [asdict(frame) for frame in frames]} if stacks else {})
+    return diagnosis_documents.Entries(
+        verdict=diagnosis.verdict,
+        ranks=diagnosis_documents.RanksOfEntries(
+            shown=matrix.ranks.tolist(),
+            missing=diagnosis.missing,
+            unreadable=list(diagnosis.unreadable),
+        ),
+        rows=len(matrix),
+        earlier_entries=matrix.earlier,
+        entries=[
+            diagnosis_documents.EntryOfRow(
+                **row, frames=diagnosis_documents.frames_of(frames) if stacks else msgspec.UNSET
+            )
             for row, frames in zip(rows_of(_columns(shown)), _stacks(shown), strict=True)
         ],
-        "holes": _holes(shown),
-        "findings": findings_document([*diagnosis.findings, *shown.findings]),
-    }
+        holes=_holes(shown),
+        findings=documents.findings_of([*diagnosis.findings, *shown.findings]),
+    )
 
 
 def entries_table(shown: Shown, *, stacks: bool) -> TableOfEntriesDocument:
@@ -236,15 +243,17 @@ def _called(frames: Sequence[Frame]) -> str:
     return " < ".join(f"{line_in_words(frame)} {frame.name}" for frame in frames)
 
 
-def _holes(shown: Shown) -> list[Row]:
+def _holes(shown: Shown) -> list[diagnosis_documents.Hole]:
     """Rows in which ranks have no entry that have to take part, or may have."""
+    from tracelink.cli.diagnosis_documents import Hole
+
     matrix = shown.matrix
     absent = matrix.member & (matrix.entry == UNKNOWN)
     return [
-        {
-            "row": row,
-            "missing": matrix.ranks[absent[row] & ~matrix.lost[row]].tolist(),
-            "lost": matrix.ranks[absent[row] & matrix.lost[row]].tolist(),
-        }
+        Hole(
+            row,
+            missing=matrix.ranks[absent[row] & ~matrix.lost[row]].tolist(),
+            lost=matrix.ranks[absent[row] & matrix.lost[row]].tolist(),
+        )
         for row in np.flatnonzero(absent.any(axis=1)).tolist()
     ]

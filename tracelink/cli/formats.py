@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
 from tracelink import plugins
+from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO, main
 from tracelink.cli.options import command
@@ -18,9 +19,6 @@ from tracelink.errors import TraceError, UsageError
 from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
 
 # `tracelink formats`.
-
-
-Row = dict[str, Any]
 
 
 @command("tracelink formats", "tracelink formats --json | jq -r '.writers[].name'")
@@ -39,7 +37,7 @@ def formats(console: Console) -> None:
         _conversion(found.name, origin, found.conversion) for found, origin in known if found.conversion
     ]
     if console.json:
-        console.document({"readers": readers, "writers": writers, "conversions": conversions})
+        console.document(documents.Formats(readers, writers, conversions))
     else:
         console.info(_listing(readers, writers, conversions))
     for message in broken:
@@ -47,40 +45,36 @@ def formats(console: Console) -> None:
     click.get_current_context().exit(NO if broken else FINE)
 
 
-def _reader(name: str, origin: str, reader: ReaderSpec) -> Row:
-    return {"name": name, "origin": origin, "summary": reader.summary}
+def _reader(name: str, origin: str, reader: ReaderSpec) -> documents.Reader:
+    return documents.Reader(name, origin, reader.summary)
 
 
-def _writer(name: str, origin: str, writer: WriterSpec) -> Row:
-    return {
-        "name": name,
-        "origin": origin,
-        "summary": writer.summary,
-        "suffixes": list(writer.suffixes),
-        "one_file_per_rank": writer.files != Files.ONE,
-    }
+def _writer(name: str, origin: str, writer: WriterSpec) -> documents.Writer:
+    return documents.Writer(
+        name, origin, writer.summary, list(writer.suffixes), one_file_per_rank=writer.files != Files.ONE
+    )
 
 
-def _conversion(name: str, origin: str, conversion: ConversionSpec) -> Row:
-    return {
-        "name": name,
-        "origin": origin,
-        "summary": conversion.summary,
-        "reads": list(conversion.reads),
-        "suffixes": list(conversion.suffixes),
-    }
+def _conversion(name: str, origin: str, conversion: ConversionSpec) -> documents.Conversion:
+    return documents.Conversion(
+        name, origin, conversion.summary, list(conversion.reads), list(conversion.suffixes)
+    )
 
 
-def _listing(readers: list[Row], writers: list[Row], conversions: list[Row]) -> str:
+def _listing(
+    readers: Sequence[documents.Reader],
+    writers: Sequence[documents.Writer],
+    conversions: Sequence[documents.Conversion],
+) -> str:
     page = Page()
     page.entries(
         ("reads", "what it is", "comes from"),
-        [(row["name"], row["summary"], row["origin"]) for row in readers],
+        [(row.name, row.summary, row.origin) for row in readers],
     )
     page.line()
     page.entries(
         ("writes", "what it is", "file names", "comes from"),
-        [(row["name"], row["summary"], " ".join(row["suffixes"]), row["origin"]) for row in writers],
+        [(row.name, row.summary, " ".join(row.suffixes), row.origin) for row in writers],
     )
     if conversions:
         page.line()
@@ -88,11 +82,11 @@ def _listing(readers: list[Row], writers: list[Row], conversions: list[Row]) -> 
             ("converts to", "from", "what it is", "file names", "comes from"),
             [
                 (
-                    row["name"],
-                    " ".join(row["reads"]),
-                    row["summary"],
-                    " ".join(row["suffixes"]),
-                    row["origin"],
+                    row.name,
+                    " ".join(row.reads),
+                    row.summary,
+                    " ".join(row.suffixes),
+                    row.origin,
                 )
                 for row in conversions
             ],
@@ -124,7 +118,7 @@ def completion(console: Console, shell: str | None) -> None:
     assert made is not None
     script = made(main, {}, "tracelink", VARIABLE).source()
     if console.json:
-        console.document({"shell": shell, "script": script})
+        console.document(documents.Completion(shell, script))
     else:
         click.echo(script)
 

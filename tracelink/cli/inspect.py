@@ -12,7 +12,6 @@ import click
 from tracelink import api
 from tracelink.api import Inspection
 from tracelink.cli.console import Console
-from tracelink.cli.documents import Document, census_document, findings_document
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings, watching
 from tracelink.errors import Severity, in_order
@@ -48,6 +47,8 @@ def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
         inspection = api.inspect(**inputs.keywords(), jobs=jobs, watch=watch)
     inspection, censuses = _with_censuses(inspection, jobs)
     if console.json:
+        from tracelink.cli.trace_documents import inspect_document
+
         console.document(inspect_document(inspection, censuses))
     elif console.quiet:
         print_errors(console, inspection.findings)
@@ -220,35 +221,3 @@ def _following(census: Census) -> str:
 def _percent(part: int, total: int) -> str:
     """`17 %`."""
     return f"{part / total:.0%}".replace("%", " %") if total else NOTHING
-
-
-# The result for `--json`.
-
-
-def inspect_document(inspection: Inspection, censuses: Mapping[str, Census]) -> Document:
-    """The result of `inspect`."""
-    return {
-        "sources": [
-            _source(source)
-            | ({"chakra": census_document(censuses[source.path])} if source.path in censuses else {})
-            for source in inspection.sources
-        ],
-        "findings": findings_document(inspection.findings),
-    }
-
-
-def _source(source: SourceInfo) -> Document:
-    return {
-        "path": source.path,
-        "format": source.format,
-        "version": source.version,
-        "rank": source.rank,
-        "host": source.host,
-        "world_size": source.world_size,
-        "pid": source.pid,
-        "events": source.events,
-        "records": source.records,
-        "bytes": source.bytes,
-        "start_ns": source.start_ns,
-        "end_ns": source.end_ns,
-    }

@@ -124,9 +124,9 @@ def _report_unexpected(console: Console, error: Exception) -> None:
 
 
 def _document(console: Console, message: str, source: str = "", position: str = "", advice: str = "") -> None:
-    console.document(
-        {"error": {"message": message, "source": source, "position": position, "advice": advice}}
-    )
+    from tracelink.cli.documents import Failed, Failure
+
+    console.document(Failed(Failure(message, source, position, advice)))
 
 
 def _drop_output() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracelink.cli import documents
 from tracelink.cli.console import Console
-from tracelink.cli.documents import findings_document
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command
 from tracelink.cli.summary import STDOUT
@@ -156,14 +156,14 @@ def _announce(console: Console, offer: Offer, ways: Ways, page: str, port: int) 
     findings, listening = too_heavy(offer), f"{LOOPBACK}:{port}"
     if console.json:
         console.document(
-            {
-                "url": page,
-                "file": offer.path,
-                "bytes": offer.size,
-                "origin": ways.origin,
-                "listening": listening,
-                "findings": findings_document(findings),
-            }
+            documents.Open(
+                url=page,
+                file=offer.path,
+                bytes=offer.size,
+                origin=ways.origin,
+                listening=listening,
+                findings=documents.findings_of(findings),
+            )
         )
     for finding in findings:
         console.info(paragraph(finding))

@@ -7,12 +7,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from tracelink.cli import documents
 from tracelink.cli.console import Console
-from tracelink.cli.documents import Document, findings_document
 from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings
 from tracelink.model.graph import LinkReport
 from tracelink.text import about, counted, number, size, span
@@ -75,34 +76,28 @@ def _by_relation(reports: Iterable[LinkReport]) -> dict[str, LinkReport]:
 # The same for `--json`.
 
 
-def merge_document(merged: Merged) -> Document:
+def merge_document(merged: Merged) -> documents.Merge:
     """The result of `merge` and `convert`."""
-    return {
-        "outputs": [output_document(output) for output in merged.outputs],
-        "ranks": [_rank(rank) for rank in links_of_ranks(merged.job)],
-        "findings": findings_document(merged.findings),
-    }
+    return documents.Merge(
+        outputs=[output_document(output) for output in merged.outputs],
+        ranks=[_rank(rank) for rank in links_of_ranks(merged.job)],
+        findings=documents.findings_of(merged.findings),
+    )
 
 
-def output_document(output: Output) -> Document:
+def output_document(output: Output) -> documents.Output:
     """A file that was written."""
-    return {
-        "path": output.path,
-        "format": output.format,
-        "rank": output.rank,
-        "bytes": output.bytes,
-        "events": output.events,
-    }
+    return documents.Output(output.path, output.format, output.rank, output.bytes, output.events)
 
 
-def _rank(rank: RankLinks) -> Document:
+def _rank(rank: RankLinks) -> documents.RankLinks:
     links = {relation: _link(report) for relation, report in rank.links.items()}
-    return {"rank": rank.rank, "events": rank.events, "links": links}
+    return documents.RankLinks(rank.rank, rank.events, links)
 
 
-def _link(report: LinkReport) -> Mapping[str, Any]:
-    counts = {"linked": report.linked, "candidates": report.candidates, "unlinked": dict(report.unlinked)}
-    return counts | ({"notes": dict(report.notes)} if report.notes else {})
+def _link(report: LinkReport) -> documents.Linked:
+    notes = dict(report.notes) or msgspec.UNSET
+    return documents.Linked(report.linked, report.candidates, dict(report.unlinked), notes)
 
 
 # The summary that `merge`, `convert` and `demo` print when they are done.

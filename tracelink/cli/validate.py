@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import click
 
 from tracelink.cli.console import Console
-from tracelink.cli.documents import validate_document
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs
 from tracelink.cli.terminal import Page, watching
@@ -134,6 +133,8 @@ def validate(
             watch=watch,
         )
     if console.json:
+        from tracelink.cli.trace_documents import validate_document
+
         console.document(validate_document(validation))
     elif not console.quiet:
         console.info(

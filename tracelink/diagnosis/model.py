@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from tracelink.errors import Finding
 from tracelink.model.records import Entry, Frame
@@ -271,6 +271,6 @@ class Diagnosis:
     findings: Sequence[Finding] = ()
 
     @property
-    def verdict(self) -> str:
-        """`ok` or `problem`."""
+    def verdict(self) -> Literal["ok", "problem"]:
+        """`ok` if there are no problems."""
         return "problem" if self.problems else "ok"

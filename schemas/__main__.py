@@ -1,0 +1,59 @@
+"""Writes the JSON Schemas of what `--json` prints: python -m tracelink.schemas [FOLDER]."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracelink.cli import diagnosis_documents, documents, trace_documents
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "clocks": documents.Clocks,
+    "collectives": documents.Collectives,
+    "completion": documents.Completion,
+    "diagnose": diagnosis_documents.Diagnose,
+    "entries": diagnosis_documents.Entries,
+    "error": documents.Failed,
+    "formats": documents.Formats,
+    "inspect": trace_documents.Inspect,
+    "merge": documents.Merge,
+    "open": documents.Open,
+    "validate": trace_documents.Validate,
+}
+
+
+def generated() -> dict[str, str]:
+    """The text of each file, by its name."""
+    return {f"{name}.schema.json": _text(schema_of(name)) for name in DOCUMENTS}
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema of one document."""
+    struct = DOCUMENTS[name]
+    _, parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    document = parts.pop(struct.__name__)
+    title = document.pop("description").rstrip(".")
+    definitions = {part: parts[part] for part in sorted(parts)}
+    return {
+        "$schema": DRAFT,
+        "$id": f"urn:tracelink:schema:{name}",
+        **document,
+        "title": title,
+        **({"$defs": definitions} if definitions else {}),
+    }
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)
+    for file, text in generated().items():
+        (folder / file).write_text(text, encoding="utf-8")
