@@ -39,6 +39,9 @@ def schema_of(name: str) -> dict[str, Any]:
     _, parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
     document = parts.pop(struct.__name__)
     title = document.pop("description").rstrip(".")
+    for part in parts.values():
+        if "enum" in part:  # its docstring is for developers
+            del part["description"]
     definitions = {part: parts[part] for part in sorted(parts)}
     return {
         "$schema": DRAFT,
