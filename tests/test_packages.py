@@ -1,17 +1,30 @@
-"""Packages: what they export."""
+"""Packages: what they export, and that no module takes the name of a public object."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import walk_packages
+from pathlib import Path
 
 import tracelink
 
+PACKAGE = Path(tracelink.__file__).parent
+ROOMS = ("converters", "samples", "schemas")
+"""Folders that are installed inside the package, and next to it in a checkout."""
+
 
 def modules() -> list[str]:
-    """The importable modules of the package, without those that run when imported."""
-    found = walk_packages(tracelink.__path__, "tracelink.")
-    return [module.name for module in found if not module.name.endswith("__main__")]
+    """The names of all modules, without those that only run."""
+    folders = [("tracelink", PACKAGE)]
+    for room in ROOMS:
+        inside = PACKAGE / room
+        folders.append((f"tracelink.{room}", inside if inside.exists() else PACKAGE.parent / room))
+    found = {
+        ".".join((name, *path.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
+        for name, folder in folders
+        for path in folder.rglob("*.py")
+        if path.name != "__main__.py" and (path.parent / "__init__.py").exists()
+    }
+    return sorted(found)
 
 
 def test_no_module_takes_the_name_of_a_public_object() -> None:
