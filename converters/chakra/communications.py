@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.chakra.schema import SIMULATED, TYPE_OF_OPERATION, CollectiveType, NodeType
 from tracelink.model.collectives import Messages, Participations
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 from tracelink.model.events import EventKind, Events
 from tracelink.model.job import Job, event_of
 from tracelink.model.operations import Operation
@@ -80,7 +79,7 @@ def _calls(job: Job) -> tuple[Int64s, Int64s, Int64s]:
 
 
 @dataclass(frozen=True, slots=True)
-class Communicating(Columns):
+class Communicating(Table):
     """One row for each node of communication that is to be written, of one rank or of all."""
 
     rank: Int32s
@@ -115,26 +114,6 @@ class Communicating(Columns):
     """The largest size that any of its ranks tells; UNKNOWN where nobody has asked."""
     lacking: Int64s
     """How many of those who are written should take part and do not; UNKNOWN where nobody has asked."""
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    @classmethod
-    def of(cls, count: int, **columns: Any) -> Communicating:
-        """What is not given is unknown."""
-        unknown = np.full(count, UNKNOWN, np.int64)
-        return cls(*(np.asarray(columns.get(column.name, unknown)) for column in fields(cls)))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Communicating]) -> Communicating:
-        """All of all parts, in order."""
-        return cls(
-            *(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(cls))
-        )
-
-    def take(self, rows: Any) -> Communicating:
-        """Some of them."""
-        return Communicating(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def of_rank(self, rank: int) -> Communicating:
         """Those of one rank that anything is recorded of."""

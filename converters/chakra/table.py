@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.chakra.schema import INTEGERS, Category, Kind, Name, NodeType
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table
 
 UNSIGNED = 0xFFFF_FFFF_FFFF_FFFF
 """The largest unsigned 64-bit number."""
@@ -91,7 +91,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTable(Columns):
+class NodeTable(Table):
     """One row for each node, in the order of the file."""
 
     id: Int64s
@@ -108,9 +108,6 @@ class NodeTable(Columns):
     """Control dependencies: the node that encloses or launched this one."""
     strings: Sequence[str]
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.id)
 
     def attribute(self, name: str) -> Attribute:
         """An attribute; empty if no node has it."""

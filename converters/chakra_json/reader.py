@@ -34,7 +34,6 @@ from tracelink.converters.pytorch.nodes import (
     Piece,
     convert,
     decode,
-    int64s,
     whole,
 )
 from tracelink.converters.pytorch.times import LATEST_US, base_time, decimal_nanoseconds
@@ -42,7 +41,7 @@ from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int64s, lookup
 from tracelink.model.communications import Statement, text_in
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace, SourceInfo
@@ -278,9 +277,9 @@ def stated_edges(table: Mapping[str, Int64s], parents: Parents, on_device: Bools
     awaited = _earliest(ids, np.concatenate([table[OTHER_THREAD][other], table[AWAITED][~copied]]))
     known = (awaited != UNKNOWN) & (awaited != waiting)
     edges = [
-        Edges.of(Relation.CALLS, caller[~work], child[~work]),
-        Edges.of(Relation.LAUNCHES, caller[work], child[work]),
-        Edges.of(Relation.DEPENDS_ON, waiting[known], awaited[known]),
+        Edges.of_relation(Relation.CALLS, caller[~work], child[~work]),
+        Edges.of_relation(Relation.LAUNCHES, caller[work], child[work]),
+        Edges.of_relation(Relation.DEPENDS_ON, waiting[known], awaited[known]),
     ]
     without_launch = int(np.count_nonzero(on_device)) - int(np.count_nonzero(work))
     return Stated(Edges.concatenate(edges), without_launch, int(np.count_nonzero(awaited == UNKNOWN)))

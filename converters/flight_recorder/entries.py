@@ -12,9 +12,9 @@ import numpy as np
 
 from tracelink.converters.flight_recorder.scan import Entries
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Dump, Layout
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
+from tracelink.model.columns import UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
 from tracelink.model.operations import peers_of, type_named
-from tracelink.model.records import Entry, Frame, Int8s, Requests
+from tracelink.model.records import Entry, Frame, Requests
 
 # What entries say of tensors: how many numbers they hold, of which sizes and types.
 

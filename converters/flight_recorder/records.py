@@ -21,11 +21,11 @@ from tracelink.converters.flight_recorder.schema import (
 )
 from tracelink.errors import Finding, Severity
 from tracelink.io.sources import LARGEST_RANK
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
 from tracelink.model.communications import Communications
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
-from tracelink.model.records import Int8s, Progress, Records, State
+from tracelink.model.records import Progress, Records, State
 from tracelink.model.trace import ProcessGroup
 
 # What entries say as records.
@@ -296,7 +296,7 @@ def communications_of(
     """One row for each record."""
     requests = asked.requests.take(asked.request)
     return Communications.of(
-        np.arange(len(records)),
+        row=np.arange(len(records)),
         operation=requests.operation,
         group=records.group,
         sequence=records.sequence,

@@ -21,7 +21,7 @@ from tracelink.converters.kineto.schema import (
     Arguments,
     Element,
 )
-from tracelink.model.columns import Int64s, StringTable
+from tracelink.model.columns import Int64s, StringTable, int64s
 from tracelink.model.communications import Communications, Statement, communications
 from tracelink.model.events import EventKind, Key
 
@@ -259,14 +259,6 @@ def _values(arguments: Sequence[Arguments], name: str) -> Int64s:
             return int64s([-1 if a.python_parent is None else a.python_parent for a in arguments])
         case _:
             return int64s(list(map(attrgetter(name), arguments)))
-
-
-def int64s(numbers: list[int]) -> Int64s:
-    """A column of ids; ids of 64 unsigned bits wrap, so that they stay distinct."""
-    try:
-        return np.fromiter(numbers, np.int64, len(numbers))
-    except OverflowError:
-        return np.array([number & 0xFFFF_FFFF_FFFF_FFFF for number in numbers], np.uint64).astype(np.int64)
 
 
 def join(parts: Sequence[Columns]) -> Columns:

@@ -27,7 +27,7 @@ from tracelink.converters.perfetto.timeline.schema import (
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import Key
 from tracelink.model.graph import EventGraph, Rank
-from tracelink.model.job import PARTICIPATION_ROWS, Job
+from tracelink.model.job import Job
 from tracelink.model.trace import SourceInfo
 from tracelink.ranges import Numbers
 
@@ -162,7 +162,7 @@ def memberships(job: Job, rank: int) -> Mapping[int, bytes]:
     numbers = numbers_in_group(job.collectives, which).tolist()
     names = [f"{labels[group]} #{number}" for group, number in zip(groups, numbers, strict=True)]
     places: dict[int, list[int]] = {}
-    for column in PARTICIPATION_ROWS:
+    for column in job.participations.event_columns():
         rows = getattr(job.participations, column)[mine]
         known = np.flatnonzero(rows != UNKNOWN)
         for place, row in zip(known.tolist(), rows[known].tolist(), strict=True):

@@ -22,7 +22,7 @@ from tracelink.converters.pytorch.node_schema import (
     Node,
     UsualNode,
 )
-from tracelink.model.columns import Int64s, StringTable
+from tracelink.model.columns import Int64s, StringTable, int64s
 from tracelink.model.communications import Communications, Statement, communications
 
 # Pieces of the node array as columns: by position where nodes are as usual, else by name.
@@ -150,15 +150,6 @@ def convert(values: list[Any], format_: NodeFormat = PLAIN) -> Piece:
     format_.complete(piece, [format_.loose(node) for node in nodes])
     _look_again(piece, telling)
     return piece
-
-
-def int64s(numbers: Sequence[Any]) -> Int64s:
-    """A column of ids; ids of 64 unsigned bits wrap, so that they stay distinct."""
-    try:
-        return np.fromiter(numbers, np.int64, len(numbers))
-    except OverflowError:
-        wrapped = [int(number) & 0xFFFF_FFFF_FFFF_FFFF for number in numbers]
-        return np.array(wrapped, np.uint64).astype(np.int64)
 
 
 def whole(value: Any) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 from tracelink.linking.job import JobTables
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink.model.communications import CALL_TEXTS, Calls, Evidence
+from tracelink.model.communications import Calls, Evidence
 from tracelink.model.trace import ProcessGroup
 
 Call = dict[str, Any]
@@ -75,7 +75,7 @@ def rank(
     columns: dict[str, list[Any]] = {}
     for name in sorted({name for one in calls for name in one}):
         values = [one.get(name, UNKNOWN) for one in calls]
-        if name in CALL_TEXTS:
+        if name in Calls.text_columns():
             values = [UNKNOWN if value in (None, UNKNOWN) else strings[value] for value in values]
         elif name in ("point_to_point", "global_ranks"):
             values = [value is True for value in values]

@@ -175,7 +175,7 @@ class GraphBuilder:
             sources=[replace(info, rank=rank) for rank in ranks],
             bounds=bounds,
             keys={
-                key: KeyColumn.of([row for row, _ in pairs], [value for _, value in pairs])
+                key: KeyColumn.of(rows=[row for row, _ in pairs], values=[value for _, value in pairs])
                 for key, pairs in self.keys.items()
             },
             counters=Counters(

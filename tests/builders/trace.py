@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink.model.communications import CALL_TEXTS, Calls, Communications
+from tracelink.model.communications import Calls, Communications
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo
 
@@ -98,7 +98,7 @@ class TraceBuilder:
                 rows, values = found.setdefault(key, ([], []))
                 rows.append(row)
                 values.append(strings[value] if isinstance(value, str) else value)
-        return {key: KeyColumn.of(rows, values) for key, (rows, values) in found.items()}
+        return {key: KeyColumn.of(rows=rows, values=values) for key, (rows, values) in found.items()}
 
     def _communications(self, strings: StringTable) -> Communications:
         if not self.said:
@@ -109,7 +109,7 @@ class TraceBuilder:
                 unknown = False if name in ("point_to_point", "global_ranks") else UNKNOWN
                 value = given.get(name, unknown)
                 values.append(strings[value] if isinstance(value, str) else value)
-        return Communications.of([row for row, _ in self.said], **columns)
+        return Communications.of(row=[row for row, _ in self.said], **columns)
 
 
 def rows_of(calls: Calls, trace: RankTrace) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def rows_of(calls: Calls, trace: RankTrace) -> list[dict[str, Any]]:
         row = {name: column[place].item() for name, column in calls.columns().items()}
         known.append(
             {
-                name: texts[value] if name in CALL_TEXTS else value
+                name: texts[value] if name in Calls.text_columns() else value
                 for name, value in row.items()
                 if value is not False and value not in (UNKNOWN, NO_TIME)
             }

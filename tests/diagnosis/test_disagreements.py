@@ -251,7 +251,7 @@ def broadcasts(ranks: Mapping[int, str], **groups: list[int]) -> Journal:
 def named(journal: Journal, roots: Mapping[int, int], number: int = 1, group: str = "a") -> Roots:
     """What ranks said of one broadcast."""
     rows = {name: row for (_, name), row in journal.group_rows.items()}
-    return Roots.of([(rows[group], number, rank, root) for rank, root in roots.items()])
+    return Roots.of_rows([(rows[group], number, rank, root) for rank, root in roots.items()])
 
 
 def root_messages(diagnosis: Diagnosis) -> list[tuple[Kind, int | None, tuple[int, ...], str]]:

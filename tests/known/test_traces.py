@@ -17,7 +17,7 @@ import pytest
 from builders.data import shared
 from tracelink import Job, RankConflictError, collectives
 from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.communications import CALL_ROWS
+from tracelink.model.communications import Calls
 
 Event = dict[str, Any]
 Member = tuple[int, int, int]
@@ -32,7 +32,7 @@ def verdicts(job: Job) -> Counter[str]:
 
 def joined(job: Job) -> Counter[frozenset[str]]:
     """How many participations have which events."""
-    there = {name: getattr(job.participations, name) != UNKNOWN for name in CALL_ROWS}
+    there = {name: getattr(job.participations, name) != UNKNOWN for name in Calls.event_columns()}
     return Counter(
         frozenset(name for name, column in there.items() if column[row])
         for row in range(len(job.participations))

@@ -19,7 +19,7 @@ from tracelink.io.sources import discover_inputs
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.communications import CALL_ROWS, Evidence
+from tracelink.model.communications import Calls, Evidence
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.graph import STATED
 from tracelink.pipeline.gathering import GatheredRank, gather
@@ -372,7 +372,7 @@ def test_every_kernel_and_annotation_is_told_of_and_reports_add_up(rank: LinkedR
 @given(linked_ranks())
 def test_every_call_rests_on_something_and_stands_in_order(rank: LinkedRank) -> None:
     calls = rank.calls
-    there = [getattr(calls, name) != UNKNOWN for name in CALL_ROWS]
+    there = [getattr(calls, name) != UNKNOWN for name in Calls.event_columns()]
     assert all(any(column[place] for column in there) for place in range(len(calls)))
     order = [
         next((time for time in times if time > -1), None)
@@ -399,7 +399,7 @@ def ranks(*paths: str) -> dict[int, GatheredRank]:
 def joined(rank: RankCalls) -> Counter[frozenset[str]]:
     """How many calls have which events."""
     calls = rank.calls
-    columns = {name: getattr(calls, name) != UNKNOWN for name in CALL_ROWS}
+    columns = {name: getattr(calls, name) != UNKNOWN for name in Calls.event_columns()}
     return Counter(
         frozenset(name for name, there in columns.items() if there[place]) for place in range(len(calls))
     )

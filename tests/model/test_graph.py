@@ -43,9 +43,9 @@ TABLES = ("events", "edges", "counters", "tracks", *SHARED)
 def graph() -> EventGraph:
     """Two ranks: an operator that launches a kernel on rank 3, a span on rank 5."""
     edges = [
-        Edges.of(Relation.CALLS, np.array([0]), np.array([1])),
-        Edges.of(Relation.LAUNCHES, np.array([1]), np.array([2])),
-        Edges.of(Relation.DEPENDS_ON, np.array([2]), np.array([3])),
+        Edges.of_relation(Relation.CALLS, np.array([0]), np.array([1])),
+        Edges.of_relation(Relation.LAUNCHES, np.array([1]), np.array([2])),
+        Edges.of_relation(Relation.DEPENDS_ON, np.array([2]), np.array([3])),
     ]
     return EventGraph(
         strings=["aten::add", "cudaLaunchKernel", "add_kernel", "step"],
@@ -71,7 +71,7 @@ def graph() -> EventGraph:
             SourceInfo("b", "other"),
         ],
         bounds=[0, 3, 4],
-        keys={Key.CORRELATION: KeyColumn.of([1, 2], [7, 7])},
+        keys={Key.CORRELATION: KeyColumn.of(rows=[1, 2], values=[7, 7])},
         counters=Counters(np.array([3], np.int32), np.array([15]), np.array([2.5])),
         groups=[ProcessGroup("0", "default_pg", (3, 5))],
         payloads=[

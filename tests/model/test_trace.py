@@ -43,8 +43,8 @@ def one(path: str, *names: str, group: str = "tp", flows: tuple[int, ...] = ()) 
         ),
         [THREAD, STREAM, MEMORY],
         {
-            Key.GROUP: KeyColumn.of(range(count), [strings[group]] * count),
-            Key.CORRELATION: KeyColumn.of(range(count), range(7, 7 + count)),
+            Key.GROUP: KeyColumn.of(rows=range(count), values=[strings[group]] * count),
+            Key.CORRELATION: KeyColumn.of(rows=range(count), values=range(7, 7 + count)),
         },
         Counters(np.array([2], np.int32), np.array([5]), np.array([1.5])),
         [ProcessGroup(group)],
@@ -81,8 +81,8 @@ def test_keys_move_with_their_events_and_texts_keep_their_meaning() -> None:
 
 def test_edges_stay_between_the_same_events() -> None:
     first, second = one("a", "x", "y"), one("b", "z", "x")
-    first.edges = Edges.of(Relation.CALLS, np.array([0]), np.array([1]))
-    second.edges = Edges.of(Relation.DEPENDS_ON, np.array([1]), np.array([0]))
+    first.edges = Edges.of_relation(Relation.CALLS, np.array([0]), np.array([1]))
+    second.edges = Edges.of_relation(Relation.DEPENDS_ON, np.array([1]), np.array([0]))
     edges = combine([first, one("c"), second]).edges
     assert (edges.source.tolist(), edges.target.tolist()) == ([0, 3], [1, 2])
     assert edges.relation.tolist() == [Relation.CALLS, Relation.DEPENDS_ON]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -16,11 +16,11 @@ from tracelink.clock.solution import Contradiction, Solution, solve
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks
-from tracelink.model.columns import NO_TIME, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, Bools, Int32s, Int64s, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Crossings(Columns):
+class Crossings(Table):
     """One row for each rank's part in a collective or message (a `meeting`), with times on the rank's own clock.
 
     In a meeting, no rank that `waits` leaves before all ranks that are `awaited` have entered.
@@ -36,15 +36,6 @@ class Crossings(Columns):
     awaited: Bools
     together: Bools
     """Whether all waiting ranks leave at about the same time, so that their exits compare clocks."""
-
-    def __len__(self) -> int:
-        return len(self.meeting)
-
-    @classmethod
-    def of(cls, **columns: Any) -> Crossings:
-        """Crossings from plain sequences."""
-        kinds = {"meeting": np.int64, "rank": np.int32, "entered": np.int64, "left": np.int64}
-        return cls(*(np.asarray(columns[f.name], kinds.get(f.name, np.bool_)) for f in fields(cls)))
 
 
 def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.model.columns import NO_TIME, Bools, Columns, Float64s, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, Bools, Float64s, Int32s, Int64s, Table
 
 # Rows with equal numbers: medians and extremes of all numbers at once.
 
@@ -103,7 +103,7 @@ class ClockLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Observations(Columns):
+class Observations(Table):
     """One row for each clock in each meeting, by meeting and clock; times since the clock's first time."""
 
     meeting: Int64s
@@ -114,9 +114,6 @@ class Observations(Columns):
     """When the first of its waiting ranks left; inf if none waits."""
     end: Float64s
     """When it left, if exits of the meeting compare clocks; else NaN."""
-
-    def __len__(self) -> int:
-        return len(self.meeting)
 
     @classmethod
     def empty(cls) -> Observations:

@@ -21,7 +21,7 @@ from tracelink.clock.observations import (
     linked,
     violation_of,
 )
-from tracelink.model.columns import Bools, Columns, Float64s, Int64s
+from tracelink.model.columns import Bools, Float64s, Int64s, Table
 
 # Observations that the given lines violate.
 
@@ -31,7 +31,7 @@ TOLERANCE_NS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contradictions(Columns):
+class Contradictions(Table):
     """One row for each observation that is not explained."""
 
     row: Int64s
@@ -40,9 +40,6 @@ class Contradictions(Columns):
     violation: Float64s
     """The least and worst amount by which one of the two leaves before the other enters."""
     time: Float64s
-
-    def __len__(self) -> int:
-        return len(self.row)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Contradictions]) -> Contradictions:

@@ -25,7 +25,7 @@ from tracelink.diagnosis.programs import (
 )
 from tracelink.diagnosis.waits import Wait
 from tracelink.errors import Finding
-from tracelink.model.columns import UNKNOWN, Bools, Columns, Int32s, Int64s, distinct, starts_of
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
 from tracelink.model.operations import ROOTED, Operation, operation_of
 from tracelink.model.records import Entry, State
 from tracelink.model.trace import ProcessGroup
@@ -245,7 +245,7 @@ def _cell_in_words(cell: _Cell, ranks: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Roots(Columns):
+class Roots(Table):
     """One row for each call with a known root."""
 
     group: Int32s
@@ -255,17 +255,14 @@ class Roots(Columns):
     root: Int64s
     """Position of the root in the group."""
 
-    def __len__(self) -> int:
-        return len(self.group)
-
     @classmethod
-    def of(cls, rows: Collection[tuple[int, int, int, int]] = ()) -> Roots:
+    def of_rows(cls, rows: Collection[tuple[int, int, int, int]]) -> Roots:
         """Roots from rows of group, sequence number, rank and root."""
         table = np.array(list(rows), np.int64).reshape(-1, 4)
         return cls(table[:, 0].astype(np.int32), table[:, 1], table[:, 2].astype(np.int32), table[:, 3])
 
 
-NO_ROOTS = Roots.of()
+NO_ROOTS = Roots.empty()
 
 
 def root_disagreements(

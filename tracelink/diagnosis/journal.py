@@ -18,7 +18,7 @@ from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
 from tracelink.model.communications import Calls
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
-from tracelink.model.records import REQUEST_TEXTS, Entry, Recording, Records, Requests
+from tracelink.model.records import Entry, Recording, Records, Requests
 from tracelink.model.trace import ProcessGroup
 from tracelink.plugins import EntryPayloads
 
@@ -149,11 +149,11 @@ def _no_requests() -> Requests:
 
 def _recoded(recording: Recording, texts: StringTable) -> dict[str, Any]:
     columns: dict[str, Any] = recording.requests.columns()
-    used = np.unique(np.concatenate([columns[name] for name in REQUEST_TEXTS]))
+    used = np.unique(np.concatenate([columns[name] for name in Requests.text_columns()]))
     used = used[used != UNKNOWN]
     codes = np.full(len(recording.strings) + 1, UNKNOWN, np.int32)
     codes[used] = texts.encode([recording.strings[code] for code in used.tolist()])
-    return columns | {name: codes[columns[name]] for name in REQUEST_TEXTS}
+    return columns | {name: codes[columns[name]] for name in Requests.text_columns()}
 
 
 def _with_closings(records: Records, closing: Bools) -> Records:

@@ -14,7 +14,7 @@ from tracelink.diagnosis.clocks import lags_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Lateness, Problem
 from tracelink.diagnosis.participation import Parts
-from tracelink.model.columns import NO_TIME, SECOND, Bools, Columns, Float64s, Int32s, Int64s, starts_of
+from tracelink.model.columns import NO_TIME, SECOND, Bools, Float64s, Int32s, Int64s, Table, starts_of
 from tracelink.model.operations import SYNCHRONIZING, operation_of
 from tracelink.text import collective_in_words, duration, lowered, ranks_in_words
 
@@ -193,7 +193,7 @@ def _late_together(journal: Journal, parts: Parts, collectives: SynchronizingCol
 
 
 @dataclass(frozen=True, slots=True)
-class SynchronizingCollectives(Columns):
+class SynchronizingCollectives(Table):
     """Collectives in which every rank waits for all others, and in which all recorded ranks of the group take part."""
 
     begin: Int64s
@@ -205,9 +205,6 @@ class SynchronizingCollectives(Columns):
     """When the last part was created."""
     late: Int64s
     """How long after the last but one."""
-
-    def __len__(self) -> int:
-        return len(self.begin)
 
     def collective_of_parts(self) -> Int64s:
         """For all parts of all these collectives, in order, the row of their collective."""

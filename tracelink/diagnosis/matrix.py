@@ -20,9 +20,9 @@ from tracelink.model.columns import (
     NO_TIME,
     UNKNOWN,
     Bools,
-    Columns,
     Int32s,
     Int64s,
+    Table,
     distinct,
     stable_order,
     starts_of,
@@ -184,7 +184,7 @@ class _Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class EntryMatching(Columns):
+class EntryMatching(Table):
     """Which entries of different ranks belong together: to one collective, or to one message. A row for each entry."""
 
     number: Int64s
@@ -199,9 +199,6 @@ class EntryMatching(Columns):
     message: Bools
     collective: Bools
     """Whether all members of the group have to take part."""
-
-    def __len__(self) -> int:
-        return len(self.number)
 
 
 def match_entries(journal: Journal) -> EntryMatching:

@@ -22,15 +22,15 @@ from tracelink.model.columns import (
     NO_TIME,
     UNKNOWN,
     Bools,
-    Columns,
+    Int8s,
     Int32s,
     Int64s,
+    Table,
     distinct,
     stable_order,
     starts_of,
 )
 from tracelink.model.operations import SYNCHRONIZING, Operation, operation_of
-from tracelink.model.records import Int8s
 
 CLEARLY = 3
 """By this factor a pairing must be closer in time than another one to be preferred."""
@@ -42,7 +42,7 @@ IN_BATCHES = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class MessageEnds(Columns):
+class MessageEnds(Table):
     """One row for each send and each receive, sorted by rank, group and time."""
 
     row: Int64s
@@ -59,9 +59,6 @@ class MessageEnds(Columns):
     """Whether its batch contains other ends."""
     request: Int32s
     outcome: Int8s
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 def message_ends(journal: Journal, outcome: Int8s) -> MessageEnds:
@@ -135,7 +132,7 @@ def _shares_closing(closed_by: Int64s) -> Bools:
 
 
 @dataclass(frozen=True, slots=True)
-class Channels(Columns):
+class Channels(Table):
     """One row for each channel: sender, receiver and group."""
 
     sends: Int64s
@@ -148,9 +145,6 @@ class Channels(Columns):
     """Whether neither ring buffer wrapped."""
     known_shift: Bools
     """Whether the shift is known."""
-
-    def __len__(self) -> int:
-        return len(self.sends)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,19 @@ from typing import Any
 import numpy as np
 
 from tracelink.diagnosis.journal import Journal
-from tracelink.model.columns import UNKNOWN, Bools, Columns, Int32s, Int64s, distinct, stable_order, starts_of
+from tracelink.model.columns import (
+    UNKNOWN,
+    Bools,
+    Int8s,
+    Int32s,
+    Int64s,
+    Table,
+    distinct,
+    stable_order,
+    starts_of,
+)
 from tracelink.model.operations import SYNCHRONIZING, operation_of
-from tracelink.model.records import Int8s, State
+from tracelink.model.records import State
 
 COALESCED = "coalesced"
 """Suffix of the entry that closes a coalesced operation, and of operations that may consist of several."""
@@ -188,7 +198,7 @@ class Knowledge(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Positions(Columns):
+class Positions(Table):
     """How far each member of each group got, sorted by group and rank. UNKNOWN means no collective."""
 
     group: Int32s
@@ -198,9 +208,6 @@ class Positions(Columns):
     part: Int64s
     """Its last part."""
     knowledge: Int8s
-
-    def __len__(self) -> int:
-        return len(self.group)
 
     def of_group(self, group: int) -> slice:
         """The rows of a group."""

@@ -519,16 +519,18 @@ def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[R
     by_rank = sources_of(_ranks_with_roots(journal) & timed, tasks, journal)
     sources = [source for own in by_rank.values() for source in own]
     if len(by_rank) < 2:
-        return Roots.of(), []
+        return Roots.empty(), []
     if (size := sum(source.bytes for source in sources)) > MOST_BYTES:
-        return Roots.of(), [_too_large(size, len(by_rank))]
+        return Roots.empty(), [_too_large(size, len(by_rank))]
     try:
         gathered = gather(Discovery(sources), engine, with_events=False)
     except TraceError as error:
         message = f"roots of collectives were not compared: {error}"
-        return Roots.of(), [Finding(Severity.WARNING, "roots_unreadable", message, source=error.source)]
+        return Roots.empty(), [Finding(Severity.WARNING, "roots_unreadable", message, source=error.source)]
     rows = [row for rank in gathered.ranks for row in _root_rows(rank.calls, journal)]
-    return Roots.of(rows), [finding for finding in gathered.findings if finding.severity is Severity.ERROR]
+    return Roots.of_rows(rows), [
+        finding for finding in gathered.findings if finding.severity is Severity.ERROR
+    ]
 
 
 def _ranks_with_roots(journal: Journal) -> set[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracelink.diagnosis.hangs import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.model.collectives import Collectives, Participations, Verdict
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 from tracelink.model.job import Job
 from tracelink.model.operations import SYNCHRONIZING
 
@@ -213,7 +213,7 @@ def _marked(strings: Sequence[str], names: Collection[str]) -> Bools:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals(Columns):
+class Arrivals(Table):
     """One row for each rank that takes part in a collective with known arrival times."""
 
     rank: Int32s
@@ -225,9 +225,6 @@ class Arrivals(Columns):
     """How long it waited for others in total, in ns."""
     waited_for: Int64s
     """How long others waited for it in total, in ns."""
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
 
 def arrivals(collectives: Collectives, participations: Participations) -> Arrivals:

@@ -21,7 +21,7 @@ from tracelink.linking.communicating import (
 )
 from tracelink.linking.recorder import profiled
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup, values_at
-from tracelink.model.communications import FLAGS, Communications
+from tracelink.model.communications import Communications
 from tracelink.model.events import EventKind, Key
 from tracelink.model.operations import POINT_TO_POINT, Operation
 from tracelink.model.trace import RankTrace
@@ -178,7 +178,7 @@ def _by_identity(trace: RankTrace, calls: _CommunicationWork, annotations: _Comm
     next event on the operator's thread.
     """
     numbers = trace.key(Key.RECORD_FUNCTION)
-    numbers = numbers.where(numbers.values > 0)
+    numbers = numbers.take(numbers.values > 0)
     annotation_number = values_at(numbers.values, lookup(numbers.rows, annotations.rows))
     call_number = values_at(numbers.values, lookup(numbers.rows, calls.rows))
     found = np.full(len(annotations.rows), UNKNOWN, np.int64)
@@ -416,12 +416,7 @@ def _from_first(
             statement = np.where(
                 (statement == UNKNOWN) & values_at(usable, further, False), further, statement
             )
-    return {name: values_at(getattr(table, name), statement, _unknown_value(name)) for name in names}
-
-
-def _unknown_value(name: str) -> int | bool:
-    """The value of a column that means unknown."""
-    return False if name in FLAGS else UNKNOWN
+    return {name: values_at(getattr(table, name), statement, table.unknown(name)) for name in names}
 
 
 def _operation(vocabulary: Vocabulary, claims: Sequence[_Claim]) -> tuple[Int32s, Bools]:

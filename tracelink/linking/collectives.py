@@ -30,7 +30,7 @@ from tracelink.model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink.model.communications import CALL_ROWS, Calls, Evidence
+from tracelink.model.communications import Calls, Evidence
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 
 LATEST = int(np.iinfo(np.int64).max)
@@ -266,7 +266,7 @@ def _write_merged(calls: Calls, parts: Int64s, coalesced: Calls, closing: Bools,
         elements = np.where(is_member, getattr(coalesced, name), UNKNOWN)
         total = np.add.reduceat(np.maximum(elements, 0), begin)
         getattr(calls, name)[parts] = np.where(np.maximum.reduceat(elements, begin) >= 0, total, UNKNOWN)
-    for name in CALL_ROWS:
+    for name in Calls.event_columns():
         column = getattr(coalesced, name)
         getattr(calls, name)[parts] = column[_first(column != UNKNOWN, begin)]
     calls.state[parts] = coalesced.state[begin + length - 1]

@@ -7,14 +7,24 @@ them into draft calls, before anything is known of what each call did.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from tracelink.linking.nesting import nest, sort_outer_first
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable, lookup, values_at
+from tracelink.model.columns import (
+    NO_TIME,
+    UNKNOWN,
+    Bools,
+    Int32s,
+    Int64s,
+    StringTable,
+    for_each_text,
+    lookup,
+    values_at,
+)
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
 from tracelink.model.operations import (
     COLLECTIVE_ANNOTATION,
@@ -43,38 +53,23 @@ class Vocabulary:
 
     def matches(self, pattern: re.Pattern[str], codes: Int32s) -> Bools:
         """Whether the name of each code matches."""
-        found: Bools = self._for_each_code(
-            codes, lambda text: pattern.search(text) is not None, np.bool_, False
-        )
-        return found
+        names = self.strings.texts()
+        return for_each_text(names, codes, lambda text: pattern.search(text) is not None, np.bool_, False)
 
     def operations(self, codes: Int32s) -> Int32s:
         """The code of the operation that each name means."""
-        found: Int32s = self._for_each_code(
-            codes, lambda text: self.strings[operation_of(text)], np.int32, UNKNOWN
-        )
-        return found
+        names = self.strings.texts()
+        return for_each_text(names, codes, lambda text: self.strings[operation_of(text)], np.int32, UNKNOWN)
 
     def are_known(self, operations: Int32s) -> Bools:
         """Whether each operation is a member of `Operation`."""
-        found: Bools = self._for_each_code(operations, KNOWN_OPERATIONS.__contains__, np.bool_, False)
-        return found
+        names = self.strings.texts()
+        return for_each_text(names, operations, KNOWN_OPERATIONS.__contains__, np.bool_, False)
 
     def moves_no_data(self, codes: Int32s) -> Bools:
         """Whether each name is of an operation that moves no data."""
-        found: Bools = self._for_each_code(
-            codes, lambda text: operation_of(text) in NO_CALLS, np.bool_, False
-        )
-        return found
-
-    def _for_each_code(self, codes: Int32s, meaning: Callable[[str], Any], kind: Any, unknown: Any) -> Any:
-        texts = self.strings.texts()
-        occurs = np.zeros(len(texts) + 1, np.bool_)
-        occurs[codes] = True
-        table = np.full(len(texts) + 1, unknown, kind)
-        for code in np.flatnonzero(occurs[:-1]).tolist():
-            table[code] = meaning(texts[code])
-        return table[codes]
+        names = self.strings.texts()
+        return for_each_text(names, codes, lambda text: operation_of(text) in NO_CALLS, np.bool_, False)
 
 
 def declared_operations(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s) -> Int32s:

@@ -68,7 +68,7 @@ def _profiled(trace: RankTrace) -> Bools:
 def _among(trace: RankTrace, column: KeyColumn, rows: Int64s) -> KeyColumn:
     chosen = np.zeros(len(trace.events), np.bool_)
     chosen[rows] = True
-    return column.where(chosen[column.rows])
+    return column.take(chosen[column.rows])
 
 
 def _pairs_by_id(trace: RankTrace, handles: KeyColumn, recorded: KeyColumn) -> _IdPairs:
@@ -81,7 +81,7 @@ def _linked_by_id(handles: KeyColumn, recorded: KeyColumn, pairs: _IdPairs, mean
     """Candidates are the nodes with ids from the profiled time."""
     first, last = int(recorded.values.min()), int(recorded.values.max())
     inside = int(np.count_nonzero((handles.values >= first) & (handles.values <= last)))
-    edges = Edges.of(Relation.SAME, pairs.nodes[pairs.same_name], pairs.operators[pairs.same_name])
+    edges = Edges.of_relation(Relation.SAME, pairs.nodes[pairs.same_name], pairs.operators[pairs.same_name])
     renamed = len(pairs.nodes) - len(edges)
     missing = inside - len(pairs.nodes)
     unlinked = {
@@ -121,7 +121,7 @@ def _linked_by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Link
         free = free[np.isin(name[free], name[left_over])]
         _pair(partner, ambiguous, name, left_over, free)
     linked = nodes[partner[nodes] != UNKNOWN]
-    edges = Edges.of(Relation.SAME, linked, partner[linked])
+    edges = Edges.of_relation(Relation.SAME, linked, partner[linked])
     several = int(np.count_nonzero(ambiguous[nodes] & (partner[nodes] == UNKNOWN)))
     missing = len(nodes) - len(edges) - several
     unlinked = {"several operators match": several, "no operator of its name at its position": missing}

@@ -43,15 +43,15 @@ def link_launches(trace: RankTrace) -> Links:
 def _by_correlation(trace: RankTrace, work: Bools) -> tuple[Edges, KeyColumn, KeyColumn]:
     """The launches, and the correlation ids of the calls and of the work that are linked."""
     correlations = trace.key(Key.CORRELATION)
-    effects = correlations.where(work[correlations.rows])
-    causes = correlations.where(trace.events.kind[correlations.rows] == EventKind.RUNTIME)
+    effects = correlations.take(work[correlations.rows])
+    causes = correlations.take(trace.events.kind[correlations.rows] == EventKind.RUNTIME)
     identity, wanted = scoped_pair(trace, causes, effects)
     found = lookup(identity, wanted)
     linked = found != UNKNOWN
-    edges = Edges.of(Relation.LAUNCHES, causes.rows[found[linked]], effects.rows[linked])
+    edges = Edges.of_relation(Relation.LAUNCHES, causes.rows[found[linked]], effects.rows[linked])
     launching = np.zeros(len(causes), np.bool_)
     launching[found[linked]] = True
-    return edges, causes.where(launching), effects.where(linked)
+    return edges, causes.take(launching), effects.take(linked)
 
 
 def _launch_notes(trace: RankTrace, causes: KeyColumn, effects: KeyColumn) -> dict[str, int]:
@@ -72,15 +72,15 @@ def link_annotations(trace: RankTrace, calls: Calls) -> Links:
     events = trace.events
     external = trace.key(Key.EXTERNAL_ID)
     kind = events.kind[external.rows]
-    copies = external.where(kind == EventKind.GPU_ANNOTATION)
-    annotations = external.where(kind == EventKind.ANNOTATION)
+    copies = external.take(kind == EventKind.GPU_ANNOTATION)
+    annotations = external.take(kind == EventKind.ANNOTATION)
     identity, wanted = scoped_pair(trace, annotations, copies)
     found = lookup(identity, wanted)
     linked = found != UNKNOWN
     operator, work = _work_on_other_threads(events, calls)
     source = np.concatenate([annotations.rows[found[linked]], operator])
     target = np.concatenate([copies.rows[linked], work])
-    edges = Edges.of(Relation.LAUNCHES, source, target)
+    edges = Edges.of_relation(Relation.LAUNCHES, source, target)
     total = int(np.count_nonzero(events.of_kind(EventKind.GPU_ANNOTATION))) + len(work)
     unlinked = nonzero({"its annotation was not recorded": total - len(edges)})
     return Links(edges, LinkReport("launches.annotation", len(edges), total, unlinked))
@@ -112,7 +112,7 @@ def _backward_by_flows(trace: RankTrace) -> Links:
     found = lookup(identity, wanted)
     linked = found != UNKNOWN
     forward, backward = starts.rows[found[linked]], ends.rows[linked]
-    edges = Edges.of(Relation.BACKWARD_OF, backward, forward)
+    edges = Edges.of_relation(Relation.BACKWARD_OF, backward, forward)
     sequence = trace.key(Key.SEQUENCE).dense(len(trace.events), UNKNOWN)
     differ = int(np.count_nonzero(sequence[forward] != sequence[backward]))
     report = LinkReport(
@@ -128,17 +128,17 @@ def _backward_by_flows(trace: RankTrace) -> Links:
 def _backward_by_sequence(trace: RankTrace) -> Links:
     """The outermost backward operator of a sequence number, and the last forward operator to start with it."""
     operators = trace.key(Key.SEQUENCE)
-    operators = operators.where(trace.events.kind[operators.rows] == EventKind.OPERATOR)
+    operators = operators.take(trace.events.kind[operators.rows] == EventKind.OPERATOR)
     forward_thread = trace.key(Key.FORWARD_THREAD).dense(len(trace.events), 0)
     is_backward = forward_thread[operators.rows] != 0
-    backward, forward = operators.where(is_backward), operators.where(~is_backward)
+    backward, forward = operators.take(is_backward), operators.take(~is_backward)
     forward = _on_forward_threads(trace, backward, forward, forward_thread)
     backward = _first_to_start(trace, backward, forward_thread[backward.rows])
     identity, wanted = scoped_pair(trace, forward, backward)
     order = np.argsort(trace.events.start[forward.rows], kind="stable")
     found = lookup(identity[order], wanted)
     linked = found != UNKNOWN
-    edges = Edges.of(Relation.BACKWARD_OF, backward.rows[linked], forward.rows[order[found[linked]]])
+    edges = Edges.of_relation(Relation.BACKWARD_OF, backward.rows[linked], forward.rows[order[found[linked]]])
     unlinked = nonzero({"its forward operator was not recorded": int(np.count_nonzero(~linked))})
     return Links(edges, LinkReport("backward_of", len(edges), len(backward), unlinked))
 
@@ -170,4 +170,4 @@ def _on_forward_threads(
     }
     threads = len(np.unique(forward_thread[backward.rows]))
     best = sorted(explained, key=lambda track: -explained[track])[:threads]
-    return forward.where(np.isin(tracks, best))
+    return forward.take(np.isin(tracks, best))

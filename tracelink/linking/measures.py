@@ -14,7 +14,7 @@ from tracelink.linking.groups import Groups, Members
 from tracelink.linking.stack import Stack, is_one_of, item_sizes
 from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int32s, Int64s, StringTable
-from tracelink.model.communications import CALL_ROWS, Calls, Evidence
+from tracelink.model.communications import Calls, Evidence
 from tracelink.model.operations import ROOTED, SYNCHRONIZING, Operation
 
 # Who arrived last at each collective, how long the others waited, and at which bandwidth it ran.
@@ -64,7 +64,7 @@ def measure(
         len(clocked),
         collective=matching.collective,
         rank=matching.rank,
-        **{name: getattr(clocked, name) for name in (*CALL_ROWS, "enqueued", "state")},
+        **{name: getattr(clocked, name) for name in (*Participations.event_columns(), "enqueued", "state")},
         start=start,
         end=end,
         evidence=np.where(comparable, clocked.evidence, Evidence.NONE),

@@ -51,7 +51,7 @@ def link_calls(trace: RankTrace) -> Links:
         unlinked=nonzero({"overlaps the event it starts in": lost}),
         notes=nonzero(notes),
     )
-    return Links(Edges.of(Relation.CALLS, parent[children], children), report)
+    return Links(Edges.of_relation(Relation.CALLS, parent[children], children), report)
 
 
 def _use_python_ids(trace: RankTrace, parent: Int64s) -> int:

@@ -82,7 +82,7 @@ def link_flows(trace: RankTrace) -> Links:
     identity, wanted = scoped_pair(trace, starts, ends)
     found = lookup(identity, wanted)
     linked = found != UNKNOWN
-    edges = Edges.of(Relation.DEPENDS_ON, ends.rows[linked], starts.rows[found[linked]])
+    edges = Edges.of_relation(Relation.DEPENDS_ON, ends.rows[linked], starts.rows[found[linked]])
     unlinked = nonzero({"its flow has no start": len(ends) - len(edges)})
     return Links(edges, LinkReport("depends_on.drawn", len(edges), len(ends), unlinked))
 

@@ -104,7 +104,7 @@ def link_recorder(trace: RankTrace) -> Links:
     if numbered < len(inside):
         _by_time(trace, inside, operator)
     linked = operator != UNKNOWN
-    edges = Edges.of(Relation.SAME, inside[linked], operator[linked])
+    edges = Edges.of_relation(Relation.SAME, inside[linked], operator[linked])
     missing, outside = len(inside) - len(edges), len(entries) - len(inside)
     notes = {
         "entries outside the profiled time": outside if events.of_kind(*ON_THREAD).any() else 0,
@@ -159,7 +159,7 @@ def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) ->
         found = work[begin:end][same_thread].tolist()
         source += [entry] * len(found)
         target += found
-    edges = Edges.of(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
+    edges = Edges.of_relation(Relation.SAME, np.array(source, np.int64), np.array(target, np.int64))
     candidates = len(recorded) if len(work) else 0
     with_kernel = len(set(source))
     without_kernel = candidates - with_kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tracelink.errors import Finding, Severity
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, stable_order
-from tracelink.model.communications import CALL_TEXTS, Calls
+from tracelink.model.communications import Calls
 from tracelink.model.operations import Operation, item_bytes
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def stack(ranks: Sequence[RankCalls]) -> tuple[Stack, list[Finding]]:
     stacked = Stack(
         ordered,
         strings,
-        _concatenated(calls),
+        Calls.concatenate(calls),
         np.repeat(numbers, lengths),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
     )
@@ -72,18 +72,12 @@ def stack(ranks: Sequence[RankCalls]) -> tuple[Stack, list[Finding]]:
 def _recoded(rank: RankCalls, strings: StringTable) -> Calls:
     """The rank's calls with codes of the common table, to which only used texts are added."""
     used = np.zeros(len(rank.strings) + 1, np.bool_)
-    for name in CALL_TEXTS:
+    for name in Calls.text_columns():
         used[getattr(rank.calls, name)] = True
     codes = np.full(len(rank.strings), UNKNOWN, np.int32)
     chosen = np.flatnonzero(used[:-1])
     codes[chosen] = strings.encode([rank.strings[code] for code in chosen.tolist()])
     return rank.calls.recoded(codes)
-
-
-def _concatenated(parts: Sequence[Calls]) -> Calls:
-    if not parts:
-        return Calls.empty()
-    return Calls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Calls)))
 
 
 def _duplicate_findings(ranks: Sequence[int]) -> list[Finding]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
 
-import numpy as np
-
-from tracelink.model.columns import Columns, Int32s, Int64s
-from tracelink.model.communications import Calls, filled
+from tracelink.model.columns import Codes, EventRow, Float64s, Int32s, Int64s, Table, Times
+from tracelink.model.communications import Calls, Evidences
 from tracelink.model.trace import ProcessGroup
 
 
@@ -44,7 +42,7 @@ class RankCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Collectives(Columns):
+class Collectives(Table):
     """One row for each communication of a whole group. `operation`, `type` and `verdict` are texts' codes."""
 
     group: Int32s
@@ -53,13 +51,13 @@ class Collectives(Columns):
     """The number that the sources give it, or UNKNOWN where they give none."""
     order: Int64s
     """The place among the group's collectives."""
-    operation: Int32s
-    type: Int32s
+    operation: Codes
+    type: Codes
     bytes: Int64s
     """As nccl-tests counts the size of this operation, or UNKNOWN."""
-    start: Int64s
+    start: Times
     """When the first rank entered; NO_TIME where nobody is known to have."""
-    end: Int64s
+    end: Times
     """When the last rank left."""
     last_rank: Int32s
     """Who entered last."""
@@ -67,57 +65,47 @@ class Collectives(Columns):
     """From the first to the last entering, in ns, or UNKNOWN."""
     duration: Int64s
     """From the last entering to the last leaving, in ns, or UNKNOWN."""
-    algorithm_gb_s: np.ndarray[Any, np.dtype[np.float64]]
-    bus_gb_s: np.ndarray[Any, np.dtype[np.float64]]
+    algorithm_gb_s: Float64s
+    bus_gb_s: Float64s
     """Bandwidths as nccl-tests defines them, in 10^9 bytes a second; NaN where unknown."""
-    verdict: Int32s
+    verdict: Codes
     root: Int32s
     """The rank of the job that gives to all others or gets from them; UNKNOWN where all do the same."""
 
-    def __len__(self) -> int:
-        return len(self.group)
 
-    @classmethod
-    def of(cls, count: int, **columns: Any) -> Collectives:
-        """`count` collectives; what is not given is unknown."""
-        return cls(*filled(cls, count, columns))
+RankRows = Annotated[Int64s, EventRow("rank")]
+SourceRows = Annotated[Int64s, EventRow("source")]
+TargetRows = Annotated[Int64s, EventRow("target")]
+"""Rows of events of the rank in that column, or UNKNOWN."""
 
 
 @dataclass(frozen=True, slots=True)
-class Participations(Columns):
+class Participations(Table):
     """One row for each rank's part in a collective, grouped by collective. Event columns hold rows or UNKNOWN."""
 
     collective: Int64s
     rank: Int32s
-    record: Int64s
-    operator: Int64s
-    annotation: Int64s
-    node: Int64s
-    kernel: Int64s
-    enqueued: Int64s
-    start: Int64s
+    record: RankRows
+    operator: RankRows
+    annotation: RankRows
+    node: RankRows
+    kernel: RankRows
+    enqueued: Times
+    start: Times
     """When it entered, by the evidence that all participations of the collective share."""
-    end: Int64s
-    evidence: Int32s
+    end: Times
+    evidence: Evidences
     wait: Int64s
     """From its own entering to that of the last, in ns, or UNKNOWN."""
-    state: Int32s
+    state: Codes
     """Code of the recorder's word, or UNKNOWN."""
     bytes_in: Int64s
     bytes_out: Int64s
     """What the rank gives and gets, over all tensors; UNKNOWN where its sources do not say."""
 
-    def __len__(self) -> int:
-        return len(self.collective)
-
-    @classmethod
-    def of(cls, count: int, **columns: Any) -> Participations:
-        """`count` participations; what is not given is unknown."""
-        return cls(*filled(cls, count, columns))
-
 
 @dataclass(frozen=True, slots=True)
-class Messages(Columns):
+class Messages(Table):
     """One row for each message that was sent from one rank to another. Events are rows or UNKNOWN."""
 
     group: Int32s
@@ -128,26 +116,14 @@ class Messages(Columns):
     order: Int64s
     """The place among the messages of this pair, group and tag."""
     bytes: Int64s
-    send: Int64s
-    receive: Int64s
+    send: SourceRows
+    receive: TargetRows
     """The events that stand for both ends: kernel, annotation, operator or record."""
-    send_node: Int64s
-    receive_node: Int64s
+    send_node: SourceRows
+    receive_node: TargetRows
     """The nodes of the execution traces that ask for them."""
-    sent: Int64s
+    sent: Times
     """When the sending began."""
-    received: Int64s
+    received: Times
     """When the receiving ended, or NO_TIME where no source tells."""
-    verdict: Int32s
-
-    def __len__(self) -> int:
-        return len(self.group)
-
-    @classmethod
-    def of(cls, count: int, **columns: Any) -> Messages:
-        """`count` messages; what is not given is unknown."""
-        return cls(*filled(cls, count, columns))
-
-
-TEXTS = ("operation", "type", "verdict", "state")
-"""Columns that are codes of texts."""
+    verdict: Codes

@@ -1,10 +1,13 @@
-"""Array types, Table, StringTable, grouping rows, frames."""
+"""Tables of columns: array types, the sentinels of unknown values, Table, StringTable, and grouping of rows.
+
+Imports nothing of tracelink but its errors, so that every module can build on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -15,30 +18,200 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-
-# Shared definitions
-
-
-Float64s = npt.NDArray[np.float64]
-
-
-# Shared definitions
-
-
 UNKNOWN = -1
 """In every column: the value is not known, or there is no such row. The only sentinel of the value -1."""
+
+NO_TIME = int(np.iinfo(np.int64).min)
+"""In every column of times: the time is not known (nodes of execution traces before they are linked)."""
 
 SECOND = 10**9
 MILLISECOND = 10**6
 MICROSECOND = 10**3
 """In nanoseconds, the unit of every time and duration."""
 
+Int8s = npt.NDArray[np.int8]
+UInt8s = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.integer]
 
-# Columns as pandas frames and Arrow tables, where those are installed.
+Value = TypeVar("Value", bound=np.generic)
+
+
+# Tables: frozen dataclasses of columns of equal length. What a column means is in its type.
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Metadata of a column: this value is the unknown one, in place of UNKNOWN, False or NaN."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Metadata of a column: it holds codes of a string table, or UNKNOWN."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """Metadata of a column: it holds rows of events, or UNKNOWN."""
+
+    rank: str = ""
+    """The column with the rank of the event; empty if the events of all rows are of one table."""
+
+
+Codes = Annotated[Int32s, Text()]
+Times = Annotated[Int64s, Unknown(NO_TIME)]
+Rows = Annotated[Int64s, EventRow()]
+
+
+class _Column(NamedTuple):
+    """What a table declares about one of its columns."""
+
+    name: str
+    dtype: Any
+    unknown: Any
+    text: bool
+    event: EventRow | None
+
+
+class Table:
+    """Base of all tables: a frozen dataclass whose fields are columns of equal length."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return len(getattr(self, _NAMES[type(self)][0]))
+
+    @classmethod
+    def of(cls, count: int | None = None, /, **columns: Any) -> Self:
+        """A table with `count` rows, else as many as the columns have; a column that is not given is unknown."""
+        declared = _COLUMNS[cls]
+        if unexpected := columns.keys() - {column.name for column in declared}:
+            raise TypeError(f"{cls.__name__} has no columns {', '.join(sorted(unexpected))}")
+        if count is None:
+            count = len(next(iter(columns.values()), ()))
+        return cls(
+            *(
+                np.asarray(columns[column.name], column.dtype)
+                if column.name in columns
+                else np.full(count, column.unknown, column.dtype)
+                for column in declared
+            )
+        )
+
+    @classmethod
+    def empty(cls) -> Self:
+        """A table without rows."""
+        return cls.of(0)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """All rows of all parts, in order."""
+        if not parts:
+            return cls.empty()
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES[cls]))
+
+    @classmethod
+    def text_columns(cls) -> Sequence[str]:
+        """The names of the columns that hold codes of strings."""
+        return [column.name for column in _COLUMNS[cls] if column.text]
+
+    @classmethod
+    def event_columns(cls) -> Mapping[str, str]:
+        """The names of the columns that hold rows of events, each with the name of the column of their ranks."""
+        return {column.name: column.event.rank for column in _COLUMNS[cls] if column.event}
+
+    @classmethod
+    def unknown(cls, name: str) -> Any:
+        """The unknown value of a column."""
+        return next(column.unknown for column in _COLUMNS[cls] if column.name == name)
+
+    def take(self, rows: npt.NDArray[Any] | slice) -> Self:
+        """Some of the rows, by number or by a mask."""
+        return type(self)(*(getattr(self, name)[rows] for name in _NAMES[type(self)]))
+
+    def recoded(self, codes: Int32s) -> Self:
+        """The same with texts by other codes: `codes[old]` is the new one."""
+        codes = np.append(codes, np.int32(UNKNOWN))
+        return self._replaced({name: codes[getattr(self, name)] for name in self.text_columns()})
+
+    def shifted(self, offset: int) -> Self:
+        """The same where the events of all rows have moved down by `offset` rows."""
+        columns = {}
+        for name in self.event_columns():
+            rows = getattr(self, name)
+            columns[name] = rows + offset
+            columns[name][rows == UNKNOWN] = UNKNOWN
+        return self._replaced(columns)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns by name."""
+        return {name: getattr(self, name) for name in _NAMES[type(self)]}
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The columns as a pandas frame (needs the extra `pandas`)."""
+        return frame(self.columns())
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The columns as an Arrow table (needs the extra `arrow`)."""
+        return arrow_table(self.columns())
+
+    def _replaced(self, columns: Mapping[str, Any]) -> Self:
+        return type(self)(**{**self.columns(), **columns})
+
+
+class _NamesOfTables(dict[type, tuple[str, ...]]):
+    """The names of the columns of each table."""
+
+    def __missing__(self, table: type) -> tuple[str, ...]:
+        self[table] = tuple(field.name for field in fields(table))
+        return self[table]
+
+
+class _ColumnsOfTables(dict[type, tuple[_Column, ...]]):
+    """What each table declares about its columns."""
+
+    def __missing__(self, table: type) -> tuple[_Column, ...]:
+        types = get_type_hints(table, include_extras=True)
+        self[table] = tuple(_declared_column(name, types[name]) for name in _NAMES[table])
+        return self[table]
+
+
+_NAMES = _NamesOfTables()
+_COLUMNS = _ColumnsOfTables()
+
+
+def _declared_column(name: str, annotation: Any) -> _Column:
+    metadata = getattr(annotation, "__metadata__", ())
+    array = get_args(annotation)[0] if metadata else annotation
+    (dtype,) = get_args(get_args(array)[1])
+    unknown: Any = {"b": False, "f": np.nan, "u": 0}.get(np.dtype(dtype).kind, UNKNOWN)
+    return _Column(
+        name,
+        dtype,
+        next((item.value for item in metadata if isinstance(item, Unknown)), unknown),
+        any(isinstance(item, Text) for item in metadata),
+        next((item for item in metadata if isinstance(item, EventRow)), None),
+    )
+
+
+def int64s(numbers: Sequence[int]) -> Int64s:
+    """A column of ids; ids of 64 unsigned bits wrap, so that they stay distinct."""
+    try:
+        return np.fromiter(numbers, np.int64, len(numbers))
+    except OverflowError:
+        return np.array([number & (1 << 64) - 1 for number in numbers], np.uint64).view(np.int64)
+
+
+# Columns as pandas frames and Arrow tables, if those are installed
 
 
 def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
-    """A pandas frame of these columns."""
+    """A pandas frame of these columns; masked values are missing."""
     try:
         import pandas
     except ImportError:
@@ -52,7 +225,7 @@ def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
 
 
 def arrow_table(columns: Mapping[str, Any]) -> pyarrow.Table:
-    """An Arrow table of these columns."""
+    """An Arrow table of these columns; masked values are null."""
     try:
         import pyarrow
     except ImportError:
@@ -69,48 +242,11 @@ def _not_installed(package: str, extra: str) -> UsageError:
     return UsageError(f"{package} is not installed", advice=f"Run: pip install 'torch-tracelink[{extra}]'")
 
 
-# Shared definitions
-
-
-Int8s = npt.NDArray[np.int8]
-
-
-Int32s = npt.NDArray[np.int32]
-
-
-Int64s = npt.NDArray[np.int64]
-
-
-Bools = npt.NDArray[np.bool_]
-
-
-NO_TIME = int(np.iinfo(np.int64).min)
-"""`start` of an event whose source records no time (execution-trace nodes before linking)."""
-
-
-class Columns:
-    """What every table of columns can do."""
-
-    __slots__ = ()
-
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The columns by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The columns as a pandas frame (needs the extra `pandas`)."""
-        return frame(self.columns())
-
-    def to_arrow(self) -> pyarrow.Table:
-        """The columns as an Arrow table (needs the extra `arrow`)."""
-        return arrow_table(self.columns())
-
-
-# Interned text: a column holds small numbers, the table holds each text once.
+# Interned strings: a column holds small numbers, the table holds each string once
 
 
 class StringTable(dict[str, int]):
-    """Text to number, in order of first appearance; `table[text]` adds what is new."""
+    """String to code, in order of first appearance; `table[text]` adds what is new."""
 
     def __missing__(self, text: str) -> int:
         code = self[text] = len(self)
@@ -125,57 +261,67 @@ class StringTable(dict[str, int]):
         return table
 
     def texts(self) -> list[str]:
-        """Every text, so that `texts()[code]` is the text of `code`."""
+        """Every string, so that `texts()[code]` is the string of `code`."""
         return list(self)
 
-    def encode(self, texts: Iterable[str]) -> npt.NDArray[np.int32]:
-        """The codes of many texts."""
+    def encode(self, texts: Iterable[str]) -> Int32s:
+        """The codes of many strings."""
         return np.array(list(map(self.__getitem__, texts)), dtype=np.int32)
 
-    def absorb(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
-        """Adds another table's texts; returns, for each of its codes, the code here."""
+    def absorb(self, texts: Sequence[str]) -> Int32s:
+        """Adds another table's strings; returns, for each of its codes, the code here."""
         return self.encode(texts)
 
     def find(self, text: str) -> int:
-        """The code of `text`, or -1 where the table does not hold it."""
-        return self.get(text, -1)
+        """The code of `text`, or UNKNOWN if the table does not hold it."""
+        return self.get(text, UNKNOWN)
 
 
-# Numbering rows by what their columns hold, and sorting by such numbers, for millions of rows at once.
+def for_each_text(
+    texts: Sequence[str], codes: npt.NDArray[Any], function: Callable[[str], Any], dtype: Any, unknown: Any
+) -> npt.NDArray[Any]:
+    """`function(text)` for each code, `unknown` for UNKNOWN; called once for each text that occurs."""
+    occurs = np.zeros(len(texts) + 1, np.bool_)
+    occurs[codes] = True
+    values = np.full(len(texts) + 1, unknown, dtype)
+    for code in np.flatnonzero(occurs[:-1]).tolist():
+        values[code] = function(texts[code])
+    return values[codes]
 
 
-Whole = npt.NDArray[np.integer]
-
-RADIX = 16
-MASK = (1 << RADIX) - 1
+# Numbering rows by what their columns hold, and sorting by such numbers, for millions of rows at once
 
 
-def distinct(*columns: Whole) -> tuple[Int64s, Int64s]:
+_RADIX = 16
+_MASK = (1 << _RADIX) - 1
+
+
+def distinct(*columns: Integers) -> tuple[Int64s, Int64s]:
     """Numbers for rows, equal where all columns are and in the order of the columns; the first row of each."""
     length = len(columns[0])
     numbers, count = np.zeros(length, np.int64), 1
     for column in columns if length else ():
-        codes, span = _codes(column, count)
-        numbers, count = _dense(numbers * span + codes, count * span)
+        codes, span = _small_codes(column, count)
+        numbers, count = _without_gaps(numbers * span + codes, count * span)
     first = np.empty(count if length else 0, np.int64)
     first[numbers[::-1]] = np.arange(length - 1, -1, -1)
     return numbers, first
 
 
-def stable_order(numbers: Whole) -> Int64s:
+def stable_order(numbers: Integers) -> Int64s:
     """The rows in the order of their numbers, which are not negative; rows of one number keep their order."""
     high = int(numbers.max()) if len(numbers) else 0
-    order = np.argsort((numbers & MASK).astype(np.uint16), kind="stable")
-    shift = RADIX
+    order = np.argsort((numbers & _MASK).astype(np.uint16), kind="stable")
+    shift = _RADIX
     while high >> shift:
-        digit = ((numbers >> shift) & MASK).astype(np.uint16)
+        digit = ((numbers >> shift) & _MASK).astype(np.uint16)
         order = order[np.argsort(digit[order], kind="stable")]
-        shift += RADIX
+        shift += _RADIX
     return order
 
 
-def starts_of(sorted_numbers: Whole) -> Int64s:
-    """Where each run of equal numbers begins."""
+def starts_of(sorted_numbers: Integers) -> Int64s:
+    """The first row of each run of equal numbers."""
     if not len(sorted_numbers):
         return np.empty(0, np.int64)
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(sorted_numbers)) + 1])
@@ -185,40 +331,35 @@ def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     """All numbers of all ranges that begin at `starts`, one range after the other."""
     total = int(lengths.sum())
     before = np.cumsum(lengths) - lengths
-    numbers: Int64s = np.arange(total) + np.repeat(starts - before, lengths)
-    return numbers
+    return np.arange(total) + np.repeat(starts - before, lengths)
 
 
-def _codes(column: Whole, times: int) -> tuple[Int64s, int]:
+def _small_codes(column: Integers, times: int) -> tuple[Int64s, int]:
     """Small numbers for the values of a column, and how many there can be."""
     low, high = int(column.min()), int(column.max())
     span = high - low + 1
-    if span * times <= _room(len(column)):
+    if span * times <= _most_codes(len(column)):
         return column.astype(np.int64) - low, span
     values, codes = np.unique(column, return_inverse=True)
     return codes.astype(np.int64), len(values)
 
 
-def _dense(codes: Int64s, span: int) -> tuple[Int64s, int]:
+def _without_gaps(codes: Int64s, span: int) -> tuple[Int64s, int]:
     """The codes without gaps, and how many there are."""
-    if span > _room(len(codes)):
+    if span > _most_codes(len(codes)):
         values, numbers = np.unique(codes, return_inverse=True)
         return numbers.astype(np.int64), len(values)
     seen = np.zeros(span, np.bool_)
     seen[codes] = True
     number = np.cumsum(seen) - 1
-    dense: Int64s = number[codes]
-    return dense, int(number[-1]) + 1
+    return number[codes], int(number[-1]) + 1
 
 
-def _room(length: int) -> int:
+def _most_codes(length: int) -> int:
     return 4 * length + (1 << 20)
 
 
-# Joining rows on equal values.
-
-
-Value = TypeVar("Value", bound=np.generic)
+# Joining rows on equal values
 
 
 def lookup(values: Int64s, wanted: Int64s) -> Int64s:

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from tracelink.model.columns import Bools, Columns, Int64s
+from tracelink.model.columns import Bools, Int64s, Table
 
 
 class Awaited(IntEnum):
@@ -24,7 +24,7 @@ class Awaited(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Synchronizations(Columns):
+class Synchronizations(Table):
     """One row per wait that a profiler recorded; UNKNOWN where it was not recorded."""
 
     row: Int64s
@@ -39,9 +39,6 @@ class Synchronizations(Columns):
     event_record: Int64s
     """Correlation of the call that recorded the event."""
 
-    def __len__(self) -> int:
-        return len(self.row)
-
     @classmethod
     def empty(cls) -> Synchronizations:
         """No waits: the profiler was not configured to record them."""
@@ -54,13 +51,10 @@ class Synchronizations(Columns):
 
 
 @dataclass(frozen=True, slots=True)
-class StorageUses(Columns):
+class StorageUses(Table):
     """One row per storage that a node of an execution trace reads or writes."""
 
     row: Int64s
     """The node."""
     storage: Int64s
     writes: Bools
-
-    def __len__(self) -> int:
-        return len(self.row)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
-from tracelink.model.columns import NO_TIME, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import (
+    NO_TIME,
+    Bools,
+    Codes,
+    Float64s,
+    Int32s,
+    Int64s,
+    Rows,
+    Table,
+    Times,
+    UInt8s,
+)
 
 
 class EventKind(IntEnum):
@@ -83,24 +92,11 @@ class Key(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumn(Columns):
+class KeyColumn(Table):
     """The values of one link key, for those events that have it."""
 
-    rows: Int64s
+    rows: Rows
     values: Int64s
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @classmethod
-    def empty(cls) -> KeyColumn:
-        """A key that no event has."""
-        return cls(np.empty(0, np.int64), np.empty(0, np.int64))
-
-    @classmethod
-    def of(cls, rows: Iterable[int], values: Iterable[int]) -> KeyColumn:
-        """A key column from plain numbers."""
-        return cls(np.array(list(rows), dtype=np.int64), np.array(list(values), dtype=np.int64))
 
     def dense(self, length: int, default: int) -> Int64s:
         """One value for each of `length` events, `default` where an event has none."""
@@ -108,61 +104,22 @@ class KeyColumn(Columns):
         column[self.rows] = self.values
         return column
 
-    def where(self, keep: Bools) -> KeyColumn:
-        """Only the entries that `keep` marks."""
-        return KeyColumn(self.rows[keep], self.values[keep])
-
-    def shifted(self, offset: int) -> KeyColumn:
-        """The same column for events that moved down by `offset` rows."""
-        return KeyColumn(self.rows + offset, self.values)
-
 
 @dataclass(frozen=True, slots=True)
-class Events(Columns):
+class Events(Table):
     """One row for each thing that happened.
 
     `name` is a code of the string table, `track` and `source` are rows of those tables, `payload` is the
     event's place in its source: the source gives the event's own arguments back for it.
     """
 
-    kind: npt.NDArray[np.uint8]
-    name: Int32s
+    kind: UInt8s
+    name: Codes
     track: Int32s
-    start: Int64s
+    start: Times
     duration: Int64s
     source: Int32s
     payload: Int64s
-
-    def __len__(self) -> int:
-        return len(self.kind)
-
-    @classmethod
-    def empty(cls) -> Events:
-        """No events."""
-        return cls.of()
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        kind: Sequence[int] = (),
-        name: Sequence[int] = (),
-        track: Sequence[int] = (),
-        start: Sequence[int] = (),
-        duration: Sequence[int] = (),
-        source: Sequence[int] = (),
-        payload: Sequence[int] = (),
-    ) -> Events:
-        """Events from plain numbers."""
-        return cls(
-            np.asarray(kind, np.uint8),
-            np.asarray(name, np.int32),
-            np.asarray(track, np.int32),
-            np.asarray(start, np.int64),
-            np.asarray(duration, np.int64),
-            np.asarray(source, np.int32),
-            np.asarray(payload, np.int64),
-        )
 
     @property
     def end(self) -> Int64s:
@@ -172,64 +129,31 @@ class Events(Columns):
     @property
     def timed(self) -> Bools:
         """Whether the event has a time."""
-        timed: Bools = self.start != NO_TIME
-        return timed
+        return self.start != NO_TIME
 
     def of_kind(self, *kinds: EventKind) -> Bools:
         """Whether the event is of one of these kinds."""
         wanted = np.zeros(256, np.bool_)
         wanted[list(kinds)] = True
-        chosen: Bools = wanted[self.kind]
-        return chosen
-
-    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Events:
-        """The events at `rows`."""
-        return Events(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Events]) -> Events:
-        """All events of all parts, in order."""
-        if not parts:
-            return cls.empty()
-        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+        return wanted[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
-class Edges(Columns):
+class Edges(Table):
     """Why: `source[i]` stands in `relation[i]` to `target[i]`."""
 
-    source: Int64s
-    target: Int64s
-    relation: npt.NDArray[np.uint8]
-
-    def __len__(self) -> int:
-        return len(self.source)
+    source: Rows
+    target: Rows
+    relation: UInt8s
 
     @classmethod
-    def empty(cls) -> Edges:
-        """No edges."""
-        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
-
-    @classmethod
-    def of(cls, relation: Relation, source: Int64s, target: Int64s) -> Edges:
+    def of_relation(cls, relation: Relation, source: Int64s, target: Int64s) -> Edges:
         """Edges of one relation."""
         return cls(source, target, np.full(len(source), relation, np.uint8))
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Edges]) -> Edges:
-        """All edges of all parts, in order."""
-        if not parts:
-            return cls.empty()
-        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
-
     def where(self, relation: Relation) -> Edges:
         """The edges of one relation."""
-        keep = self.relation == relation
-        return Edges(self.source[keep], self.target[keep], self.relation[keep])
-
-    def shifted(self, offset: int) -> Edges:
-        """The same edges between events that moved down by `offset` rows."""
-        return Edges(self.source + offset, self.target + offset, self.relation)
+        return self.take(self.relation == relation)
 
 
 BYTES, COUNT = "bytes", "count"
@@ -265,24 +189,9 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
-class Counters(Columns):
+class Counters(Table):
     """Sampled values: one row for each sample; the track (of kind counter) says of what."""
 
     track: Int32s
     time: Int64s
-    value: npt.NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.track)
-
-    @classmethod
-    def empty(cls) -> Counters:
-        """No samples."""
-        return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.float64))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Counters]) -> Counters:
-        """All samples of all parts, in order."""
-        if not parts:
-            return cls.empty()
-        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+    value: Float64s

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tracelink.errors import Finding
 from tracelink.model.clock import Clock
-from tracelink.model.collectives import TEXTS, Collectives, Messages, Participations
+from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, arrow_table, frame
 from tracelink.model.communications import Evidence
 from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track
@@ -88,7 +88,7 @@ def evidence_of(codes: npt.NDArray[Any]) -> Objects:
 
 def _readable(table: Collectives | Participations | Messages, of: EventGraph | Job) -> dict[str, Any]:
     columns: dict[str, Any] = {name: _known(column) for name, column in table.columns().items()}
-    columns.update({name: texts_of(of.strings, getattr(table, name)) for name in TEXTS if name in columns})
+    columns.update({name: texts_of(of.strings, getattr(table, name)) for name in table.text_columns()})
     if isinstance(table, Participations):
         columns["evidence"] = evidence_of(table.evidence)
     else:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from tracelink.errors import Finding
-from tracelink.model.collectives import TEXTS, Collectives, Messages, Participations
+from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import (
     NO_TIME,
     SECOND,
     UNKNOWN,
     Bools,
-    Columns,
     Int32s,
     Int64s,
+    Table,
     arrow_table,
     frame,
 )
-from tracelink.model.communications import Evidence, recoded
+from tracelink.model.communications import Evidence
 from tracelink.model.events import Edges, Relation
 from tracelink.model.graph import EventGraph, LinkReport, Rank, listed, shared_table, source_bounds
 from tracelink.model.trace import ProcessGroup, SourceInfo
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-PARTICIPATION_ROWS = ("record", "operator", "annotation", "node", "kernel")
-MESSAGE_ROWS = {"send": "source", "receive": "target", "send_node": "source", "receive_node": "target"}
-"""Columns of rows of events, and whose they are."""
-
-Table = TypeVar("Table", Collectives, Participations, Messages)
 EventTable = TypeVar("EventTable", Participations, Messages)
 
 
@@ -54,7 +49,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ties(Columns):
+class Ties(Table):
     """Edges between ranks: one event of one rank made one of another possible. Rows are within the rank's part."""
 
     cause_rank: Int32s
@@ -63,9 +58,6 @@ class Ties(Columns):
     effect: Int64s
     relation: Int32s
     """WAITS_FOR: in a collective, for the last that entered. DEPENDS_ON: a message received, on its sending."""
-
-    def __len__(self) -> int:
-        return len(self.cause)
 
 
 @dataclass(frozen=True)
@@ -193,9 +185,7 @@ class GraphPart:
             sources=[graph.sources[number] for number in sources],
             bounds=source_bounds(events.source, len(sources)),
             keys={
-                key: column.where((column.rows >= rows.start) & (column.rows < rows.stop)).shifted(
-                    -rows.start
-                )
+                key: column.take((column.rows >= rows.start) & (column.rows < rows.stop)).shifted(-rows.start)
                 for key, column in graph.keys.items()
             },
             counters=type(graph.counters)(
@@ -246,7 +236,7 @@ def mentioned_rows(job: Job) -> dict[int, Int64s]:
     ranks: list[Int64s] = [np.empty(0, np.int64)]
     rows: list[Int64s] = [np.empty(0, np.int64)]
     for table in (job.participations, job.messages):
-        for name, owner in _event_columns(table).items():
+        for name, owner in table.event_columns().items():
             given = getattr(table, name) != UNKNOWN
             rows.append(getattr(table, name)[given])
             ranks.append(getattr(table, owner)[given].astype(np.int64))
@@ -274,26 +264,15 @@ def moved(table: EventTable, old: Mapping[int, Int64s], new: Mapping[int, Int64s
     return _changed(table, places)
 
 
-def recoded_texts(table: Table, codes: Int32s) -> Table:
-    """The table with texts by other codes: `codes[old]` is the new one."""
-    names = [name for name in TEXTS if hasattr(table, name)]
-    changed: dict[str, Any] = {name: recoded(getattr(table, name), codes) for name in names}
-    return replace(table, **changed)
-
-
 def _changed(table: EventTable, change: Callable[[Int32s, Int64s], Int64s]) -> EventTable:
     """The table with every event replaced by `change(its rank, its row)`."""
     changed: dict[str, Any] = {}
-    for name, owner in _event_columns(table).items():
+    for name, owner in table.event_columns().items():
         events = getattr(table, name).copy()
         given = events != UNKNOWN
         events[given] = change(getattr(table, owner)[given], events[given])
         changed[name] = events
     return replace(table, **changed)
-
-
-def _event_columns(table: Participations | Messages) -> Mapping[str, str]:
-    return MESSAGE_ROWS if isinstance(table, Messages) else dict.fromkeys(PARTICIPATION_ROWS, "rank")
 
 
 def _by_rank(numbers: Mapping[int, int]) -> Int64s:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from tracelink.errors import Finding
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int32s, Int64s
+from tracelink.model.columns import Bools, Codes, Int8s, Int32s, Int64s, Table, Times
 from tracelink.model.trace import NoPayloads, Payloads, ProcessGroup, SourceInfo
 
 # Shared definitions
@@ -49,9 +45,6 @@ class Entry:
 # Records: what a flight recorder holds of one process, entry by entry, as columns.
 
 
-Int8s = npt.NDArray[np.int8]
-
-
 class State(IntEnum):
     """How far an entry got, as its recorder says."""
 
@@ -62,10 +55,10 @@ class State(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Requests(Columns):
+class Requests(Table):
     """One row for each different thing that was asked for. `operation` and the types are codes of texts."""
 
-    operation: Int32s
+    operation: Codes
     """As recorded: `nccl:all_reduce`, `nccl:send 1->2`."""
     source: Int32s
     target: Int32s
@@ -76,27 +69,16 @@ class Requests(Columns):
     shape_in: Int64s
     shape_out: Int64s
     """Stand for the sizes of all tensors: equal where these are."""
-    type_in: Int32s
-    type_out: Int32s
+    type_in: Codes
+    type_out: Codes
     """Of the first tensor."""
-
-    def __len__(self) -> int:
-        return len(self.operation)
-
-    def take(self, rows: Int64s) -> Requests:
-        """Some of the rows."""
-        return Requests(*(getattr(self, column.name)[rows] for column in fields(self)))
-
-
-REQUEST_TEXTS = ("operation", "type_in", "type_out")
-"""The columns that are codes of texts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Records(Columns):
+class Records(Table):
     """One row for each entry, in the order of recording."""
 
-    group: Int32s
+    group: Codes
     """Code of the group's name."""
     request: Int32s
     """Row of the requests."""
@@ -106,47 +88,14 @@ class Records(Columns):
     state: Int8s
     retired: Int8s
     """Whether it has left the list of work: 1, 0, or UNKNOWN."""
-    created: Int64s
-    started: Int64s
-    completed: Int64s
+    created: Times
+    started: Times
+    completed: Times
     """Unix time in ns, or NO_TIME. The last two are when a watchdog saw it: late by design."""
     timeout_ms: Int64s
     """Or UNKNOWN."""
     place: Int64s
     """The entry's number in its dump."""
-
-    def __len__(self) -> int:
-        return len(self.group)
-
-    @classmethod
-    def of(cls, count: int, **columns: Any) -> Records:
-        """`count` entries; what is not given is unknown."""
-        return cls(*(_column(name, columns.get(name), count) for name in RECORD_COLUMNS))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Records]) -> Records:
-        """All entries of all parts, in order."""
-        if not parts:
-            return cls.of(0)
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in RECORD_COLUMNS))
-
-
-RECORD_COLUMNS = tuple(column.name for column in fields(Records))
-TYPES: dict[str, Any] = {
-    "group": np.int32,
-    "request": np.int32,
-    "point_to_point": np.bool_,
-    "state": np.int8,
-    "retired": np.int8,
-}
-"""Of the columns that are not whole numbers of 64 bits."""
-EMPTY = {"created": NO_TIME, "started": NO_TIME, "completed": NO_TIME, "point_to_point": False}
-"""What stands for unknown where that is not UNKNOWN."""
-
-
-def _column(name: str, given: Any, count: int) -> Any:
-    kind = TYPES.get(name, np.int64)
-    return np.full(count, EMPTY.get(name, UNKNOWN), kind) if given is None else np.asarray(given, kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
             recoded = key in TEXT_KEYS and len(column)
             values = codes.astype(np.int64)[column.values] if recoded else column.values
             keys.setdefault(key, []).append(replace(column, values=values).shifted(offset))
-        communications.append(_renumbered(trace.communications, codes, offset))
+        communications.append(trace.communications.recoded(codes).shifted(offset))
         counters.append(replace(trace.counters, track=trace.counters.track + np.int32(len(whole.tracks))))
         offset += len(trace.events)
         whole.tracks += trace.tracks
@@ -162,7 +162,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     whole.launch_flows = (
         np.unique(np.concatenate([trace.launch_flows for trace in traces])) if traces else whole.launch_flows
     )
-    whole.keys = {key: _joined(columns) for key, columns in keys.items()}
+    whole.keys = {key: KeyColumn.concatenate(columns) for key, columns in keys.items()}
     return whole
 
 
@@ -179,16 +179,4 @@ def _behind(whole: RankTrace, events: Events, codes: Int32s) -> Events:
         name=codes[events.name],
         track=events.track + np.int32(len(whole.tracks)),
         source=events.source + np.int32(len(whole.sources)),
-    )
-
-
-def _renumbered(communications: Communications, codes: Int32s, offset: int) -> Communications:
-    """The same communications of events that moved down by `offset`, with texts by their new codes."""
-    return replace(communications.recoded(codes), row=communications.row + offset)
-
-
-def _joined(columns: Sequence[KeyColumn]) -> KeyColumn:
-    return KeyColumn(
-        np.concatenate([column.rows for column in columns]),
-        np.concatenate([column.values for column in columns]).astype(np.int64),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Int64s, lookup
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lookup
 from tracelink.model.dependencies import Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import Excerpt
@@ -108,7 +108,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched(Columns):
+class Launched(Table):
     """A row for each kernel, copy and memset; a stream works them off in the order of their launches."""
 
     row: Int64s
@@ -120,9 +120,6 @@ class Launched(Columns):
     """The lane of the call, or UNKNOWN."""
     stream: Int64s
     """The lane of the work."""
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 def launched_work(part: Excerpt) -> Launched:
@@ -174,7 +171,7 @@ class CallsOfWaits:
 def calls_of_waits(part: Excerpt, waits: Synchronizations) -> CallsOfWaits:
     """By correlation, within one source."""
     correlations = part.graph.key(Key.CORRELATION)
-    calls = correlations.where(part.events.kind[correlations.rows] == EventKind.RUNTIME)
+    calls = correlations.take(part.events.kind[correlations.rows] == EventKind.RUNTIME)
     own = part.key(Key.CORRELATION, UNKNOWN)[waits.row]
     return CallsOfWaits(_call(part, calls, waits.row, own), _call(part, calls, waits.row, waits.event_record))
 
@@ -183,7 +180,7 @@ def _call(part: Excerpt, calls: KeyColumn, rows: Int64s, wanted: Int64s) -> Int6
     found = np.full(len(rows), UNKNOWN, np.int64)
     source = part.events.source
     for number in np.unique(source[rows]).tolist():
-        within = calls.where(source[calls.rows] == number)
+        within = calls.take(source[calls.rows] == number)
         asked = np.flatnonzero((source[rows] == number) & (wanted != UNKNOWN))
         place = lookup(within.values, wanted[asked])
         found[asked[place != UNKNOWN]] = within.rows[place[place != UNKNOWN]]

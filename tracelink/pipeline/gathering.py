@@ -17,10 +17,10 @@ from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, StringTable
-from tracelink.model.communications import CALL_TEXTS
+from tracelink.model.communications import Calls
 from tracelink.model.events import Edges
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
-from tracelink.model.job import Job, recoded_texts, shifted_to_graph
+from tracelink.model.job import Job, shifted_to_graph
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo, combine
 from tracelink.pipeline.reading import (
     Task,
@@ -112,9 +112,9 @@ def assemble(job: Job) -> EventGraph:
         keys=whole.keys,
         counters=whole.counters,
         groups=job.groups,
-        collectives=recoded_texts(job.collectives, codes),
-        participations=shifted_to_graph(recoded_texts(job.participations, codes), rows),
-        messages=shifted_to_graph(recoded_texts(job.messages, codes), rows),
+        collectives=job.collectives.recoded(codes),
+        participations=shifted_to_graph(job.participations.recoded(codes), rows),
+        messages=shifted_to_graph(job.messages.recoded(codes), rows),
         payloads=whole.payloads,
         findings=job.findings,
         reports=job.reports,
@@ -389,7 +389,7 @@ def _no_such_rank(missing: Numbers, known: Sequence[int], tasks: Sequence[Task])
 
 def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:
     """The calls with only those texts that they use."""
-    columns = [getattr(linked.calls, name) for name in CALL_TEXTS]
+    columns = [getattr(linked.calls, name) for name in Calls.text_columns()]
     used = np.unique(np.concatenate(columns)) if columns else np.empty(0, np.int32)
     used = used[used != UNKNOWN]
     codes = np.full(len(graph.strings), UNKNOWN, np.int32)

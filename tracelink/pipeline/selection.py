@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypeVar
@@ -17,7 +17,7 @@ from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
-from tracelink.model.job import MESSAGE_ROWS, PARTICIPATION_ROWS, Job, Part, mentioned_rows, moved
+from tracelink.model.job import Job, Part, mentioned_rows, moved
 from tracelink.ranges import LATEST, Numbers, Spans
 
 # Training steps: the annotations that say where each begins and ends.
@@ -282,7 +282,7 @@ def _taken(graph: EventGraph, kept: Bools, samples: Bools) -> EventGraph:
     place = np.cumsum(kept) - 1
     edges, counters = graph.edges, graph.counters
     whole = kept[edges.source] & kept[edges.target]
-    keys = {key: column.where(kept[column.rows]) for key, column in graph.keys.items()}
+    keys = {key: column.take(kept[column.rows]) for key, column in graph.keys.items()}
     return replace(
         graph,
         events=graph.events.take(kept),
@@ -453,27 +453,23 @@ def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
 def without_unseen(job: Job, *, shown: bool = True) -> Job:
     """The job without the collectives and messages of which no event is left; without any, unless `shown`."""
     parts, messages = job.participations, job.messages
-    left = _seen(parts, PARTICIPATION_ROWS)
+    left = _seen(parts)
     seen = np.zeros(len(job.collectives), np.bool_)
     seen[parts.collective[left & shown]] = True
-    participations = _taken_cutting(parts, seen[parts.collective])
+    participations = parts.take(seen[parts.collective])
     place = np.cumsum(seen) - 1
     return replace(
         job,
-        collectives=_taken_cutting(job.collectives, seen),
+        collectives=job.collectives.take(seen),
         participations=replace(participations, collective=place[participations.collective]),
-        messages=_taken_cutting(messages, _seen(messages, MESSAGE_ROWS) & shown),
+        messages=messages.take(_seen(messages) & shown),
     )
 
 
-def _seen(table: Participations | Messages, rows: Iterable[str]) -> Bools:
+def _seen(table: Participations | Messages) -> Bools:
     """Of which any event is there."""
-    seen: Bools = np.any([getattr(table, name) != UNKNOWN for name in rows], axis=0)
+    seen: Bools = np.any([getattr(table, name) != UNKNOWN for name in table.event_columns()], axis=0)
     return seen
-
-
-def _taken_cutting(table: Table, rows: Bools) -> Table:
-    return type(table)(*(column[rows] for column in table.columns().values()))
 
 
 def _new_rows(kept: Int64s, rows: Int64s) -> Int64s:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.layout import Numbering, stream_name
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Columns, Float64s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table
 from tracelink.model.events import COUNT, GPU_WORK, Counters, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -34,15 +34,12 @@ KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Levels(Columns):
+class Levels(Table):
     """Samples by counter and time; a counter shows 0 before its first, and none repeats what its counter shows."""
 
     counter: Int64s
     time: Int64s
     value: Int64s
-
-    def __len__(self) -> int:
-        return len(self.counter)
 
     def where(self, keep: Bools | Int64s) -> Levels:
         """Some of the samples."""

@@ -12,7 +12,7 @@ from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.rank import Picture
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
 from tracelink.errors import Finding, Severity
-from tracelink.model.columns import Bools, Columns, Int64s
+from tracelink.model.columns import Bools, Int64s, Table
 from tracelink.model.events import Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -232,7 +232,7 @@ class Meetings:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends(Columns):
+class Ends(Table):
     """Where and when the events of meetings stand, in their order."""
 
     pid: Int64s

@@ -19,7 +19,7 @@ from tracelink.io.targets import GzipStream
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
-from tracelink.model.job import PARTICIPATION_ROWS, Job
+from tracelink.model.job import Job
 from tracelink.model.trace import TEXT_KEYS, ListedPayloads, Payload, Payloads, SparsePayloads
 from tracelink.plugins import Forecast, Output, Target
 
@@ -93,7 +93,7 @@ def _underived(track: Track) -> Track:
 def _picked(column: KeyColumn, rows: Int64s) -> KeyColumn:
     place = np.searchsorted(rows, column.rows)
     found = np.append(rows, -1)[place] == column.rows
-    return replace(column.where(found), rows=place[found])
+    return replace(column.take(found), rows=place[found])
 
 
 def _recoded(key: Key, column: KeyColumn, used: Int64s) -> KeyColumn:
@@ -209,7 +209,7 @@ def _spread(parts: int, most: int) -> list[int]:
 def _common(job: Job, typical: Typical) -> int:
     """What ranks have together, and what is said of their parts in it."""
     parts, whole = job.participations, job.collectives
-    rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in PARTICIPATION_ROWS)
+    rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in parts.event_columns())
     size = rows * typical.said
     if len(job.parts) > 1:
         size += len(job.ties) * typical.tie

@@ -18,7 +18,7 @@ from tracelink.converters.flight_recorder.records import records_of
 from tracelink.converters.flight_recorder.scan import Entries, abridged
 from tracelink.converters.flight_recorder.schema import Dump, dump_of
 from tracelink.model.columns import UNKNOWN, StringTable
-from tracelink.model.records import REQUEST_TEXTS
+from tracelink.model.records import Requests
 
 STACKS = [[frame("all_reduce", line=line), frame("main")] for line in (1, 2)]
 
@@ -57,7 +57,7 @@ def said(content: Dump, entries: Entries) -> dict[str, Any] | None:
     records = {name: column.tolist() for name, column in records_of(fields, strings).columns().items()}
     texts = [*strings.texts(), ""]
     requests = {name: column.tolist() for name, column in fields.asked.requests.columns().items()}
-    requests |= {name: [texts[code] for code in requests[name]] for name in REQUEST_TEXTS}
+    requests |= {name: [texts[code] for code in requests[name]] for name in Requests.text_columns()}
     asked = list(zip(*requests.values(), strict=True))
     return records | {
         "group": [texts[code] for code in records["group"]],
