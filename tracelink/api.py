@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracelink import plugins
 from tracelink.clock.clock import read_clocks
@@ -25,11 +26,21 @@ from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.trace import SourceInfo
-from tracelink.open.forecast import Foresee, foreseen
 from tracelink.pipeline.gathering import assemble, read_job
 from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
 from tracelink.pipeline.selection import Selection, View
-from tracelink.plugins import ConversionSpec, Copying, Drawing, Files, Output, Target, Writer
+from tracelink.plugins import (
+    ConversionSpec,
+    Copying,
+    Drawing,
+    Files,
+    Output,
+    Target,
+    Writer,
+)
+
+if TYPE_CHECKING:
+    from tracelink.open.forecast import Foresee
 
 # Files rewritten as others with everything that is in them, or drawn, where such a conversion is installed.
 
@@ -171,6 +182,8 @@ def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
 
 
 DEFAULT_FORMAT = "perfetto-json"
+WORTH_FORECASTING = 200_000
+"""Events of a job: fewer are written in less than a second, before a forecast could be read."""
 USUAL_NAME = "merged"
 """How outputs are called that nobody named, before the suffix."""
 
@@ -363,7 +376,11 @@ def _merged(
 ) -> Merged:
     target = _target(writer, path, len(job.ranks))
     check_not_read(target.path(), [source.path for source in job.sources])
-    warned = foreseen(job, writer, target.path(), options, engine, foresee)
+    warned: Sequence[Finding] = ()
+    if job.events >= WORTH_FORECASTING:
+        from tracelink.open.forecast import foreseen
+
+        warned = foreseen(job, writer, target.path(), options, engine, foresee)
     return Merged(job, writer.write(job, target, engine), warned)
 
 

@@ -12,7 +12,7 @@ from click.testing import Result
 
 from builders.command_line import Run
 from builders.kineto import cpu_op, trace, write
-from tracelink import schemas
+from tracelink import api, schemas
 from tracelink.open import forecast as prospect
 from tracelink.open import offer as weight
 
@@ -20,7 +20,7 @@ from tracelink.open import offer as weight
 @pytest.fixture
 def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A profile that is worth a word before it is written."""
-    monkeypatch.setattr(prospect, "WORTH_SAYING", 1)
+    monkeypatch.setattr(api, "WORTH_FORECASTING", 1)
     monkeypatch.setattr(prospect, "MAY_BE_HEAVY", 1)
     operators = (cpu_op("aten::add", 2 * number, External_id=number) for number in range(1000))
     return str(write(tmp_path / "k_0.json", trace(*operators, rank=0)))
@@ -67,7 +67,7 @@ class TestTheSize:
     def test_is_not_said_of_small_jobs(
         self, tracelink: Run, profile: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(prospect, "WORTH_SAYING", 100_000)
+        monkeypatch.setattr(api, "WORTH_FORECASTING", 100_000)
         (after,) = said(tracelink("merge", profile, "-o", "job.json"))
         assert after.startswith("Wrote job.json (")
 

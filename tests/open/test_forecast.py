@@ -16,7 +16,7 @@ from tracelink.errors import Finding, Severity
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job
 from tracelink.open import offer as weight
-from tracelink.open.forecast import MAY_BE_HEAVY, WORTH_SAYING, Order, Prospect, foreseen, too_heavy_to_be
+from tracelink.open.forecast import MAY_BE_HEAVY, Order, Prospect, foreseen, too_heavy_to_be
 from tracelink.plugins import Forecast, Forecasting, Output, Target
 from tracelink.text import about
 
@@ -207,11 +207,7 @@ def told(writer: plugins.Writer, events: int, path: str = "job.json") -> list[Pr
 
 
 def test_the_size_is_told() -> None:
-    assert told(Seer(), WORTH_SAYING) == [Prospect("job.json", Forecast(3_000_000, 40_000_000), [])]
-
-
-def test_what_is_written_at_once_is_not_worth_it() -> None:
-    assert told(Seer(), WORTH_SAYING - 1) == []
+    assert told(Seer(), 1000) == [Prospect("job.json", Forecast(3_000_000, 40_000_000), [])]
 
 
 def test_a_writer_that_cannot_tell_is_not_asked() -> None:
@@ -221,7 +217,7 @@ def test_a_writer_that_cannot_tell_is_not_asked() -> None:
 @pytest.mark.parametrize(("path", "compressed"), [("job.json", False), ("job.json.gz", True), ("-", False)])
 def test_the_name_says_whether_it_is_compressed(path: str, compressed: bool) -> None:
     writer = Seer()
-    told(writer, WORTH_SAYING, path)
+    told(writer, 1000, path)
     assert writer.compressed == [compressed]
 
 
@@ -233,7 +229,7 @@ class TestWarnings:
     def test_are_told_with_the_size_and_given_back(self) -> None:
         heard: list[Prospect] = []
         findings: Sequence[Finding] = foreseen(
-            small_job(WORTH_SAYING), Seer(), "job.json", {}, Engine(1), heard.append
+            small_job(1000), Seer(), "job.json", {}, Engine(1), heard.append
         )
         assert [finding.reason for finding in findings] == ["larger_than_a_browser_takes"]
         assert [prospect.findings for prospect in heard] == [findings]

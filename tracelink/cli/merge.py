@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import nullcontext
+from contextlib import ExitStack
 
 import click
 
-from tracelink import api, samples
+from tracelink import api
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
-from tracelink.cli.open import BEST_SHOWN, check_openable, open_merged
 from tracelink.cli.options import (
     Inputs,
     command,
@@ -24,7 +23,6 @@ from tracelink.cli.options import (
 )
 from tracelink.cli.summary import announcing, report_merge, writes_to_stdout
 from tracelink.cli.terminal import watching
-from tracelink.open import server
 from tracelink.pipeline.selection import Selection
 
 
@@ -79,10 +77,14 @@ def merge(
     Before a large timeline is written, its estimated size is printed, with advice if a browser cannot load it.
     """
     to_stderr = writes_to_stdout(console, output)
-    if opening:
-        check_openable(output, to)
-        to = to or (None if output else BEST_SHOWN)
-    with server.reserved() if opening else nullcontext() as door:
+    with ExitStack() as stack:
+        if opening:
+            from tracelink.cli.open import BEST_SHOWN, check_openable, open_merged
+            from tracelink.open.server import reserved
+
+            check_openable(output, to)
+            to = to or (None if output else BEST_SHOWN)
+            door = stack.enter_context(reserved())
         with watching(console, inputs.named) as watch:
             merged = api.merge(
                 **inputs.keywords(),
@@ -96,7 +98,7 @@ def merge(
                 foresee=announcing(console, watch, to_stderr=to_stderr),
             )
         code = report_merge(console, merged, to_stderr=to_stderr)
-        if door and code != UNREADABLE:
+        if opening and code != UNREADABLE:
             code = open_merged(console, merged, door) or code
     click.get_current_context().exit(code)
 
@@ -123,6 +125,8 @@ INTRODUCTION = (
 )
 def demo(console: Console, output: str) -> None:
     """Merge a sample that comes with tracelink."""
+    from tracelink import samples
+
     folder = str(samples.path(SAMPLE))
     console.info(f"{INTRODUCTION}\n\n  {shlex.join(['tracelink', 'merge', folder, '-o', output])}\n")
     with watching(console, (folder,)) as watch:

@@ -14,6 +14,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Link, Problem
 from tracelink.diagnosis.participation import Parts
 from tracelink.diagnosis.programs import Counterparts, Habits
+from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.diagnosis.waits import (
     Cause,
     Wait,
@@ -39,11 +40,6 @@ RECENT = 32
 """How many messages before those of a cycle may be the first wrong one."""
 MOST_LINKS = 6
 """How many waits of a cycle its message names; all of them are in `cycle`."""
-LONG_NS = 10_000_000_000
-LONG_FOR_A_FIRST_NS = 20_000_000_000
-"""For the first work of a group, which also sets up connections: no duration to compare with is known."""
-TIMES_LONGER = 20
-"""Longer than the longest finished work of the group by this factor."""
 
 
 # Causes to problems.

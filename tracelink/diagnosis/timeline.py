@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.diagnosis.hangs import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.model.collectives import Collectives, Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 from tracelink.model.job import Job
 from tracelink.model.operations import SYNCHRONIZING
 
+LONG_NS = 10_000_000_000
+LONG_FOR_A_FIRST_NS = 20_000_000_000
+"""For the first work of a group, which also sets up connections: no duration to compare with is known."""
+TIMES_LONGER = 20
+"""Longer than the longest finished work of the group by this factor."""
 STARTED = "started"
 COMPLETED = "completed"
 OPEN = frozenset({"scheduled", STARTED})

@@ -140,9 +140,6 @@ def _cuts(ranks: int, share: float) -> Iterator[str]:
 # What is about to be written: said where it is large, and warned of where it is too large to be looked at.
 
 
-WORTH_SAYING = 200_000
-"""Fewer events are written in less than a second: they are there before anybody has read how large they will be."""
-
 MAY_BE_HEAVY = 1_000_000
 """With so many events or more an output may be too large for a browser."""
 
@@ -164,7 +161,7 @@ def foreseen(
     job: Job, writer: Writer, path: str, options: Mapping[str, str], engine: Engine, foresee: Foresee | None
 ) -> Sequence[Finding]:
     """What to know before a job is written, which `foresee` is told; nothing where that is not worth its time."""
-    if not isinstance(writer, Forecasting) or job.events < (WORTH_SAYING if foresee else MAY_BE_HEAVY):
+    if not isinstance(writer, Forecasting) or (job.events < MAY_BE_HEAVY and not foresee):
         return ()
     forecast = writer.forecast(job, engine, compressed=path.endswith(GZIP_SUFFIX))
     order = Order(writer.name, path, options)

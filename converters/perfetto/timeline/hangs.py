@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
-from tracelink.diagnosis.hangs import LONG_FOR_A_FIRST_NS
-from tracelink.diagnosis.timeline import NEVER, OPEN, TRACKED, hung_of, missing_from
+from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, NEVER, OPEN, TRACKED, hung_of, missing_from
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import EventGraph
