@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tracelink.model.trace import ProcessGroup
 from tracelink.text import (
     KILO,
+    LONGEST_LIST,
     UNITS,
     about,
     collective_in_words,
@@ -22,6 +24,7 @@ from tracelink.text import (
     group_in_words,
     moment,
     operation_in_words,
+    ranks_cell,
     ranks_in_words,
     size,
     span,
@@ -91,6 +94,20 @@ SECOND = 1_000 * MS
 )
 def test_ranks(ranks: list[int], words: str) -> None:
     assert ranks_in_words(ranks) == words
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        (range(512), "0-511"),
+        ([0, 2, 5], "0, 2, 5"),
+        (range(0, 512, 8), "64: 0, 8, 16, 24, 32, 40, …"),
+        (range(100_000, 900_000, 1000), "800: 100000, 101000, …"),
+    ],
+)
+def test_many_ranks_in_a_cell_are_counted_and_the_first_listed(ranks: Sequence[int], text: str) -> None:
+    assert ranks_cell(ranks) == text
+    assert len(text) <= LONGEST_LIST + 1
 
 
 @pytest.mark.parametrize(("ranks", "words"), [([2], "rank 2 waits"), ([2, 5], "2 ranks wait")])

@@ -160,6 +160,19 @@ def rank_list(ranks: Sequence[int]) -> str:
     return f"{Numbers(listed.ranges[:MOST_RANGES])}, … ({counted(len(ranks), 'rank')})"
 
 
+LONGEST_LIST = 28
+"""Characters of a list of ranks in a cell."""
+
+
+def ranks_cell(ranks: Sequence[int]) -> str:
+    """`0-2, 4-7`; a long list is counted and shortened: `256: 0, 2, 4, 6, 8, …`."""
+    listed = str(Numbers.of(ranks))
+    if len(listed) <= LONGEST_LIST:
+        return listed
+    head = f"{number(len(ranks))}: "
+    return f"{head}{listed[: LONGEST_LIST - len(head)].rpartition(', ')[0]}, …"
+
+
 # Groups and operations.
 
 
@@ -180,6 +193,16 @@ def operation_in_words(operation: str) -> str:
 def group_in_words(name: str, description: str) -> str:
     """`group 0 (default_pg)`."""
     return f"group {name} ({description})" if description not in ("", name) else f"group {name}"
+
+
+LONGEST_GROUP = 24
+"""Characters of a group in a cell."""
+
+
+def group_cell(name: str, description: str) -> str:
+    """`0 (default_pg)`, shortened."""
+    label = f"{name} ({description})" if description not in ("", name) else name
+    return shortened(label, LONGEST_GROUP)
 
 
 def name_in_words(text: str) -> str:

@@ -37,18 +37,18 @@ from tracelink.diagnosis.model import Kind, Stage
 HANG = """\
 Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait.
 
-group           ranks   last
-0 (default_pg)  2       all_reduce #2  finished, not in #3
-                0-1, 3  all_reduce #3  joined, not finished
+group           ranks   last collective  state
+0 (default_pg)  2       all_reduce #2    finished, did not join #3
+                0-1, 3  all_reduce #3    joined, not finished
 
-What rank 2 did last:
-time (UTC)    group           call           sizes     type   state      called at    in
+Last calls of rank 2:
+time (UTC)    group           call           sizes     type   state      called at    function
 06:29:20.603  0 (default_pg)  all_reduce #1  [64, 16]  Float  completed  train.py:10  step
 06:29:21.603  0 (default_pg)  all_reduce #2  [64, 16]  Float  completed  train.py:20  step
   /home/me/train.py:20   step
   /home/me/train.py:200  main
 
-Rank 0 (one of 3 that wait) waits in all_reduce #3 of group 0 (default_pg):
+Rank 0 waits in all_reduce #3 of group 0 (default_pg), as do 2 other ranks:
   /home/me/train.py:30   step
   /home/me/train.py:200  main
 
@@ -71,8 +71,8 @@ def test_whoever_wants_it_quiet_hears_the_verdict(tracelink: Run) -> None:
 def test_a_healthy_job_and_what_was_checked(tracelink: Run) -> None:
     folder = str(dump_builders(Path("dumps"), healthy(4)))
     said = (
-        "Nothing is wrong in what 4 ranks recorded: 2 collectives of 1 group, 8 entries checked: everybody joined; "
-        "operations, types and sizes agree.\n"
+        "No problem found: 4 ranks, 1 group, 2 collectives, 8 entries. "
+        "All ranks joined; operations, types and sizes agree.\n"
     )
     result = tracelink("diagnose", folder)
     assert (result.exit_code, result.stdout) == (FINE, said)
@@ -85,9 +85,9 @@ def test_whoever_wants_everything_sees_all_groups_whole_stacks_and_who_was_late(
     for rank in (0, 1):
         entries[rank].insert(0, steps(rank, 2, group=("1", "tp"))[0])
     page = tracelink("diagnose", str(dump_builders(Path("dumps"), entries)), "-v").stdout
-    assert "1 (tp)          0-1     all_reduce #1  finished\n" in page
+    assert "1 (tp)          0-1     all_reduce #1    finished\n" in page
     assert "  /usr/lib/python3.11/runpy.py:88  run\n" in page
-    assert "Who came last, and how long the others waited for it, all together:\n" in page
+    assert "Ranks that arrived last, and how long the other ranks waited for them:\n" in page
 
 
 def test_groups_in_which_all_are_at_the_same_place_are_counted(tracelink: Run) -> None:
@@ -95,7 +95,7 @@ def test_groups_in_which_all_are_at_the_same_place_are_counted(tracelink: Run) -
     for rank in (0, 1):
         entries[rank].insert(0, steps(rank, 2, group=("1", "tp"))[0])
     page = tracelink("diagnose", str(dump_builders(Path("dumps"), entries))).stdout
-    assert "1 other group: everybody at the same place\n" in page
+    assert "1 other group: all ranks are at the same collective.\n" in page
     assert "1 (tp)" not in page
 
 
@@ -105,7 +105,7 @@ def test_a_missing_dump_and_what_the_others_prove_about_it(tracelink: Run) -> No
     page = tracelink("diagnose", str(folder)).stdout
     assert page.startswith("Rank 2 never joined all_reduce #3 of group 0 (default_pg); 2 ranks wait.\n")
     assert (
-        "No dump of rank 3. The other dumps prove that it joined #2 of group 0 (default_pg); not what came after.\n"
+        "No dump of rank 3. The other dumps show that it joined #2 of group 0 (default_pg), but not what came after.\n"
     ) in page
 
 
@@ -184,7 +184,7 @@ def test_dumps_of_which_nobody_knows_the_rank(tracelink: Run) -> None:
     assert result.exit_code == UNREADABLE
     assert "Say it with --rank dumps/a=N." in result.stderr
     named = tracelink("diagnose", "dumps", "--rank", "a=0", "--rank", "b=1")
-    assert named.stdout.startswith("Nothing is wrong in what 2 ranks recorded")
+    assert named.stdout.startswith("No problem found: 2 ranks, ")
 
 
 def test_a_rank_that_stands_twice_and_which_folders_to_choose_from(tracelink: Run) -> None:
@@ -218,17 +218,17 @@ def test_of_two_jobs_in_one_archive_no_folder_is_named_that_cannot_be(tracelink:
 
 REAL = {
     "dtype_mismatch/dumps_hang": "Rank 1 ",
-    "healthy8/dumps": "Nothing is wrong in what 8 ranks recorded: 141 collectives of 8 groups, 714 entries",
+    "healthy8/dumps": "No problem found: 8 ranks, 8 groups, 141 collectives, 714 entries. All ranks joined",
     "missing_other/dumps": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 6 ranks wait",
     "op_mismatch/dumps_hang": "Rank 4 ",
     "skip_hang/dumps_hang": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 7 ranks wait",
     "skip_hang/dumps_after_timeout": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 7 ranks wait",
     "skip_next/dumps_hang": "Rank 5 skipped all_reduce #7 of group 0 (default_pg)",
-    "straggler/dumps_end": "Nothing is wrong in what 8 ranks recorded",
+    "straggler/dumps_end": "No problem found: 8 ranks, ",
     "straggler/dumps_hang": "Rank 6 never joined all_reduce #7 of group 0 (default_pg); 7 ranks wait",
     "subgroup_deadlock/dumps_hang": "Deadlock: ranks 0-5, 7 in all_reduce #5 of group 0 (default_pg) wait for rank 6",
-    "truncated/dumps": "Nothing is wrong in what 8 ranks recorded",
-    "wrapped/dumps": "Nothing is wrong in what 8 ranks recorded",
+    "truncated/dumps": "No problem found: 8 ranks, ",
+    "wrapped/dumps": "No problem found: 8 ranks, ",
 }
 SCREEN = 40
 
@@ -238,7 +238,7 @@ def test_what_happened_in_a_real_job_fits_on_a_screen(tracelink: Run, case: str,
     result = tracelink("diagnose", str(shared(f"fr/{case}")))
     assert result.stdout.startswith(verdict)
     assert len(result.stdout.splitlines()) <= SCREEN
-    assert result.exit_code == (FINE if verdict.startswith("Nothing") else NO)
+    assert result.exit_code == (FINE if verdict.startswith("No problem found") else NO)
 
 
 # `tracelink diagnose -o`: the database beside the answer.
@@ -368,14 +368,14 @@ def test_nothing_readable_writes_no_page(tracelink: Run, tmp_path: Path) -> None
 
 SEEN = """\
 In the profile of rank 2:
-  all_reduce #2   DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
-  carried out by  ncclDevKernel_AllReduce_Sum_f32_RING_LL on stream 20, 1.0 ms
-  then            for 4.5 s of 5.0 s main (train.py:100) > batches (data.py:12) > \
+  all_reduce #2  DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
+  kernel         ncclDevKernel_AllReduce_Sum_f32_RING_LL on stream 20, 1.0 ms
+  then           for 4.5 s of 5.0 s main (train.py:100) > batches (data.py:12) > \
 enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, on thread 4200
 
 In the profile of rank 0:
-  all_reduce #3   DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
-  carried out by  a kernel that did not end before the profile
+  all_reduce #3  DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
+  kernel         did not end within the profile
 
 Next: Check what rank 2 is doing now"""
 
@@ -393,7 +393,9 @@ def test_what_profiles_show_stands_between_the_evidence_and_the_advice(tracelink
     page = tracelink("diagnose", str(job()))
     assert (page.exit_code, page.stderr) == (NO, "")
     assert SEEN in page.stdout
-    assert page.stdout.index("Rank 0 (one of 3 that wait)") < page.stdout.index(SEEN)
+    assert page.stdout.index(
+        "Rank 0 waits in all_reduce #3 of group 0 (default_pg), as do 2 other ranks"
+    ) < page.stdout.index(SEEN)
 
 
 def test_stacks_of_profiles_are_shown_where_dumps_have_none(tracelink: Run) -> None:
@@ -401,7 +403,7 @@ def test_stacks_of_profiles_are_shown_where_dumps_have_none(tracelink: Run) -> N
     without = {rank: [entry | {"frames": []} for entry in rows] for rank, rows in entries.items()}
     profiled_dumps(folder / "dumps", without)
     assert (
-        "  in              step (train.py:20), main (train.py:100)\n"
+        "  in             step (train.py:20), main (train.py:100)\n"
         in tracelink("diagnose", str(folder)).stdout
     )
 
@@ -410,7 +412,10 @@ def test_an_earlier_call_says_how_much_earlier(tracelink: Run) -> None:
     folder = job()
     profile(folder / "traces", 0, call(1), until=2)
     page = tracelink("diagnose", str(folder)).stdout
-    assert "In the profile of rank 0 (it ends 1.0 s before this call):\n  all_reduce #1, 2 before " in page
+    assert (
+        "In the profile of rank 0 (it ends 1.0 s before this call):\n  all_reduce #1, 2 calls earlier "
+        in page
+    )
 
 
 def test_long_chains_are_cut_and_shown_whole_to_whoever_wants_everything(tracelink: Run) -> None:

@@ -26,7 +26,7 @@ group           #  call        tensors      rank 0  rank 1  rank 2   rank 3
 0 (default_pg)  1  all_reduce  Float 64x16  done    done    done     done
 0 (default_pg)  2  all_reduce  Float 64x16  done    done    done     done
 0 (default_pg)  3  all_reduce  Float 64x16  queued  queued  missing  queued
-queued: asked for, not started; done: completed; missing: takes part by its group, and has no entry
+queued: called, not started; done: completed; missing: member of the group without an entry
 """
 
 
@@ -67,13 +67,13 @@ class TestTable:
         said = entries(tracelink, "-n", "1").splitlines()
         assert said[1].startswith("0 (default_pg)  3")
         assert said[2:4] == [
-            "the last 1 row; 8 entries are before them, --limit 0 shows all",
-            "rank 2 has no entry in these rows; its last is all_reduce #2 of group 0 (default_pg)",
+            "Last 1 row; 8 earlier entries (--limit 0 shows all).",
+            "Rank 2 has no entry in these rows; its last entry is all_reduce #2 of group 0 (default_pg).",
         ]
 
     def test_only_20_unless_it_is_said(self, tracelink: Run) -> None:
         dumps(Path("dumps"), {rank: steps(rank, 30) for rank in range(2)})
-        assert "the last 20 rows; 20 entries are before them" in entries(tracelink)
+        assert "Last 20 rows; 20 earlier entries (--limit 0 shows all)." in entries(tracelink)
         assert len(entries(tracelink, "-n", "0").splitlines()) == 1 + 30 + 1
 
     def test_only_some_ranks(self, tracelink: Run) -> None:
@@ -104,12 +104,12 @@ class TestTable:
         whole = (folder / "comm_lib_trace_rank_1").read_bytes()
         (folder / "comm_lib_trace_rank_1").write_bytes(whole[: len(whole) - 60])
         said = entries(tracelink)
-        assert "no dump of rank 3\n" in said
+        assert "No dump of rank 3.\n" in said
         assert "comm_lib_trace_rank_1" in said
 
     def test_nothing_of_what_was_asked_for(self, tracelink: Run) -> None:
         dumps(Path("dumps"), {0: steps(0, 1), 1: []})
-        assert "no entries: the dumps hold none, or none of what was asked for" in entries(
+        assert "No entries: the dumps contain none, or none of the selected ranks and groups." in entries(
             tracelink, "--ranks", "1"
         )
 
@@ -125,7 +125,7 @@ class TestStacks:
         assert said.splitlines()[1].split() == [
             *("0", "(default_pg)", "3", "all_reduce", "Float", "64x16", "1", "queued", "queued", "missing")
         ]
-        assert said.endswith("stack 1:\n  /home/me/train.py:30   step\n  /home/me/train.py:200  main\n")
+        assert said.endswith("Stack 1:\n  /home/me/train.py:30   step\n  /home/me/train.py:200  main\n")
 
     def test_who_comes_from_elsewhere_says_so(self, tracelink: Run) -> None:
         made = healthy(3)
@@ -133,7 +133,7 @@ class TestStacks:
         dumps(Path("dumps"), made)
         said = entries(tracelink, "--stacks", "-n", "1")
         assert said.splitlines()[1].split("  ")[-2:] == ["stack 2 done", "done"]
-        assert "stack 2:\n  /home/me/train.py:77   other\n" in said
+        assert "Stack 2:\n  /home/me/train.py:77   other\n" in said
 
 
 class TestForPrograms:
@@ -219,20 +219,23 @@ class TestWhatCannotBe:
     @pytest.mark.parametrize("option", ["--stacks", "--csv", "--ranks=0", "--group=tp"])
     def test_without_entries(self, tracelink: Run, option: str) -> None:
         result = tracelink("diagnose", "dumps", option)
-        assert (result.exit_code, "add --entries" in result.stderr) == (USAGE, True)
+        assert (result.exit_code, "needs --entries" in result.stderr) == (USAGE, True)
 
     def test_ranks_without_a_dump(self, tracelink: Run) -> None:
         dumps(Path("dumps"), healthy(2))
         result = tracelink("diagnose", "dumps", "--entries", "--ranks", "7-9")
         assert (result.exit_code, result.stderr) == (
             USAGE,
-            "tracelink: --ranks: there is no dump of ranks 7-9. There are dumps of ranks 0-1.\n",
+            "tracelink: --ranks: no dump of ranks 7-9. Dumps were read of ranks 0-1.\n",
         )
 
     def test_a_group_that_is_not_there(self, tracelink: Run) -> None:
         dumps(Path("dumps"), healthy(2))
         result = tracelink("diagnose", "dumps", "--entries", "-g", "tp")
-        assert (result.exit_code, "unknown group 'tp'" in result.stderr) == (USAGE, True)
+        assert (result.exit_code, "unknown group 'tp'. Known groups: 0 (default_pg)." in result.stderr) == (
+            USAGE,
+            True,
+        )
 
     def test_two_forms_at_once(self, tracelink: Run) -> None:
         assert tracelink("diagnose", "dumps", "--entries", "--csv", "--json").exit_code == USAGE

@@ -1,4 +1,4 @@
-"""Diagnose."""
+"""`tracelink diagnose`: why a job hangs, as a page, JSON, HTML, a database, or a table of entries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import click
 from tracelink.cli.collectives import csv_of
 from tracelink.cli.console import Console
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
-from tracelink.cli.entries import Shown, Wanted
+from tracelink.cli.entries import EntrySelection, Shown
 from tracelink.cli.entries_page import entries_document, entries_page, entries_table
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
+from tracelink.cli.options import RANKS_OR_RANK, Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis
@@ -30,12 +30,19 @@ if TYPE_CHECKING:
 
 
 SHOWN = 20
-"""Rows of a table, unless the user says how many."""
+"""Rows of the table of entries without --limit."""
 
 ENTRIES = (
-    click.option("--entries", is_flag=True, help="Show the last entries of all ranks side by side instead."),
     click.option(
-        "--ranks", "only_ranks", metavar="N-M,...", help="With --entries: only these ranks, such as 0-7,64."
+        "--entries",
+        is_flag=True,
+        help="Show the last entries of all ranks side by side.",
+    ),
+    click.option(
+        "--ranks",
+        "only_ranks",
+        metavar="N-M,...",
+        help="With --entries: show only these ranks, such as 0-7,64.",
     ),
     click.option(
         "-g",
@@ -43,10 +50,10 @@ ENTRIES = (
         "groups",
         multiple=True,
         metavar="NAME",
-        help="With --entries: only groups of this name or description, or a part of it. Repeatable.",
+        help="With --entries: show only groups with this name or description, or part of it. Repeatable.",
     ),
-    click.option("--stacks", is_flag=True, help="With --entries: the Python stack of each entry too."),
-    click.option("--csv", "as_csv", is_flag=True, help="With --entries: a row for each entry, as CSV."),
+    click.option("--stacks", is_flag=True, help="With --entries: also show the Python stack of each entry."),
+    click.option("--csv", "as_csv", is_flag=True, help="With --entries: print a CSV row for each entry."),
 )
 
 
@@ -56,41 +63,40 @@ DUMPS = (
         "--prefix",
         default="",
         metavar="TEXT",
-        help="Read only files whose names begin so; a number that is all that follows is the rank.",
+        help="Read only files whose names start with TEXT; a number after it is the rank.",
     ),
     click.option(
         "--replica-size",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Each N ranks are a replica, whose groups may count its ranks from 0, as with torchft.",
+        help="Number of ranks in each replica, if groups number the ranks of a replica from 0 (torchft).",
     ),
 )
 
 
 class DumpKeywords(TypedDict):
-    """How `tracelink.api` calls what is said of dumps."""
+    """Arguments of `tracelink.diagnose` that select dumps."""
 
     prefix: str
     replica_size: int | None
 
 
 def takes_dumps(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which dumps to read and how; the function gets them as `dumps`."""
+    """Adds the options that select dumps; the function gets them as `dumps`."""
 
-    def gathering(*args: Any, prefix: str, replica_size: int | None, **kwargs: Any) -> None:
-        said = DumpKeywords(prefix=prefix, replica_size=replica_size)
-        function(*args, dumps=said, **kwargs)
+    def with_dumps(*args: Any, prefix: str, replica_size: int | None, **kwargs: Any) -> None:
+        function(*args, dumps=DumpKeywords(prefix=prefix, replica_size=replica_size), **kwargs)
 
-    taking: Callable[..., None] = update_wrapper(gathering, function)
+    decorated: Callable[..., None] = update_wrapper(with_dumps, function)
     for option in reversed(DUMPS):
-        taking = option(taking)
-    return taking
+        decorated = option(decorated)
+    return decorated
 
 
 def takes_entries(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that show entries; the function gets them as `entries`, None where they are not wanted."""
+    """Adds the options that show entries; the function gets them as `entries`, None without --entries."""
 
-    def gathering(
+    def with_entries(
         *args: Any,
         entries: bool,
         only_ranks: str | None,
@@ -99,37 +105,37 @@ def takes_entries(function: Callable[..., None]) -> Callable[..., None]:
         as_csv: bool,
         **kwargs: Any,
     ) -> None:
-        said = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks, "--csv": as_csv}
-        alone = [name for name, value in said.items() if value]
-        if alone and not entries:
-            raise click.UsageError(f"{alone[0]} says which entries to show: add --entries.")
+        options = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks, "--csv": as_csv}
+        given = [name for name, value in options.items() if value]
+        if given and not entries:
+            raise click.UsageError(f"{given[0]} needs --entries.")
         if "=" in (only_ranks or ""):
-            raise click.UsageError("--ranks chooses ranks, such as 0-7; --rank FILE=N says whose a file is.")
+            raise click.UsageError(RANKS_OR_RANK)
         if as_csv and args[0].json:
-            raise click.UsageError("--csv and --json exclude each other.")
+            raise click.UsageError("--csv and --json cannot be combined.")
         ranks = None if only_ranks is None else Numbers.parse(only_ranks, "--ranks")
-        wanted = Wanted(ranks, groups, stacks, kwargs["limit"], as_csv)
-        function(*args, entries=wanted if entries else None, **kwargs)
+        selection = EntrySelection(ranks, groups, stacks, kwargs["limit"], as_csv)
+        function(*args, entries=selection if entries else None, **kwargs)
 
-    taking: Callable[..., None] = update_wrapper(gathering, function)
+    decorated: Callable[..., None] = update_wrapper(with_entries, function)
     for option in reversed(ENTRIES):
-        taking = option(taking)
-    return taking
+        decorated = option(decorated)
+    return decorated
 
 
 # `tracelink diagnose`.
 
 
 @command(
-    "tracelink diagnose dumps/",
-    "tracelink diagnose dumps/ -v                   every group, every stack, every finding",
-    "tracelink diagnose dumps/ -q || alert-me       one line for each problem, nothing if there is none",
-    "tracelink diagnose dumps/ --json | jq '.problems[0] | {kind, culprits, message}'",
-    "tracelink diagnose dumps/ -o flight.sqlite     every entry and stack in tables, for SQL",
-    "tracelink diagnose dumps/ --html report.html   a page for the ticket",
-    "tracelink diagnose dumps/ --entries            the last calls of all ranks side by side",
-    "tracelink diagnose dumps/ --kineto traces/     the operators, the stack and the kernel under it",
-    "tracelink diagnose 'dumps/comm_lib_trace_rank_*' --rank dumps/odd_name=3",
+    "tracelink diagnose samples/hung_job/dumps",
+    "tracelink diagnose samples/hung_job/dumps -v                   all groups, stacks and findings",
+    "tracelink diagnose samples/hung_job/dumps -q || alert-me       one line for each problem",
+    "tracelink diagnose samples/hung_job/dumps --json | jq '.problems[0] | {kind, culprits, message}'",
+    "tracelink diagnose samples/hung_job/dumps -o flight.sqlite     all entries and stacks, for SQL",
+    "tracelink diagnose samples/hung_job/dumps --html report.html   a page for the ticket",
+    "tracelink diagnose samples/hung_job/dumps --entries            the last calls of all ranks side by side",
+    "tracelink diagnose samples/gpu_pair/dumps --kineto samples/gpu_pair   with the operators of profiles",
+    "tracelink diagnose 'samples/hung_job/dumps/comm_lib_trace_rank_*' --rank odd_name=3",
 )
 @takes_inputs
 @takes_dumps
@@ -139,52 +145,51 @@ def takes_entries(function: Callable[..., None]) -> Callable[..., None]:
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"At most N problems, or with --entries N rows, 0 for all. Default: {MOST_PROBLEMS} problems, "
-    f"{SHOWN} rows; all as CSV and JSON.",
+    help="Show at most N problems, or with --entries at most N rows; 0 shows all. "
+    f"Default: {MOST_PROBLEMS} problems, {SHOWN} rows; all in CSV and JSON.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(),
     metavar="FILE|DIR/",
-    help="Also write all entries as a database: FILE.sqlite, or Parquet files in DIR/ or DIR.parquet.",
+    help="Also write all entries to a database: FILE.sqlite, or Parquet files in DIR/ or DIR.parquet.",
 )
 @click.option(
     "--html",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Also write it as one page that opens in any browser and can be attached to a ticket.",
+    help="Also write the diagnosis as one HTML page, to attach to a ticket.",
 )
 @takes_jobs
 def diagnose(
     console: Console,
     inputs: Inputs,
     dumps: DumpKeywords,
-    entries: Wanted | None,
+    entries: EntrySelection | None,
     limit: int | None,
     output: str | None,
     html: str | None,
     jobs: int | None,
 ) -> None:
-    """Say which rank, which collective and why a job hangs.
+    """Find out why a job hangs: which rank, which collective.
 
-    PATHS are flight-recorder dumps, directories, globs and archives of them; - is standard input. The rank is
-    taken from each file's name. Missing or damaged dumps cost only themselves. Profiles and execution traces
-    among them are read for the ranks of a problem alone.
+    PATHS are flight-recorder dumps, directories, globs and archives; - is standard input. The rank of a dump comes from
+    its file name. Damaged dumps are reported and do not affect the others. Profiles and execution traces among PATHS
+    are read only for the ranks of a problem.
 
-    The verdict comes first, under it what each rank was last doing, the last calls of those to blame, and what
-    to look at next. The exit code is 0 if nothing is wrong, 1 if something is, 2 if the arguments make no
-    sense, and 3 if nothing can be read.
+    The verdict comes first, then the last collective of each rank, the last calls of the culprits, and what to do next.
+    The exit code is 0 if no problem was found, 1 if one was, 2 for wrong arguments, and 3 if nothing could be read.
     """
     if html == "-":
-        raise UsageError("--html: - is no place for the page", advice="Name a file, such as report.html.")
+        raise UsageError("--html cannot write to standard output", advice="Name a file, such as report.html.")
     database = _database(output) if output else None
     with watching(console, inputs.named) as watch:
         examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)
     if entries:
-        _show_entries(console, examined, entries)
+        show_entries(console, examined, entries)
     else:
         _show_diagnosis(console, examined.diagnosis, limit)
     if database:
@@ -206,11 +211,6 @@ def _write_page(examined: Examined, path: str) -> int:
     return write_page(examined, path)
 
 
-def _show_entries(console: Console, examined: Examined, entries: Wanted) -> None:
-
-    show_entries(console, examined, entries)
-
-
 def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -> None:
     if console.json:
         from tracelink.cli.diagnosis_documents import diagnosis_document
@@ -222,22 +222,22 @@ def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -
         console.result(verdict(diagnosis, limit))
 
 
-# `tracelink diagnose --entries`: as a table, as CSV, or as JSON.
+# `tracelink diagnose --entries`.
 
 
-def show_entries(console: Console, examined: Examined, wanted: Wanted) -> None:
-    """Prints the entries that are wanted."""
+def show_entries(console: Console, examined: Examined, selection: EntrySelection) -> None:
+    """Prints the selected entries as a table, as CSV or as JSON."""
     diagnosis = examined.diagnosis
-    as_table = not (wanted.csv or console.json)
+    as_table = not (selection.csv or console.json)
     if as_table and console.quiet:
         if diagnosis.problems:
             console.result(verdict(diagnosis))
         return
-    shown = Shown.of(examined.journal, wanted, wanted.last(SHOWN if as_table else None))
+    shown = Shown.of(examined.journal, selection, selection.last(SHOWN if as_table else None))
     if console.json:
-        console.document(entries_document(shown, diagnosis, stacks=wanted.stacks))
-    elif wanted.csv:
-        click.echo(csv_of(entries_table(shown, stacks=wanted.stacks)), nl=False)
+        console.document(entries_document(shown, diagnosis, stacks=selection.stacks))
+    elif selection.csv:
+        click.echo(csv_of(entries_table(shown, stacks=selection.stacks)), nl=False)
         print_errors(console, [*diagnosis.findings, *shown.findings])
     else:
         console.info(entries_page(shown, diagnosis, verbose=console.verbose))

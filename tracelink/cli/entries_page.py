@@ -1,4 +1,4 @@
-"""The entries as page and document."""
+"""The page, CSV and JSON of `diagnose --entries`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from tracelink.cli.collectives_page import Table as TableOfEntriesDocument
+from tracelink.cli.collectives_page import Table as Columns
 from tracelink.cli.collectives_page import plain, rows_of, times
-from tracelink.cli.diagnosis_page import OF_PYTHON, ranks_cell
+from tracelink.cli.diagnosis_page import program_frames
 from tracelink.cli.entries import (
     BETWEEN,
     MEANINGS,
@@ -18,7 +18,7 @@ from tracelink.cli.entries import (
     Column,
     Shown,
     Table,
-    TableOf,
+    TableBuilder,
     columns_that_fit,
     widest,
 )
@@ -29,26 +29,26 @@ from tracelink.model.columns import UNKNOWN
 from tracelink.model.graph import texts_of
 from tracelink.model.records import Frame, State
 from tracelink.model.trace import ProcessGroup
-from tracelink.text import collective_in_words, counted, number
+from tracelink.text import collective_in_words, counted, ranks_cell
 
 if TYPE_CHECKING:
     from tracelink.cli import diagnosis_documents
 
-# What `diagnose --entries` shows: the entries of all ranks side by side, and what is not among them.
+# The page: the table, its legend, and what it does not contain.
 
 
 HEADER = ("group", "#", "call", "tensors", "stack")
 NUMBERS = ("#", "stack")
 DISPENSABLE = "tensors"
-"""The column that goes where there is no room."""
+"""The column that is left out of a narrow terminal."""
 SINGLY = 5
-"""Ranks without an entry that are told one by one."""
+"""Ranks without an entry that have a line each."""
 
 
 def entries_page(shown: Shown, diagnosis: Diagnosis, *, verbose: bool) -> str:
-    """The table, and under it what it does not show."""
+    """The table, and below it what it does not contain."""
     page = Page()
-    table = TableOf(shown).table()
+    table = TableBuilder(shown).table()
     if table.common:
         _show_table(page, shown, table)
         _show_earlier(page, shown)
@@ -56,7 +56,7 @@ def entries_page(shown: Shown, diagnosis: Diagnosis, *, verbose: bool) -> str:
         _show_meanings(page, table)
         _show_stacks(page, table, verbose=verbose)
     else:
-        page.line("no entries: the dumps hold none, or none of what was asked for")
+        page.line("No entries: the dumps contain none, or none of the selected ranks and groups.")
     _show_absent(page, diagnosis)
     show_findings(page, shown.findings, verbose=verbose)
     return page.text
@@ -64,44 +64,45 @@ def entries_page(shown: Shown, diagnosis: Diagnosis, *, verbose: bool) -> str:
 
 def _show_table(page: Page, shown: Shown, table: Table) -> None:
     ranks = shown.matrix.ranks.tolist()
-    known = [place for place in range(len(HEADER)) if any(row[place] != NOTHING for row in table.common)]
-    fewer = [place for place in known if HEADER[place] != DISPENSABLE]
-    for places in (known, fewer):
-        columns, left_out = columns_that_fit(table, ranks, page.width - _room(table, places))
+    known = [index for index in range(len(HEADER)) if any(row[index] != NOTHING for row in table.common)]
+    fewer = [index for index in known if HEADER[index] != DISPENSABLE]
+    for indices in (known, fewer):
+        columns, left_out = columns_that_fit(table, ranks, page.width - _room(table, indices))
         if not left_out:
             break
     rows = [at for at in range(len(table.common)) if any(column.cells[at] for column in columns)]
     page.table(
-        [*(HEADER[place] for place in places), *(_name(column) for column in columns)],
+        [*(HEADER[index] for index in indices), *(_ranks(column.ranks) for column in columns)],
         [
-            [*(table.common[at][place] for place in places), *(column.cells[at] for column in columns)]
+            [*(table.common[at][index] for index in indices), *(column.cells[at] for column in columns)]
             for at in rows
         ],
         numbers=NUMBERS,
         styles=_styles(columns),
     )
-    if len(places) < len(known):
-        page.line("sizes and types of tensors are left out, they do not fit", "dim")
+    if len(indices) < len(known):
+        page.line("Sizes and types of tensors are not shown: the terminal is too narrow.", "dim")
     if left_out:
         _show_left_out(page, left_out, len(table.common) - len(rows))
 
 
 def _show_left_out(page: Page, ranks: Sequence[int], rows: int) -> None:
-    listed = f"rank{'s' if len(ranks) > 1 else ''} {ranks_cell(ranks)}"
-    theirs = f", and {counted(rows, 'row')} of only them" if rows else ""
+    only = f", and {counted(rows, 'row')} without entries of other ranks" if rows else ""
     page.line(
-        f"left out, they do not fit: {listed}{theirs}; --ranks chooses, --csv and --json hold all", "yellow"
+        f"Not shown, because the terminal is too narrow: {_ranks(ranks)}{only}. "
+        "Use --ranks to select ranks, or --csv or --json for all.",
+        "yellow",
     )
 
 
-def _name(column: Column) -> str:
-    """`rank 3`, `ranks 0-2, 4-7`; cut where it is long."""
-    return f"rank{'s' if len(column.ranks) > 1 else ''} {ranks_cell(column.ranks)}"
+def _ranks(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-2, 4-7`, shortened."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {ranks_cell(ranks)}"
 
 
-def _room(table: Table, places: Sequence[int]) -> int:
-    """Letters that the columns at the left take."""
-    return sum(widest([HEADER[place], *(row[place] for row in table.common)]) + BETWEEN for place in places)
+def _room(table: Table, indices: Sequence[int]) -> int:
+    """Characters that the columns at the left take."""
+    return sum(widest([HEADER[index], *(row[index] for row in table.common)]) + BETWEEN for index in indices)
 
 
 def _styles(columns: Sequence[Column]) -> Mapping[str, str]:
@@ -112,12 +113,12 @@ def _styles(columns: Sequence[Column]) -> Mapping[str, str]:
 def _show_earlier(page: Page, shown: Shown) -> None:
     matrix = shown.matrix
     if matrix.earlier:
-        before = f"{number(matrix.earlier)} entries are before them, --limit 0 shows all"
-        page.line(f"the last {counted(len(matrix), 'row')}; {before}", "dim")
+        earlier = counted(matrix.earlier, "earlier entry")
+        page.line(f"Last {counted(len(matrix), 'row')}; {earlier} (--limit 0 shows all).", "dim")
 
 
 def _show_idle(page: Page, shown: Shown) -> None:
-    """Ranks that have no entry in these rows, and what they did last."""
+    """Ranks without an entry in these rows, and their last entries."""
     journal, matrix = shown.journal, shown.matrix
     idle = [
         rank
@@ -125,17 +126,17 @@ def _show_idle(page: Page, shown: Shown) -> None:
         if not there
     ]
     for rank in idle[:SINGLY]:
-        place = journal.ranks.tolist().index(rank)
-        row = int(journal.bounds[place + 1]) - 1
-        if row < journal.bounds[place]:
-            page.line(f"rank {rank} recorded nothing", "yellow")
+        index = journal.ranks.tolist().index(rank)
+        row = int(journal.bounds[index + 1]) - 1
+        if row < journal.bounds[index]:
+            page.line(f"Rank {rank} recorded no entries.", "yellow")
             continue
         group = int(journal.records.group[row])
         named = ProcessGroup("?") if group == UNKNOWN else journal.groups[group]
         what = collective_in_words(journal.operation(row), int(journal.records.sequence[row]), named)
-        page.line(f"rank {rank} has no entry in these rows; its last is {what}", "yellow")
+        page.line(f"Rank {rank} has no entry in these rows; its last entry is {what}.", "yellow")
     if len(idle) > SINGLY:
-        page.line(f"ranks {ranks_cell(idle[SINGLY:])} have no entry in these rows either", "yellow")
+        page.line(f"No entry in these rows either: {_ranks(idle[SINGLY:])}.", "yellow")
 
 
 def _show_meanings(page: Page, table: Table) -> None:
@@ -145,22 +146,21 @@ def _show_meanings(page: Page, table: Table) -> None:
 
 
 def _show_stacks(page: Page, table: Table, *, verbose: bool) -> None:
-    for place, frames in enumerate(table.stacks, 1):
+    for index, frames in enumerate(table.stacks, 1):
         page.line()
-        page.line(f"stack {place}:", "bold")
-        own = [frame for frame in frames if verbose or not OF_PYTHON.search(frame.filename)]
-        page.beneath([(f"{frame.filename}:{frame.line}", frame.name) for frame in own or frames])
+        page.line(f"Stack {index}:", "bold")
+        shown = frames if verbose else program_frames(frames)
+        page.beneath([(f"{frame.filename}:{frame.line}", frame.name) for frame in shown])
 
 
 def _show_absent(page: Page, diagnosis: Diagnosis) -> None:
     if diagnosis.missing:
-        many = len(diagnosis.missing) > 1
-        page.line(f"no dump of rank{'s' if many else ''} {ranks_cell(diagnosis.missing)}", "yellow")
-    for why in dict.fromkeys(diagnosis.unreadable.values()):
-        page.line(why, "red")
+        page.line(f"No dump of {_ranks(diagnosis.missing)}.", "yellow")
+    for reason in dict.fromkeys(diagnosis.unreadable.values()):
+        page.line(reason, "red")
 
 
-# Entries for a program: a row for each, with the row of the table that it stands in.
+# JSON and CSV: a row for each entry, with its row of the table.
 
 
 STATES = {state.value: None if state is State.UNKNOWN else state.name.lower() for state in State}
@@ -192,20 +192,20 @@ def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> dia
     )
 
 
-def entries_table(shown: Shown, *, stacks: bool) -> TableOfEntriesDocument:
-    """What `diagnose --entries --csv` prints: sizes as `[[64, 16]]`, stacks from the innermost frame outwards."""
+def entries_table(shown: Shown, *, stacks: bool) -> Columns:
+    """What `diagnose --entries --csv` prints: sizes as `[[64, 16]]`, stacks innermost frame first."""
     columns = _columns(shown)
     for name in ("input_sizes", "output_sizes"):
         columns[name] = [None if sizes is None else str(sizes) for sizes in columns[name]]
-    called = {"stack": [_called(frames) for frames in _stacks(shown)]} if stacks else {}
-    return {**columns, **called}
+    stack = {"stack": [_stack(frames) for frames in _stacks(shown)]} if stacks else {}
+    return {**columns, **stack}
 
 
-def _columns(shown: Shown) -> TableOfEntriesDocument:
+def _columns(shown: Shown) -> Columns:
     journal, records = shown.journal, shown.journal.records
     row, entries, closing = shown.entries()
     request = records.request[entries]
-    told = [shown.of_request.get(number) for number in request.tolist()]
+    decoded = [shown.of_request.get(number) for number in request.tolist()]
     source, target = (
         np.where(closing, UNKNOWN, ends[row]) for ends in (shown.matrix.source, shown.matrix.target)
     )
@@ -222,9 +222,11 @@ def _columns(shown: Shown) -> TableOfEntriesDocument:
         "target": plain(target),
         "input_type": texts_of(journal.strings, journal.requests.type_in[request]).tolist(),
         "output_type": texts_of(journal.strings, journal.requests.type_out[request]).tolist(),
-        "input_sizes": [None if one is None else [list(sizes) for sizes in one.input_sizes] for one in told],
+        "input_sizes": [
+            None if entry is None else [list(sizes) for sizes in entry.input_sizes] for entry in decoded
+        ],
         "output_sizes": [
-            None if one is None else [list(sizes) for sizes in one.output_sizes] for one in told
+            None if entry is None else [list(sizes) for sizes in entry.output_sizes] for entry in decoded
         ],
         "state": [STATES[state] for state in records.state[entries].tolist()],
         "retired": [RETIRED.get(flag) for flag in records.retired[entries].tolist()],
@@ -239,12 +241,12 @@ def _stacks(shown: Shown) -> list[tuple[Frame, ...]]:
     return [shown.stack(entry) for entry in shown.entries()[1].tolist()]
 
 
-def _called(frames: Sequence[Frame]) -> str:
+def _stack(frames: Sequence[Frame]) -> str:
     return " < ".join(f"{line_in_words(frame)} {frame.name}" for frame in frames)
 
 
 def _holes(shown: Shown) -> list[diagnosis_documents.Hole]:
-    """Rows in which ranks have no entry that have to take part, or may have."""
+    """Rows with members that have no entry, or whose entry was lost."""
     from tracelink.cli.diagnosis_documents import Hole
 
     matrix = shown.matrix

@@ -139,7 +139,7 @@ def _drop_output() -> None:
 
 COMMANDS = {
     "merge": ("merge", "Merge the traces of all ranks into one."),
-    "diagnose": ("diagnose", "Say which rank, which collective and why a job hangs."),
+    "diagnose": ("diagnose", "Find out why a job hangs: which rank, which collective."),
     "convert": ("convert", "Convert a trace to another format."),
     "collectives": ("collectives", "List collectives with skew, duration and bandwidth."),
     "clocks": ("clocks", "Show the clock offset of each rank."),

@@ -295,6 +295,8 @@ def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [CompletionItem(f"{before}{comma}{kind}") for kind in KINDS if kind.startswith(word)]
 
 
+RANKS_OR_RANK = "--ranks selects ranks, such as 0-7; --rank FILE=N sets the rank of a file."
+
 SELECTING = (
     click.option(
         "--ranks",
@@ -335,7 +337,7 @@ def takes_selection(function: Callable[..., None]) -> Callable[..., None]:
         **kwargs: Any,
     ) -> None:
         if "=" in (only_ranks or ""):
-            raise click.UsageError("--ranks chooses ranks, such as 0-7; --rank FILE=N says whose a file is.")
+            raise click.UsageError(RANKS_OR_RANK)
         selection = Selection.parse(ranks=only_ranks, window=window, steps=steps, only=only)
         function(*args, selection=None if selection == Selection() else selection, **kwargs)
 

@@ -329,10 +329,10 @@ def _show_similar(page: Page, findings: Sequence[Finding], shown: int) -> None:
         page.line(more(rest, f"similar {severity}"), STYLES[severity])
 
 
-def more(count: int, thing: str, option: str = "-v") -> str:
+def more(count: int, thing: str, option: str = "-v", *, where: str = "") -> str:
     """`4 more notes (-v shows them).`"""
-    shows = "shows it" if count == 1 else "shows them"
-    return f"{number(count)} more {thing}{'' if count == 1 else 's'} ({option} {shows})."
+    things = f"{thing}{'' if count == 1 else 's'}{f' {where}' if where else ''}"
+    return f"{number(count)} more {things} ({option} shows {'it' if count == 1 else 'them'})."
 
 
 def paragraph(finding: Finding) -> str:
