@@ -79,8 +79,9 @@ class TestWhatIsAskedFor:
         assert result.stderr.startswith(f"tracelink: {option}: ")
         assert job.asked == {}
 
-    def test_whose_a_file_is_and_which_ranks_to_read_are_not_confused(self, tracelink: Run, job: Job) -> None:
-        assert "--rank FILE=N sets the rank of a file" in tracelink("merge", "a.json", "--ranks", "a.json=3").stderr
+    def test_rank_and_ranks_are_told_apart(self, tracelink: Run, job: Job) -> None:
+        error = tracelink("merge", "a.json", "--ranks", "a.json=3").stderr
+        assert "--rank FILE=N sets the rank of a file" in error
         assert "to read only some ranks: --ranks 3" in tracelink("merge", "a.json", "--rank", "3").stderr
 
     @pytest.mark.parametrize("text", ["a.json", "a.json=", "=3", "a.json=x", "a.json=-1"])
