@@ -40,7 +40,7 @@ PERFETTO_JSON = Format(
         options=OPTIONS,
     ),
     conversion=ConversionSpec(
-        "the same picture as JSON, from a .pftrace that tracelink wrote",
+        "the same timeline as JSON, from a .pftrace that tracelink wrote",
         ("perfetto",),
         JSON_SUFFIXES,
         "tracelink.converters.perfetto.reading.as_json:NativeAsJson",

@@ -11,18 +11,16 @@ import numpy as np
 
 from tracelink.converters.perfetto.json_text import Texts, micros, numbers, quoted, table, unclosed_object
 from tracelink.converters.perfetto.timeline.drawing import Drawing
-from tracelink.converters.perfetto.timeline.groups import group_label, numbers_in_group
-from tracelink.converters.perfetto.timeline.hangs import Arrivals
-from tracelink.converters.perfetto.timeline.job import Wanted
+from tracelink.converters.perfetto.timeline.groups import group_label, sequence_numbers
+from tracelink.converters.perfetto.timeline.hangs import LastArrivals
+from tracelink.converters.perfetto.timeline.job import ArgumentChoice
 from tracelink.converters.perfetto.timeline.schema import (
-    AWAITED_ARGUMENT,
     COLLECTIVE,
-    DURATION_ARGUMENT,
-    GROUP_ARGUMENT,
-    LAST_ARGUMENT,
     LINK,
-    NODE_ARGUMENT,
-    WAIT_ARGUMENT,
+    OWN_HEADER,
+    PRIVATE_HEADER,
+    REPLACED_HEADER,
+    Argument,
 )
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import Key
@@ -31,49 +29,35 @@ from tracelink.model.job import Job
 from tracelink.model.trace import SourceInfo
 from tracelink.ranges import Numbers
 
-SaidOf = Mapping[str, Mapping[int, bytes]]
-"""For each argument that others stand in, the rows that have it: its members as those of a JSON object."""
-
-
-MOST_WAITS = 64
-"""Waits that a slice lists at most: the longest."""
-
-
 PROFILER_KEYS = frozenset({"deviceProperties", "distributedInfo"})
-"""A header with one of these is a profiler's."""
+"""The header of a profiler contains one of these."""
+
+MAX_WAITS = 64
+"""A slice lists at most this many waits: the longest."""
+
+AddedArguments = Mapping[str, Mapping[int, bytes]]
+"""By the name of an outer argument and by row: the members of its JSON object."""
 
 
-OWN_HEADER = "tracelink"
-"""What is said here of the ranks stands under this key of the document."""
+# The header: what is known of the job, of its ranks, and of their sources.
 
 
-PRIVATE = frozenset({"traceName", "username", "host_name", "INFO", "ERROR", "metadata"})
-"""Parts of a source's header that hold host names and paths."""
-
-
-REPLACED = frozenset({"traceEvents", "baseTimeNanoseconds", "displayTimeUnit"})
-"""Parts of a source's header that the output has values of its own for."""
-
-
-# The header: what is known of the job and of each rank's sources.
-
-
-def opening(job: Job, base: int) -> bytes:
-    """Everything before the list of events."""
+def header(job: Job, base: int) -> bytes:
+    """A JSON object with everything but the events, left open."""
     values: dict[str, Any] = {"schemaVersion": 1}
-    lone = _lone_header(job)
-    if lone is not None:
-        values |= lone
+    single = _single_header(job)
+    if single is not None:
+        values |= single
     values |= {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base,
-        OWN_HEADER: {"ranks": [_rank(job, rank, brief=lone is not None) for rank in job.ranks]},
+        OWN_HEADER: {"ranks": [_rank(job, rank, brief=single is not None) for rank in job.ranks]},
     }
     return unclosed_object(values)
 
 
-def _lone_header(job: Job) -> dict[str, Any] | None:
-    """The header of a single rank's profile, at the top level where other tools look for it."""
+def _single_header(job: Job) -> dict[str, Any] | None:
+    """The profile's header of a job of one rank, at the top level, where other tools expect it."""
     if len(job.ranks) != 1:
         return None
     rank = job.ranks[0]
@@ -114,189 +98,185 @@ def _source(source: SourceInfo, *, brief: bool) -> dict[str, Any]:
 
 
 def _public(header: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in header.items() if key not in PRIVATE | REPLACED}
+    return {key: value for key, value in header.items() if key not in PRIVATE_HEADER | REPLACED_HEADER}
 
 
-# Arguments of the events of a rank: links without a flow, and the collectives that they are parts of.
+# Arguments of the events of a rank: links without a flow, and the collectives in which they take part.
 
 
-def said_of(graph: EventGraph, drawing: Drawing, job: Job, wanted: Wanted) -> SaidOf:
-    """What is said of the events of one rank that are drawn."""
-    if wanted == Wanted.NONE:
+def added_arguments(graph: EventGraph, drawing: Drawing, job: Job, args: ArgumentChoice) -> AddedArguments:
+    """The arguments that tracelink adds to the events of one rank that are drawn."""
+    if args == ArgumentChoice.NONE:
         return {}
     shown = drawing.shown.tolist()
-    parts = memberships(job, graph.ranks[0].rank)
+    parts = _participation_arguments(job, graph.ranks[0].rank)
     return {
-        LINK: said_of_links(graph, drawing),
+        LINK: _link_arguments(graph, drawing),
         COLLECTIVE: {row: members for row, members in parts.items() if shown[row]},
     }
 
 
-def said_of_links(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
-    """Members of a JSON object for some rows: that the end is unknown, the node that is the same."""
-    said = dict.fromkeys(drawing.open_ended.tolist(), b'"%s":false' % DURATION_ARGUMENT.encode())
-    ids = graph.key(Key.NODE_ID).dense(len(graph), -1) if drawing.nodes else drawing.open_ended
-    for row, node in drawing.nodes.items():
-        add_member(said, row, b'"%s":%d' % (NODE_ARGUMENT.encode(), ids[node]))
-    return said
-
-
 def add_member(members: dict[int, bytes], row: int, member: bytes) -> None:
-    """Puts a member behind those that the row has."""
+    """Appends a member to those of a row."""
     members[row] = members[row] + b"," + member if row in members else member
 
 
-def memberships(job: Job, rank: int) -> Mapping[int, bytes]:
-    """For the rows of a rank that stand for its part in a collective: members of a JSON object."""
+def _link_arguments(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
+    """Events with an unknown end, and the execution-trace nodes that are the same as an event."""
+    members = dict.fromkeys(drawing.open_ended.tolist(), b'"%s":false' % Argument.DURATION_KNOWN.encode())
+    ids = graph.key(Key.NODE_ID).dense(len(graph), -1) if drawing.nodes else drawing.open_ended
+    for row, node in drawing.nodes.items():
+        add_member(members, row, b'"%s":%d' % (Argument.NODE.encode(), ids[node]))
+    return members
+
+
+def _participation_arguments(job: Job, rank: int) -> Mapping[int, bytes]:
+    """Group, number, wait and last rank of the collective, for the rows of a rank that take part in one."""
     mine = np.flatnonzero(job.participations.rank == rank)
     which = job.participations.collective[mine]
     last = np.where(job.collectives.skew[which] == UNKNOWN, UNKNOWN, job.collectives.last_rank[which])
-    rest = [
-        waited + _lastness(last_rank, rank)
-        for waited, last_rank in zip(
-            _waits_membership(job.participations.wait[mine]), last.tolist(), strict=True
-        )
-    ]
+    waits = _wait_members(job.participations.wait[mine])
+    rest = [wait + _last_member(number, rank) for wait, number in zip(waits, last.tolist(), strict=True)]
     labels = [group_label(group) for group in job.groups]
     groups = job.collectives.group[which].tolist()
-    numbers = numbers_in_group(job.collectives, which).tolist()
+    numbers = sequence_numbers(job.collectives, which).tolist()
     names = [f"{labels[group]} #{number}" for group, number in zip(groups, numbers, strict=True)]
-    places: dict[int, list[int]] = {}
+    parts_of_row: dict[int, list[int]] = {}
     for column in job.participations.event_columns():
         rows = getattr(job.participations, column)[mine]
         known = np.flatnonzero(rows != UNKNOWN)
-        for place, row in zip(known.tolist(), rows[known].tolist(), strict=True):
-            places.setdefault(row, []).append(place)
-    key = b'"%s":' % GROUP_ARGUMENT.encode()
+        for part, row in zip(known.tolist(), rows[known].tolist(), strict=True):
+            parts_of_row.setdefault(row, []).append(part)
+    key = b'"%s":' % Argument.GROUP.encode()
     return {
-        row: key + quoted(", ".join([names[place] for place in of])) + rest[of[-1]]
-        for row, of in places.items()
+        row: key + quoted(", ".join([names[part] for part in parts])) + rest[parts[-1]]
+        for row, parts in parts_of_row.items()
     }
 
 
-def _waits_membership(wait: Int64s) -> list[bytes]:
-    key = b',"%s":' % WAIT_ARGUMENT.encode()
+def _wait_members(wait: Int64s) -> list[bytes]:
+    key = b',"%s":' % Argument.WAIT.encode()
     return [
         key + text if known else b""
         for text, known in zip(micros(wait), (wait != UNKNOWN).tolist(), strict=True)
     ]
 
 
-def _lastness(last_rank: int, rank: int) -> bytes:
+def _last_member(last_rank: int, rank: int) -> bytes:
     if last_rank == UNKNOWN:
         return b""
     if last_rank == rank:
-        return b',"%s":true' % LAST_ARGUMENT.encode()
-    return b',"%s":%d' % (AWAITED_ARGUMENT.encode(), last_rank)
+        return b',"%s":true' % Argument.LAST.encode()
+    return b',"%s":%d' % (Argument.AWAITED.encode(), last_rank)
 
 
 # Arguments of the slices and instants on the tracks of process groups.
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
-    """Participations by collective, where those of each begin, and how their ranks are written."""
+class PartsByCollective:
+    """The participations of a job, sorted by collective."""
 
     order: Int64s
-    begins: Int64s
+    starts: Int64s
+    """For each collective the index in `order` at which its participations start."""
     keys: Texts
-    """For each rank, the beginning of its wait."""
+    """For each rank the key of its wait."""
 
-    def of(self, collectives: Int64s) -> tuple[Int64s, Int64s]:
-        """The participations of these collectives one after the other, and where those of each begin."""
-        first, counts = self.begins[collectives], np.diff(self.begins)[collectives]
-        cuts = np.concatenate([[0], np.cumsum(counts)])
-        return self.order[np.arange(cuts[-1]) + np.repeat(first - cuts[:-1], counts)], cuts
+    @classmethod
+    def of(cls, job: Job) -> PartsByCollective:
+        """The participations of a job."""
+        parts = job.participations
+        order = np.argsort(parts.collective, kind="stable")
+        starts = np.searchsorted(parts.collective[order], np.arange(len(job.collectives) + 1))
+        ranks = int(parts.rank.max(initial=-1)) + 1
+        return cls(order, starts, table((b'"rank %d":' % rank for rank in range(ranks)), ranks))
+
+    def of_collectives(self, collectives: Int64s) -> tuple[Int64s, Int64s]:
+        """The participations of these collectives in their order, and the bounds of each collective among them."""
+        first, counts = self.starts[collectives], np.diff(self.starts)[collectives]
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        return self.order[np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], counts)], bounds
 
 
-def grouped_parts(job: Job) -> Grouped:
-    """The participations of a job by collective."""
-    parts = job.participations
-    order = np.argsort(parts.collective, kind="stable")
-    begins = np.searchsorted(parts.collective[order], np.arange(len(job.collectives) + 1))
-    ranks = int(parts.rank.max(initial=-1)) + 1
-    return Grouped(order, begins, table((b'"rank %d":' % rank for rank in range(ranks)), ranks))
-
-
-def facts_of(job: Job, parts: Grouped, rows: Int64s, open_ended: Bools) -> list[bytes]:
+def collective_arguments(job: Job, parts: PartsByCollective, rows: Int64s, open_ended: Bools) -> list[bytes]:
     """What is known of collectives, as JSON objects."""
-    whole = job.collectives
-    mine, cuts = parts.of(rows)
-    present, absent = _ranks(job, rows, mine, cuts)
+    collectives = job.collectives
+    part_rows, bounds = parts.of_collectives(rows)
+    present, missing = _ranks(job, rows, part_rows, bounds)
     always = np.ones(len(rows), np.bool_)
-    skew, duration = whole.skew[rows], whole.duration[rows]
-    rates = [np.round(rate[rows], 3) for rate in (whole.algorithm_gb_s, whole.bus_gb_s)]
-    verdicts = _texts(job, whole.verdict[rows])
+    size, last_rank = collectives.bytes[rows], collectives.last_rank[rows].astype(np.int64)
+    skew, duration = collectives.skew[rows], collectives.duration[rows]
+    algorithm, bus = (np.round(rate[rows], 3) for rate in (collectives.algorithm_gb_s, collectives.bus_gb_s))
+    verdict = collectives.verdict[rows]
     columns = [
-        _members_group_facts("sequence", numbers(numbers_in_group(whole, rows)), always),
-        _members_group_facts("ranks", present, always),
-        _members_group_facts("missing ranks", absent, np.array([bool(text) for text in absent])),
-        _members_group_facts("bytes", numbers(whole.bytes[rows]), whole.bytes[rows] != UNKNOWN),
-        _members_group_facts(
-            "last rank", numbers(whole.last_rank[rows].astype(np.int64)), whole.last_rank[rows] != UNKNOWN
-        ),
-        _members_group_facts("skew_us", micros(skew), skew != UNKNOWN),
-        _members_group_facts("duration_us", micros(duration), duration != UNKNOWN),
-        _members_group_facts("algorithm GB/s", numbers(rates[0]), np.isfinite(rates[0])),
-        _members_group_facts("bus GB/s", numbers(rates[1]), np.isfinite(rates[1])),
-        _members_group_facts("verdict", verdicts, whole.verdict[rows] != UNKNOWN),
-        _members_group_facts(DURATION_ARGUMENT, [b"false"] * len(rows), open_ended),
-        _waits(job, parts, mine, cuts),
+        _members(Argument.SEQUENCE, numbers(sequence_numbers(collectives, rows)), always),
+        _members(Argument.RANKS, present, always),
+        _members(Argument.MISSING_RANKS, missing, np.array([bool(text) for text in missing])),
+        _members(Argument.BYTES, numbers(size), size != UNKNOWN),
+        _members(Argument.LAST_RANK, numbers(last_rank), last_rank != UNKNOWN),
+        _members(Argument.SKEW, micros(skew), skew != UNKNOWN),
+        _members(Argument.DURATION, micros(duration), duration != UNKNOWN),
+        _members(Argument.ALGORITHM_BANDWIDTH, numbers(algorithm), np.isfinite(algorithm)),
+        _members(Argument.BUS_BANDWIDTH, numbers(bus), np.isfinite(bus)),
+        _members(Argument.VERDICT, _strings(job, verdict), verdict != UNKNOWN),
+        _members(Argument.DURATION_KNOWN, [b"false"] * len(rows), open_ended),
+        _waits(job, parts, part_rows, bounds),
     ]
     return [b"{%s}" % b"".join(texts)[1:] for texts in zip(*columns, strict=True)]
 
 
-def _texts(job: Job, codes: Int32s) -> list[bytes]:
-    """Texts as JSON; empty where unknown."""
+def arrival_arguments(arrivals: LastArrivals) -> list[bytes]:
+    """What is known of the last arrivals, as JSON objects."""
+    form = b'{"%s":%%s,"%s":%%s}' % (Argument.RANK.encode(), Argument.SKEW.encode())
+    return [form % pair for pair in zip(numbers(arrivals.rank), micros(arrivals.skew), strict=True)]
+
+
+def _members(name: str, values: list[bytes], known: Bools) -> list[bytes]:
+    """Members after a comma; empty where the value is unknown."""
+    key = b',"%s":' % name.encode()
+    return [key + value if given else b"" for value, given in zip(values, known.tolist(), strict=True)]
+
+
+def _strings(job: Job, codes: Int32s) -> list[bytes]:
+    """Strings of the job as JSON; empty where unknown."""
     distinct, which = np.unique(codes, return_inverse=True)
     texts = [b"" if code == UNKNOWN else quoted(job.strings[code]) for code in distinct.tolist()]
     return [texts[number] for number in which.tolist()]
 
 
-def _members_group_facts(name: str, values: list[bytes], known: Bools) -> list[bytes]:
-    """A member with a comma before it, or nothing where it is not known."""
-    key = b',"%s":' % name.encode()
-    return [key + value if tells else b"" for value, tells in zip(values, known.tolist(), strict=True)]
-
-
-def _ranks(job: Job, rows: Int64s, mine: Int64s, cuts: Int64s) -> tuple[list[bytes], list[bytes]]:
-    """Who took part and who of the group did not: few sets of ranks take part in many collectives."""
+def _ranks(job: Job, rows: Int64s, part_rows: Int64s, bounds: Int64s) -> tuple[list[bytes], list[bytes]]:
+    """Participating and missing ranks; texts are made once for each set of ranks, of which there are few."""
     texts: dict[tuple[int, bytes], tuple[bytes, bytes]] = {}
     found = []
-    ranks, groups = job.participations.rank[mine], job.collectives.group[rows].tolist()
-    for group, (low, high) in zip(groups, pairwise(cuts.tolist()), strict=True):
+    ranks, groups = job.participations.rank[part_rows], job.collectives.group[rows].tolist()
+    for group, (low, high) in zip(groups, pairwise(bounds.tolist()), strict=True):
         key = group, ranks[low:high].tobytes()
         if key not in texts:
             present = set(ranks[low:high].tolist())
-            absent = set(job.groups[group].ranks) - present
-            texts[key] = _listed(present), _listed(absent)
+            missing = set(job.groups[group].ranks) - present
+            texts[key] = _rank_list(present), _rank_list(missing)
         found.append(texts[key])
-    return [present for present, _ in found], [absent for _, absent in found]
+    return [present for present, _ in found], [missing for _, missing in found]
 
 
-def _listed(ranks: set[int]) -> bytes:
+def _rank_list(ranks: set[int]) -> bytes:
     return quoted(str(Numbers.of(ranks))) if ranks else b""
 
 
-def _waits(job: Job, parts: Grouped, mine: Int64s, cuts: Int64s) -> list[bytes]:
-    """The waits of those who took part, or nothing where none is known."""
-    wait, ranks = job.participations.wait[mine], job.participations.rank[mine]
+def _waits(job: Job, parts: PartsByCollective, part_rows: Int64s, bounds: Int64s) -> list[bytes]:
+    """The waits of the ranks of each collective; empty if none is known."""
+    wait, ranks = job.participations.wait[part_rows], job.participations.rank[part_rows]
     listed = wait != UNKNOWN
-    for number in np.flatnonzero(np.diff(cuts) > MOST_WAITS).tolist():
-        low, high = cuts[number : number + 2].tolist()
-        listed[low + np.argsort(-wait[low:high], kind="stable")[MOST_WAITS:]] = False
+    for number in np.flatnonzero(np.diff(bounds) > MAX_WAITS).tolist():
+        low, high = bounds[number : number + 2].tolist()
+        listed[low + np.argsort(-wait[low:high], kind="stable")[MAX_WAITS:]] = False
     kept = np.flatnonzero(listed)
     texts = [
         key + text for key, text in zip(parts.keys[ranks[kept]].tolist(), micros(wait[kept]), strict=True)
     ]
-    ends = np.searchsorted(kept, cuts).tolist()
-    key = b',"%s":{' % WAIT_ARGUMENT.encode()
+    ends = np.searchsorted(kept, bounds).tolist()
+    key = b',"%s":{' % Argument.WAIT.encode()
     return [
         b"%s%s}" % (key, b",".join(texts[low:high])) if low < high else b"" for low, high in pairwise(ends)
     ]
-
-
-def arrival_facts(arrivals: Arrivals) -> list[bytes]:
-    """The arguments of the last arrivals, as JSON objects."""
-    known = zip(numbers(arrivals.rank), micros(arrivals.skew), strict=True)
-    return [b'{"rank":%s,"skew_us":%s}' % pair for pair in known]

@@ -14,17 +14,17 @@ import orjson
 from tracelink.model.columns import Float64s, Int64s
 
 Texts = npt.NDArray[np.object_]
-"""One bytes object for each code."""
+"""One bytes object for each code or row."""
 
 
 NUL_SIGN = "\N{SYMBOL FOR NULL}"
-"""Stands for U+0000, at which the engine would cut a name off."""
+"""Replaces U+0000, at which the engine would truncate a name."""
 
 
 ESCAPE = re.compile(
     rb"\\(?:[uU]([dD][89abAB][0-9a-fA-F]{2})(?:\\[uU]([dD][c-fC-F][0-9a-fA-F]{2}))?|[uU][dD]...|.)"
 )
-"""Any escape, so that an escaped backslash is never taken for the start of one."""
+"""Any escape: an escaped backslash must not be taken for the start of another one."""
 
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -44,7 +44,7 @@ EXACT_NS = 10**15
 
 
 def micros(nanoseconds: Int64s) -> list[bytes]:
-    """Microseconds as exact decimals with at most three places."""
+    """Microseconds as exact decimals with at most three digits after the point."""
     if not len(nanoseconds):
         return []
     if int(np.abs(nanoseconds).max()) >= EXACT_NS:
@@ -66,17 +66,17 @@ def numbers(values: Int64s | Float64s) -> list[bytes]:
 
 def quoted(text: str) -> bytes:
     """A JSON string without surrogates and without U+0000."""
-    return orjson.dumps(whole_text(text))
+    return orjson.dumps(clean_text(text))
 
 
-def whole_text(text: str) -> str:
-    """The text without single surrogates and without U+0000."""
+def clean_text(text: str) -> str:
+    """A string without single surrogates and without U+0000."""
     text = text.replace("\0", NUL_SIGN)
     return text if text.isascii() or not SURROGATE.search(text) else _paired(text)
 
 
 def encoded(value: Any) -> bytes:
-    """Any JSON value, with a space after colons: HTA finds the rank by that."""
+    """Any JSON value, with a space after colons: HTA needs it to find the rank."""
     text = json.dumps(value, ensure_ascii=False)
     if NUL_ESCAPE in text:
         text = ESCAPED.sub(lambda escape: NUL_SIGN if escape[0] == NUL_ESCAPE else escape[0], text)
@@ -84,25 +84,25 @@ def encoded(value: Any) -> bytes:
 
 
 def unclosed_object(values: Mapping[str, Any]) -> bytes:
-    """The text of an object, a member on each line, left open for more of them."""
+    """A JSON object with one member on each line, left open for more members."""
     lines = [b"%s: %s" % (encoded(key), encoded(value)) for key, value in values.items()]
     return b"{\n" + b",\n".join(lines)
 
 
 def _paired(text: str) -> str:
-    """The text with pairs of surrogates made one character, and single ones replaced."""
+    """A string with pairs of surrogates joined, and single ones replaced."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def table(texts: Iterable[bytes], length: int) -> Texts:
-    """A table of `length` texts, for taking many of them at once."""
+    """A column of texts, from which many can be taken at once."""
     column = np.empty(length, object)
     column[:] = list(texts)
     return column
 
 
 def loadable(text: bytes) -> bytes:
-    """JSON text as UTF-8 without surrogate escapes: Perfetto refuses a whole file for one such pair."""
+    """JSON text as UTF-8 without surrogate escapes: Perfetto rejects a whole file because of one such pair."""
     if not text.isascii():
         try:
             text.decode()

@@ -151,7 +151,7 @@ def native(tmp_path: Path) -> str:
 def test_says_what_it_wrote(tracelink: Run, native: str, tmp_path: Path) -> None:
     result = tracelink("convert", native, str(tmp_path / "job.json"))
     assert result.exit_code == 0
-    assert "job.json (444.0 kB, 1,018 events)" in result.stdout
+    assert "job.json (444.1 kB, 1,018 events)" in result.stdout
     document = json.loads((tmp_path / "job.json").read_bytes())
     jsonschema.validate(document, schemas.load("perfetto-json"))
 
@@ -179,6 +179,6 @@ def test_the_trace_of_somebody_else_is_refused(
     result = tracelink(name, *arguments)
     assert result.exit_code == 3
     assert result.stderr.strip() == (
-        f"tracelink: {path}: a Perfetto trace that tracelink did not write: it reads only its own. "
-        "Open it at ui.perfetto.dev, or give tracelink what torch.profiler wrote."
+        f"tracelink: {path}: a Perfetto trace that tracelink did not write; tracelink reads only its own. "
+        "Open it at ui.perfetto.dev, or use the file that torch.profiler wrote."
     )

@@ -105,7 +105,7 @@ def test_who_entered_last_stands_within_the_collective(counted: Loaded, suffix: 
     found = [
         [row[name] for name in ("track", "name", "start", "dur", "parent", "rank", "skew")] for row in rows
     ]
-    assert found == [["group dp [0, 1]", "rank 1 last", 403, 0, "all_reduce 1.0 MB", 1, 0.302]]
+    assert found == [["group dp [0, 1]", "rank 1 arrived last", 403, 0, "all_reduce 1.0 MB", 1, 0.302]]
 
 
 def hung(folder: Path) -> Job:

@@ -14,7 +14,7 @@ import pytest
 from builders.perfetto_native import Native, read
 from peers.merged_case import CASES, Merged, Profile, merge
 from peers.perfetto_process import Loaded, PerfettoEngine
-from tracelink.converters.perfetto.timeline.schema import TIE_NAMES
+from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES
 
 pytestmark = pytest.mark.peer
 
@@ -112,10 +112,10 @@ def test_slices_are_nested_as_they_were_written(loaded: Loaded, native: Native) 
     rows = loaded.query(
         "select s.name, s.ts, ifnull(parent.name, '') as parent from slice s"
         " left join slice parent on parent.id = s.parent_id"
-        f" where s.category not in ({', '.join(map(repr, TIE_NAMES.values()))})"
+        f" where s.category not in ({', '.join(map(repr, CROSS_RANK_FLOW_NAMES.values()))})"
     )
     seen = Counter((row["name"], row["ts"], row["parent"]) for row in rows)
-    slices = [one for one in native.slices if one.category not in TIE_NAMES.values()]
+    slices = [one for one in native.slices if one.category not in CROSS_RANK_FLOW_NAMES.values()]
     assert seen == Counter((one.name, one.start, one.parent) for one in slices)
 
 

@@ -1,4 +1,4 @@
-"""Events as JSON text: names of tracks, slices, instants, flows, samples."""
+"""Events as JSON text: names of processes and threads, slices, instants, flows, samples of counters."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.converters.perfetto.facts import SaidOf, add_member
+from tracelink.converters.perfetto.facts import AddedArguments, add_member
 from tracelink.converters.perfetto.json.schema import (
     AFTER_ARGUMENT,
     ARGUMENTS,
-    COUNTER_KEY,
+    COUNTER_VALUE,
     DURATION,
+    ENCLOSED_FLOW_END,
+    FLOW_END,
+    FLOW_START,
     HUNG_COLOUR,
-    INNER_END,
-    NEXT,
+    INSTANT,
     RECORDED,
+    SLICE,
     TIME,
+    event_opening,
+    flow_opening,
+    metadata_event,
+    sample_opening,
+    slice_flow_members,
 )
 from tracelink.converters.perfetto.json_text import Texts, encoded, loadable, micros, numbers, quoted
 from tracelink.converters.perfetto.timeline.drawing import Drawing, drawn_samples
-from tracelink.converters.perfetto.timeline.flows import Binding, Flows
-from tracelink.converters.perfetto.timeline.job import Wanted
-from tracelink.converters.perfetto.timeline.layout import Layout, Process, Seats
-from tracelink.converters.perfetto.timeline.rank import payload_runs
+from tracelink.converters.perfetto.timeline.flows import BoundFlows, SliceFlow
+from tracelink.converters.perfetto.timeline.job import ArgumentChoice
+from tracelink.converters.perfetto.timeline.layout import Layout, OutputThreads, Process
+from tracelink.converters.perfetto.timeline.rank import RankTimeline, payload_runs
 from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
-    LINK,
     categories_of,
     category,
     driver_calls,
@@ -41,292 +48,271 @@ from tracelink.model.trace import Payload
 # Names and order of processes and threads.
 
 
-def metadata(layout: Layout, seats: Seats) -> Iterator[dict[str, Any]]:
+def metadata(layout: Layout, threads: OutputThreads) -> Iterator[dict[str, Any]]:
     """The events that give processes and threads their names and their order."""
     for process in layout.processes:
-        yield named("process_name", process.pid, 0, {"name": process.name, "original pid": process.original})
-        yield named("process_labels", process.pid, 0, {"labels": process.label})
-        yield named("process_sort_index", process.pid, 0, {"sort_index": process.pid})
-    for pid, tid, name, thread in zip(seats.pid, seats.tid, seats.name, seats.thread, strict=True):
-        yield named("thread_name", pid, tid, {"name": name, "original tid": thread.original})
-        yield named("thread_sort_index", pid, tid, {"sort_index": tid})
-
-
-def named(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
-    """The event that says this of a process or thread."""
-    return {"ph": "M", "name": name, "pid": pid, "tid": tid or pid, "ts": 0, "args": args}
+        pid = process.pid
+        yield metadata_event("process_name", pid, 0, {"name": process.name, "original pid": process.original})
+        yield metadata_event("process_labels", pid, 0, {"labels": process.label})
+        yield metadata_event("process_sort_index", pid, 0, {"sort_index": pid})
+    for pid, tid, name, thread in zip(threads.pid, threads.tid, threads.name, threads.thread, strict=True):
+        yield metadata_event("thread_name", pid, tid, {"name": name, "original tid": thread.original})
+        yield metadata_event("thread_sort_index", pid, tid, {"sort_index": tid})
 
 
 def unclosed(events: Iterator[dict[str, Any]]) -> bytes:
-    """The text of events, the last of them left open for the next event to close."""
+    """The text of events; the last one is left open, for the next event to close."""
     return b"},\n".join(encoded(event).removesuffix(b"}") for event in events)
 
 
 # Slices and instants: the arguments that sources recorded are copied unchanged.
 
 
-CHUNK_SLICES = 4096
-"""Events that are joined at once: what fits a cache is several times faster than all."""
+SLICES_PER_CHUNK = 4096
+"""Events that are joined at once: text that fits a cache is joined several times faster."""
 
+CATEGORY_CODES = 64
+"""More than there are codes of categories: `thread * CATEGORY_CODES + category` is the code of an opening."""
 
-KINDS = 64
-"""More than there are sorts of openings, so that seat * KINDS + kind is a code."""
+INSTANT_CODE = 16
+"""Added to the code of the category of an instant."""
 
-
-INSTANTS = 16
-"""Added to the category where the event is an instant."""
-
-
-PIECES = 7
+TEXTS_PER_EVENT = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """All that the text of events is made of; built once and shared by every part."""
+class SliceTexts:
+    """The texts of which the slices and instants of a rank are made; built once, shared by all sections."""
 
     graph: EventGraph
     drawing: Drawing
-    opening: Texts
-    """For each seat and kind: everything up to the name."""
+    openings: Texts
+    """For each thread and category: everything up to the name."""
     names: Texts
     driver: Bools
-    """For each name, whether it is one of the driver's."""
-    seat: Int64s
-    bindings: dict[int, Binding]
-    extras: dict[int, bytes]
-    """For few rows: members to add to the arguments."""
-    wanted: Wanted
+    """For each name whether it is a call of the driver."""
+    thread: Int64s
+    slice_flows: Mapping[int, SliceFlow]
+    added: Mapping[int, bytes]
+    """Arguments that are added to those of a few rows."""
+    args: ArgumentChoice
     special: Int64s
-    """The rows that have bindings or extras, or hang."""
+    """The rows that carry a flow, have added arguments, or hang."""
 
 
-def sheet(
-    graph: EventGraph,
-    drawing: Drawing,
-    seats: Seats,
-    seat: Int64s,
-    bindings: dict[int, Binding],
-    said: SaidOf,
-    wanted: Wanted,
-) -> Sheet:
-    """Prepares the texts that events share; `said` are more arguments of some rows."""
+def slice_texts(
+    rank_timeline: RankTimeline,
+    slice_flows: Mapping[int, SliceFlow],
+    arguments: AddedArguments,
+    args: ArgumentChoice,
+) -> SliceTexts:
+    """Prepares the texts of the slices and instants of a rank."""
+    graph, drawing = rank_timeline.graph, rank_timeline.drawing
     rows = np.flatnonzero(drawing.shown)
-    extras: dict[int, bytes] = {}
-    for name, members in said.items():
+    added: dict[int, bytes] = {}
+    for name, members in arguments.items():
         head = b'"%s":{' % name.encode()
         for row, text in members.items():
-            add_member(extras, row, b"%s%s}" % (head, text))
+            add_member(added, row, b"%s%s}" % (head, text))
     driver = driver_calls(graph)
-    rare = [np.fromiter(column, np.int64, len(column)) for column in (bindings, extras, drawing.hung)]
+    rare = [np.fromiter(column, np.int64, len(column)) for column in (slice_flows, added, drawing.hung)]
     special = np.unique(np.concatenate(rare))
-    openings = _openings_slices(_codes(graph, drawing, seat, driver, rows), seats)
-    names = _names(graph, rows)
-    return Sheet(graph, drawing, openings, names, driver, seat, bindings, extras, wanted, special)
+    codes = _opening_codes(graph, drawing, rank_timeline.thread, driver, rows)
+    openings = _slice_openings(codes, rank_timeline.threads)
+    names = _name_texts(graph, rows)
+    return SliceTexts(
+        graph, drawing, openings, names, driver, rank_timeline.thread, slice_flows, added, args, special
+    )
 
 
-def write_rows(sheet: Sheet, source: int, low: int, high: int) -> Iterator[bytes]:
-    """The text of one source's rows in [low, high)."""
-    rows = low + np.flatnonzero(sheet.drawing.shown[low:high])
-    numbers = sheet.graph.events.payload[rows]
-    own = source < len(sheet.graph.payloads) and sheet.wanted == Wanted.ALL
-    for begin, texts in payload_runs(sheet.graph.payloads[source] if own else None, numbers):
-        for at in range(0, len(texts), CHUNK_SLICES):
-            some = texts[at : at + CHUNK_SLICES]
-            yield _chunk(sheet, rows[begin + at : begin + at + len(some)], some)
+def write_slices(texts: SliceTexts, source: int, low: int, high: int) -> Iterator[bytes]:
+    """The slices and instants among the rows of one source in [low, high)."""
+    rows = low + np.flatnonzero(texts.drawing.shown[low:high])
+    numbers = texts.graph.events.payload[rows]
+    recorded = source < len(texts.graph.payloads) and texts.args == ArgumentChoice.ALL
+    for begin, payloads in payload_runs(texts.graph.payloads[source] if recorded else None, numbers):
+        for at in range(0, len(payloads), SLICES_PER_CHUNK):
+            some = payloads[at : at + SLICES_PER_CHUNK]
+            yield _slices(texts, rows[begin + at : begin + at + len(some)], some)
 
 
-def _chunk(sheet: Sheet, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
-    pieces: list[Payload] = [ARGUMENTS] * (PIECES * len(rows))
-    payloads = _grouped(sheet.graph.events.kind[rows] == EventKind.RECORD, payloads)
-    codes = _codes(sheet.graph, sheet.drawing, sheet.seat, sheet.driver, rows)
-    pieces[0::PIECES] = sheet.opening[codes].tolist()
-    pieces[1::PIECES] = sheet.names[sheet.graph.events.name[rows]].tolist()
-    pieces[2::PIECES] = micros(sheet.drawing.start[rows])
-    pieces[3::PIECES] = [DURATION] * len(rows)
-    pieces[4::PIECES] = micros(sheet.drawing.duration[rows])
-    pieces[6::PIECES] = payloads
+def _slices(texts: SliceTexts, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
+    column: list[Payload] = [ARGUMENTS] * (TEXTS_PER_EVENT * len(rows))
+    payloads = _in_recorder_argument(texts.graph.events.kind[rows] == EventKind.RECORD, payloads)
+    codes = _opening_codes(texts.graph, texts.drawing, texts.thread, texts.driver, rows)
+    column[0::TEXTS_PER_EVENT] = texts.openings[codes].tolist()
+    column[1::TEXTS_PER_EVENT] = texts.names[texts.graph.events.name[rows]].tolist()
+    column[2::TEXTS_PER_EVENT] = micros(texts.drawing.start[rows])
+    column[3::TEXTS_PER_EVENT] = [DURATION] * len(rows)
+    column[4::TEXTS_PER_EVENT] = micros(texts.drawing.duration[rows])
+    column[6::TEXTS_PER_EVENT] = payloads
     if not all(payloads):
-        pieces[5::PIECES] = [ARGUMENTS if text else b"" for text in payloads]
-    for at in (PIECES * np.flatnonzero(sheet.drawing.instant[rows])).tolist():
-        pieces[at + 3] = pieces[at + 4] = b""
-    first, last = np.searchsorted(sheet.special, [rows[0], rows[-1] + 1]).tolist()
-    for index in np.searchsorted(rows, sheet.special[first:last]).tolist():
-        _specialise(sheet, int(rows[index]), pieces, index * PIECES)
-    return loadable(b"".join(pieces))
+        column[5::TEXTS_PER_EVENT] = [ARGUMENTS if text else b"" for text in payloads]
+    for at in (TEXTS_PER_EVENT * np.flatnonzero(texts.drawing.instant[rows])).tolist():
+        column[at + 3] = column[at + 4] = b""
+    first, last = np.searchsorted(texts.special, [rows[0], rows[-1] + 1]).tolist()
+    for index in np.searchsorted(rows, texts.special[first:last]).tolist():
+        _add_special(texts, int(rows[index]), column, index * TEXTS_PER_EVENT)
+    return loadable(b"".join(column))
 
 
-def _grouped(recorded: Bools, payloads: Sequence[Payload]) -> Sequence[Payload]:
-    """Arguments as they are, but in one of their own where a recorder said them."""
-    if not recorded.any():
+def _in_recorder_argument(recorder: Bools, payloads: Sequence[Payload]) -> Sequence[Payload]:
+    """Payloads of recorders within an argument of their own, all others unchanged."""
+    if not recorder.any():
         return payloads
     return [
-        RECORDED % text if text and mine else text
-        for text, mine in zip(payloads, recorded.tolist(), strict=True)
+        RECORDED % text if text and of_recorder else text
+        for text, of_recorder in zip(payloads, recorder.tolist(), strict=True)
     ]
 
 
-def _specialise(sheet: Sheet, row: int, pieces: list[Payload], at: int) -> None:
-    if binding := sheet.bindings.get(row):
-        leaves = b',"flow_out":true' if binding.leaves else b""
-        arrives = b',"flow_in":true' if binding.arrives else b""
-        pieces[at + 5] = b',"bind_id":%d%s%s%s' % (binding.number, leaves, arrives, pieces[at + 5])
-    if extra := sheet.extras.get(row):
-        if not pieces[at + 6]:
-            pieces[at + 5] = b"%s%s" % (pieces[at + 5], ARGUMENTS)
-        pieces[at + 6] = with_members(pieces[at + 6], extra)
-    if row in sheet.drawing.hung:
-        pieces[at + 5] = b"%s%s" % (HUNG_COLOUR, pieces[at + 5])
+def _add_special(texts: SliceTexts, row: int, column: list[Payload], at: int) -> None:
+    if slice_flow := texts.slice_flows.get(row):
+        column[at + 5] = b"%s%s" % (slice_flow_members(slice_flow), column[at + 5])
+    if members := texts.added.get(row):
+        if not column[at + 6]:
+            column[at + 5] = b"%s%s" % (column[at + 5], ARGUMENTS)
+        column[at + 6] = with_members(column[at + 6], members)
+    if row in texts.drawing.hung:
+        column[at + 5] = b"%s%s" % (HUNG_COLOUR, column[at + 5])
 
 
 def with_members(payload: Payload, members: bytes) -> bytes:
-    """A JSON object's text with further members at its end."""
+    """A JSON object with more members at its end."""
     head = bytes(payload).rstrip().removesuffix(b"}").rstrip() or b"{"
     return b"%s%s%s}" % (head, b"" if head == b"{" else b",", members)
 
 
-def _codes(graph: EventGraph, drawing: Drawing, seat: Int64s, driver: Bools, rows: Int64s) -> Int64s:
-    codes = seat[rows] * KINDS + categories_of(graph, driver, rows)
-    codes += drawing.instant[rows] * np.int64(INSTANTS)
+def _opening_codes(
+    graph: EventGraph, drawing: Drawing, thread: Int64s, driver: Bools, rows: Int64s
+) -> Int64s:
+    codes = thread[rows] * CATEGORY_CODES + categories_of(graph, driver, rows)
+    codes += drawing.instant[rows] * np.int64(INSTANT_CODE)
     return codes
 
 
-def _openings_slices(codes: Int64s, seats: Seats) -> Texts:
-    table = np.empty(len(seats.tid) * KINDS, object)
-    used = np.zeros(len(table), np.bool_)
+def _slice_openings(codes: Int64s, threads: OutputThreads) -> Texts:
+    openings = np.empty(len(threads.tid) * CATEGORY_CODES, object)
+    used = np.zeros(len(openings), np.bool_)
     used[codes] = True
     for code in np.flatnonzero(used).tolist():
-        seat, kind = divmod(code, KINDS)
-        phase = b'"i","s":"t"' if kind & INSTANTS else b'"X"'
-        table[code] = b'%s{"ph":%s,"cat":"%s","pid":%d,"tid":%d,"name":' % (
-            NEXT,
-            phase,
-            category(kind & ~INSTANTS).encode(),
-            seats.pid[seat],
-            seats.tid[seat],
+        thread, kind = divmod(code, CATEGORY_CODES)
+        openings[code] = event_opening(
+            INSTANT if kind & INSTANT_CODE else SLICE,
+            b'"%s"' % category(kind & ~INSTANT_CODE).encode(),
+            b"%d" % threads.pid[thread],
+            b"%d" % threads.tid[thread],
         )
-    return table
+    return openings
 
 
-def _names(graph: EventGraph, rows: Int64s) -> Texts:
-    table = np.empty(len(graph.strings), object)
-    used = np.zeros(len(table), np.bool_)
+def _name_texts(graph: EventGraph, rows: Int64s) -> Texts:
+    names = np.empty(len(graph.strings), object)
+    used = np.zeros(len(names), np.bool_)
     used[graph.events.name[rows]] = True
     for code in np.flatnonzero(used).tolist():
-        table[code] = quoted(graph.strings[code]) + b',"ts":'
-    return table
+        names[code] = quoted(graph.strings[code]) + TIME
+    return names
 
 
-# Ends of flows, and samples of counters.
+# Starts and ends of flows.
 
 
 CHUNK = 8192
 
-
 RELATIONS = 8
-"""More than there are relations, so that seat * RELATIONS + relation is a code."""
+"""More than there are relations: `thread * RELATIONS + relation` is the code of an opening."""
 
 
-def write_flows(flows: Flows, drawing: Drawing, seats: Seats, seat: Int64s) -> Iterator[bytes]:
-    """All starts before all ends: of two at one instant the engine must meet the start first.
-
-    They stand after the slices and instants, or an instant of the same time would take them.
-    """
-    arrows = flows.arrows
-    _, first = np.unique(flows.number, return_index=True)
-    starts = arrows.where(first)
-    yield from _marks(
-        b'"s"', seats, seat, starts.source, starts.relation, flows.number[first], drawing.start[starts.source]
-    )
-    inside = ~flows.ahead
-    for enclosing, phase in ((inside, INNER_END), (flows.ahead, b'"f"')):
-        ends = arrows.where(enclosing)
-        times = drawing.start[ends.target] - np.int64(enclosing is flows.ahead)
-        yield from _marks(phase, seats, seat, ends.target, ends.relation, flows.number[enclosing], times)
-
-
-def _marks(
-    phase: bytes, seats: Seats, seat: Int64s, rows: Int64s, relation: Int64s, number: Int64s, times: Int64s
+def write_flows(
+    bound: BoundFlows, drawing: Drawing, threads: OutputThreads, thread: Int64s
 ) -> Iterator[bytes]:
-    codes = seat[rows] * RELATIONS + relation
-    return marks(_openings(phase, codes, seats), codes, number, times)
+    """All starts before all ends: the engine must read the start first if both have the same time.
+
+    They follow the slices and instants, because an instant of the same time would take them.
+    """
+    flows = bound.flows
+    _, first = np.unique(bound.number, return_index=True)
+    starts = flows.where(first)
+    openings, codes = _flow_openings(FLOW_START, threads, thread[starts.source], starts.relation)
+    yield from flow_events(openings, codes, bound.number[first], drawing.start[starts.source])
+    for mask, phase, before in ((~bound.ahead, ENCLOSED_FLOW_END, 0), (bound.ahead, FLOW_END, 1)):
+        ends = flows.where(mask)
+        openings, codes = _flow_openings(phase, threads, thread[ends.target], ends.relation)
+        yield from flow_events(
+            openings, codes, bound.number[mask], drawing.start[ends.target] - np.int64(before)
+        )
 
 
-def marks(openings: Texts, codes: Int64s, number: Int64s, times: Int64s) -> Iterator[bytes]:
-    """Ends of arrows: `openings[code]` is the text up to the number."""
+def _flow_openings(
+    phase: bytes, threads: OutputThreads, thread: Int64s, relation: Int64s
+) -> tuple[Texts, Int64s]:
+    """Openings by code, and the code of each flow."""
+    codes = thread * RELATIONS + relation
+    openings = np.empty(len(threads.tid) * RELATIONS, object)
+    for code in np.unique(codes).tolist():
+        index, number = divmod(code, RELATIONS)
+        openings[code] = flow_opening(
+            phase, FLOW_NAMES[Relation(number)], threads.pid[index], threads.tid[index]
+        )
+    return openings, codes
+
+
+def flow_events(openings: Texts, codes: Int64s, number: Int64s, times: Int64s) -> Iterator[bytes]:
+    """Starts or ends of flows; `openings[code]` is the text up to the number."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        pieces = [TIME] * (4 * len(codes[some]))
-        pieces[0::4] = openings[codes[some]].tolist()
-        pieces[1::4] = numbers(number[some])
-        pieces[3::4] = micros(times[some])
-        yield b"".join(pieces)
+        column = [TIME] * (4 * len(codes[some]))
+        column[0::4] = openings[codes[some]].tolist()
+        column[1::4] = numbers(number[some])
+        column[3::4] = micros(times[some])
+        yield b"".join(column)
 
 
-def marks_at_instants(
+def flow_events_at_instants(
     instants: Texts, argument: Int64s | None, openings: Texts, codes: Int64s, number: Int64s, times: Int64s
 ) -> Iterator[bytes]:
-    """Ends of arrows, each behind an instant of its own: `instants[code]` is its text up to its argument, if any."""
+    """Ends of flows, each after an instant of its own; `instants[code]` is its text up to its argument, if any."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        pieces = [TIME] * (8 * len(codes[some]))
-        pieces[0::8] = instants[codes[some]].tolist()
+        column = [TIME] * (8 * len(codes[some]))
+        column[0::8] = instants[codes[some]].tolist()
         if argument is None:
-            pieces[1::8] = [b""] * len(codes[some])
+            column[1::8] = [b""] * len(codes[some])
         else:
-            pieces[1::8] = numbers(argument[some])
-            pieces[2::8] = [AFTER_ARGUMENT] * len(codes[some])
-        pieces[3::8] = pieces[7::8] = micros(times[some])
-        pieces[4::8] = openings[codes[some]].tolist()
-        pieces[5::8] = numbers(number[some])
-        yield b"".join(pieces)
+            column[1::8] = numbers(argument[some])
+            column[2::8] = [AFTER_ARGUMENT] * len(codes[some])
+        column[3::8] = column[7::8] = micros(times[some])
+        column[4::8] = openings[codes[some]].tolist()
+        column[5::8] = numbers(number[some])
+        yield b"".join(column)
 
 
-def instant_opening(category: str, name: str, argument: str | None, pid: int, tid: int) -> bytes:
-    """The text of an instant up to its only argument's value, if it has one."""
-    form = '%s{"ph":"i","s":"t","cat":"%s","name":"%s","pid":%d,"tid":%d'
-    said = "" if argument is None else f',"args":{{"{LINK}":{{"{argument}":'
-    return (form % (NEXT.decode(), category, name, pid, tid) + said).encode()
+# Samples of counters.
 
 
-def mark_opening(phase: bytes, name: str, pid: int, tid: int) -> bytes:
-    """The text of an arrow's end up to its number."""
-    text = name.encode()
-    return b'%s{"ph":%s,"cat":"%s","name":"%s","pid":%d,"tid":%d,"id":' % (NEXT, phase, text, text, pid, tid)
-
-
-def _openings(phase: bytes, codes: Int64s, seats: Seats) -> Texts:
-    table = np.empty(len(seats.tid) * RELATIONS, object)
-    for code in np.unique(codes).tolist():
-        seat, relation = divmod(code, RELATIONS)
-        name = FLOW_NAMES[Relation(relation)]
-        table[code] = mark_opening(phase, name, seats.pid[seat], seats.tid[seat])
-    return table
-
-
-def write_counters(graph: EventGraph, processes: Mapping[int, Process], base: int) -> Iterator[bytes]:
-    """The samples of all counters that are numbers."""
+def write_samples(graph: EventGraph, processes: Mapping[int, Process], base: int) -> Iterator[bytes]:
+    """The samples of all counters that are finite numbers."""
     openings = np.empty(len(graph.tracks), object)
     for row, process in processes.items():
         track = graph.tracks[row]
         openings[row] = sample_opening(track.label or track.identity, process.pid)
     drawn, counters = drawn_samples(graph), graph.counters
-    yield from samples(openings, counters.track[drawn], counters.time[drawn] - base, counters.value[drawn])
+    yield from sample_events(
+        openings, counters.track[drawn], counters.time[drawn] - base, counters.value[drawn]
+    )
 
 
-def samples(openings: Texts, counter: Int64s | Int32s, times: Int64s, values: Float64s) -> Iterator[bytes]:
-    """Samples: `openings[counter]` is the text of one up to its time."""
-    value_key = b',"args":{"%s":' % COUNTER_KEY.encode()
+def sample_events(
+    openings: Texts, counter: Int64s | Int32s, times: Int64s, values: Float64s
+) -> Iterator[bytes]:
+    """Samples; `openings[counter]` is the text up to the time."""
     for at in range(0, len(counter), CHUNK):
         some = slice(at, at + CHUNK)
-        pieces = [TIME] * (6 * len(counter[some]))
-        pieces[0::6] = openings[counter[some]].tolist()
-        pieces[2::6] = micros(times[some])
-        pieces[3::6] = [value_key] * len(counter[some])
-        pieces[4::6] = numbers(values[some])
-        pieces[5::6] = [b"}"] * len(counter[some])
-        yield b"".join(pieces)
-
-
-def sample_opening(name: str, pid: int) -> bytes:
-    """The text of a counter's sample up to its time."""
-    return b'%s{"ph":"C","name":%s,"pid":%d,"tid":%d' % (NEXT, quoted(name), pid, pid)
+        column = [TIME] * (6 * len(counter[some]))
+        column[0::6] = openings[counter[some]].tolist()
+        column[2::6] = micros(times[some])
+        column[3::6] = [COUNTER_VALUE] * len(counter[some])
+        column[4::6] = numbers(values[some])
+        column[5::6] = [b"}"] * len(counter[some])
+        yield b"".join(column)

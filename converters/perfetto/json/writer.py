@@ -1,4 +1,4 @@
-"""Chrome JSON."""
+"""Writes a job as one JSON trace for Perfetto's UI; a trace of one rank is also a Kineto trace for other tools."""
 
 from __future__ import annotations
 
@@ -11,65 +11,75 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.perfetto.facts import (
-    Grouped,
-    SaidOf,
-    arrival_facts,
-    facts_of,
-    grouped_parts,
-    opening,
-    said_of,
+    PartsByCollective,
+    added_arguments,
+    arrival_arguments,
+    collective_arguments,
+    header,
 )
 from tracelink.converters.perfetto.json.events import (
-    CHUNK_SLICES,
     RELATIONS,
-    instant_opening,
-    mark_opening,
-    marks,
-    marks_at_instants,
+    SLICES_PER_CHUNK,
+    flow_events,
+    flow_events_at_instants,
     metadata,
-    named,
-    sample_opening,
-    samples,
-    sheet,
+    sample_events,
+    slice_texts,
     unclosed,
-    write_counters,
     write_flows,
-    write_rows,
+    write_samples,
+    write_slices,
 )
 from tracelink.converters.perfetto.json.schema import (
     ARGUMENTS,
     DURATION,
+    ENCLOSED_FLOW_END,
     END,
     EVENTS,
+    FLOW_START,
     HUNG_COLOUR,
-    INNER_END,
+    INSTANT,
     LAST,
     NEXT,
+    SLICE,
     TIME,
+    event_opening,
+    flow_opening,
+    instant_opening,
+    metadata_event,
+    sample_opening,
 )
 from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table
-from tracelink.converters.perfetto.timeline.blocks import Block, Piece, spans
+from tracelink.converters.perfetto.timeline.blocks import Block, Section, row_ranges
 from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
 from tracelink.converters.perfetto.timeline.drawing import base_of
 from tracelink.converters.perfetto.timeline.flows import (
-    Ends,
-    Flows,
-    Meetings,
-    _Arrows,
-    flows_of,
-    possible_ties,
+    BoundFlows,
+    CrossRankEnds,
+    bound_flows,
+    drawable_flows,
 )
-from tracelink.converters.perfetto.timeline.forecast import Typical, Way, forecast_of
-from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats, group_seats, names_of
-from tracelink.converters.perfetto.timeline.hangs import Arrivals, Hangs
-from tracelink.converters.perfetto.timeline.job import Choices, Sheets, Sort, Wanted, write_whole
-from tracelink.converters.perfetto.timeline.layout import Numbering
-from tracelink.converters.perfetto.timeline.rank import MOST_PIECES, PIECE_ROWS, Picture
+from tracelink.converters.perfetto.timeline.forecast import SizeModel, TypicalSizes, forecast_of
+from tracelink.converters.perfetto.timeline.groups import (
+    GROUPS_PROCESS,
+    GroupTracks,
+    collective_names,
+    group_tracks,
+)
+from tracelink.converters.perfetto.timeline.hangs import LastArrivals
+from tracelink.converters.perfetto.timeline.job import (
+    ArgumentChoice,
+    OutputFile,
+    Timeline,
+    TimelineOptions,
+    write_timeline,
+)
+from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, SECTION_ROWS, RankTimeline
 from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
     COLLECTIVE_CATEGORY,
-    TIE_MARKS,
-    TIE_NAMES,
+    CROSS_RANK_FLOW_NAMES,
+    CROSS_RANK_INSTANTS,
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding
@@ -78,270 +88,287 @@ from tracelink.model.events import Relation
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output, Target
 
-# Shared definitions
-
-
-BLOCK_ROWS = 1 << 14
-"""Collectives of a piece: less is not worth a process."""
-
-
-def group_tracks(
-    job: Job, hangs: Hangs, base: int, numbering: Numbering, wanted: Wanted
-) -> Block[list[Finding]]:
-    """The text of all groups' tracks."""
-    seats = group_seats(job, hangs, numbering)
-    head = unclosed(_metadata(seats)) if seats.tids else b""
-    sheet = _Sheet(
-        job, hangs, base, seats, _openings(b'"X"', COLLECTIVE_CATEGORY, seats), grouped_parts(job), wanted
-    )
-    pieces: list[Piece] = [
-        partial(_write, sheet, low, high) for low, high in spans(0, len(seats.seat), BLOCK_ROWS)
-    ]
-    large = len(pieces) > 1
-    if seats.tids:
-        pieces.append(partial(_write_counters, group_counters(job, seats, numbering), seats.process, base))
-    return Block(head, pieces, large, seats.findings)
-
-
-def _write_counters(counters: GroupCounters, process: int, base: int) -> Iterator[bytes]:
-    openings = [sample_opening(name, process) for name in counters.names]
-    yield from samples(table(openings, len(openings)), counters.counter, counters.time - base, counters.value)
-
-
-def _openings(phase: bytes, category: str, seats: GroupSeats) -> list[bytes]:
-    """For each thread the text of an event up to its name."""
-    form = b'%s{"ph":%s,"cat":"%s","pid":%d,"tid":%d,"name":'
-    return [form % (NEXT, phase, category.encode(), seats.process, tid) for tid in seats.tids]
-
-
-def _metadata(seats: GroupSeats) -> Iterator[dict[str, Any]]:
-    """The names of the tracks, before those of all ranks."""
-    process = seats.process
-    yield named("process_name", process, 0, {"name": PROCESS})
-    yield named("process_labels", process, 0, {"labels": PROCESS})
-    yield named("process_sort_index", process, 0, {"sort_index": 0})
-    for tid, name in zip(seats.tids, seats.names, strict=True):
-        yield named("thread_name", process, tid, {"name": name})
-        yield named("thread_sort_index", process, tid, {"sort_index": tid})
-
-
-@dataclass(frozen=True, slots=True)
-class _Sheet:
-    """All that the text of collectives is made of."""
-
-    job: Job
-    hangs: Hangs
-    base: int
-    seats: GroupSeats
-    openings: Sequence[bytes]
-    parts: Grouped
-    wanted: Wanted
-
-
-def _write(sheet: _Sheet, low: int, high: int) -> Iterator[bytes]:
-    drawn, job = sheet.seats.drawn, sheet.job
-    for at in range(low, high, CHUNK_SLICES):
-        some = slice(at, min(at + CHUNK_SLICES, high))
-        pieces = [b""] * (7 * len(drawn.row[some]))
-        pieces[0::7] = [sheet.openings[seat] for seat in sheet.seats.seat[some].tolist()]
-        names, which = names_of(job, drawn.row[some], sheet.hangs)
-        texts = [quoted(name) for name in names]
-        pieces[1::7] = [texts[number] for number in which.tolist()]
-        pieces[2::7] = [TIME] * len(drawn.row[some])
-        pieces[3::7] = micros(drawn.start[some] - sheet.base)
-        pieces[4::7] = [DURATION] * len(drawn.row[some])
-        pieces[5::7] = micros(drawn.end[some] - drawn.start[some])
-        if sheet.wanted != Wanted.NONE:
-            facts = facts_of(job, sheet.parts, drawn.row[some], drawn.open_ended[some])
-            pieces[6::7] = [ARGUMENTS + text for text in facts]
-        for place in np.flatnonzero(drawn.hung[some]).tolist():
-            pieces[7 * place + 6] = HUNG_COLOUR + pieces[7 * place + 6]
-        yield b"".join([*pieces, *_arrivals(sheet, sheet.seats.arrivals.within(some.start, some.stop))])
-
-
-def _arrivals(sheet: _Sheet, arrivals: Arrivals) -> list[bytes]:
-    """The text of instants."""
-    if not len(arrivals):
-        return []
-    openings = _openings(b'"i","s":"t"', ARRIVAL_CATEGORY, sheet.seats)
-    names, which = arrivals.names()
-    texts = [quoted(name) for name in names]
-    pieces = [TIME] * (5 * len(arrivals))
-    pieces[0::5] = [openings[seat] for seat in sheet.seats.seat[arrivals.place].tolist()]
-    pieces[1::5] = [texts[number] for number in which.tolist()]
-    pieces[3::5] = micros(arrivals.time - sheet.base)
-    pieces[4::5] = (
-        [b""] * len(arrivals)
-        if sheet.wanted == Wanted.NONE
-        else [ARGUMENTS + text for text in arrival_facts(arrivals)]
-    )
-    return pieces
-
-
-# Shared definitions
-
-
-def tie_pieces(
-    job: Job, meetings: Meetings, ends: Ends, numbering: Numbering, wanted: Wanted
-) -> tuple[list[Piece], list[Finding]]:
-    """The text of all arrows between ranks: first where they begin, then where they end."""
-    possible, findings = possible_ties(job, ends, meetings, ends.alone[meetings.cause])
-    cause, relation = meetings.cause[possible], job.ties.relation[possible].astype(np.int64)
-    _, first, number = np.unique(cause * RELATIONS + relation, return_index=True, return_inverse=True)
-    effect, cause_rank = meetings.effect[possible], job.ties.cause_rank[possible].astype(np.int64)
-    arrows = _Arrows(cause, effect, relation, number + numbering.first_arrow, cause_rank)
-    return [*_beginnings(ends, arrows, first), *_endings(ends, arrows, wanted)], findings
-
-
-def _beginnings(ends: Ends, arrows: _Arrows, first: Int64s) -> list[Piece]:
-    """One for all arrows that have a number."""
-    cause, number = arrows.cause[first], arrows.number[first]
-    codes, seats = _codes(ends, cause, arrows.relation[first])
-    openings = _table(mark_opening(b'"s"', TIE_NAMES[relation], *seat) for relation, *seat in seats)
-    return [
-        partial(marks, openings, codes[low:high], number[low:high], ends.start[cause[low:high]])
-        for low, high in spans(0, len(cause), PIECE_ROWS)
-    ]
-
-
-def _endings(ends: Ends, arrows: _Arrows, wanted: Wanted) -> list[Piece]:
-    said = wanted != Wanted.NONE
-    codes, seats = _codes(ends, arrows.effect, arrows.relation)
-    openings = _table(mark_opening(INNER_END, TIE_NAMES[relation], *seat) for relation, *seat in seats)
-    instants = _table(
-        instant_opening(TIE_NAMES[relation], name, argument if said else None, *seat)
-        for relation, *seat in seats
-        for name, argument in [TIE_MARKS[relation]]
-    )
-    return [
-        partial(
-            marks_at_instants,
-            instants,
-            arrows.cause_rank[low:high] if said else None,
-            openings,
-            codes[low:high],
-            arrows.number[low:high],
-            ends.end[arrows.effect[low:high]],
-        )
-        for low, high in spans(0, len(codes), PIECE_ROWS)
-    ]
-
-
-def _codes(ends: Ends, events: Int64s, relation: Int64s) -> tuple[Int64s, list[tuple[Relation, int, int]]]:
-    """For each arrow's end a code, and what the codes stand for: relation, process and thread."""
-    seats = ends.tid[events] * RELATIONS + relation
-    _, first, codes = np.unique(seats, return_index=True, return_inverse=True)
-    kinds = [Relation(code) for code in relation[first].tolist()]
-    pids, tids = ends.pid[events[first]].tolist(), ends.tid[events[first]].tolist()
-    return codes, list(zip(kinds, pids, tids, strict=True))
-
-
-def _table(texts: Iterable[bytes]) -> Texts:
-    listed = list(texts)
-    return table(listed, len(listed))
-
-
-# Shared definitions
-
-
-def pieces_of(picture: Picture, flows: Flows, said: SaidOf, wanted: Wanted) -> Sequence[Piece]:
-    """Slices and instants by source and rows, then arrows, then counters; `said` are more arguments of some."""
-    graph, drawing = picture.graph, picture.drawing
-    texts = sheet(graph, drawing, picture.seats, picture.seat, flows.bindings, said, wanted)
-    pieces: list[Piece] = [
-        partial(write_rows, texts, source, low, high)
-        for source, (begin, end) in enumerate(pairwise(graph.bounds))
-        for low, high in spans(begin, end, max(PIECE_ROWS, len(graph) // MOST_PIECES))
-    ]
-    if len(flows.arrows):
-        pieces.append(partial(write_flows, flows, drawing, picture.seats, picture.seat))
-    if len(graph.counters):
-        pieces.append(partial(write_counters, graph, picture.layout.process_of_counter, drawing.base))
-    return pieces
-
-
-# Writes a job as one JSON trace for Perfetto's UI, which of one rank is also a Kineto trace for other tools.
-
-
 FILE_NAME = "trace.json"
-"""The name in a directory."""
+"""The name of the file in a directory."""
 
-TYPICAL = Typical(
+TYPICAL = TypicalSizes(
     track=250,
-    arrow=180,
-    tie=235,
-    said=75,
-    node=47,
+    flow=180,
+    cross_rank_flow=235,
+    participation_arguments=75,
+    node_argument=47,
     collective=280,
     participation=14,
     arrival=132,
     sample=108,
 )
-BARE = Typical(
+BARE = TypicalSizes(
     track=250,
-    arrow=180,
-    tie=205,
-    said=0,
-    node=0,
+    flow=180,
+    cross_rank_flow=205,
+    participation_arguments=0,
+    node_argument=0,
     collective=114,
     participation=0,
     arrival=97,
     sample=108,
 )
-"""Without arguments."""
+"""Sizes without arguments."""
+
+COLLECTIVES_PER_SECTION = 1 << 14
+"""Fewer collectives are not worth a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerfettoJsonWriter:
     """One trace of all ranks, in the JSON that Perfetto's UI and other readers of Kineto traces load."""
 
-    choices: Choices = field(default_factory=Choices)
+    choices: TimelineOptions = field(default_factory=TimelineOptions)
 
     name = "perfetto-json"
 
     def configured(self, **options: str) -> PerfettoJsonWriter:
-        """A writer of fewer arguments or events, or of gzip."""
-        return PerfettoJsonWriter(self.choices.changed(options))
+        """A writer with these options."""
+        return PerfettoJsonWriter(self.choices.with_options(options))
 
     def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
-        """How large the trace will be."""
-        typical = BARE if self.choices.args == Wanted.NONE else TYPICAL
+        """The expected size of the trace."""
+        sizes = BARE if self.choices.args == ArgumentChoice.NONE else TYPICAL
         compressed = compressed or self.choices.compressed
         plain = PerfettoJsonWriter(replace(self.choices, compressed=False))
-        way = Way(plain.write, typical, self.choices.args == Wanted.ALL)
-        return forecast_of(job, engine, way, compressed=compressed)
+        model = SizeModel(plain.write, sizes, self.choices.args == ArgumentChoice.ALL)
+        return forecast_of(job, engine, model, compressed=compressed)
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
-        """Writes the whole job, with as many ranks in memory as work at once."""
-        sheets = Sheets.of(job, base_of(job), self.choices.left_out)
-        pen = _JsonPen(sheets, self.choices.args)
-        return write_whole(sheets, pen, Sort(self.name, FILE_NAME, self.choices.compressed), target, engine)
+        """Writes the whole job; at most one rank for each process of the engine is in memory."""
+        timeline = Timeline.of(job, base_of(job), self.choices.excluded)
+        output = OutputFile(self.name, FILE_NAME, self.choices.compressed)
+        return write_timeline(timeline, _JsonFormat(timeline, self.choices.args), output, target, engine)
 
 
 @dataclass(frozen=True, slots=True)
-class _JsonPen:
-    sheets: Sheets
-    wanted: Wanted
+class _JsonFormat:
+    timeline: Timeline
+    args: ArgumentChoice
     separator: bytes = NEXT
 
     def opening(self) -> bytes:
-        return opening(self.sheets.job, self.sheets.base or 0) + EVENTS
+        return header(self.timeline.job, self.timeline.base or 0) + EVENTS
 
     def closing(self, started: bool) -> bytes:
         return (LAST if started else b"") + END
 
-    def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
-        job, numbering = self.sheets.job, self.sheets.numbering(place)
-        flows = flows_of(picture.graph, picture.drawing, picture.openings, numbering)
-        head = unclosed(metadata(picture.layout, picture.seats))
+    def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
+        """Names of tracks, then slices and instants, flows, and counters."""
+        graph, drawing = rank_timeline.graph, rank_timeline.drawing
+        flows = bound_flows(graph, drawing, rank_timeline.opening_order, self.timeline.numbering(index))
+        head = unclosed(metadata(rank_timeline.layout, rank_timeline.threads))
         if not head:
-            return Block(head, (), picture.large, flows.findings)
-        said = said_of(picture.graph, picture.drawing, job, self.wanted)
-        return Block(head, pieces_of(picture, flows, said, self.wanted), picture.large, flows.findings)
+            return Block(head, (), rank_timeline.large, flows.findings)
+        added = added_arguments(graph, drawing, self.timeline.job, self.args)
+        texts = slice_texts(rank_timeline, flows.slice_flows, added, self.args)
+        sections: list[Section] = [
+            partial(write_slices, texts, source, low, high)
+            for source, (begin, end) in enumerate(pairwise(graph.bounds))
+            for low, high in row_ranges(begin, end, max(SECTION_ROWS, len(graph) // MAX_SECTIONS))
+        ]
+        sections += _flow_and_counter_sections(rank_timeline, flows)
+        return Block(head, sections, rank_timeline.large, flows.findings)
 
     def groups(self) -> Block[list[Finding]]:
-        sheets = self.sheets
-        return group_tracks(sheets.job, sheets.hangs, sheets.base or 0, sheets.common, self.wanted)
+        return _group_block(self.timeline, self.args)
 
-    def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
-        return tie_pieces(self.sheets.job, self.sheets.meetings, ends, self.sheets.common, self.wanted)
+    def cross_rank(self, ends: CrossRankEnds) -> tuple[list[Section], list[Finding]]:
+        return _cross_rank_sections(self.timeline, ends, self.args)
+
+
+def _flow_and_counter_sections(rank_timeline: RankTimeline, flows: BoundFlows) -> Iterator[Section]:
+    graph, drawing = rank_timeline.graph, rank_timeline.drawing
+    if len(flows.flows):
+        yield partial(write_flows, flows, drawing, rank_timeline.threads, rank_timeline.thread)
+    if len(graph.counters):
+        yield partial(write_samples, graph, rank_timeline.layout.process_of_counter, drawing.base)
+
+
+# Tracks of process groups.
+
+
+@dataclass(frozen=True, slots=True)
+class _CollectiveTexts:
+    """The data of which the text of collectives is made."""
+
+    timeline: Timeline
+    tracks: GroupTracks
+    openings: Sequence[bytes]
+    parts: PartsByCollective
+    args: ArgumentChoice
+
+    @property
+    def base(self) -> int:
+        return self.timeline.base or 0
+
+
+def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding]]:
+    job = timeline.job
+    tracks = group_tracks(job, timeline.hangs, timeline.common)
+    head = unclosed(_group_metadata(tracks)) if tracks.tids else b""
+    openings = _openings(SLICE, COLLECTIVE_CATEGORY, tracks)
+    texts = _CollectiveTexts(timeline, tracks, openings, PartsByCollective.of(job), args)
+    sections: list[Section] = [
+        partial(_collectives, texts, low, high)
+        for low, high in row_ranges(0, len(tracks.track), COLLECTIVES_PER_SECTION)
+    ]
+    large = len(sections) > 1
+    if tracks.tids:
+        counters = group_counters(job, tracks, timeline.common)
+        sections.append(partial(_group_samples, counters, tracks.process, texts.base))
+    return Block(head, sections, large, tracks.findings)
+
+
+def _group_metadata(tracks: GroupTracks) -> Iterator[dict[str, Any]]:
+    """The names of the tracks; they are shown before those of all ranks."""
+    process = tracks.process
+    yield metadata_event("process_name", process, 0, {"name": GROUPS_PROCESS})
+    yield metadata_event("process_labels", process, 0, {"labels": GROUPS_PROCESS})
+    yield metadata_event("process_sort_index", process, 0, {"sort_index": 0})
+    for tid, name in zip(tracks.tids, tracks.names, strict=True):
+        yield metadata_event("thread_name", process, tid, {"name": name})
+        yield metadata_event("thread_sort_index", process, tid, {"sort_index": tid})
+
+
+def _openings(phase: bytes, category: str, tracks: GroupTracks) -> list[bytes]:
+    """For each thread the text of an event up to its name."""
+    return [
+        event_opening(phase, b'"%s"' % category.encode(), b"%d" % tracks.process, b"%d" % tid)
+        for tid in tracks.tids
+    ]
+
+
+def _collectives(texts: _CollectiveTexts, low: int, high: int) -> Iterator[bytes]:
+    """The slices of the collectives from `low` to `high`, and their last arrivals."""
+    drawn, job = texts.tracks.drawn, texts.timeline.job
+    for at in range(low, high, SLICES_PER_CHUNK):
+        some = slice(at, min(at + SLICES_PER_CHUNK, high))
+        rows = drawn.row[some]
+        column = [b""] * (7 * len(rows))
+        column[0::7] = [texts.openings[track] for track in texts.tracks.track[some].tolist()]
+        names, which = collective_names(job, rows, texts.timeline.hangs)
+        name_texts = [quoted(name) for name in names]
+        column[1::7] = [name_texts[number] for number in which.tolist()]
+        column[2::7] = [TIME] * len(rows)
+        column[3::7] = micros(drawn.start[some] - texts.base)
+        column[4::7] = [DURATION] * len(rows)
+        column[5::7] = micros(drawn.end[some] - drawn.start[some])
+        if texts.args != ArgumentChoice.NONE:
+            arguments = collective_arguments(job, texts.parts, rows, drawn.open_ended[some])
+            column[6::7] = [ARGUMENTS + text for text in arguments]
+        for index in np.flatnonzero(drawn.hung[some]).tolist():
+            column[7 * index + 6] = HUNG_COLOUR + column[7 * index + 6]
+        yield b"".join([*column, *_arrivals(texts, texts.tracks.arrivals.within(some.start, some.stop))])
+
+
+def _arrivals(texts: _CollectiveTexts, arrivals: LastArrivals) -> list[bytes]:
+    """The text of the instants of last arrivals."""
+    if not len(arrivals):
+        return []
+    openings = _openings(INSTANT, ARRIVAL_CATEGORY, texts.tracks)
+    names, which = arrivals.names()
+    name_texts = [quoted(name) for name in names]
+    column = [TIME] * (5 * len(arrivals))
+    column[0::5] = [openings[track] for track in texts.tracks.track[arrivals.index].tolist()]
+    column[1::5] = [name_texts[number] for number in which.tolist()]
+    column[3::5] = micros(arrivals.time - texts.base)
+    column[4::5] = (
+        [b""] * len(arrivals)
+        if texts.args == ArgumentChoice.NONE
+        else [ARGUMENTS + text for text in arrival_arguments(arrivals)]
+    )
+    return column
+
+
+def _group_samples(counters: GroupCounters, process: int, base: int) -> Iterator[bytes]:
+    openings = _table(sample_opening(name, process) for name in counters.names)
+    yield from sample_events(openings, counters.counter, counters.time - base, counters.value)
+
+
+# Flows between ranks.
+
+
+@dataclass(frozen=True, slots=True)
+class _CrossRankFlows:
+    """Flows that are drawn; cause and effect are indexes of their ends."""
+
+    cause: Int64s
+    effect: Int64s
+    relation: Int64s
+    number: Int64s
+    cause_rank: Int64s
+
+
+def _cross_rank_sections(
+    timeline: Timeline, ends: CrossRankEnds, args: ArgumentChoice
+) -> tuple[list[Section], list[Finding]]:
+    """The text of all flows between ranks: first their starts, then their ends."""
+    job, shared = timeline.job, timeline.shared_events
+    possible, findings = drawable_flows(job, ends, shared, ends.opens_last[shared.cause])
+    cause, relation = shared.cause[possible], job.ties.relation[possible].astype(np.int64)
+    _, first, number = np.unique(cause * RELATIONS + relation, return_index=True, return_inverse=True)
+    effect, cause_rank = shared.effect[possible], job.ties.cause_rank[possible].astype(np.int64)
+    flows = _CrossRankFlows(cause, effect, relation, number + timeline.common.first_flow, cause_rank)
+    return [*_flow_starts(ends, flows, first), *_flow_ends(ends, flows, args)], findings
+
+
+def _flow_starts(ends: CrossRankEnds, flows: _CrossRankFlows, first: Int64s) -> list[Section]:
+    """One start for all flows with the same number."""
+    cause, number = flows.cause[first], flows.number[first]
+    codes, kinds = _codes(ends, cause, flows.relation[first])
+    openings = _table(
+        flow_opening(FLOW_START, CROSS_RANK_FLOW_NAMES[relation], pid, tid) for relation, pid, tid in kinds
+    )
+    return [
+        partial(flow_events, openings, codes[low:high], number[low:high], ends.start[cause[low:high]])
+        for low, high in row_ranges(0, len(cause), SECTION_ROWS)
+    ]
+
+
+def _flow_ends(ends: CrossRankEnds, flows: _CrossRankFlows, args: ArgumentChoice) -> list[Section]:
+    """The end of each flow, after an instant just before the end of the event that waited or received."""
+    with_argument = args != ArgumentChoice.NONE
+    codes, kinds = _codes(ends, flows.effect, flows.relation)
+    openings = _table(
+        flow_opening(ENCLOSED_FLOW_END, CROSS_RANK_FLOW_NAMES[relation], pid, tid)
+        for relation, pid, tid in kinds
+    )
+    instants = _table(
+        instant_opening(CROSS_RANK_FLOW_NAMES[relation], name, argument if with_argument else None, pid, tid)
+        for relation, pid, tid in kinds
+        for name, argument in [CROSS_RANK_INSTANTS[relation]]
+    )
+    return [
+        partial(
+            flow_events_at_instants,
+            instants,
+            flows.cause_rank[low:high] if with_argument else None,
+            openings,
+            codes[low:high],
+            flows.number[low:high],
+            ends.end[flows.effect[low:high]],
+        )
+        for low, high in row_ranges(0, len(codes), SECTION_ROWS)
+    ]
+
+
+def _codes(
+    ends: CrossRankEnds, events: Int64s, relation: Int64s
+) -> tuple[Int64s, list[tuple[Relation, int, int]]]:
+    """A code for each flow, and for each code its relation, process and thread."""
+    keys = ends.tid[events] * RELATIONS + relation
+    _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+    relations = [Relation(code) for code in relation[first].tolist()]
+    pids, tids = ends.pid[events[first]].tolist(), ends.tid[events[first]].tolist()
+    return codes, list(zip(relations, pids, tids, strict=True))
+
+
+def _table(texts: Iterable[bytes]) -> Texts:
+    listed = list(texts)
+    return table(listed, len(listed))

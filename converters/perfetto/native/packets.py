@@ -1,4 +1,4 @@
-"""Sequences of packets, a column at a time."""
+"""Packets of the native format, made a column at a time: bundles, interned strings, sequences, order, flows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from tracelink.converters.perfetto.json_text import whole_text
+from tracelink.converters.perfetto.json_text import clean_text
 from tracelink.converters.perfetto.native.schema import (
     BOOT_TIME,
     CLEARED,
@@ -28,46 +28,46 @@ from tracelink.converters.perfetto.native.schema import (
     Table,
     Type,
 )
-from tracelink.converters.perfetto.timeline.drawing import halves
-from tracelink.converters.perfetto.timeline.rank import Picture
+from tracelink.converters.perfetto.timeline.drawing import in_half_nanoseconds
+from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.io.framing import DELIMITED, FIXED64, VARINT, delimited, key, varint, varint_at
 from tracelink.io.protobuf import Bytes, varint_groups
 from tracelink.model.columns import Bools, Int64s
 
-# Bundles: packets that stand compressed in a packet of their own, which says when the first of them is.
+# Bundles: compressed packets within a packet of their own, whose time is that of the first of them.
 
 
-FAST = 2
-"""The level of a library that takes a thousandth of a second for a megabyte."""
+FAST_LEVEL = 2
+"""A compression level of isal that takes a millisecond for a megabyte."""
 
 HEAD, CONTENT = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
 
 
 class Packing(Enum):
-    """How the packets of bundles are written."""
+    """How bundles are written."""
 
     BUNDLED = "bundled"
     DENSE = "dense"
-    """In as few bytes as there is time for."""
+    """Compressed harder, which takes longer."""
     PLAIN = "plain"
     """Not compressed, for a file that is compressed as a whole."""
 
 
 def bundle(time: int, packets: bytes) -> bytes:
-    """The packet that holds these, of which none is before `time`."""
-    return _bundle(time, isal_zlib.compress(packets, FAST))
+    """A packet that contains these packets, none of which is before `time`."""
+    return _bundle(time, isal_zlib.compress(packets, FAST_LEVEL))
 
 
-def time_of(body: bytes) -> int | None:
-    """When the first packet of a bundle is, by the first bytes of its body; None where this is no bundle."""
+def bundle_time(body: bytes) -> int | None:
+    """The time of a bundle, by the first bytes of its body; None if it is not a bundle."""
     if not body.startswith(HEAD):
         return None
     time, at = varint_at(body, len(HEAD))
     return time if body.startswith(CONTENT, at) else None
 
 
-def packed(body: bytes, packing: Packing) -> bytes:
-    """A bundle with this body, written in another way."""
+def repacked(body: bytes, packing: Packing) -> bytes:
+    """The bundle with this body, written with another packing."""
     time, at = varint_at(body, len(HEAD))
     _, at = varint_at(body, at + len(CONTENT))
     packets = isal_zlib.decompress(memoryview(body)[at:])
@@ -78,22 +78,22 @@ def _bundle(time: int, compressed: bytes) -> bytes:
     return delimited(PACKET, HEAD + varint(time) + delimited(Packet.BUNDLE, compressed))
 
 
-# Texts that stand once in a sequence of packets; events name them by number.
+# Interned strings: events refer to them by number.
 
 
 @dataclass(slots=True)
-class Texts:
-    """The tables of one sequence."""
+class InternTables:
+    """The tables of interned strings of one sequence."""
 
     tables: dict[Table, dict[str, int]] = field(default_factory=lambda: {table: {} for table in Table})
 
     def number(self, table: Table, text: str) -> int:
-        """The number of a text, from 1 on."""
+        """The number of a string, from 1 on."""
         known = self.tables[table]
         return known.setdefault(text, len(known) + 1)
 
     def numbers(self, table: Table, texts: Sequence[str]) -> Int64s:
-        """The numbers of many texts."""
+        """The numbers of several strings."""
         return np.array([self.number(table, text) for text in texts], np.int64)
 
     def message(self) -> bytes:
@@ -101,7 +101,7 @@ class Texts:
         return b"".join(
             delimited(
                 table,
-                key(Entry.NUMBER, VARINT) + varint(number) + delimited(Entry.TEXT, whole_text(text).encode()),
+                key(Entry.NUMBER, VARINT) + varint(number) + delimited(Entry.TEXT, clean_text(text).encode()),
             )
             for table, texts in self.tables.items()
             for text, number in texts.items()
@@ -115,20 +115,20 @@ ONE_BYTE = 1 << 7
 """Lower numbers take one byte."""
 
 
-class Rows:
-    """The bytes of messages: each column holds bytes of every one, of which some may not count."""
+class MessageColumns:
+    """The bytes of many messages as columns; of a column's bytes a message can use all, some, or none."""
 
     def __init__(self) -> None:
         self.lengths: Int64s | int = 0
         self._columns: list[tuple[Bytes, Int64s | None]] = []
 
     def constant(self, text: bytes, given: Bools | None = None) -> None:
-        """The same bytes in all messages, or in some."""
+        """The same bytes in all messages, or in those that are `given`."""
         column = np.frombuffer(text, np.uint8)
         self._add(column, None if given is None else given * np.int64(len(text)))
 
     def numbers(self, field: bytes, values: Int64s, given: Bools | None = None) -> None:
-        """A whole number in all messages, or in some; `field` is what stands before it."""
+        """An integer in all messages, or in those that are `given`; `field` is the text before it."""
         self.constant(field, given)
         if given is None and len(values) and values.min() >= 0 and values.max() < ONE_BYTE:
             self._add(values.astype(np.uint8)[:, None], None)
@@ -141,8 +141,8 @@ class Rows:
         self.constant(field)
         self._add(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.itemsize), None)
 
-    def message(self, number: int, inner: Rows, more: Int64s | int = 0) -> None:
-        """A message within each; `more` bytes of it are to follow."""
+    def message(self, number: int, inner: MessageColumns, more: Int64s | int = 0) -> None:
+        """A message within each message; `more` bytes of it will follow."""
         head, lengths = key(number, DELIMITED), inner.lengths + more
         if isinstance(lengths, int):
             self.constant(head + varint(lengths))
@@ -152,7 +152,7 @@ class Rows:
         self.lengths = self.lengths + inner.lengths
 
     def joined(self) -> tuple[bytes, Int64s]:
-        """All messages one after the other, and where each begins."""
+        """All messages in order, and their bounds."""
         widths = [column.shape[-1] for column, _ in self._columns]
         count = max(len(column) for column, _ in self._columns if column.ndim > 1)
         matrix = np.empty((count, sum(widths)), np.uint8)
@@ -168,7 +168,7 @@ class Rows:
         return matrix[counts].tobytes(), bounds
 
     def each(self) -> list[bytes]:
-        """Every message by itself."""
+        """Every message as bytes of its own."""
         text, bounds = self.joined()
         return [text[low:high] for low, high in pairwise(bounds.tolist())]
 
@@ -177,47 +177,47 @@ class Rows:
         self.lengths = self.lengths + (column.shape[-1] if used is None else used)
 
 
-# Sequences of packets: each has tables of texts and a clock of its own, so that no two need to know of each other.
+# Sequences of packets: each has a clock and interned strings of its own, so they can be made independently.
 
 
 CHUNK = 4096
-"""Packets that are made at once: what fits a cache."""
+"""Packets that are made at once: their columns fit a cache."""
 
-PER_BLOCK = 128
-"""Sequences of a block at most."""
+SEQUENCES_PER_BLOCK = 128
+"""Most sequences of a block."""
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
-    """Events on tracks in the order in which the engine is to meet them; names and categories are numbers of texts."""
+class TrackEvents:
+    """Events in the order in which the engine reads them; names and categories are numbers of interned strings."""
 
     time: Int64s
     """Nanoseconds after the base."""
     type: Int64s
     track: Int64s
     category: Int64s
-    """0: has none."""
+    """0 without one."""
     name: Int64s
     tails: Sequence[bytes]
-    """Further fields of each event that begins something: its arrows, its value, its arguments."""
+    """Further fields of starts, instants and samples: flows, value, arguments."""
     tail: Int64s
-    """Which of `tails` an event has, or -1."""
+    """Index in `tails`, or -1 without one."""
 
 
 @dataclass(slots=True)
 class PacketSequence:
-    """What the packets of one sequence share."""
+    """What all packets of a sequence share."""
 
     number: int
     base: int
-    """What time 0 is; 0 itself where nothing has a time."""
-    texts: Texts = field(default_factory=Texts)
+    """The time 0 in nanoseconds since the Unix epoch; 0 if no event has a time."""
+    interned: InternTables = field(default_factory=InternTables)
 
-    def packets(self, events: Events) -> Iterator[bytes]:
-        """All packets in bundles; the first has the texts, so everything must be known by now."""
+    def packets(self, events: TrackEvents) -> Iterator[bytes]:
+        """All packets in bundles. The first contains the interned strings, so all of them must be known."""
         if not len(events.time):
             return
-        # By itself: engines keep what holds texts for as long as they may be named.
+        # A bundle of its own: engines keep the data of interned strings for as long as they are in use.
         yield bundle(self.base + int(events.time[0]), self._first())
         before = np.concatenate([[0], events.time[:-1]])
         steps = events.time - before
@@ -242,72 +242,66 @@ class PacketSequence:
             + number_field(Packet.FLAGS, CLEARED)
             + delimited(Packet.CLOCK_SNAPSHOT, readings)
             + delimited(Packet.DEFAULTS, number_field(Packet.CLOCK, OWN_CLOCK))
-            + delimited(Packet.INTERNED, self.texts.message()),
+            + delimited(Packet.INTERNED, self.interned.message()),
         )
 
-    def _chunk(self, events: Events, steps: Int64s, some: slice) -> bytes:
+    def _chunk(self, events: TrackEvents, steps: Int64s, some: slice) -> bytes:
         tail = events.tail[some]
         tails = [events.tails[index] for index in tail[tail >= 0].tolist()]
         more = np.zeros(len(tail), np.int64)
         more[tail >= 0] = np.fromiter(map(len, tails), np.int64, len(tails))
-        named = events.type[some]
-        named = (named == Type.BEGIN) | (named == Type.INSTANT)
-        event = Rows()
+        types = events.type[some]
+        named = (types == Type.BEGIN) | (types == Type.INSTANT)
+        event = MessageColumns()
         event.numbers(key(Event.TYPE, VARINT), events.type[some])
         event.numbers(key(Event.TRACK, VARINT), events.track[some])
         event.numbers(key(Event.CATEGORY, VARINT), events.category[some], named)
         event.numbers(key(Event.NAME, VARINT), events.name[some], named)
-        packet = Rows()
+        packet = MessageColumns()
         packet.numbers(key(Packet.TIME, VARINT), steps[some])
         packet.constant(number_field(Packet.SEQUENCE, self.number))
         packet.message(Packet.TRACK_EVENT, event, more)
-        whole = Rows()
-        whole.message(PACKET, packet, more)
-        text, bounds = whole.joined()
+        framed = MessageColumns()
+        framed.message(PACKET, packet, more)
+        text, bounds = framed.joined()
         cuts = [0, *bounds[1:][tail >= 0].tolist()]
-        pieces = [text[cuts[-1] :]] * (2 * len(tails) + 1)
-        pieces[0:-1:2] = [text[begin:end] for begin, end in pairwise(cuts)]
-        pieces[1::2] = tails
-        return b"".join(pieces)
+        parts = [text[cuts[-1] :]] * (2 * len(tails) + 1)
+        parts[0:-1:2] = [text[begin:end] for begin, end in pairwise(cuts)]
+        parts[1::2] = tails
+        return b"".join(parts)
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field that is a whole number."""
+    """An integer field."""
     return key(number, VARINT) + varint(value)
 
 
 HUNG_COLOUR = number_field(Event.COLOUR, RED)
-"""The field of an event that hangs."""
+"""The colour of an event that hangs."""
 
 
-# JSON objects as viewers show them well: lists, which they take apart, are texts, and so is what they leave out.
-
-
-# JSON objects as arguments of events: engines take them as they are.
-
-
-# The order of packets: everything begins and ends in time, and of what happens at once the engine meets ends first.
+# The order of packets: by time, and ends before everything else at the same time.
 
 
 @dataclass(frozen=True, slots=True)
-class Packets:
-    """Beginnings, ends and instants in the order in which they are written."""
+class EventOrder:
+    """Starts, ends and instants in the order in which they are written."""
 
     row: Int64s
     time: Int64s
     type: Int64s
 
-    def where(self, some: slice) -> Packets:
-        """Some of them."""
-        return Packets(self.row[some], self.time[some], self.type[some])
+    def where(self, some: slice) -> EventOrder:
+        """The events in a slice of the order."""
+        return EventOrder(self.row[some], self.time[some], self.type[some])
 
 
-def packets_of(picture: Picture) -> Packets:
-    """All packets of a rank's slices and instants."""
-    drawing, order = picture.drawing, picture.openings.order
+def event_order(rank_timeline: RankTimeline) -> EventOrder:
+    """The order of the slices and instants of a rank."""
+    drawing, order = rank_timeline.drawing, rank_timeline.opening_order.order
     closing = order[~drawing.instant[order]][::-1]
     types = np.where(drawing.instant[order], Type.INSTANT, Type.BEGIN)
-    return ordered(
+    return in_order(
         np.concatenate([closing, order]),
         np.concatenate([np.full(len(closing), Type.END), types]),
         drawing.start,
@@ -315,49 +309,48 @@ def packets_of(picture: Picture) -> Packets:
     )
 
 
-def ordered(row: Int64s, types: Int64s, start: Int64s, duration: Int64s) -> Packets:
-    """Packets by time; ends come innermost first, all else in opening order, and so they must be given."""
-    begin, end = halves(start, duration)
+def in_order(row: Int64s, types: Int64s, start: Int64s, duration: Int64s) -> EventOrder:
+    """Sorts events by time; ends must be given innermost first, everything else in opening order."""
+    begin, end = in_half_nanoseconds(start, duration)
     ends = types == Type.END
-    half = np.where(ends, end[row], begin[row])
-    turn = np.argsort(2 * half + ~ends, kind="stable")
-    return Packets(row[turn], half[turn] >> 1, types[turn])
+    time = np.where(ends, end[row], begin[row])
+    order = np.argsort(2 * time + ~ends, kind="stable")
+    return EventOrder(row[order], time[order] >> 1, types[order])
 
 
-# Where time 0 of a timeline stands.
-
-
-def zero_of(base: int | None) -> int:
-    """The base, in ns since the Unix epoch; engines leave out what is before that, so all is drawn later then."""
+def clock_base(base: int | None) -> int:
+    """The time 0 of a trace, in nanoseconds since the Unix epoch; not negative, because engines drop earlier events."""
     return max(base or 0, 0)
 
 
-# Arrows: each has a number, which the events at both its ends name.
+# Flows: each has a number, which the events at both ends contain.
 
 
-LEAVES, ARRIVES = key(Event.FLOW, FIXED64), key(Event.LAST_OF_FLOW, FIXED64)
+OUTGOING, INCOMING = key(Event.FLOW, FIXED64), key(Event.LAST_OF_FLOW, FIXED64)
 
 
-def arrow_fields(source: Int64s, target: Int64s, place: Int64s, first: int) -> tuple[Int64s, Bytes]:
-    """Rows at which arrows begin or end, and the fields of each; `place` says which row the engine meets first."""
-    turned = place[source] > place[target]
-    begin, end = np.where(turned, target, source), np.where(turned, source, target)
+def flow_fields(source: Int64s, target: Int64s, order: Int64s, first: int) -> tuple[Int64s, Bytes]:
+    """The rows at which flows start or end, and a field for each; `order` is the position of each row's opening."""
+    backward = order[source] > order[target]
+    begin, end = np.where(backward, target, source), np.where(backward, source, target)
     numbers = first + np.arange(len(begin))
-    return np.concatenate([begin, end]), np.concatenate([fields(LEAVES, numbers), fields(ARRIVES, numbers)])
+    return np.concatenate([begin, end]), np.concatenate(
+        [flow_field(OUTGOING, numbers), flow_field(INCOMING, numbers)]
+    )
 
 
-def fields(head: bytes, numbers: Int64s) -> Bytes:
-    """The field of each arrow's number."""
-    made = np.empty((len(numbers), len(head) + 8), np.uint8)
-    made[:, : len(head)] = np.frombuffer(head, np.uint8)
-    made[:, len(head) :] = numbers.astype("<i8").view(np.uint8).reshape(len(numbers), 8)
-    return made
+def flow_field(key_bytes: bytes, numbers: Int64s) -> Bytes:
+    """A field for each flow number."""
+    fields = np.empty((len(numbers), len(key_bytes) + 8), np.uint8)
+    fields[:, : len(key_bytes)] = np.frombuffer(key_bytes, np.uint8)
+    fields[:, len(key_bytes) :] = numbers.astype("<i8").view(np.uint8).reshape(len(numbers), 8)
+    return fields
 
 
-def joined_by_row(rows: Int64s, made: Bytes) -> dict[int, bytes]:
-    """For each of `rows`, its fields one after the other."""
+def joined_by_row(rows: Int64s, fields: Bytes) -> dict[int, bytes]:
+    """For each row its fields, concatenated."""
     order = np.argsort(rows, kind="stable")
-    text, width = made[order].tobytes(), made.shape[1]
+    text, width = fields[order].tobytes(), fields.shape[1]
     distinct, first = np.unique(rows[order], return_index=True)
     bounds = pairwise([*(width * first).tolist(), len(text)])
     return {row: text[low:high] for row, (low, high) in zip(distinct.tolist(), bounds, strict=True)}

@@ -1,4 +1,4 @@
-"""Field numbers."""
+"""Field numbers of Perfetto's native format, and the keys of tracelink's own packets."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ class Packet(IntEnum):
     INTERNED = 12
     FLAGS = 13
     BUNDLE = 50
-    """Packets, compressed."""
+    """Compressed packets."""
     CLOCK = 58
     DEFAULTS = 59
     TRACK = 60
     SERVICE = 69
-    """What was done while the trace was recorded."""
+    """Events of the tracing service while a trace is recorded."""
     TRACELINK = 1999
-    """JSON text for readers of tracelink's own; a number that Perfetto has no field for."""
+    """JSON for tracelink's own reader; Perfetto has no field with this number."""
 
 
 class Fact(StrEnum):
-    """Members of the JSON text that stands before the tracks of a rank, or of groups."""
+    """Keys of the JSON before the tracks of a rank, or of all process groups."""
 
     RANK = "rank"
-    """Of groups there is none."""
+    """Missing for process groups."""
     PROCESSES = "processes"
-    """Number, name, label, and number in the source where there is one."""
+    """Number, name, label, and the number in the source if known."""
     THREADS = "threads"
-    """Process, number, name, and number in the source where there is one; tracks of events have these numbers."""
+    """Process, number, name, and the number in the source if known; tracks of events have these numbers."""
     COUNTERS = "counters"
     """Number of the track, process, name."""
-    FIRST_ARROW = "first arrow"
-    ARROWS = "arrows"
-    """By their numbers: name, how many, and how many of those, the last, lead from the event that is met second."""
+    FIRST_FLOW = "first arrow"
+    FLOWS = "arrows"
+    """In the order of their numbers: name, how many, and how many of them, the last ones, run to an earlier event."""
 
 
 class Event(IntEnum):
@@ -58,17 +58,17 @@ class Event(IntEnum):
     FLOW = 47
     LAST_OF_FLOW = 48
     COLOUR = 52
-    """Events with the same number here have the same colour, whatever their names are."""
+    """Events with equal numbers have equal colours, whatever their names."""
 
 
 class Defaults(IntEnum):
-    """Fields of what packets of a sequence do not say themselves."""
+    """Fields of the defaults of a sequence."""
 
     CLOCK = 58
 
 
 class Type(IntEnum):
-    """What an event on a track is."""
+    """Types of events on a track."""
 
     BEGIN = 1
     END = 2
@@ -77,7 +77,7 @@ class Type(IntEnum):
 
 
 class Table(IntEnum):
-    """Tables of texts that events name by number."""
+    """Tables of interned strings."""
 
     CATEGORIES = 1
     NAMES = 2
@@ -85,7 +85,7 @@ class Table(IntEnum):
 
 
 class Entry(IntEnum):
-    """Fields of a table's entry."""
+    """Fields of an interned string."""
 
     NUMBER = 1
     TEXT = 2
@@ -110,18 +110,18 @@ class Track(IntEnum):
 
 
 class Counter(IntEnum):
-    """Fields of what a track has that is a counter."""
+    """Fields of a track that is a counter."""
 
     UNIT = 3
     UNIT_NAME = 6
 
 
 UNITS = {COUNT: 2, BYTES: 3}
-"""Numbers of those units that have one."""
+"""Units with a number of their own."""
 
 
 class Clock(IntEnum):
-    """Fields of a clock's reading."""
+    """Fields of a reading of a clock."""
 
     NUMBER = 1
     TIME = 2
@@ -129,24 +129,24 @@ class Clock(IntEnum):
 
 
 READING = 1
-"""The field of a clock snapshot that holds a clock's reading."""
+"""The field of a clock snapshot that contains a reading."""
 
 REAL_TIME, BOOT_TIME, OWN_CLOCK = 1, 6, 64
-"""Clocks: since the Unix epoch; the one that traces are in; the first that a sequence has for itself."""
+"""Clocks: since the Unix epoch; the clock of traces; the first one that a sequence can define for itself."""
 
 RED = 262
-"""The number of which viewers make a red, be it by its hash or by their common palette."""
+"""Viewers draw this number in red, by its hash or by their palette."""
 
 
 class Service(IntEnum):
-    """Fields of what was done while a trace was recorded."""
+    """Fields of an event of the tracing service."""
 
     FLUSHED = 3
     READ = 4
 
 
 CLEARED = 1
-"""Flag of the first packet of a sequence: whatever came before does not count."""
+"""Flag of the first packet of a sequence: everything before it is void."""
 
 BY_RANK = 3
-"""Children of a track in the order of their ranks."""
+"""Children of a track are sorted by their ranks."""

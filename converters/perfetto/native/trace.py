@@ -1,4 +1,4 @@
-"""A file's tracks, events and arrows."""
+"""A whole native trace: its events, samples and flows as columns. Arguments are read when they are written."""
 
 from __future__ import annotations
 
@@ -9,33 +9,31 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.converters.perfetto.native.decode import (
-    Anchors,
-    Facts,
+    BlockFacts,
+    BundleTimes,
+    DecodedBatch,
     FlowEnds,
     InternedTexts,
-    Packets,
-    Said,
-    Told,
+    PacketColumns,
+    TraceFacts,
     Unbundled,
-    anchored,
     batches,
+    decode_batch,
     interned_texts,
+    packet_times,
     pairs_of,
-    told_by,
 )
 from tracelink.converters.perfetto.native.schema import RED, Table, Type
 from tracelink.converters.perfetto.recognition import is_own
-from tracelink.converters.perfetto.timeline.drawing import Drawing, Openings, openings_of
-from tracelink.converters.perfetto.timeline.flows import Arrows, Flows, bound
+from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder, opening_order_of
+from tracelink.converters.perfetto.timeline.flows import BoundFlows, Flows, bind
 from tracelink.converters.perfetto.timeline.layout import Numbering
-from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TIE_NAMES
+from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, FLOW_NAMES
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.io.framing import FramingError
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
-
-# A whole native trace: its events, samples and arrows as columns; arguments are read when they are written.
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class Events:
     start: Int64s
     duration: Int64s
     instant: Bools
-    seat: Int32s
-    """The place of its thread among all that the facts list."""
+    thread: Int32s
+    """Index of its thread among those in the facts."""
     category: Int32s
     name: Int32s
     hung: Bools
@@ -59,7 +57,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples of counters, which are places among those that the facts list."""
+    """Samples of counters, by index among those in the facts."""
 
     counter: Int32s
     time: Int64s
@@ -67,137 +65,140 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A batch, to be read again: where it begins, and its first packet."""
+class BatchStart:
+    """A batch that can be read again: its offset, and the number of its first packet."""
 
     offset: int
     first: int
 
 
 @dataclass(slots=True)
-class Troubles:
+class Damage:
     """What is wrong with a file."""
 
     damaged: int = 0
     bundles: int = 0
-    """Bundles that cannot be read to their end."""
+    """Bundles that are incomplete."""
     truncated_at: str = ""
     offset: int = 0
-    unended: int = 0
-    unbegun: int = 0
-    homeless: int = 0
-    """Events on tracks of which the facts say nothing."""
-    nameless: int = 0
+    without_end: int = 0
+    without_start: int = 0
+    on_unknown_track: int = 0
+    """Events on tracks that are not in the facts."""
+    without_name: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
-    """All that a file says but for arguments."""
+class NativeTrace:
+    """Everything in a file but arguments."""
 
-    said: Said
+    facts: TraceFacts
     events: Events
     samples: Samples
-    leaving: FlowEnds
-    arriving: FlowEnds
-    """Ends of arrows by packet."""
+    outgoing: FlowEnds
+    incoming: FlowEnds
+    """Ends of flows by packet."""
     texts: Sequence[str]
-    numbered: InternedTexts
-    """Those that events name by number."""
-    stretches: Sequence[Stretch]
-    troubles: Troubles
+    interned: InternedTexts
+    """Strings to which events refer by number."""
+    batch_starts: Sequence[BatchStart]
+    damage: Damage
 
     @property
     def base(self) -> int:
-        """What time 0 of JSON is."""
-        return self.said.base
+        """The time 0 of JSON."""
+        return self.facts.base
 
 
 @dataclass(slots=True)
 class _File:
-    """What was read of a file so far."""
+    """The content of a file so far."""
 
-    parts: list[Packets] = field(default_factory=list)
-    leaving: list[FlowEnds] = field(default_factory=list)
-    arriving: list[FlowEnds] = field(default_factory=list)
-    numbered: dict[tuple[int, Table, int], str] = field(default_factory=dict)
-    said: Said = field(default_factory=Said)
-    stretches: list[Stretch] = field(default_factory=list)
-    anchors: list[Anchors] = field(default_factory=list)
-    troubles: Troubles = field(default_factory=Troubles)
+    parts: list[PacketColumns] = field(default_factory=list)
+    outgoing: list[FlowEnds] = field(default_factory=list)
+    incoming: list[FlowEnds] = field(default_factory=list)
+    interned: dict[tuple[int, Table, int], str] = field(default_factory=dict)
+    facts: TraceFacts = field(default_factory=TraceFacts)
+    batch_starts: list[BatchStart] = field(default_factory=list)
+    bundle_times: list[BundleTimes] = field(default_factory=list)
+    damage: Damage = field(default_factory=Damage)
     rows: int = 0
 
-    def add(self, told: Told) -> None:
-        """What further packets say."""
+    def add(self, decoded: DecodedBatch) -> None:
+        """Adds a decoded batch."""
         rows = self.rows
-        self.parts.append(told.packets)
-        self.leaving.append(told.leaving.behind(rows))
-        self.arriving.append(told.arriving.behind(rows))
-        self.numbered |= told.texts
-        self.said.add(told.facts)
-        self.anchors.append(told.anchors.behind(rows))
-        self.troubles.damaged += told.damaged
-        self.rows += len(told.packets)
+        self.parts.append(decoded.packets)
+        self.outgoing.append(decoded.outgoing.after(rows))
+        self.incoming.append(decoded.incoming.after(rows))
+        self.interned |= decoded.texts
+        self.facts.add(decoded.facts)
+        self.bundle_times.append(decoded.bundle_times.after(rows))
+        self.damage.damaged += decoded.damaged
+        self.rows += len(decoded.packets)
 
 
-def native_of(source: Source, engine: Engine) -> Native:
-    """Reads a whole file; what it says before any damage is used."""
+def read_native(source: Source, engine: Engine) -> NativeTrace:
+    """Reads a whole file; everything before any damage is used."""
     if not is_own(source.head()):
         raise UnreadableError(
-            "a Perfetto trace that tracelink did not write: it reads only its own",
+            "a Perfetto trace that tracelink did not write; tracelink reads only its own",
             source=source.path,
-            advice="Open it at ui.perfetto.dev, or give tracelink what torch.profiler wrote.",
+            advice="Open it at ui.perfetto.dev, or use the file that torch.profiler wrote.",
         )
     file = _File()
     with source.open() as opened:
         try:
             for batch in batches(opened, count=engine.meter.add):
-                file.stretches.append(Stretch(batch.offset, file.rows))
+                file.batch_starts.append(BatchStart(batch.offset, file.rows))
                 unbundled = Unbundled(batch)
                 for plain in unbundled:
-                    file.add(told_by(plain))
-                file.troubles.bundles += unbundled.damaged
+                    file.add(decode_batch(plain))
+                file.damage.bundles += unbundled.damaged
         except FramingError as error:
-            file.troubles.truncated_at, file.troubles.offset = str(error), error.offset
+            file.damage.truncated_at, file.damage.offset = str(error), error.offset
         if opened.damage:
-            file.troubles.truncated_at = opened.damage
-    if not file.said.header:
-        problem = file.troubles.truncated_at or "what it says of itself cannot be read"
+            file.damage.truncated_at = opened.damage
+    if not file.facts.header:
+        problem = file.damage.truncated_at or "its header cannot be read"
         raise UnreadableError(problem, source=source.path, advice="Copy or write it again.")
     return _resolved(file)
 
 
-def _resolved(file: _File) -> Native:
-    troubles = file.troubles
-    packets, strings = Packets.concatenate(file.parts), StringTable()
-    category = _codes(file.numbered, Table.CATEGORIES, packets.sequence, packets.category, strings)
-    name = _codes(file.numbered, Table.NAMES, packets.sequence, packets.name, strings)
-    time = anchored(packets.sequence, packets.step, Anchors.concatenate(file.anchors)) - file.said.base
-    seat = _places([thread.tid for thread in file.said.threads], packets.track)
-    counter = _places([counter.number for counter in file.said.counters], packets.track)
+def _resolved(file: _File) -> NativeTrace:
+    damage = file.damage
+    packets, strings = PacketColumns.concatenate(file.parts), StringTable()
+    category = _codes(file.interned, Table.CATEGORIES, packets.sequence, packets.category, strings)
+    name = _codes(file.interned, Table.NAMES, packets.sequence, packets.name, strings)
+    time = (
+        packet_times(packets.sequence, packets.step, BundleTimes.concatenate(file.bundle_times))
+        - file.facts.base
+    )
+    thread = _indexes([thread.tid for thread in file.facts.threads], packets.track)
+    counter = _indexes([counter.number for counter in file.facts.counters], packets.track)
     slices = (packets.type == Type.BEGIN) | (packets.type == Type.END)
     instant = packets.type == Type.INSTANT
     sampled = packets.type == Type.COUNTER
-    homeless = ((slices | instant) & (seat == UNKNOWN)) | (sampled & (counter == UNKNOWN))
-    troubles.homeless = int(np.count_nonzero(homeless))
-    drawn = np.flatnonzero(sampled & ~homeless & np.isfinite(packets.value))
-    packets.type[homeless] = 0
-    return Native(
-        file.said,
-        _events(packets, seat, time, category, name, troubles),
+    on_unknown_track = ((slices | instant) & (thread == UNKNOWN)) | (sampled & (counter == UNKNOWN))
+    damage.on_unknown_track = int(np.count_nonzero(on_unknown_track))
+    drawn = np.flatnonzero(sampled & ~on_unknown_track & np.isfinite(packets.value))
+    packets.type[on_unknown_track] = 0
+    return NativeTrace(
+        file.facts,
+        _events(packets, thread, time, category, name, damage),
         Samples(counter[drawn], time[drawn], packets.value[drawn]),
-        FlowEnds.concatenate(file.leaving),
-        FlowEnds.concatenate(file.arriving),
+        FlowEnds.concatenate(file.outgoing),
+        FlowEnds.concatenate(file.incoming),
         strings.texts(),
-        file.numbered,
-        file.stretches,
-        troubles,
+        file.interned,
+        file.batch_starts,
+        damage,
     )
 
 
 def _codes(
     texts: InternedTexts, table: Table, sequence: Int32s, number: Int32s, strings: StringTable
 ) -> Int32s:
-    """The code in `strings` of each text that is named by number, `UNKNOWN` where there is none."""
+    """The code in `strings` of each interned string, `UNKNOWN` without one."""
     given = np.flatnonzero(number != UNKNOWN)
     names, which = interned_texts(texts, table, sequence[given], number[given])
     codes = np.full(len(number), UNKNOWN, np.int32)
@@ -206,122 +207,126 @@ def _codes(
 
 
 def _events(
-    packets: Packets, seat: Int32s, time: Int64s, category: Int32s, name: Int32s, troubles: Troubles
+    packets: PacketColumns, thread: Int32s, time: Int64s, category: Int32s, name: Int32s, damage: Damage
 ) -> Events:
     """Slices, each with its end, and instants."""
     begins, instant = packets.type == Type.BEGIN, packets.type == Type.INSTANT
     drawn = np.flatnonzero(packets.type)
-    pairs = pairs_of(seat, time, np.flatnonzero(begins | (packets.type == Type.END)), begins)
+    pairs = pairs_of(thread, time, np.flatnonzero(begins | (packets.type == Type.END)), begins)
     end = np.where(pairs.end < 0, time[drawn].max(initial=0), time[pairs.end])
     duration = np.zeros(len(packets), np.int64)
     duration[pairs.begin] = np.maximum(end - time[pairs.begin], 0)
-    troubles.unended, troubles.unbegun = int(np.count_nonzero(pairs.end < 0)), pairs.unmatched_ends
+    damage.without_end, damage.without_start = int(np.count_nonzero(pairs.end < 0)), pairs.unmatched_ends
     rows = np.flatnonzero(begins | instant)
-    troubles.nameless = int(np.count_nonzero(name[rows] == UNKNOWN))
+    damage.without_name = int(np.count_nonzero(name[rows] == UNKNOWN))
     return Events(
         rows,
         packets.sequence[rows],
         time[rows],
         duration[rows],
         instant[rows],
-        seat[rows],
+        thread[rows],
         category[rows],
         name[rows],
         packets.colour[rows] == RED,
     )
 
 
-def _places(numbers: Sequence[int], track: Int32s) -> Int32s:
-    """For each track the place of its number, `UNKNOWN` where it is none of them."""
-    places: Mapping[int, int] = {number: place for place, number in enumerate(numbers)}
+def _indexes(numbers: Sequence[int], track: Int32s) -> Int32s:
+    """For each track the index of its number, `UNKNOWN` for other tracks."""
+    index_of: Mapping[int, int] = {number: index for index, number in enumerate(numbers)}
     distinct, which = np.unique(track, return_inverse=True)
-    found = np.array([places.get(number, UNKNOWN) for number in distinct.tolist()], np.int32)
+    found = np.array([index_of.get(number, UNKNOWN) for number in distinct.tolist()], np.int32)
     return found[which]
 
 
-# Arrows of a native trace, by the means that JSON has for them.
+# Flows, bound as JSON binds them.
 
 
 RELATIONS = {name: relation for relation, name in FLOW_NAMES.items()}
-TIES = {name: relation for relation, name in TIE_NAMES.items()}
+CROSS_RANK = {name: relation for relation, name in CROSS_RANK_FLOW_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
-    """Arrows between ranks that can be drawn: events, relation, and one number for all of a relation from one event."""
+class CrossRankFlows:
+    """Flows between ranks that can be drawn; those of one relation from one event share a number."""
 
-    arrows: Arrows
+    flows: Flows
     number: Int64s
-    crowded: Int64s
-    """Events at which others would end: they are not drawn either."""
+    undrawn: Int64s
+    """Events at which flows end that cannot be drawn; their instants are not drawn either."""
 
 
 @dataclass(slots=True)
-class Bound:
-    """All arrows."""
+class TraceFlows:
+    """All flows of a trace."""
 
     drawing: Drawing
-    flows: list[Flows]
-    ties: Ties
+    flows: list[BoundFlows]
+    cross_rank: CrossRankFlows
     findings: list[Finding] = field(default_factory=list)
 
 
-def bound_arrows(native: Native) -> Bound:
-    """The arrows of all ranks, then those between ranks."""
+def flows_of_trace(native: NativeTrace) -> TraceFlows:
+    """The flows within all ranks, then those between ranks."""
     drawing = _drawing(native)
     events = native.events
-    openings = openings_of(drawing, events.seat.astype(np.int64), np.argsort(events.seat, kind="stable"))
+    opening_order = opening_order_of(
+        drawing, events.thread.astype(np.int64), np.argsort(events.thread, kind="stable")
+    )
     number, source, target = _joined(native)
-    flows: list[Flows] = []
+    flows: list[BoundFlows] = []
     within = np.zeros(len(number), np.bool_)
     findings: list[Finding] = []
-    blocks = native.said.blocks
-    for place, facts in enumerate(blocks):
-        mine, arrows = _of_block(facts, number, source, target)
+    blocks = native.facts.blocks
+    for index, facts in enumerate(blocks):
+        mine, of_rank = _of_block(facts, number, source, target)
         within |= mine
-        if len(arrows):
-            numbering = Numbering(place, len(blocks))
-            flows.append(bound(arrows, drawing, openings, numbering, _namer(native), findings))
-    ties = _ties(native, openings, source[~within], target[~within], Numbering(len(blocks), len(blocks) + 1))
-    if len(ties.crowded):
-        message = "arrows between ranks from slices that open together with others are not drawn"
-        findings.append(Finding(Severity.WARNING, "flow_crowded", message, len(ties.crowded)))
-    return Bound(drawing, flows, ties, findings)
+        if len(of_rank):
+            numbering = Numbering(index, len(blocks))
+            flows.append(bind(of_rank, drawing, opening_order, numbering, _namer(native), findings))
+    cross_rank = _cross_rank(
+        native, opening_order, source[~within], target[~within], Numbering(len(blocks), len(blocks) + 1)
+    )
+    if len(cross_rank.undrawn):
+        message = "flows between ranks from slices that open at the same time as others are not drawn"
+        findings.append(Finding(Severity.WARNING, "flow_crowded", message, len(cross_rank.undrawn)))
+    return TraceFlows(drawing, flows, cross_rank, findings)
 
 
-def _drawing(native: Native) -> Drawing:
+def _drawing(native: NativeTrace) -> Drawing:
     events = native.events
     shown = np.ones(len(events), np.bool_)
     none = np.empty(0, np.int64)
     return Drawing(native.base, shown, events.instant, events.start, events.duration, none, {})
 
 
-def _joined(native: Native) -> tuple[Int64s, Int64s, Int64s]:
-    """Number, source and target of each arrow of which both ends are there, by number."""
-    leaving, arriving = (_of_events(native, ends) for ends in (native.leaving, native.arriving))
-    order = np.argsort(arriving.number, kind="stable")
-    targets, numbers = arriving.row[order], arriving.number[order]
-    turn = np.argsort(leaving.number, kind="stable")
-    sources, given = leaving.row[turn], leaving.number[turn]
-    place = np.searchsorted(given, numbers)
-    known = np.append(given, -1)[place] == numbers
-    return numbers[known], sources[place[known]], targets[known]
+def _joined(native: NativeTrace) -> tuple[Int64s, Int64s, Int64s]:
+    """Number, source and target of each flow with both ends, sorted by number."""
+    outgoing, incoming = (_of_events(native, ends) for ends in (native.outgoing, native.incoming))
+    order = np.argsort(incoming.number, kind="stable")
+    targets, numbers = incoming.row[order], incoming.number[order]
+    order = np.argsort(outgoing.number, kind="stable")
+    sources, started = outgoing.row[order], outgoing.number[order]
+    index = np.searchsorted(started, numbers)
+    known = np.append(started, -1)[index] == numbers
+    return numbers[known], sources[index[known]], targets[known]
 
 
-def _of_events(native: Native, ends: FlowEnds) -> FlowEnds:
-    """The same by event; ends at what is no event are left out."""
+def _of_events(native: NativeTrace, ends: FlowEnds) -> FlowEnds:
+    """The ends by event; ends at packets that are not events are dropped."""
     packets = native.events.packet
-    place = np.searchsorted(packets, ends.row)
-    known = np.append(packets, -1)[place] == ends.row
-    return FlowEnds(place[known], ends.number[known])
+    index = np.searchsorted(packets, ends.row)
+    known = np.append(packets, -1)[index] == ends.row
+    return FlowEnds(index[known], ends.number[known])
 
 
-def _of_block(facts: Facts, number: Int64s, source: Int64s, target: Int64s) -> tuple[Bools, Arrows]:
-    """Which arrows are of one rank, and what they are, as a writer of JSON has them."""
+def _of_block(facts: BlockFacts, number: Int64s, source: Int64s, target: Int64s) -> tuple[Bools, Flows]:
+    """A mask of the flows of one rank, and these flows as a writer of JSON has them."""
     within = np.zeros(len(number), np.bool_)
     parts: list[tuple[Int64s, Int64s, Int64s]] = []
-    first = facts.first_arrow
-    for fact in facts.arrows:
+    first = facts.first_flow
+    for fact in facts.flows:
         low, turned, high = np.searchsorted(
             number, [first, first + fact.count - fact.turned, first + fact.count]
         ).tolist()
@@ -329,51 +334,53 @@ def _of_block(facts: Facts, number: Int64s, source: Int64s, target: Int64s) -> t
         within[low:high] = True
         if fact.name not in RELATIONS:
             continue
-        one, other = source[low:high].copy(), target[low:high].copy()
-        one[turned - low :], other[turned - low :] = target[turned:high], source[turned:high]
-        parts.append((one, other, np.full(high - low, int(RELATIONS[fact.name]))))
+        first_end, second_end = source[low:high].copy(), target[low:high].copy()
+        first_end[turned - low :], second_end[turned - low :] = target[turned:high], source[turned:high]
+        parts.append((first_end, second_end, np.full(high - low, int(RELATIONS[fact.name]))))
     columns = [np.concatenate([np.empty(0, np.int64), *column]) for column in zip(*parts, strict=True)]
-    arrows = Arrows(*columns) if parts else Arrows(*np.empty((3, 0), np.int64))
-    return within, arrows.where(np.lexsort((arrows.target, arrows.source, arrows.relation)))
+    flows = Flows(*columns) if parts else Flows(*np.empty((3, 0), np.int64))
+    return within, flows.where(np.lexsort((flows.target, flows.source, flows.relation)))
 
 
-def _ties(native: Native, openings: Openings, source: Int64s, target: Int64s, numbering: Numbering) -> Ties:
+def _cross_rank(
+    native: NativeTrace, opening_order: OpeningOrder, source: Int64s, target: Int64s, numbering: Numbering
+) -> CrossRankFlows:
     events = native.events
-    codes = np.array([int(TIES.get(text, -1)) for text in native.texts] + [-1])
+    codes = np.array([int(CROSS_RANK.get(text, -1)) for text in native.texts] + [-1])
     relation = codes[events.category[target]]
     known = relation >= 0
-    arrows = Arrows(source, target, relation).where(known)
-    alone = openings.last[arrows.source]
-    drawn = arrows.where(alone)
+    flows = Flows(source, target, relation).where(known)
+    opens_last = opening_order.last[flows.source]
+    drawn = flows.where(opens_last)
     group = drawn.relation * (len(events) + 1) + drawn.source
     _, number = np.unique(group, return_inverse=True)
-    return Ties(drawn, number + numbering.first_arrow, arrows.target[~alone])
+    return CrossRankFlows(drawn, number + numbering.first_flow, flows.target[~opens_last])
 
 
-def _namer(native: Native) -> Callable[[int], str]:
+def _namer(native: NativeTrace) -> Callable[[int], str]:
     return lambda row: native.texts[native.events.name[row]]
 
 
-# What did not fit in a native trace.
+# Findings.
 
 
-def findings_of(path: str, native: Native) -> Iterator[Finding]:
-    """All that is wrong with a file."""
-    troubles, kept = native.troubles, len(native.events)
-    if troubles.truncated_at:
-        text = f"{path}: {troubles.truncated_at}; the {kept:,} events before that are used. Copy or write it again."
-        yield _warning(path, "truncated", text, 1, f"byte {troubles.offset}")
+def findings_of(path: str, native: NativeTrace) -> Iterator[Finding]:
+    """Everything that is wrong with a file."""
+    damage, kept = native.damage, len(native.events)
+    if damage.truncated_at:
+        text = f"{path}: {damage.truncated_at}; the {kept:,} events before that are used. Copy or write it again."
+        yield _warning(path, "truncated", text, 1, f"byte {damage.offset}")
     counted = {
-        "damaged": (troubles.damaged, "packets are damaged; what stands in them before the damage is used"),
-        "damaged_bundles": (troubles.bundles, "bundles are damaged; the packets before the damage are used"),
-        "unfinished": (troubles.unended, "events have no end: they last to the last one of the file"),
-        "without_begin": (troubles.unbegun, "ends of events have no beginning and are left out"),
+        "damaged": (damage.damaged, "packets are damaged; their content before the damage is used"),
+        "damaged_bundles": (damage.bundles, "bundles are damaged; the packets before the damage are used"),
+        "unfinished": (damage.without_end, "events have no end; they last until the last event of the file"),
+        "without_begin": (damage.without_start, "ends of events have no start and are skipped"),
         "unknown_track": (
-            troubles.homeless,
-            "packets are on tracks that the file does not describe; left out",
+            damage.on_unknown_track,
+            "packets on tracks that the file does not describe are skipped",
         ),
-        "without_name": (troubles.nameless, "events have names that are not in the file"),
-        "unreadable_facts": (native.said.unusable, "descriptions of ranks cannot be read; left out"),
+        "without_name": (damage.without_name, "events have names that are not in the file"),
+        "unreadable_facts": (native.facts.unusable, "descriptions of ranks cannot be read and are skipped"),
     }
     for reason, (count, text) in counted.items():
         if count:
@@ -384,11 +391,11 @@ def _warning(path: str, reason: str, text: str, count: int, example: str = "") -
     return Finding(Severity.WARNING, reason, text, count, path, example)
 
 
-def left_out(path: str, count: int) -> Iterator[Finding]:
-    """What to say of events that profilers did not record."""
+def unprofiled_finding(path: str, count: int) -> Iterator[Finding]:
+    """A finding on events that were not recorded by a profiler."""
     if count:
         text = (
-            f"{path}: {count:,} entries of recorders, nodes of execution traces and ends of arrows are in the picture "
-            "only; merge the files that it was made of to use them."
+            f"{path}: {count:,} entries of recorders, nodes of execution traces and ends of flows are only drawn; "
+            "to use them, merge the files from which it was made."
         )
         yield Finding(Severity.INFO, "drawn_only", text, count, path)

@@ -1,4 +1,4 @@
-"""The trace: ranks, groups, ties, in order of time."""
+"""Writes a job as one native trace: ranks, process groups and flows between ranks, in order of time."""
 
 from __future__ import annotations
 
@@ -12,57 +12,78 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from tracelink.converters.perfetto.facts import arrival_facts, facts_of, grouped_parts, said_of
+from tracelink.converters.perfetto.facts import (
+    PartsByCollective,
+    added_arguments,
+    arrival_arguments,
+    collective_arguments,
+)
 from tracelink.converters.perfetto.native.arguments import arguments
 from tracelink.converters.perfetto.native.packets import (
-    ARRIVES,
     HUNG_COLOUR,
-    LEAVES,
-    PER_BLOCK,
-    Events,
-    Packets,
+    INCOMING,
+    OUTGOING,
+    SEQUENCES_PER_BLOCK,
+    EventOrder,
     PacketSequence,
     Packing,
-    arrow_fields,
-    fields,
+    TrackEvents,
+    bundle_time,
+    clock_base,
+    event_order,
+    flow_field,
+    flow_fields,
+    in_order,
     joined_by_row,
-    ordered,
-    packed,
-    packets_of,
-    time_of,
-    zero_of,
+    repacked,
 )
 from tracelink.converters.perfetto.native.rank import (
-    ArrowFact,
-    Branch,
-    Sheet,
-    arrow_facts,
+    FlowCount,
+    RankPackets,
+    TrackNode,
     counter_numbers,
-    declared,
+    flow_counts,
     group_packet,
     header_packet,
-    pieces_of,
     rank_packet,
+    rank_sections,
     sample_packets,
-    tree_of,
+    track_packets,
+    track_tree,
 )
 from tracelink.converters.perfetto.native.schema import PACKET, Packet, Service, Table, Type
-from tracelink.converters.perfetto.timeline.blocks import Block, Piece
+from tracelink.converters.perfetto.timeline.blocks import Block, Section
 from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
 from tracelink.converters.perfetto.timeline.drawing import base_of
-from tracelink.converters.perfetto.timeline.flows import Ends, Meetings, arrows_of, possible_ties
-from tracelink.converters.perfetto.timeline.forecast import Typical, Way, forecast_of
-from tracelink.converters.perfetto.timeline.groups import PROCESS, GroupSeats, group_seats, names_of
-from tracelink.converters.perfetto.timeline.job import Choices, Sheets, Sort, Wanted, write_whole
+from tracelink.converters.perfetto.timeline.flows import (
+    CrossRankEnds,
+    SharedEvents,
+    drawable_flows,
+    flows_of,
+)
+from tracelink.converters.perfetto.timeline.forecast import SizeModel, TypicalSizes, forecast_of
+from tracelink.converters.perfetto.timeline.groups import (
+    GROUPS_PROCESS,
+    GroupTracks,
+    collective_names,
+    group_tracks,
+)
+from tracelink.converters.perfetto.timeline.job import (
+    ArgumentChoice,
+    OutputFile,
+    Timeline,
+    TimelineOptions,
+    write_timeline,
+)
 from tracelink.converters.perfetto.timeline.layout import Numbering
-from tracelink.converters.perfetto.timeline.rank import Picture
+from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
     COLLECTIVE,
     COLLECTIVE_CATEGORY,
+    CROSS_RANK_FLOW_NAMES,
+    CROSS_RANK_INSTANTS,
     LINK,
-    TIE_MARKS,
-    TIE_NAMES,
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding
@@ -72,55 +93,149 @@ from tracelink.model.columns import Int64s
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output, Target
 
-# What no rank has alone: the tracks of groups, and the ends of arrows between ranks.
+FILE_NAME = "trace.pftrace"
+"""The name of the file in a directory."""
+
+TYPICAL = TypicalSizes(
+    track=55,
+    flow=20,
+    cross_rank_flow=60,
+    participation_arguments=65,
+    node_argument=36,
+    collective=150,
+    participation=8,
+    arrival=55,
+    sample=26,
+)
+BARE = TypicalSizes(
+    track=55,
+    flow=20,
+    cross_rank_flow=40,
+    participation_arguments=0,
+    node_argument=0,
+    collective=22,
+    participation=0,
+    arrival=24,
+    sample=26,
+)
+"""Sizes without arguments."""
+
+DENSE_SHARE = 0.8
+"""Measured size of bundles that are compressed harder, compared to the default."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """The beginnings of arrows between ranks: their numbers are known before any rank is drawn."""
+class PerfettoWriter:
+    """One trace of all ranks, exact to the nanosecond."""
 
-    first: int
-    cause: Int64s
-    """Places in the meetings, in order."""
-    number: Int64s
+    choices: TimelineOptions = field(default_factory=TimelineOptions)
+    packing: Packing = Packing.BUNDLED
 
-    @classmethod
-    def of(cls, meetings: Meetings, numbering: Numbering) -> Leaving:
-        """Every arrow that may be drawn."""
-        order = np.argsort(meetings.cause, kind="stable")
-        return cls(numbering.first_arrow, meetings.cause[order], numbering.first_arrow + order)
+    name = "perfetto"
 
-    def of_part(self, meetings: Meetings, place: int) -> tuple[Int64s, Int64s]:
-        """The rows of one rank at which arrows begin, and their numbers."""
-        low, high = np.searchsorted(self.cause, meetings.bounds[place : place + 2]).tolist()
-        return meetings.row[self.cause[low:high]], self.number[low:high]
+    def configured(self, **options: str) -> PerfettoWriter:
+        """A writer with these options."""
+        return replace(self, choices=self.choices.with_options(options))
+
+    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+        """The expected size of the trace."""
+        sizes = BARE if self.choices.args == ArgumentChoice.NONE else TYPICAL
+        compressed = compressed or self.choices.compressed or self.packing is not Packing.PLAIN
+        plain = PerfettoWriter(replace(self.choices, compressed=False), Packing.PLAIN)
+        model = SizeModel(plain.write, sizes, self.choices.args == ArgumentChoice.ALL)
+        forecast = forecast_of(job, engine, model, compressed=compressed)
+        if self.choices.compressed:
+            return replace(forecast, bytes=round(forecast.bytes * DENSE_SHARE))
+        return forecast
+
+    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+        """Writes the whole job; at most one rank for each process of the engine is in memory."""
+        timeline = Timeline.of(job, base_of(job), self.choices.excluded)
+        starts = CrossRankStarts.of(timeline.shared_events, timeline.common)
+        native = _NativeFormat(timeline, self.choices.args, starts)
+        packing = Packing.DENSE if self.choices.compressed else self.packing
+        ordered = TimeOrderedTarget(target, packing)
+        return write_timeline(timeline, native, OutputFile(self.name, FILE_NAME), ordered, engine)
 
 
-def group_packets(sheets: Sheets, wanted: Wanted) -> Block[list[Finding]]:
-    """The tracks of groups; they stand before those of all ranks."""
-    seats = group_seats(sheets.job, sheets.hangs, sheets.common)
-    if not seats.tids:
-        return Block(b"", [], False, seats.findings)
-    lanes = zip(seats.tids, seats.titles, strict=True)
-    counters = group_counters(sheets.job, seats, sheets.common)
+@dataclass(frozen=True, slots=True)
+class _NativeFormat:
+    timeline: Timeline
+    args: ArgumentChoice
+    cross_rank_starts: CrossRankStarts
+    separator: bytes = b""
+
+    def opening(self) -> bytes:
+        return header_packet(self.timeline.job, clock_base(self.timeline.base))
+
+    def closing(self, started: bool) -> bytes:
+        return b""
+
+    def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
+        """Facts and tracks, then slices and instants with their flows, and counters."""
+        layout, numbering = rank_timeline.layout, self.timeline.numbering(index)
+        if not layout.processes:
+            return Block(b"", (), False, ())
+        counters = counter_numbers(layout, rank_timeline.threads, numbering)
+        order, findings = event_order(rank_timeline), list[Finding]()
+        flows, counts = self._flows(index, rank_timeline, order, findings)
+        head = rank_packet(rank_timeline, counters, counts, numbering.first_flow)
+        head += track_packets(track_tree(rank_timeline, counters, numbering), clock_base(self.timeline.base))
+        added = added_arguments(rank_timeline.graph, rank_timeline.drawing, self.timeline.job, self.args)
+        packets = RankPackets(rank_timeline, order, flows, added, counters, self.args, index)
+        return Block(head, rank_sections(packets), rank_timeline.large, findings)
+
+    def groups(self) -> Block[list[Finding]]:
+        return _group_block(self.timeline, self.args)
+
+    def cross_rank(self, ends: CrossRankEnds) -> tuple[list[Section], list[Finding]]:
+        return _cross_rank_sections(self.timeline, ends, self.args)
+
+    def _flows(
+        self, index: int, rank_timeline: RankTimeline, order: EventOrder, findings: list[Finding]
+    ) -> tuple[Mapping[int, bytes], Sequence[FlowCount]]:
+        """The fields of flows by row, and the number of flows of each relation."""
+        flows = flows_of(rank_timeline.graph, rank_timeline.drawing, findings)
+        position = np.zeros(len(rank_timeline.graph), np.int64)
+        opens = np.flatnonzero(order.type != Type.END)
+        position[order.row[opens]] = opens
+        backward = position[flows.source] > position[flows.target]
+        counts = flow_counts(flows, backward)
+        flows = flows.where(np.lexsort((backward, flows.relation)))
+        first = self.timeline.numbering(index).first_flow
+        rows, within = flow_fields(flows.source, flows.target, position, first)
+        causes, numbers = self.cross_rank_starts.of_part(self.timeline.shared_events, index)
+        between = flow_field(OUTGOING, numbers)
+        return joined_by_row(np.concatenate([rows, causes]), np.concatenate([within, between])), counts
+
+
+# Tracks of process groups.
+
+
+def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding]]:
+    tracks = group_tracks(timeline.job, timeline.hangs, timeline.common)
+    if not tracks.tids:
+        return Block(b"", [], False, tracks.findings)
+    counters = group_counters(timeline.job, tracks, timeline.common)
+    lanes = zip(tracks.tids, tracks.titles, strict=True)
     sampled = zip(counters.numbers, counters.names, counters.units, strict=True)
-    tracks = [Branch(tid, title, seats.process) for tid, title in lanes]
-    tracks += [Branch(number, name, seats.process, unit) for number, name, unit in sampled]
-    head = group_packet(seats, counters)
-    head += declared([Branch(seats.process, PROCESS), *tracks], zero_of(sheets.base))
-    pieces = [partial(_collectives, sheets, seats, wanted), partial(_counters, sheets, counters)]
-    return Block(head, pieces, False, seats.findings)
+    nodes = [TrackNode(tid, title, tracks.process) for tid, title in lanes]
+    nodes += [TrackNode(number, name, tracks.process, unit) for number, name, unit in sampled]
+    head = group_packet(tracks, counters)
+    head += track_packets([TrackNode(tracks.process, GROUPS_PROCESS), *nodes], clock_base(timeline.base))
+    sections = [partial(_collectives, timeline, tracks, args), partial(_samples, timeline, counters)]
+    return Block(head, sections, False, tracks.findings)
 
 
-def _collectives(sheets: Sheets, seats: GroupSeats, wanted: Wanted) -> Iterator[bytes]:
-    """Collectives, and behind them, by number, the last arrivals."""
-    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 1, zero_of(sheets.base))
-    drawn, arrivals = seats.drawn, seats.arrivals
-    opening = np.lexsort((drawn.start, seats.seat))
+def _collectives(timeline: Timeline, tracks: GroupTracks, args: ArgumentChoice) -> Iterator[bytes]:
+    """The slices of collectives and the instants of last arrivals; the rows of arrivals follow those of collectives."""
+    sequence = _sequence(timeline, 1)
+    drawn, arrivals = tracks.drawn, tracks.arrivals
+    opening = np.lexsort((drawn.start, tracks.track))
     instants = len(opening) + np.arange(len(arrivals))
-    start = np.concatenate([drawn.start, arrivals.time]) - (sheets.base or 0)
+    start = np.concatenate([drawn.start, arrivals.time]) - (timeline.base or 0)
     duration = np.concatenate([drawn.end - drawn.start, np.zeros(len(arrivals), np.int64)])
-    packets = ordered(
+    order = in_order(
         np.concatenate([opening[::-1], opening, instants]),
         np.repeat([Type.END, Type.BEGIN, Type.INSTANT], [len(opening), len(opening), len(arrivals)]),
         start,
@@ -128,104 +243,139 @@ def _collectives(sheets: Sheets, seats: GroupSeats, wanted: Wanted) -> Iterator[
     )
     kind = np.repeat([0, 1], [len(opening), len(arrivals)])
     categories = [COLLECTIVE_CATEGORY, ARRIVAL_CATEGORY]
-    tids = np.array(seats.tids, np.int64)[np.concatenate([seats.seat, seats.seat[arrivals.place]])]
+    tids = np.array(tracks.tids, np.int64)[np.concatenate([tracks.track, tracks.track[arrivals.index]])]
     yield from sequence.packets(
-        Events(
-            packets.time,
-            packets.type,
-            tids[packets.row],
-            sequence.texts.numbers(Table.CATEGORIES, categories)[kind][packets.row],
-            _names(sheets, seats, sequence)[packets.row],
-            _tails(sheets, seats, sequence, wanted),
-            np.where(packets.type == Type.END, -1, packets.row),
+        TrackEvents(
+            order.time,
+            order.type,
+            tids[order.row],
+            sequence.interned.numbers(Table.CATEGORIES, categories)[kind][order.row],
+            _names(timeline, tracks, sequence)[order.row],
+            _tails(timeline, tracks, sequence, args),
+            np.where(order.type == Type.END, -1, order.row),
         )
     )
 
 
-def _names(sheets: Sheets, seats: GroupSeats, sequence: PacketSequence) -> Int64s:
-    kinds = (names_of(sheets.job, seats.drawn.row, sheets.hangs), seats.arrivals.names())
-    return np.concatenate([sequence.texts.numbers(Table.NAMES, names)[which] for names, which in kinds])
+def _names(timeline: Timeline, tracks: GroupTracks, sequence: PacketSequence) -> Int64s:
+    kinds = (collective_names(timeline.job, tracks.drawn.row, timeline.hangs), tracks.arrivals.names())
+    return np.concatenate([sequence.interned.numbers(Table.NAMES, names)[which] for names, which in kinds])
 
 
-def _tails(sheets: Sheets, seats: GroupSeats, sequence: PacketSequence, wanted: Wanted) -> list[bytes]:
-    drawn = seats.drawn
-    tails = [b""] * (len(drawn.row) + len(seats.arrivals))
-    if wanted != Wanted.NONE:
-        facts = facts_of(sheets.job, grouped_parts(sheets.job), drawn.row, drawn.open_ended)
-        tails = arguments(sequence.texts, COLLECTIVE, [*facts, *arrival_facts(seats.arrivals)])
-    for place in np.flatnonzero(drawn.hung).tolist():
-        tails[place] = HUNG_COLOUR + tails[place]
+def _tails(
+    timeline: Timeline, tracks: GroupTracks, sequence: PacketSequence, args: ArgumentChoice
+) -> list[bytes]:
+    """For each row its colour and arguments."""
+    drawn, job = tracks.drawn, timeline.job
+    tails = [b""] * (len(drawn.row) + len(tracks.arrivals))
+    if args != ArgumentChoice.NONE:
+        objects = collective_arguments(job, PartsByCollective.of(job), drawn.row, drawn.open_ended)
+        tails = arguments(sequence.interned, COLLECTIVE, [*objects, *arrival_arguments(tracks.arrivals)])
+    for index in np.flatnonzero(drawn.hung).tolist():
+        tails[index] = HUNG_COLOUR + tails[index]
     return tails
 
 
-def _counters(sheets: Sheets, counters: GroupCounters) -> Iterator[bytes]:
-    sequence = PacketSequence(sheets.common.block * PER_BLOCK + 3, zero_of(sheets.base))
+def _samples(timeline: Timeline, counters: GroupCounters) -> Iterator[bytes]:
     track = np.array(counters.numbers, np.int64)[counters.counter]
-    yield from sample_packets(sequence, track, counters.time - (sheets.base or 0), counters.value)
+    times = counters.time - (timeline.base or 0)
+    yield from sample_packets(_sequence(timeline, 3), track, times, counters.value)
 
 
-def tie_pieces(sheets: Sheets, ends: Ends, wanted: Wanted) -> tuple[list[Piece], list[Finding]]:
-    """The ends of all arrows between ranks: instants just before the end of who waited or received."""
-    meetings = sheets.meetings
-    possible, findings = possible_ties(sheets.job, ends, meetings, np.ones(len(meetings.cause), np.bool_))
-    some = np.flatnonzero(possible)
-    if not len(some):
+def _sequence(timeline: Timeline, number: int) -> PacketSequence:
+    """A sequence of what belongs to no single rank."""
+    return PacketSequence(timeline.common.block * SEQUENCES_PER_BLOCK + number, clock_base(timeline.base))
+
+
+# Flows between ranks.
+
+
+@dataclass(frozen=True, slots=True)
+class CrossRankStarts:
+    """The starts of flows between ranks: they are numbered before any rank is drawn."""
+
+    cause: Int64s
+    """Indexes of shared events, sorted."""
+    number: Int64s
+
+    @classmethod
+    def of(cls, shared: SharedEvents, numbering: Numbering) -> CrossRankStarts:
+        """The start of every flow that may be drawn."""
+        order = np.argsort(shared.cause, kind="stable")
+        return cls(shared.cause[order], numbering.first_flow + order)
+
+    def of_part(self, shared: SharedEvents, index: int) -> tuple[Int64s, Int64s]:
+        """The rows of the rank at an index at which flows start, and the numbers of those flows."""
+        low, high = np.searchsorted(self.cause, shared.bounds[index : index + 2]).tolist()
+        return shared.row[self.cause[low:high]], self.number[low:high]
+
+
+def _cross_rank_sections(
+    timeline: Timeline, ends: CrossRankEnds, args: ArgumentChoice
+) -> tuple[list[Section], list[Finding]]:
+    """The ends of all flows between ranks: instants just before the end of the event that waited or received."""
+    shared = timeline.shared_events
+    bindable = np.ones(len(shared.cause), np.bool_)
+    possible, findings = drawable_flows(timeline.job, ends, shared, bindable)
+    flows = np.flatnonzero(possible)
+    if not len(flows):
         return [], findings
-    return [partial(_ties, sheets, ends, meetings.effect[some], some, wanted)], findings
+    return [partial(_flow_ends, timeline, ends, shared.effect[flows], flows, args)], findings
 
 
-def _ties(sheets: Sheets, ends: Ends, effect: Int64s, ties: Int64s, wanted: Wanted) -> Iterator[bytes]:
-    job, numbering = sheets.job, sheets.common
-    sequence = PacketSequence(numbering.block * PER_BLOCK + 2, zero_of(sheets.base))
-    turn = np.argsort(ends.end[effect], kind="stable")
-    effect, ties = effect[turn], ties[turn]
-    relation = job.ties.relation[ties]
-    category, name = np.zeros((2, len(ties)), np.int64)
-    tails = joined_by_row(np.arange(len(ties)), fields(ARRIVES, numbering.first_arrow + ties))
-    for kind, text in TIE_NAMES.items():
+def _flow_ends(
+    timeline: Timeline, ends: CrossRankEnds, effect: Int64s, flows: Int64s, args: ArgumentChoice
+) -> Iterator[bytes]:
+    ties, numbering = timeline.job.ties, timeline.common
+    sequence = _sequence(timeline, 2)
+    order = np.argsort(ends.end[effect], kind="stable")
+    effect, flows = effect[order], flows[order]
+    relation = ties.relation[flows]
+    category, name = np.zeros((2, len(flows)), np.int64)
+    tails = joined_by_row(np.arange(len(flows)), flow_field(INCOMING, numbering.first_flow + flows))
+    for kind, flow_name in CROSS_RANK_FLOW_NAMES.items():
         mine = np.flatnonzero(relation == kind)
-        called, argument = TIE_MARKS[kind]
-        category[mine] = sequence.texts.number(Table.CATEGORIES, text)
-        name[mine] = sequence.texts.number(Table.NAMES, called)
-        if wanted != Wanted.NONE:
-            causes = [
-                b'{"%s":%d}' % (argument.encode(), rank) for rank in job.ties.cause_rank[ties[mine]].tolist()
-            ]
-            for place, said in zip(mine.tolist(), arguments(sequence.texts, LINK, causes), strict=True):
-                tails[place] += said
+        instant, argument = CROSS_RANK_INSTANTS[kind]
+        category[mine] = sequence.interned.number(Table.CATEGORIES, flow_name)
+        name[mine] = sequence.interned.number(Table.NAMES, instant)
+        if args != ArgumentChoice.NONE:
+            ranks = ties.cause_rank[flows[mine]].tolist()
+            objects = [b'{"%s":%d}' % (argument.encode(), rank) for rank in ranks]
+            fields = arguments(sequence.interned, LINK, objects)
+            for index, text in zip(mine.tolist(), fields, strict=True):
+                tails[index] += text
     yield from sequence.packets(
-        Events(
+        TrackEvents(
             ends.end[effect],
-            np.full(len(ties), Type.INSTANT),
+            np.full(len(flows), Type.INSTANT),
             ends.tid[effect],
             category,
             name,
             list(tails.values()),
-            np.arange(len(ties)),
+            np.arange(len(flows)),
         )
     )
 
 
-# A trace in the order of its times: engines then read it as they read one that is being recorded.
+# A trace in order of time: engines read it like one that is being recorded, and need less memory.
 
 
-BETWEEN_MARKS = 8
-"""Bundles."""
+BUNDLES_PER_FLUSH = 8
 
 HEAD_BYTES = 32
-"""As long as what stands before the packets of a bundle, at most."""
+"""At least the bytes before the packets of a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interleaved:
-    """A target for a trace that is written rank by rank: its bundles are put in order once all are there."""
+class TimeOrderedTarget:
+    """A target for a trace that is written rank by rank: its bundles are sorted by time once all are there."""
 
     target: Target
     packing: Packing
 
     @contextmanager
     def file(self, name: str = "") -> Iterator[BinaryIO]:
-        """A file for packets in any order of time; those of one sequence in theirs."""
+        """A file for packets in any order; only those of one sequence must be in order of time."""
         directory = os.path.dirname(self.path(name)) or None
         with self.target.file(name) as out, tempfile.TemporaryFile(dir=directory) as spool:
             yield cast(BinaryIO, spool)
@@ -234,34 +384,34 @@ class Interleaved:
             _write_in_order(spool.fileno(), out, packing)
 
     def path(self, name: str = "") -> str:
-        """How that file is called."""
+        """The path of that file."""
         return self.target.path(name)
 
     def size(self, name: str = "") -> int:
-        """How many bytes it has."""
+        """The size of that file in bytes."""
         return self.target.size(name)
 
 
 def _write_in_order(spool: int, out: BinaryIO, packing: Packing) -> None:
-    """Tracks and whatever has no time first, then bundles by time; of equal times as they stand."""
+    """Packets without a time first, then bundles by time; bundles with equal times stay in their order."""
     bundles: list[tuple[int, int, int, int]] = []
     for begin, body, end in _packets(spool):
-        time = time_of(os.pread(spool, HEAD_BYTES, body))
+        time = bundle_time(os.pread(spool, HEAD_BYTES, body))
         if time is None:
             out.write(os.pread(spool, end - begin, begin))
         else:
             bundles.append((time, begin, body, end))
     for number, (time, begin, body, end) in enumerate(sorted(bundles)):
-        if number % BETWEEN_MARKS == 0:
-            out.write(_marks(time))
+        if number % BUNDLES_PER_FLUSH == 0:
+            out.write(_flush(time))
         if packing is Packing.BUNDLED:
             out.write(os.pread(spool, end - begin, begin))
         else:
-            out.write(packed(os.pread(spool, end - body, body), packing))
+            out.write(repacked(os.pread(spool, end - body, body), packing))
 
 
 def _packets(spool: int) -> Iterator[tuple[int, int, int]]:
-    """Where each packet, its body and the next one begin."""
+    """The offset of each packet, of its body, and of its end."""
     begin, size = 0, os.fstat(spool).st_size
     while begin < size:
         length, after = varint_at(os.pread(spool, HEAD_BYTES, begin), 1)
@@ -269,10 +419,10 @@ def _packets(spool: int) -> Iterator[tuple[int, int, int]]:
         begin += after + length
 
 
-def _marks(time: int) -> bytes:
-    """Leave to draw, and to forget, what is earlier than all that stands behind the marks before these.
+def _flush(time: int) -> bytes:
+    """Lets engines process, and release, everything before the previous flush.
 
-    Engines take it where two flushes have been seen since they took it last, and a reading comes.
+    They do so at a read event that follows two flushes.
     """
     return b"".join(
         delimited(
@@ -283,120 +433,3 @@ def _marks(time: int) -> bytes:
         )
         for event in (Service.FLUSHED, Service.FLUSHED, Service.READ)
     )
-
-
-# Writes a job as one trace in Perfetto's own format.
-
-
-FILE_NAME = "trace.pftrace"
-"""The name in a directory."""
-
-TYPICAL = Typical(
-    track=55,
-    arrow=20,
-    tie=60,
-    said=65,
-    node=36,
-    collective=150,
-    participation=8,
-    arrival=55,
-    sample=26,
-)
-DENSER = 0.8
-"""Of the bytes of bundles, as measured, where they are deflated harder."""
-
-BARE = Typical(
-    track=55,
-    arrow=20,
-    tie=40,
-    said=0,
-    node=0,
-    collective=22,
-    participation=0,
-    arrival=24,
-    sample=26,
-)
-"""Without arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerfettoWriter:
-    """One trace of all ranks, exact to the nanosecond."""
-
-    choices: Choices = field(default_factory=Choices)
-    packing: Packing = Packing.BUNDLED
-
-    name = "perfetto"
-
-    def configured(self, **options: str) -> PerfettoWriter:
-        """A writer of fewer arguments, events or bytes."""
-        return replace(self, choices=self.choices.changed(options))
-
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
-        """How large the trace will be."""
-        typical = BARE if self.choices.args == Wanted.NONE else TYPICAL
-        compressed = compressed or self.choices.compressed or self.packing is not Packing.PLAIN
-        plain = PerfettoWriter(replace(self.choices, compressed=False), Packing.PLAIN)
-        way = Way(plain.write, typical, self.choices.args == Wanted.ALL)
-        forecast = forecast_of(job, engine, way, compressed=compressed)
-        return (
-            replace(forecast, bytes=round(forecast.bytes * DENSER)) if self.choices.compressed else forecast
-        )
-
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
-        """Writes the whole job, with as many ranks in memory as work at once."""
-        sheets = Sheets.of(job, base_of(job), self.choices.left_out)
-        pen = _NativePen(sheets, self.choices.args, Leaving.of(sheets.meetings, sheets.common))
-        packing = Packing.DENSE if self.choices.compressed else self.packing
-        return write_whole(sheets, pen, Sort(self.name, FILE_NAME), Interleaved(target, packing), engine)
-
-
-@dataclass(frozen=True, slots=True)
-class _NativePen:
-    sheets: Sheets
-    wanted: Wanted
-    leaving: Leaving
-    separator: bytes = b""
-
-    def opening(self) -> bytes:
-        return header_packet(self.sheets.job, zero_of(self.sheets.base))
-
-    def closing(self, started: bool) -> bytes:
-        return b""
-
-    def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
-        layout, seats, numbering = picture.layout, picture.seats, self.sheets.numbering(place)
-        if not layout.processes:
-            return Block(b"", (), False, ())
-        counters = counter_numbers(layout, seats, numbering)
-        packets, findings = packets_of(picture), list[Finding]()
-        arrows, meaning = self._arrows(place, picture, packets, findings)
-        head = rank_packet(picture, counters, meaning, numbering.first_arrow)
-        tree = tree_of(picture.graph, layout, seats, counters, numbering)
-        head += declared(tree, zero_of(self.sheets.base))
-        said = said_of(picture.graph, picture.drawing, self.sheets.job, self.wanted)
-        sheet = Sheet(picture, packets, arrows, said, counters, self.wanted, place)
-        return Block(head, pieces_of(sheet), picture.large, findings)
-
-    def groups(self) -> Block[list[Finding]]:
-        return group_packets(self.sheets, self.wanted)
-
-    def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
-        return tie_pieces(self.sheets, ends, self.wanted)
-
-    def _arrows(
-        self, place: int, picture: Picture, packets: Packets, findings: list[Finding]
-    ) -> tuple[Mapping[int, bytes], Sequence[ArrowFact]]:
-        arrows = arrows_of(picture.graph, picture.drawing, findings)
-        met = np.zeros(len(picture.graph), np.int64)
-        begins = np.flatnonzero(packets.type != Type.END)
-        met[packets.row[begins]] = begins
-        turned = met[arrows.source] > met[arrows.target]
-        meaning = arrow_facts(arrows, turned)
-        arrows = arrows.where(np.lexsort((turned, arrows.relation)))
-        first = self.sheets.numbering(place).first_arrow
-        rows, within = arrow_fields(arrows.source, arrows.target, met, first)
-        causes, numbers = self.leaving.of_part(self.sheets.meetings, place)
-        return joined_by_row(
-            np.concatenate([rows, causes]), np.concatenate([within, fields(LEAVES, numbers)])
-        ), meaning

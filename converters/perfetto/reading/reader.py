@@ -1,4 +1,4 @@
-"""The reader of native traces; what it needs to read is imported only then, because every file is shown to it."""
+"""The reader of native traces. Every file is shown to it, so it imports what it needs only when it reads."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ if TYPE_CHECKING:
 
 
 class PerfettoReader:
-    """Reads the native traces that tracelink wrote, as far as profilers recorded what is in them."""
+    """Reads native traces that tracelink wrote, as far as profilers recorded their content."""
 
     name = "perfetto"
 
     def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
         """A profile of each rank."""
-        from tracelink.converters.perfetto.native.trace import findings_of, left_out, native_of
+        from tracelink.converters.perfetto.native.trace import findings_of, read_native, unprofiled_finding
         from tracelink.converters.perfetto.reading.profiles import Profiles
 
-        profiles = Profiles(source, native_of(source, engine))
+        profiles = Profiles(source, read_native(source, engine))
         sources = profiles.of_ranks()
         if not sources:
-            broken = profiles.native.troubles.truncated_at
+            broken = profiles.native.damage.truncated_at
             raise UnreadableError(
-                f"{broken}; nothing before that is of a profiler"
-                if broken
-                else "nothing in this trace is of a profiler",
+                f"{broken}; no profile was found before that" if broken else "this trace contains no profile",
                 source=source.path,
-                advice="Give tracelink the files that it was made of; `tracelink convert` writes it as JSON.",
+                advice="Use the files from which it was made; `tracelink convert` writes it as JSON.",
             )
-        findings = [*findings_of(source.path, profiles.native), *left_out(source.path, profiles.left_out())]
+        findings = [
+            *findings_of(source.path, profiles.native),
+            *unprofiled_finding(source.path, profiles.unprofiled()),
+        ]
         return sources, findings
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
-        """The events of a rank, whose profile or whole file this is."""
+        """The events of one rank: `source` is its profile, or a file with only one rank."""
         from tracelink.plugins import reader
 
         if not is_own(source.head()):
-            return _called(reader("kineto").read(source, engine))
+            return _renamed(reader("kineto").read(source, engine))
         ranks, findings = self.unpacked(source, engine)
         if len(ranks) != 1:
             raise UnreadableError(
-                f"this is a trace of {len(ranks)} ranks, and one rank was asked for",
+                f"this trace contains {len(ranks)} ranks; one rank was requested",
                 source=source.path,
                 advice="tracelink.load reads all of them.",
             )
@@ -57,7 +58,7 @@ class PerfettoReader:
         return trace
 
 
-def _called(trace: RankTrace) -> RankTrace:
-    """The same trace under the name of this format; beside the profile that it was made of it is passed over."""
+def _renamed(trace: RankTrace) -> RankTrace:
+    """The same trace under the name of this format; if the profile itself is among the inputs, this one is not used."""
     sources = [replace(source, format=PerfettoReader.name) for source in trace.sources]
     return replace(trace, sources=sources, derived_from=trace.derived_from | {"kineto"})

@@ -1,4 +1,4 @@
-"""Blocks written side by side; what is wanted of a job."""
+"""Blocks of one output: made and written by several processes, each into a temporary file, then joined in order."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ from typing import BinaryIO, Generic, TypeVar, cast
 from tracelink.engine import Engine
 from tracelink.io.targets import GzipStream
 
-# Blocks of one output that are written side by side, each into a file of its own, and then joined.
-
-
-Piece = Callable[[], Iterator[bytes]]
+Section = Callable[[], Iterator[bytes]]
 Stream = BinaryIO | GzipStream
 Result = TypeVar("Result")
 
-COPY = 1 << 22
+COPY_BYTES = 1 << 22
 
 OPEN_AT_ONCE = 4
-"""Blocks for each process that are written before they are joined: their files are open all the time."""
+"""Blocks for each process that are written before they are joined; their files stay open until then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block(Generic[Result]):
-    """Text that stands together: a head, then pieces; without a head there is nothing."""
+    """A head, then sections; without a head the block is empty."""
 
     head: bytes
-    pieces: Sequence[Piece]
+    sections: Sequence[Section]
     large: bool
-    """Whether its pieces are worth processes of their own."""
+    """Whether its sections are worth several processes."""
     result: Result
 
 
 @dataclass(slots=True)
-class Joint:
-    """Writes blocks one after the other, with a separator between them.
+class BlockWriter:
+    """Writes blocks in order, with a separator between them.
 
-    In a gzip stream all of them are members of their own, so that the bytes are the same however many work.
+    In a gzip stream each block is a member of its own, so the bytes do not depend on the number of processes.
     """
 
     stream: Stream
@@ -52,7 +49,7 @@ class Joint:
     started: bool = False
 
     def add(self, makers: Sequence[Callable[[], Block[Result]]]) -> list[Result]:
-        """Makes and writes blocks: side by side if they are enough for that, else the pieces of each."""
+        """Makes and writes blocks: in parallel if there are enough of them, else the sections of each in parallel."""
         jobs = self.engine.jobs
         if jobs < 2 or len(makers) < jobs:
             return [self._add_one(make) for make in makers]
@@ -60,12 +57,12 @@ class Joint:
         return [
             result
             for first in range(0, len(makers), batch)
-            for result in self._add_side_by_side(makers[first : first + batch])
+            for result in self._add_in_parallel(makers[first : first + batch])
         ]
 
-    def add_pieces(self, pieces: Sequence[Piece]) -> None:
-        """Writes pieces of no block, each of which stands well behind any text."""
-        write_pieces(pieces, self.stream, self.directory, self.engine)
+    def add_sections(self, sections: Sequence[Section]) -> None:
+        """Writes sections outside of blocks, without separators."""
+        write_sections(sections, self.stream, self.directory, self.engine)
 
     def _add_one(self, make: Callable[[], Block[Result]]) -> Result:
         block = make()
@@ -74,14 +71,14 @@ class Joint:
             _write_block(block, self.stream, self.directory, self.engine)
         return block.result
 
-    def _add_side_by_side(self, makers: Sequence[Callable[[], Block[Result]]]) -> list[Result]:
+    def _add_in_parallel(self, makers: Sequence[Callable[[], Block[Result]]]) -> list[Result]:
         with ExitStack() as stack:
             files = [_opened(stack, self.directory) for _ in makers]
 
             def work(number: int) -> Result:
                 block = makers[number]()
                 if block.head:
-                    stream = _like(self.stream, files[number])
+                    stream = _same_kind(self.stream, files[number])
                     _write_block(block, stream, None, replace(self.engine, jobs=1))
                     files[number].flush()
                 return block.result
@@ -91,7 +88,7 @@ class Joint:
                 if os.fstat(file.fileno()).st_size:
                     self._separate()
                     _append(file, self.stream)
-                file.close()  # its space is free for the next
+                file.close()  # frees its space for the next
         return results
 
     def _separate(self) -> None:
@@ -101,8 +98,8 @@ class Joint:
         self.started = True
 
 
-def spans(begin: int, end: int, most: int) -> list[tuple[int, int]]:
-    """Equal spans of at most `most` rows, for pieces; the same however many work on them."""
+def row_ranges(begin: int, end: int, most: int) -> list[tuple[int, int]]:
+    """Equal ranges of at most `most` rows, for sections; independent of the number of processes."""
     count = -(-(end - begin) // most)
     cuts = [begin + (end - begin) * number // count for number in range(count + 1)] if count else []
     return list(pairwise(cuts))
@@ -110,24 +107,26 @@ def spans(begin: int, end: int, most: int) -> list[tuple[int, int]]:
 
 def _write_block(block: Block[Result], stream: Stream, directory: str | None, engine: Engine) -> None:
     stream.write(block.head)
-    write_pieces(block.pieces, stream, directory, engine if block.large else replace(engine, jobs=1))
+    write_sections(block.sections, stream, directory, engine if block.large else replace(engine, jobs=1))
 
 
-def write_pieces(pieces: Sequence[Piece], stream: Stream, directory: str | None, engine: Engine) -> None:
-    """Writes all pieces in order."""
+def write_sections(
+    sections: Sequence[Section], stream: Stream, directory: str | None, engine: Engine
+) -> None:
+    """Writes sections in order, several at a time if the engine has several processes."""
     _end_member(stream)
-    if engine.jobs < 2 or len(pieces) < 2:
-        for piece in pieces:
-            _write_one(piece, stream, engine)
+    if engine.jobs < 2 or len(sections) < 2:
+        for section in sections:
+            _write_one(section, stream, engine)
         return
     with ExitStack() as stack:
-        files = [_opened(stack, directory) for _ in pieces]
+        files = [_opened(stack, directory) for _ in sections]
 
         def work(number: int) -> None:
-            _write_one(pieces[number], _like(stream, files[number]), engine)
+            _write_one(sections[number], _same_kind(stream, files[number]), engine)
             files[number].flush()
 
-        engine.map(work, range(len(pieces)))
+        engine.map(work, range(len(sections)))
         for file in files:
             _append(file, stream)
             file.close()
@@ -137,12 +136,12 @@ def _opened(stack: ExitStack, directory: str | None) -> BinaryIO:
     return cast(BinaryIO, stack.enter_context(tempfile.TemporaryFile(dir=directory)))
 
 
-def _like(stream: Stream, file: BinaryIO) -> Stream:
+def _same_kind(stream: Stream, file: BinaryIO) -> Stream:
     return GzipStream(file) if isinstance(stream, GzipStream) else file
 
 
-def _write_one(piece: Piece, stream: Stream, engine: Engine) -> None:
-    for text in piece():
+def _write_one(section: Section, stream: Stream, engine: Engine) -> None:
+    for text in section():
         stream.write(text)
         engine.meter.add(len(text))
     _end_member(stream)
@@ -154,14 +153,14 @@ def _end_member(stream: Stream) -> None:
 
 
 def _append(file: BinaryIO, stream: Stream) -> None:
-    """Copies `file` behind what `stream` holds; within the kernel where both are files."""
-    place = stream.raw if isinstance(stream, GzipStream) else stream
+    """Appends `file` to `stream`; within the kernel if both are files."""
+    target = stream.raw if isinstance(stream, GzipStream) else stream
     size = file.seek(0, os.SEEK_END)
     done = 0
-    place.flush()
+    target.flush()
     try:
         while done < size:
-            done += os.sendfile(place.fileno(), file.fileno(), done, size - done)
+            done += os.sendfile(target.fileno(), file.fileno(), done, size - done)
     except OSError:  # not a file, or not on this system
         file.seek(done)
-        shutil.copyfileobj(file, place, COPY)
+        shutil.copyfileobj(file, target, COPY_BYTES)

@@ -15,39 +15,39 @@ from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 
 if TYPE_CHECKING:
-    from tracelink.converters.perfetto.timeline.groups import GroupSeats
+    from tracelink.converters.perfetto.timeline.groups import GroupTracks
 
 
 # Levels: the values of counters after changes, several of which may be simultaneous.
 
 
-FEW = 4096
-"""So many samples are never too many."""
+MIN_SAMPLES = 4096
+"""A job always keeps this many samples."""
 
 
-SHARE = 32
-"""Of more there are at most as many as this part of the events: to a viewer two are a slice."""
+EVENTS_PER_SAMPLE = 32
+"""Of more samples, one for this many events is kept: to a viewer two samples weigh as much as a slice."""
 
 
-KEPT = 3
-"""Of successive samples that are too many, the lowest, the highest and the last are kept."""
+KEPT_PER_STRETCH = 3
+"""Of a run of samples that is thinned, the lowest, the highest and the last are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levels(Table):
-    """Samples by counter and time; a counter shows 0 before its first, and none repeats what its counter shows."""
+    """Samples by counter and time. A counter is 0 before its first sample; no sample repeats the value before it."""
 
     counter: Int64s
     time: Int64s
     value: Int64s
 
     def where(self, keep: Bools | Int64s) -> Levels:
-        """Some of the samples."""
+        """The samples at an index or mask."""
         return Levels(self.counter[keep], self.time[keep], self.value[keep])
 
 
 def levels_of(counter: Int64s, time: Int64s, change: Int64s) -> Levels:
-    """What counters show after these changes; of those at one time only the sum is seen."""
+    """The values of counters after these changes; simultaneous changes are added up."""
     order = np.lexsort((time, counter))
     counter, time = counter[order], time[order]
     last = np.flatnonzero((np.diff(counter, append=-1) != 0) | (np.diff(time, append=0) != 0))
@@ -60,16 +60,18 @@ def levels_of(counter: Int64s, time: Int64s, change: Int64s) -> Levels:
 
 
 def thinned(levels: Levels, events: int) -> Levels:
-    """No more samples than are worth it beside so many events; counters with few samples keep all."""
-    most = max(FEW, events // SHARE)
+    """At most as many samples as are worth it for so many events; counters with few samples keep all of them."""
+    most = max(MIN_SAMPLES, events // EVENTS_PER_SAMPLE)
     if len(levels) <= most:
         return levels
     begins = _begins(levels)
     counts = np.diff(begins, append=len(levels))
     shares = _shares(counts, most)
-    stretch = np.where(counts <= shares, 1, -(-KEPT * counts // np.maximum(shares, 1)))
-    place = (np.arange(len(levels)) - np.repeat(begins, counts)) // np.repeat(stretch, counts)
-    last = (np.diff(levels.counter, append=-1) != 0) | (np.diff(place, append=-1) != 0)
+    samples_per_stretch = np.where(
+        counts <= shares, 1, -(-KEPT_PER_STRETCH * counts // np.maximum(shares, 1))
+    )
+    index = (np.arange(len(levels)) - np.repeat(begins, counts)) // np.repeat(samples_per_stretch, counts)
+    last = (np.diff(levels.counter, append=-1) != 0) | (np.diff(index, append=-1) != 0)
     ends = np.flatnonzero(last)
     by_value = np.lexsort((levels.value, np.cumsum(last) - last))
     keep = last
@@ -79,16 +81,16 @@ def thinned(levels: Levels, events: int) -> Levels:
 
 
 def _shares(counts: Int64s, most: int) -> Int64s:
-    """How many samples each counter may have: who needs less than others leaves them the rest."""
+    """How many samples each counter may keep: a counter with few leaves the rest to the others."""
     shares, left = np.zeros_like(counts), most
-    for number, place in enumerate(np.argsort(counts).tolist()):
-        shares[place] = min(int(counts[place]), left // (len(counts) - number))
-        left -= int(shares[place])
+    for number, index in enumerate(np.argsort(counts).tolist()):
+        shares[index] = min(int(counts[index]), left // (len(counts) - number))
+        left -= int(shares[index])
     return shares
 
 
 def _begins(levels: Levels) -> Int64s:
-    """Where the samples of each counter begin."""
+    """The index of the first sample of each counter."""
     return np.flatnonzero(np.diff(levels.counter, prepend=-1))
 
 
@@ -107,28 +109,28 @@ GIGABYTES_A_SECOND = "GB/s"
 IN_FLIGHT = "collectives in flight"
 
 
-KILOBYTES = 10**6
-"""Of a gigabyte: rates are added up as whole numbers, so that nothing is left when all have ended."""
+KILOBYTES_PER_GIGABYTE = 10**6
+"""Kilobytes in a gigabyte: rates are added up as integers, so that exactly 0 is left after the last one ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:
-    """Counters of the process of all groups, and their samples."""
+    """Counters in the process of all groups, and their samples."""
 
     numbers: Sequence[int]
-    """Those of their tracks, behind those of all lanes."""
+    """Numbers of their tracks, after those of all lanes."""
     names: Sequence[str]
     units: Sequence[str]
     counter: Int64s
-    """For each sample the place of its counter."""
+    """For each sample the index of its counter."""
     time: Int64s
     value: Float64s
 
 
-def group_counters(job: Job, seats: GroupSeats, numbering: Numbering) -> GroupCounters:
-    """Collectives of all groups in flight, and the bus bandwidth of each group of which one is known."""
-    open_now = _in_flight(seats)
-    speed, groups = _bus_bandwidth(job, seats)
+def group_counters(job: Job, tracks: GroupTracks, numbering: Numbering) -> GroupCounters:
+    """Collectives of all groups in flight, and the bus bandwidth of each group with a known one."""
+    open_now = _in_flight(tracks)
+    speed, groups = _bus_bandwidth(job, tracks)
     levels = thinned(
         Levels(
             np.concatenate([open_now.counter, speed.counter + 1]),
@@ -140,20 +142,20 @@ def group_counters(job: Job, seats: GroupSeats, numbering: Numbering) -> GroupCo
     counters = [(IN_FLIGHT, COUNT)]
     counters += [(f"bus {GIGABYTES_A_SECOND}, {group}", GIGABYTES_A_SECOND) for group in groups]
     used, counter = np.unique(levels.counter, return_inverse=True)
-    first = 2 + len(seats.tids)
+    first = 2 + len(tracks.tids)
     return GroupCounters(
-        [numbering.seat(number) for number in range(first, first + len(used))],
-        [counters[place][0] for place in used.tolist()],
-        [counters[place][1] for place in used.tolist()],
+        [numbering.id_of(number) for number in range(first, first + len(used))],
+        [counters[index][0] for index in used.tolist()],
+        [counters[index][1] for index in used.tolist()],
         counter,
         levels.time,
-        np.where(levels.counter == 0, levels.value, levels.value / KILOBYTES),
+        np.where(levels.counter == 0, levels.value, levels.value / KILOBYTES_PER_GIGABYTE),
     )
 
 
-def _in_flight(seats: GroupSeats) -> Levels:
-    """+1 when the first rank enters, -1 when the last has left; one that never ends stays in flight."""
-    drawn = seats.drawn
+def _in_flight(tracks: GroupTracks) -> Levels:
+    """+1 when the first rank enters, -1 when the last one leaves; a collective that never ends stays in flight."""
+    drawn = tracks.drawn
     ends = drawn.end[~drawn.open_ended]
     return levels_of(
         np.zeros(len(drawn.start) + len(ends), np.int64),
@@ -162,10 +164,14 @@ def _in_flight(seats: GroupSeats) -> Levels:
     )
 
 
-def _bus_bandwidth(job: Job, seats: GroupSeats) -> tuple[Levels, list[str]]:
-    """The rate from the last entering to the last leaving, over which it was measured, and 0 between collectives."""
-    rows = seats.drawn.row
-    rate = np.nan_to_num(job.collectives.bus_gb_s[rows] * KILOBYTES, posinf=0).round().astype(np.int64)
+def _bus_bandwidth(job: Job, tracks: GroupTracks) -> tuple[Levels, list[str]]:
+    """The rate from the last entry to the last exit, over which it was measured; 0 between collectives."""
+    rows = tracks.drawn.row
+    rate = (
+        np.nan_to_num(job.collectives.bus_gb_s[rows] * KILOBYTES_PER_GIGABYTE, posinf=0)
+        .round()
+        .astype(np.int64)
+    )
     rated = np.flatnonzero(rate)
     _, first, counter = np.unique(job.collectives.group[rows[rated]], return_index=True, return_inverse=True)
     end, duration = job.collectives.end[rows[rated]], job.collectives.duration[rows[rated]]
@@ -174,17 +180,17 @@ def _bus_bandwidth(job: Job, seats: GroupSeats) -> tuple[Levels, list[str]]:
         np.concatenate([end - duration, end]),
         np.concatenate([rate[rated], -rate[rated]]),
     )
-    return levels, [seats.titles[seat] for seat in seats.seat[rated[first]].tolist()]
+    return levels, [tracks.titles[track] for track in tracks.track[rated[first]].tolist()]
 
 
 # Outstanding kernels of each stream: launched and not yet ended.
 
 
-WHAT = "outstanding kernels"
+OUTSTANDING = "outstanding kernels"
 
 
 def with_outstanding(graph: EventGraph, numbering: Numbering) -> EventGraph:
-    """The graph of one rank with a counter for each stream that has work: +1 where it is launched, -1 at its end."""
+    """The graph of one rank with a counter for each stream that has work: +1 at its launch, -1 at its end."""
     work = np.flatnonzero(graph.events.of_kind(*GPU_WORK) & graph.events.timed)
     counters, counter_of_track = _counters(graph, work, numbering)
     if not counters:
@@ -210,7 +216,7 @@ def with_outstanding(graph: EventGraph, numbering: Numbering) -> EventGraph:
 
 
 def _launched(graph: EventGraph) -> Int64s:
-    """When each event was launched: its innermost launch began last; without one, when it began itself."""
+    """When each event was launched: at the start of its innermost launch, or at its own start if none is known."""
     events, launches = graph.events, graph.edges.where(Relation.LAUNCHES)
     launched = np.full(len(events), NO_TIME)
     np.maximum.at(launched, launches.target, events.start[launches.source])
@@ -219,7 +225,7 @@ def _launched(graph: EventGraph) -> Int64s:
 
 
 def _counters(graph: EventGraph, work: Int64s, numbering: Numbering) -> tuple[Sequence[Track], Int64s]:
-    """A counter for each stream with work, and which of them each track has, or -1; two tracks can be one stream."""
+    """A counter for each stream with work, and the counter of each track or -1; two tracks can be the same stream."""
     counters: dict[tuple[str, str], Track] = {}
     numbers = np.full(len(graph.tracks), -1, np.int64)
     for row in np.unique(graph.events.track[work]).tolist():
@@ -228,7 +234,7 @@ def _counters(graph: EventGraph, work: Int64s, numbering: Numbering) -> tuple[Se
             continue
         stream = track.process, track.identity
         if stream not in counters:
-            label = f"rank {numbering.rank(track.rank)} {WHAT}, {stream_name(track)}"
+            label = f"rank {numbering.rank(track.rank)} {OUTSTANDING}, {stream_name(track)}"
             counters[stream] = Track(TrackKind.COUNTER, *stream, label, track.rank, unit=COUNT)
         numbers[row] = list(counters).index(stream)
     return list(counters.values()), numbers

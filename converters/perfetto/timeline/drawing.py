@@ -15,7 +15,7 @@ from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import EventGraph, depths
 from tracelink.model.job import Job
 
-# What is drawn, and when: every event with a time; nodes in logical order where nothing has one.
+# What is drawn, and when: every event with a time; nodes in logical order where nothing has event.
 
 
 SHOWS_PROGRESS = frozenset({"started", "completed"})
@@ -49,13 +49,13 @@ def base_of(job: Job) -> int | None:
 def draw(
     graph: EventGraph,
     base: int | None,
-    left_out: Collection[EventKind] = (),
+    excluded: Collection[EventKind] = (),
     hung: Int64s = NO_ROWS,
     hung_until: int = 0,
 ) -> Drawing:
-    """Times for everything of one rank that can be drawn and is not of a kind `left_out`, relative to `base`."""
+    """Times for everything of event rank that can be drawn and is not of a kind `excluded`, relative to `base`."""
     events = graph.events
-    unwanted = events.timed & events.of_kind(*left_out)
+    unwanted = events.timed & events.of_kind(*excluded)
     shown = events.timed & ~unwanted
     if base is None and events.of_kind(EventKind.NODE).any():
         return _in_logical_order(graph)
@@ -71,8 +71,8 @@ def draw(
         findings += _open_ended_findings(graph, open_ended, hung)
     nodes = _partners(graph, shown)
     findings += _untimed_findings(graph, nodes)
-    caught = frozenset(hung[shown[hung]].tolist())
-    return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings), caught)
+    hung_rows = frozenset(hung[shown[hung]].tolist())
+    return Drawing(base, shown, instant, start, duration, open_ended, nodes, tuple(findings), hung_rows)
 
 
 def drawn_samples(graph: EventGraph) -> Bools:
@@ -92,20 +92,20 @@ def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
     states = graph.key(Key.STATE).dense(len(events), -1)
     progress = np.array([text in SHOWS_PROGRESS for text in graph.strings] + [False])
     done = np.array([text == DONE for text in graph.strings] + [False])
-    telling = np.zeros(len(graph.tracks), np.bool_)
-    telling[events.track[progress[states]]] = True
-    until[records & (done[states[rows]] | ~telling[events.track[rows]])] = 0
+    reports_progress = np.zeros(len(graph.tracks), np.bool_)
+    reports_progress[events.track[progress[states]]] = True
+    until[records & (done[states[rows]] | ~reports_progress[events.track[rows]])] = 0
     return until
 
 
 def _until_end_of_same(graph: EventGraph, rows: Int64s, otherwise: Int64s) -> Int64s:
-    """How long to draw events without an end that are the same as one with an end: as long as that lasts."""
+    """How long to draw events without an end that are the same as event with an end: as long as that lasts."""
     events = graph.events
     same = graph.edges.where(Relation.SAME)
-    one, other = np.concatenate([same.source, same.target]), np.concatenate([same.target, same.source])
-    known = events.timed[other] & (events.duration[other] != UNKNOWN)
+    event, partner = np.concatenate([same.source, same.target]), np.concatenate([same.target, same.source])
+    known = events.timed[partner] & (events.duration[partner] != UNKNOWN)
     last = np.full(len(events), NO_TIME)
-    np.maximum.at(last, one[known], events.end[other[known]])
+    np.maximum.at(last, event[known], events.end[partner[known]])
     return np.where(last[rows] > events.start[rows], last[rows] - events.start[rows], otherwise)
 
 
@@ -131,13 +131,13 @@ def _left_out_findings(unwanted: Bools) -> list[Finding]:
 
 
 def _untimed_findings(graph: EventGraph, nodes: Mapping[int, int]) -> list[Finding]:
-    """How many events have neither a time nor a partner with one."""
+    """How many events have neither a time nor a partner with event."""
     hidden = ~graph.events.timed
     hidden[list(nodes.values())] = False
     rows = np.flatnonzero(hidden)
     if not len(rows):
         return []
-    message = "events that have no time and are the same as none that has one are not drawn"
+    message = "events that have no time and are the same as none that has event are not drawn"
     return [Finding(Severity.INFO, "untimed", message, len(rows), example=graph.name(int(rows[0])))]
 
 
@@ -152,7 +152,7 @@ def _partners(graph: EventGraph, shown: Bools) -> dict[int, int]:
 
 
 def _in_logical_order(graph: EventGraph) -> Drawing:
-    """Nodes in the order of their ids, one microsecond after the other, around their children."""
+    """Nodes in the order of their ids, event microsecond after the partner, around their children."""
     events = graph.events
     shown = events.of_kind(EventKind.NODE)
     rows = np.flatnonzero(shown)
@@ -178,7 +178,7 @@ def _in_logical_order(graph: EventGraph) -> Drawing:
 
 
 def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s) -> None:
-    """Lets every node end after its children; `rows` are one source's nodes in the order of their ids."""
+    """Lets every node end after its children; `rows` are event source's nodes in the order of their ids."""
     parents = graph.key(Key.NODE_PARENT).dense(len(ids), -1)[rows]
     row_of = dict(zip(ids[rows].tolist(), rows.tolist(), strict=True))
     ends = dict(zip(rows.tolist(), end[rows].tolist(), strict=True))
@@ -189,11 +189,11 @@ def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s)
     end[rows] = list(ends.values())
 
 
-# Lanes: slices of one thread that overlap without nesting are put side by side.
+# Lanes: slices of event thread that overlap without nesting are put side by side.
 
 
 PATIENCE = 8
-"""So many slices in a row that are over end the search for one that is open: kernels can overlap in long chains."""
+"""So many slices in a row that are over end the search for event that is open: kernels can overlap in long chains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,9 @@ class Slices:
     def __len__(self) -> int:
         return len(self.track)
 
-    def take(self, places: Int64s) -> Slices:
-        """The slices at `places`."""
-        return Slices(self.track[places], self.start[places], self.end[places])
+    def take(self, indexes: Int64s) -> Slices:
+        """The slices at `indexes`."""
+        return Slices(self.track[indexes], self.start[indexes], self.end[indexes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,23 +220,23 @@ class Lanes:
     order: Int64s
 
 
-def halves(start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
-    """Start and end in half nanoseconds; what has no length, instants too, lasts for one of them."""
+def in_half_nanoseconds(start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
+    """Start and end in half nanoseconds; what has no length, instants too, lasts for event of them."""
     end = 2 * (start + duration)
     end += duration == 0
     return 2 * start, end
 
 
 def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
-    """Lanes on which all slices nest; of two that cross the lighter one moves, with all that is in it."""
+    """Lanes on which all slices nest; of two that cross the lighter event moves, with all that is in it."""
     order = sort_outer_first(track, start, end, np.zeros(len(track), np.int64))
     slices = Slices(track[order], start[order], end[order])
     lane = np.zeros(len(slices), np.int64)
     parent, crosses = _on_lanes(slices, lane)
     if crosses.any():
-        places = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
-        lane[places], inside = _separated(slices.take(places), crosses[places])
-        parent[places] = np.where(inside == UNKNOWN, UNKNOWN, places[inside])
+        indexes = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
+        lane[indexes], inside = _separated(slices.take(indexes), crosses[indexes])
+        parent[indexes] = np.where(inside == UNKNOWN, UNKNOWN, indexes[inside])
     depth = depths(parent)
     if depth.max(initial=0) >= MAX_DEPTH:
         _split_deep(slices.track, depth, lane)
@@ -250,9 +250,9 @@ def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
     if not lane.any():
         nesting = nest(slices.track, slices.start, slices.end)
         return nesting.parent, nesting.overlaps
-    seat = slices.track * (int(lane.max()) + 1) + lane
-    order = np.argsort(seat, kind="stable")
-    nesting = nest(seat[order], slices.start[order], slices.end[order])
+    lane_index = slices.track * (int(lane.max()) + 1) + lane
+    order = np.argsort(lane_index, kind="stable")
+    nesting = nest(lane_index[order], slices.start[order], slices.end[order])
     parent = np.empty_like(lane)
     parent[order] = np.where(nesting.parent == UNKNOWN, UNKNOWN, order[nesting.parent])
     crosses = np.empty(len(lane), np.bool_)
@@ -265,24 +265,24 @@ def _separated(slices: Slices, crosses: Bools) -> tuple[Int64s, Int64s]:
     opens, closes = _on_one_line(slices)
     late = np.flatnonzero(crosses)
     early = _outermost_crossed(opens, closes, late)
-    yields = _lighter(opens, closes, late, early)
+    gives_way = _lighter(opens, closes, late, early)
     choosing = crosses.copy()
     choosing[early] = True
-    lane = _chosen(opens, closes, yields, choosing)
+    lane = _chosen(opens, closes, gives_way, choosing)
     parent, crosses = _on_lanes(slices, lane)
-    if crosses.any():  # one moved to where another follows
-        lane = _chosen(opens, closes, yields, np.ones_like(choosing))
+    if crosses.any():  # event moved to where another follows
+        lane = _chosen(opens, closes, gives_way, np.ones_like(choosing))
         parent, _ = _on_lanes(slices, lane)
     return lane, parent
 
 
-def _chosen(opens: Int64s, closes: Int64s, yields: Bools, choosing: Bools) -> Int64s:
+def _chosen(opens: Int64s, closes: Int64s, gives_way: Bools, choosing: Bools) -> Int64s:
     """Lanes for those that choose, and for the others that of the slice they open in."""
-    places = np.flatnonzero(choosing)
-    lanes = choose_lanes(opens[places].tolist(), closes[places].tolist(), yields[places].tolist())
+    indexes = np.flatnonzero(choosing)
+    lanes = choose_lanes(opens[indexes].tolist(), closes[indexes].tolist(), gives_way[indexes].tolist())
     lane = np.zeros(len(opens), np.int64)
-    lane[places] = lanes
-    turns = np.unique(np.concatenate([[0], places, np.searchsorted(opens, closes[places])]))
+    lane[indexes] = lanes
+    turns = np.unique(np.concatenate([[0], indexes, np.searchsorted(opens, closes[indexes])]))
     turns = turns[turns < len(opens)]  # between two of them all are in the same slice
     mine = choosing[turns]
     inside, _ = previous_at_least(np.where(mine, closes[turns], LOWEST), opens[turns] + 1)
@@ -291,7 +291,7 @@ def _chosen(opens: Int64s, closes: Int64s, yields: Bools, choosing: Bools) -> In
 
 
 def _on_one_line(slices: Slices) -> tuple[Int64s, Int64s]:
-    """Starts and ends with each track behind the one before it, so that they can be compared over all tracks."""
+    """Starts and ends with each track behind the event before it, so that they can be compared over all tracks."""
     start, end = slices.start, slices.end
     low, span = int(start.min()), int(end.max() - start.min()) + 2
     if span * (int(slices.track.max()) + 1) >= 1 << 62:
@@ -328,15 +328,15 @@ def _lighter(opens: Int64s, closes: Int64s, late: Int64s, early: Int64s) -> Bool
     return lighter
 
 
-def choose_lanes(starts: list[int], ends: list[int], yields: list[bool]) -> list[int]:
+def choose_lanes(starts: list[int], ends: list[int], gives_way: list[bool]) -> list[int]:
     """For slices in opening order: the lane of the slice around, or the first after it where there is room.
 
-    One that yields leaves the lane of the slice around to a later slice.
+    One that gives_way leaves the lane of the slice around to a later slice.
     """
     around: list[tuple[int, int]] = []
     lanes: list[list[int]] = []
     chosen: list[int] = []
-    for start, end, leaves in zip(starts, ends, yields, strict=True):
+    for start, end, leaves in zip(starts, ends, gives_way, strict=True):
         while around and around[-1][0] < end:
             around.pop()
         number = (around[-1][1] if around else 0) + leaves
@@ -373,7 +373,7 @@ def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Openings:
+class OpeningOrder:
     """The drawn rows, lane by lane in the order in which they open."""
 
     order: Int64s
@@ -383,14 +383,14 @@ class Openings:
     """Whether it opens after all of those."""
 
 
-def openings_of(drawing: Drawing, seat: Int64s, order: Int64s) -> Openings:
-    """`order` holds the drawn rows by track in opening order; the lanes of a track are told apart here."""
-    order = order[np.argsort(seat[order], kind="stable")]
-    start, lane = drawing.start[order], seat[order]
-    apart = np.ones(len(order) + 1, np.bool_)
-    apart[1:-1] = (start[1:] != start[:-1]) | (lane[1:] != lane[:-1])
-    first = np.zeros(len(seat), np.bool_)
-    last = np.zeros(len(seat), np.bool_)
-    first[order] = apart[:-1]
-    last[order] = apart[1:]
-    return Openings(order, first, last)
+def opening_order_of(drawing: Drawing, lane_index: Int64s, order: Int64s) -> OpeningOrder:
+    """`order` holds the drawn rows by track in opening order; the lanes of a track are told first_at_time here."""
+    order = order[np.argsort(lane_index[order], kind="stable")]
+    start, lane = drawing.start[order], lane_index[order]
+    first_at_time = np.ones(len(order) + 1, np.bool_)
+    first_at_time[1:-1] = (start[1:] != start[:-1]) | (lane[1:] != lane[:-1])
+    first = np.zeros(len(lane_index), np.bool_)
+    last = np.zeros(len(lane_index), np.bool_)
+    first[order] = first_at_time[:-1]
+    last[order] = first_at_time[1:]
+    return OpeningOrder(order, first, last)

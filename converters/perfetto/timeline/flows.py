@@ -1,4 +1,4 @@
-"""Flows within a rank and between ranks."""
+"""Flows (the arrows of the UI) within a rank and between ranks: which are drawn, and how each binds to its slices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from tracelink.converters.perfetto.timeline.drawing import Drawing, Openings
+from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
 from tracelink.converters.perfetto.timeline.layout import Numbering
-from tracelink.converters.perfetto.timeline.rank import Picture
+from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
 from tracelink.errors import Finding, Severity
 from tracelink.model.columns import Bools, Int64s, Table
@@ -17,12 +17,12 @@ from tracelink.model.events import Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 
-# Arrows: which ones are drawn, and by what means each binds to exactly its own slices.
+# Flows within a rank.
 
 
 @dataclass(frozen=True, slots=True)
-class Arrows:
-    """Arrows from earlier to later events; one number for all of one relation from one event."""
+class Flows:
+    """Flows from earlier to later events, by row; those of one relation from one event share a number."""
 
     source: Int64s
     target: Int64s
@@ -31,209 +31,213 @@ class Arrows:
     def __len__(self) -> int:
         return len(self.source)
 
-    def where(self, keep: Bools | Int64s) -> Arrows:
-        """Some of the arrows."""
-        return Arrows(self.source[keep], self.target[keep], self.relation[keep])
+    def where(self, keep: Bools | Int64s) -> Flows:
+        """These flows at an index or mask."""
+        return Flows(self.source[keep], self.target[keep], self.relation[keep])
 
 
 @dataclass(slots=True)
-class Binding:
-    """What a slice carries of arrows: their number, and whether they leave and arrive."""
+class SliceFlow:
+    """How a slice carries a flow: its number, and whether it leaves or enters the slice, or both."""
 
     number: int
-    leaves: bool = False
-    arrives: bool = False
+    outgoing: bool = False
+    incoming: bool = False
 
 
 @dataclass(slots=True)
-class Flows:
-    """Arrows by means: events of their own, in front of their slice, or carried by slices."""
+class BoundFlows:
+    """Flows by the way in which they bind: events of their own, or carried by slices."""
 
-    arrows: Arrows
+    flows: Flows
     number: Int64s
-    """The number of each of `arrows`."""
+    """The number of each of `flows`."""
     ahead: Bools
-    """Whether the target is the first of several to open: its end is written just before it."""
-    bindings: dict[int, Binding] = field(default_factory=dict)
+    """Whether the target is the first of several slices to open: the flow's end is written just before it."""
+    slice_flows: dict[int, SliceFlow] = field(default_factory=dict)
     count: int = 0
     findings: list[Finding] = field(default_factory=list)
 
 
-def flows_of(graph: EventGraph, drawing: Drawing, openings: Openings, numbering: Numbering) -> Flows:
-    """All arrows within one rank."""
+def bound_flows(
+    graph: EventGraph, drawing: Drawing, opening_order: OpeningOrder, numbering: Numbering
+) -> BoundFlows:
+    """All flows within one rank, bound to its slices."""
     findings: list[Finding] = []
-    arrows = arrows_of(graph, drawing, findings)
-    return bound(arrows, drawing, openings, numbering, graph.name, findings)
+    flows = flows_of(graph, drawing, findings)
+    return bind(flows, drawing, opening_order, numbering, graph.name, findings)
 
 
-def bound(
-    arrows: Arrows,
+def bind(
+    flows: Flows,
     drawing: Drawing,
-    openings: Openings,
+    opening_order: OpeningOrder,
     numbering: Numbering,
     name_of: Callable[[int], str],
     findings: list[Finding],
-) -> Flows:
-    """These arrows by the means by which each binds to its slices."""
-    first, last = openings.first, openings.last
-    own_events = last[arrows.source] & last[arrows.target]
-    carried = arrows.where(~own_events)
-    bindings, left = _bind(carried, drawing, numbering.first_binding)
+) -> BoundFlows:
+    """Chooses how each flow binds to exactly its own slices; those that cannot are in the findings."""
+    first, last = opening_order.first, opening_order.last
+    own_events = last[flows.source] & last[flows.target]
+    carried = flows.where(~own_events)
+    slice_flows, left = _bind(carried, drawing, numbering.first_slice_flow)
     rest = carried.where(left)
     possible = (
         last[rest.source] & first[rest.target] & (drawing.start[rest.target] > drawing.start[rest.source])
     )
-    lost = rest.where(~possible)
-    if len(lost):
-        findings.append(_crowded(lost, name_of))
+    undrawn = rest.where(~possible)
+    if len(undrawn):
+        findings.append(_crowded(undrawn, name_of))
     rest = rest.where(possible)
-    plain = arrows.where(own_events)
-    whole = Arrows(
+    plain = flows.where(own_events)
+    with_events = Flows(
         np.concatenate([plain.source, rest.source]),
         np.concatenate([plain.target, rest.target]),
         np.concatenate([plain.relation, rest.relation]),
     )
-    ahead = np.arange(len(whole)) >= len(plain)
-    group = whole.relation * (len(drawing.start) + 1) + whole.source
+    ahead = np.arange(len(with_events)) >= len(plain)
+    group = with_events.relation * (len(drawing.start) + 1) + with_events.source
     _, number = np.unique(group, return_inverse=True)
-    return Flows(whole, number + numbering.first_arrow, ahead, bindings, len(arrows) - len(lost), findings)
+    return BoundFlows(
+        with_events, number + numbering.first_flow, ahead, slice_flows, len(flows) - len(undrawn), findings
+    )
 
 
-def arrows_of(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:
-    """All arrows within one rank, each once, from whatever starts first; `findings` gets why others are not drawn."""
+def flows_of(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Flows:
+    """All flows within one rank, each once, from the event that starts first; others are reported in `findings`."""
     return _unique(_forward(_chosen(graph, drawing, findings), drawing, findings))
 
 
-def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Arrows:
-    """Cause to effect, for the relations that are drawn and events that are."""
+def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Flows:
+    """Cause to effect, for the relations and events that are drawn."""
     edges = graph.edges
     relation = edges.relation.astype(np.int64)
-    wanted = np.isin(relation, list(FLOW_NAMES))
+    has_flow = np.isin(relation, list(FLOW_NAMES))
     turned = np.isin(relation, list(EFFECT_FIRST))
     source = np.where(turned, edges.target, edges.source)
     target = np.where(turned, edges.source, edges.target)
     ends = drawing.shown[source] & drawing.shown[target] & (source != target)
-    hidden = np.flatnonzero(wanted & ~ends & (relation != Relation.SAME))
+    hidden = np.flatnonzero(has_flow & ~ends & (relation != Relation.SAME))
     if len(hidden):
         findings.append(
             Finding(
                 Severity.INFO,
                 "flow_without_end",
-                "edges to or from events that are not drawn have no arrow",
+                "edges to or from events that are not drawn have no flow",
                 count=len(hidden),
                 example=graph.name(int(source[hidden[0]])),
             )
         )
-    return Arrows(source, target, relation).where(wanted & ends)
+    return Flows(source, target, relation).where(has_flow & ends)
 
 
-def _unique(arrows: Arrows) -> Arrows:
-    """Each arrow once, those of one relation from one event together."""
-    if not len(arrows):
-        return arrows
-    arrows = arrows.where(np.lexsort((arrows.target, arrows.source, arrows.relation)))
-    fresh = np.ones(len(arrows), np.bool_)
+def _unique(flows: Flows) -> Flows:
+    """Each flow once, sorted by relation and source."""
+    if not len(flows):
+        return flows
+    flows = flows.where(np.lexsort((flows.target, flows.source, flows.relation)))
+    fresh = np.ones(len(flows), np.bool_)
     fresh[1:] = (
-        (arrows.source[1:] != arrows.source[:-1])
-        | (arrows.target[1:] != arrows.target[:-1])
-        | (arrows.relation[1:] != arrows.relation[:-1])
+        (flows.source[1:] != flows.source[:-1])
+        | (flows.target[1:] != flows.target[:-1])
+        | (flows.relation[1:] != flows.relation[:-1])
     )
-    return arrows.where(fresh)
+    return flows.where(fresh)
 
 
-def _forward(arrows: Arrows, drawing: Drawing, findings: list[Finding]) -> Arrows:
-    """Turns arrows that would run back in time: the engine loses an end that comes before its start."""
-    back = drawing.start[arrows.source] > drawing.start[arrows.target]
-    count = int(np.count_nonzero(back & (arrows.relation != Relation.SAME)))
+def _forward(flows: Flows, drawing: Drawing, findings: list[Finding]) -> Flows:
+    """Reverses flows that would run back in time: the engine loses an end that comes before its start."""
+    back = drawing.start[flows.source] > drawing.start[flows.target]
+    count = int(np.count_nonzero(back & (flows.relation != Relation.SAME)))
     if count:
         findings.append(
             Finding(
                 Severity.WARNING,
                 "flow_reversed",
-                "arrows whose cause starts after its effect are drawn from the effect: the clocks may differ",
+                "flows whose cause starts after its effect are drawn in reverse; the clocks may differ",
                 count=count,
             )
         )
-    return Arrows(
-        np.where(back, arrows.target, arrows.source),
-        np.where(back, arrows.source, arrows.target),
-        arrows.relation,
+    return Flows(
+        np.where(back, flows.target, flows.source),
+        np.where(back, flows.source, flows.target),
+        flows.relation,
     )
 
 
-def _bind(arrows: Arrows, drawing: Drawing, first_number: int) -> tuple[dict[int, Binding], Bools]:
-    """Lets slices carry arrows, in the order in which the engine meets their ends; marks what is left over."""
-    bindings: dict[int, Binding] = {}
+def _bind(flows: Flows, drawing: Drawing, first_number: int) -> tuple[dict[int, SliceFlow], Bools]:
+    """Lets slices carry flows, in the order in which the engine reads their ends; the mask is of those left over."""
+    slice_flows: dict[int, SliceFlow] = {}
     holder: dict[int, int] = {}
     newest: dict[int, int] = {}
-    left = np.zeros(len(arrows), np.bool_)
-    turn = _turns(np.concatenate([arrows.source, arrows.target]), drawing)
-    leaving, arriving = turn[: len(arrows)], turn[len(arrows) :]
-    early = np.where(leaving < arriving, arrows.source, arrows.target)
-    late = np.where(leaving < arriving, arrows.target, arrows.source)
+    left = np.zeros(len(flows), np.bool_)
+    turn = _turns(np.concatenate([flows.source, flows.target]), drawing)
+    leaving, arriving = turn[: len(flows)], turn[len(flows) :]
+    early = np.where(leaving < arriving, flows.source, flows.target)
+    late = np.where(leaving < arriving, flows.target, flows.source)
     able = ~drawing.instant[early] & ~drawing.instant[late]
     sequence = np.lexsort((np.minimum(leaving, arriving), np.maximum(leaving, arriving)))
     for index, source, target in zip(
         sequence.tolist(), early[sequence].tolist(), late[sequence].tolist(), strict=True
     ):
-        start = bindings.get(source)
+        start = slice_flows.get(source)
         free = start is None or holder[start.number] == source or newest[start.number] == source
-        if not able[index] or target in bindings or not free:
+        if not able[index] or target in slice_flows or not free:
             left[index] = True
             continue
         if start is None:
-            start = bindings[source] = Binding(first_number + len(holder))
-        start.leaves = True
+            start = slice_flows[source] = SliceFlow(first_number + len(holder))
+        start.outgoing = True
         holder[start.number] = source
-        bindings[target] = Binding(start.number, arrives=True)
+        slice_flows[target] = SliceFlow(start.number, incoming=True)
         newest[start.number] = target
-    return bindings, left
+    return slice_flows, left
 
 
 def _turns(rows: Int64s, drawing: Drawing) -> Int64s:
-    """The turn of each row as the engine meets slices: by start, longest first, then as written."""
+    """The order in which the engine reads slices: by start, longest first, then as written."""
     _, turn = np.unique(
         np.stack([drawing.start[rows], -drawing.duration[rows], rows]), axis=1, return_inverse=True
     )
     return np.asarray(turn.ravel(), np.int64)
 
 
-def _crowded(lost: Arrows, name_of: Callable[[int], str]) -> Finding:
-    names: Sequence[str] = [name_of(int(lost.source[0])), name_of(int(lost.target[0]))]
+def _crowded(undrawn: Flows, name_of: Callable[[int], str]) -> Finding:
+    names: Sequence[str] = [name_of(int(undrawn.source[0])), name_of(int(undrawn.target[0]))]
     return Finding(
         Severity.WARNING,
         "flow_crowded",
-        "arrows at slices that open together with others and carry other arrows already are not drawn",
-        count=len(lost),
+        "flows are not drawn at slices that open at the same time as others and already carry a flow",
+        count=len(undrawn),
         example=" -> ".join(names),
     )
 
 
-# Arrows between ranks: each rank says where its ends of them lie, then all are written at once.
+# Flows between ranks: each rank provides its ends, then all flows are written at once.
 
 
 ROWS = 1 << 40
-"""More than a rank has events, so that place * ROWS + row is an event of the job."""
+"""More than a rank has events: `index * ROWS + row` identifies an event of the job."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meetings:
-    """All events at which arrows between ranks begin or end: each once, rank by rank."""
+class SharedEvents:
+    """The events at which flows between ranks start or end: each once, rank by rank."""
 
     row: Int64s
     bounds: Sequence[int]
     cause: Int64s
-    """For each tie, the place of its cause in `row`."""
+    """For each flow the index of its cause in `row`."""
     effect: Int64s
 
-    def of_part(self, place: int) -> Int64s:
-        """The rows of one rank."""
-        return self.row[self.bounds[place] : self.bounds[place + 1]]
+    def of_part(self, index: int) -> Int64s:
+        """The rows of the rank at an index."""
+        return self.row[self.bounds[index] : self.bounds[index + 1]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ends(Table):
-    """Where and when the events of meetings stand, in their order."""
+class CrossRankEnds(Table):
+    """Thread and time of the shared events, in their order."""
 
     pid: Int64s
     tid: Int64s
@@ -242,62 +246,55 @@ class Ends(Table):
     """The last nanosecond within the event."""
     drawn: Bools
     ended: Bools
-    """Whether it is known when the event ended."""
-    alone: Bools
-    """Whether no other opens later at its start: an arrow that begins there would be taken for the other's."""
+    """Whether the end of the event is known."""
+    opens_last: Bools
+    """Whether no other slice opens after it at the same time: the engine would bind a flow to that one."""
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Ends]) -> Ends:
+    def concatenate(cls, parts: Sequence[CrossRankEnds]) -> CrossRankEnds:
         """The ends of all ranks."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrows:
-    cause: Int64s
-    effect: Int64s
-    relation: Int64s
-    number: Int64s
-    cause_rank: Int64s
-
-
-def meetings_of(job: Job) -> Meetings:
-    """Where arrows between ranks begin and end."""
+def shared_events_of(job: Job) -> SharedEvents:
+    """The events at both ends of all flows between ranks."""
     ties = job.ties
-    place = np.zeros(max((part.rank for part in job.parts), default=0) + 1, np.int64)
-    place[[part.rank for part in job.parts]] = np.arange(len(job.parts))
+    index = np.zeros(max((part.rank for part in job.parts), default=0) + 1, np.int64)
+    index[[part.rank for part in job.parts]] = np.arange(len(job.parts))
     ranks = np.concatenate([ties.cause_rank, ties.effect_rank])
-    events = place[ranks] * ROWS + np.concatenate([ties.cause, ties.effect])
+    events = index[ranks] * ROWS + np.concatenate([ties.cause, ties.effect])
     distinct, which = np.unique(events, return_inverse=True)
     bounds = np.searchsorted(distinct, np.arange(len(job.parts) + 1) * ROWS).tolist()
-    return Meetings(distinct % ROWS, bounds, which[: len(ties)], which[len(ties) :])
+    return SharedEvents(distinct % ROWS, bounds, which[: len(ties)], which[len(ties) :])
 
 
-def ends_of(picture: Picture, rows: Int64s) -> Ends:
-    """Where and when these rows of one rank stand."""
-    drawing, seats = picture.drawing, picture.seats
+def cross_rank_ends(rank_timeline: RankTimeline, rows: Int64s) -> CrossRankEnds:
+    """Thread and time of these rows of one rank."""
+    drawing, threads = rank_timeline.drawing, rank_timeline.threads
     start = drawing.start[rows]
-    seat = np.where(drawing.shown[rows], picture.seat[rows], len(seats.tid))
-    return Ends(
-        np.array([*seats.pid, 0], np.int64)[seat],
-        np.array([*seats.tid, 0], np.int64)[seat],
+    thread = np.where(drawing.shown[rows], rank_timeline.thread[rows], len(threads.tid))
+    return CrossRankEnds(
+        np.array([*threads.pid, 0], np.int64)[thread],
+        np.array([*threads.tid, 0], np.int64)[thread],
         start,
         np.maximum(start + drawing.duration[rows] - 1, start),
         drawing.shown[rows],
         ~np.isin(rows, drawing.open_ended),
-        picture.openings.last[rows],
+        rank_timeline.opening_order.last[rows],
     )
 
 
-def possible_ties(job: Job, ends: Ends, meetings: Meetings, free: Bools) -> tuple[Bools, list[Finding]]:
-    """Which arrows can be drawn, and why the others cannot; `free` says of which the beginning finds its event."""
-    cause, effect = meetings.cause, meetings.effect
+def drawable_flows(
+    job: Job, ends: CrossRankEnds, shared: SharedEvents, bindable: Bools
+) -> tuple[Bools, list[Finding]]:
+    """The flows that can be drawn, and why others cannot; the start of `bindable` ones binds to its event."""
+    cause, effect = shared.cause, shared.effect
     drawn = ends.drawn[cause] & ends.drawn[effect]
     ended = drawn & ends.ended[effect]
     forward = ended & (ends.end[effect] >= ends.start[cause])
-    possible = forward & free
-    lost = (
-        (Severity.INFO, "flow_without_end", "to or from events that are not drawn are left out", ~drawn),
+    possible = forward & bindable
+    undrawn = (
+        (Severity.INFO, "flow_without_end", "to or from events that are not drawn are omitted", ~drawn),
         (
             Severity.INFO,
             "flow_to_unfinished",
@@ -307,21 +304,21 @@ def possible_ties(job: Job, ends: Ends, meetings: Meetings, free: Bools) -> tupl
         (
             Severity.WARNING,
             "flow_against_time",
-            "whose effect ends before its cause starts are not drawn: clocks differ, or an event only asks for work",
+            "whose effect ends before its cause starts are not drawn; clocks differ, or an event only requests work",
             ended & ~forward,
         ),
         (
             Severity.WARNING,
             "flow_crowded",
-            "from slices that open together with others are not drawn",
+            "from slices that open at the same time as others are not drawn",
             forward & ~possible,
         ),
     )
     findings = [
         Finding(
-            severity, reason, f"arrows between ranks {why}", int(which.sum()), example=_example(job, which)
+            severity, reason, f"flows between ranks {why}", int(which.sum()), example=_example(job, which)
         )
-        for severity, reason, why, which in lost
+        for severity, reason, why, which in undrawn
         if which.any()
     ]
     return possible, findings

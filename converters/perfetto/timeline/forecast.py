@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from tracelink.converters.perfetto.timeline.counters import FEW, SHARE
+from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES
 from tracelink.engine import Engine
 from tracelink.io.targets import GzipStream
@@ -38,10 +38,10 @@ class Excerpt:
         return self.graph
 
 
-def job_of(job: Job, graph: EventGraph, before: int) -> Job:
+def excerpt_job(job: Job, graph: EventGraph, before: int) -> Job:
     """The job as if this were all of it, behind so many ranks without events."""
     rank = graph.ranks[0]
-    nothing = fewer(graph, np.empty(0, np.int64)) if before else graph
+    nothing = subset(graph, np.empty(0, np.int64)) if before else graph
     return Job(
         [Excerpt(rank.rank, nothing)] * before + [Excerpt(rank.rank, graph)],
         [rank],
@@ -54,7 +54,7 @@ def job_of(job: Job, graph: EventGraph, before: int) -> Job:
 
 def excerpt_of(graph: EventGraph, rows: Int64s, *, arguments: bool) -> EventGraph:
     """Only these rows, in order: without links, and with their arguments in memory, if any."""
-    chosen = fewer(graph, rows)
+    chosen = subset(graph, rows)
     if not arguments:
         return replace(chosen, payloads=[])
     payloads = [
@@ -62,11 +62,11 @@ def excerpt_of(graph: EventGraph, rows: Int64s, *, arguments: bool) -> EventGrap
         for source, (low, high) in enumerate(pairwise(chosen.bounds))
     ]
     first = np.repeat(chosen.bounds[:-1], np.diff(chosen.bounds))
-    places = np.arange(len(rows)) - first
-    return replace(chosen, events=replace(chosen.events, payload=places), payloads=payloads)
+    indexes = np.arange(len(rows)) - first
+    return replace(chosen, events=replace(chosen.events, payload=indexes), payloads=payloads)
 
 
-def fewer(graph: EventGraph, rows: Int64s) -> EventGraph:
+def subset(graph: EventGraph, rows: Int64s) -> EventGraph:
     """Only these rows, and the texts that they use."""
     keys = {key: _picked(column, rows) for key, column in graph.keys.items()}
     names = graph.events.name[rows].astype(np.int64)
@@ -91,9 +91,9 @@ def _underived(track: Track) -> Track:
 
 
 def _picked(column: KeyColumn, rows: Int64s) -> KeyColumn:
-    place = np.searchsorted(rows, column.rows)
-    found = np.append(rows, -1)[place] == column.rows
-    return replace(column.take(found), rows=place[found])
+    index = np.searchsorted(rows, column.rows)
+    found = np.append(rows, -1)[index] == column.rows
+    return replace(column.take(found), rows=index[found])
 
 
 def _recoded(key: Key, column: KeyColumn, used: Int64s) -> KeyColumn:
@@ -121,34 +121,34 @@ def _runs(payloads: Payloads, wanted: Int64s) -> Iterator[tuple[int, Sequence[Pa
 # How large a trace will be before it is written: some events of each kind are written, and the rest is counted.
 
 
-LARGE = 1_000_000
+LARGE_JOB = 1_000_000
 """Ranks of a job are alike: one is looked into, but two of so many events, which may be too large to be shown."""
 
-PLACES, RUN = 4, 128
-"""At so many places of a rank, so many events of each kind are looked at."""
+RUNS, RUN_LENGTH = 4, 128
+"""At so many indexes of a rank, so many events of each kind are looked at."""
 
-MANY = 32
+COMMON_KIND = 32
 """A kind that has one in so many of the events is looked at by itself."""
 
-BEFORE = 2
+RANKS_BEFORE = 2
 """Of the ranks before one, so many tell how long the numbers of its threads are."""
 
 Write = Callable[[Job, Target, Engine], list[Output]]
 
 
 @dataclass(frozen=True, slots=True)
-class Typical:
+class TypicalSizes:
     """Bytes of what is counted and not looked at, as measured on many jobs."""
 
     track: int
     """What a track is called."""
-    arrow: int
-    tie: int
-    """An arrow between ranks."""
-    said: int
-    """What is said of an event's part in a collective."""
-    node: int
-    """What is said of the node that is the same."""
+    flow: int
+    cross_rank_flow: int
+    """An flow between ranks."""
+    participation_arguments: int
+    """What is participation_arguments of an event's part in a collective."""
+    node_argument: int
+    """What is participation_arguments of the node_argument that is the same."""
     collective: int
     participation: int
     """What the track of a group says of a rank."""
@@ -159,18 +159,18 @@ class Typical:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SizeModel:
     """How a job is written."""
 
     write: Write
     """Without compression."""
-    typical: Typical
+    typical: TypicalSizes
     arguments: bool
     """Whether it takes what events recorded of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _RankSize:
     """What is known of a rank: how much it will take, and how far what was looked at can be compressed."""
 
     bytes: float
@@ -178,18 +178,18 @@ class _Look:
     compressed: int
 
 
-def forecast_of(job: Job, engine: Engine, way: Way, *, compressed: bool) -> Forecast:
+def forecast_of(job: Job, engine: Engine, model: SizeModel, *, compressed: bool) -> Forecast:
     """The size of a job that is written so, and then made gzip if it is `compressed`."""
     weights = _weights(job)
-    chosen = _spread(len(job.parts), 1 + (job.events >= LARGE))
-    looks = engine.map(partial(_look, job, way), chosen)
-    seen = sum(weights[job.parts[place].rank] for place in chosen)
+    chosen = _spread(len(job.parts), 1 + (job.events >= LARGE_JOB))
+    sizes = engine.map(partial(_rank_size, job, model), chosen)
+    seen = sum(weights[job.parts[index].rank] for index in chosen)
     share = sum(weights[part.rank] for part in job.parts) / seen if seen else 0.0
-    size = round(sum(look.bytes for look in looks) * share) + _common(job, way.typical)
-    written = sum(look.written for look in looks)
+    size = round(sum(size.bytes for size in sizes) * share) + _common(job, model.typical)
+    written = sum(size.written for size in sizes)
     if not compressed or not written:
         return Forecast(size, size)
-    return Forecast(round(size * sum(look.compressed for look in looks) / written), size)
+    return Forecast(round(size * sum(size.compressed for size in sizes) / written), size)
 
 
 def _weights(job: Job) -> dict[int, int]:
@@ -206,69 +206,69 @@ def _spread(parts: int, most: int) -> list[int]:
     return [parts * (2 * number + 1) // (2 * count) for number in range(count)]
 
 
-def _common(job: Job, typical: Typical) -> int:
-    """What ranks have together, and what is said of their parts in it."""
-    parts, whole = job.participations, job.collectives
+def _common(job: Job, typical: TypicalSizes) -> int:
+    """What ranks have together, and what is participation_arguments of their parts in it."""
+    parts, all_text = job.participations, job.collectives
     rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in parts.event_columns())
-    size = rows * typical.said
+    size = rows * typical.participation_arguments
     if len(job.parts) > 1:
-        size += len(job.ties) * typical.tie
-        size += len(whole) * typical.collective + len(parts) * typical.participation
-        size += int(np.count_nonzero(whole.skew > 0)) * typical.arrival
-        changes = 2 * (len(whole) + int(np.count_nonzero(np.isfinite(whole.bus_gb_s))))
+        size += len(job.ties) * typical.cross_rank_flow
+        size += len(all_text) * typical.collective + len(parts) * typical.participation
+        size += int(np.count_nonzero(all_text.skew > 0)) * typical.arrival
+        changes = 2 * (len(all_text) + int(np.count_nonzero(np.isfinite(all_text.bus_gb_s))))
         size += _most_samples(changes, job.events) * typical.sample
     return size
 
 
-def _look(job: Job, way: Way, place: int) -> _Look:
-    graph = job.parts[place].load()
-    sorts = _sorts(graph)
-    chosen = [_spread_rows(rows) for rows in sorts]
+def _rank_size(job: Job, model: SizeModel, index: int) -> _RankSize:
+    graph = job.parts[index].load()
+    groups = _rows_by_kind(graph)
+    chosen = [_spread_rows(rows) for rows in groups]
     every = np.sort(np.concatenate([np.empty(0, np.int64), *chosen]))
-    excerpt = excerpt_of(graph, every, arguments=way.arguments)
+    excerpt = excerpt_of(graph, every, arguments=model.arguments)
 
     def written(rows: Int64s) -> bytes:
-        some = fewer(excerpt, np.searchsorted(every, rows))
-        return _written(job_of(job, some, min(place, BEFORE)), way.write)
+        some = subset(excerpt, np.searchsorted(every, rows))
+        return _written(excerpt_job(job, some, min(index, RANKS_BEFORE)), model.write)
 
     nothing, texts = written(every[:0]), list[bytes]()
-    size = float(len(nothing) + _links(graph, way.typical))
-    for rows, some in zip(sorts, chosen, strict=True):
-        whole = written(some)
+    size = float(len(nothing) + _links(graph, model.typical))
+    for rows, some in zip(groups, chosen, strict=True):
+        all_text = written(some)
         if len(some) == len(rows):
-            size += len(whole) - len(nothing)
+            size += len(all_text) - len(nothing)
         else:
-            size += (len(whole) - len(written(_begins(some)))) * len(rows) / (len(some) // 2)
-        texts.append(whole)
+            size += (len(all_text) - len(written(_first_halves(some)))) * len(rows) / (len(some) // 2)
+        texts.append(all_text)
     text = b"".join(texts)
-    return _Look(size, len(text), _gzipped(text))
+    return _RankSize(size, len(text), _gzipped(text))
 
 
-def _sorts(graph: EventGraph) -> list[Int64s]:
+def _rows_by_kind(graph: EventGraph) -> list[Int64s]:
     """The rows of each kind that there are many of, and all others."""
     kinds = graph.events.kind
     counts = np.bincount(kinds)
-    many = np.flatnonzero(counts * MANY >= len(kinds)).tolist() if len(kinds) else []
-    sorts = [np.flatnonzero(kinds == kind) for kind in many]
+    many = np.flatnonzero(counts * COMMON_KIND >= len(kinds)).tolist() if len(kinds) else []
+    groups = [np.flatnonzero(kinds == kind) for kind in many]
     rest = np.flatnonzero(~np.isin(kinds, many))
-    return [*sorts, rest] if len(rest) else sorts
+    return [*groups, rest] if len(rest) else groups
 
 
 def _spread_rows(rows: Int64s) -> Int64s:
     """All rows, or runs of them."""
-    if len(rows) <= PLACES * RUN:
+    if len(rows) <= RUNS * RUN_LENGTH:
         return rows
-    begins = [len(rows) * (2 * place + 1) // (2 * PLACES) - RUN // 2 for place in range(PLACES)]
-    return np.concatenate([rows[begin : begin + RUN] for begin in begins])
+    begins = [len(rows) * (2 * index + 1) // (2 * RUNS) - RUN_LENGTH // 2 for index in range(RUNS)]
+    return np.concatenate([rows[begin : begin + RUN_LENGTH] for begin in begins])
 
 
-def _begins(rows: Int64s) -> Int64s:
+def _first_halves(rows: Int64s) -> Int64s:
     """The first half of each run."""
-    return rows.reshape(PLACES, RUN)[:, : RUN // 2].ravel()
+    return rows.reshape(RUNS, RUN_LENGTH)[:, : RUN_LENGTH // 2].ravel()
 
 
-def _links(graph: EventGraph, typical: Typical) -> int:
-    """Tracks, arrows, what is said of nodes that are not drawn, and samples."""
+def _links(graph: EventGraph, typical: TypicalSizes) -> int:
+    """Tracks, arrows, what is participation_arguments of nodes that are not drawn, and samples."""
     edges, timed = graph.edges, graph.events.timed
     both = timed[edges.source] & timed[edges.target]
     arrows = np.isin(edges.relation, list(FLOW_NAMES)) & both
@@ -277,15 +277,15 @@ def _links(graph: EventGraph, typical: Typical) -> int:
     samples = len(graph.counters) + _most_samples(2 * int(np.count_nonzero(work)), len(graph))
     return (
         len(np.unique(graph.events.track[timed])) * typical.track
-        + int(np.count_nonzero(arrows)) * typical.arrow
-        + int(np.count_nonzero(nodes)) * typical.node
+        + int(np.count_nonzero(arrows)) * typical.flow
+        + int(np.count_nonzero(nodes)) * typical.node_argument
         + samples * typical.sample
     )
 
 
 def _most_samples(changes: int, events: int) -> int:
     """How many samples there are of counters that so many things change."""
-    return min(changes, max(FEW, events // SHARE))
+    return min(changes, max(MIN_SAMPLES, events // EVENTS_PER_SAMPLE))
 
 
 def _written(job: Job, write: Write) -> bytes:
@@ -295,10 +295,10 @@ def _written(job: Job, write: Write) -> bytes:
 
 
 def _gzipped(text: bytes) -> int:
-    place = io.BytesIO()
-    with GzipStream(place) as stream:
+    index = io.BytesIO()
+    with GzipStream(index) as stream:
         stream.write(text)
-    return len(place.getvalue())
+    return len(index.getvalue())
 
 
 @dataclass(slots=True)

@@ -10,11 +10,16 @@ from enum import StrEnum
 from functools import partial
 from typing import BinaryIO, Protocol
 
-from tracelink.converters.perfetto.timeline.blocks import Block, Joint, Piece, Stream
-from tracelink.converters.perfetto.timeline.flows import Ends, Meetings, ends_of, meetings_of
+from tracelink.converters.perfetto.timeline.blocks import Block, BlockWriter, Section, Stream
+from tracelink.converters.perfetto.timeline.flows import (
+    CrossRankEnds,
+    SharedEvents,
+    cross_rank_ends,
+    shared_events_of,
+)
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
-from tracelink.converters.perfetto.timeline.rank import Picture, picture_of
+from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
 from tracelink.engine import Engine
 from tracelink.errors import Finding
 from tracelink.io.targets import GzipStream
@@ -26,12 +31,12 @@ from tracelink.ranges import Numbers
 # Options, equal in both formats.
 
 
-class Wanted(StrEnum):
-    """How many arguments are written: they are most of what the UI has to load."""
+class ArgumentChoice(StrEnum):
+    """Which arguments are written: they are most of what the UI has to load."""
 
     ALL = "all"
     LINK = "link"
-    """Only what tracelink found out."""
+    """Only those that tracelink adds."""
     NONE = "none"
 
 
@@ -39,57 +44,64 @@ YES, NO = "yes", "no"
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """What was chosen."""
+class TimelineOptions:
+    """Chosen options."""
 
-    args: Wanted = Wanted.ALL
+    args: ArgumentChoice = ArgumentChoice.ALL
     python: bool = True
-    """Whether the calls of Python functions are drawn."""
+    """Whether calls of Python functions are drawn."""
     compressed: bool = False
     """Whether the file is gzip under any name."""
 
-    def changed(self, options: Mapping[str, str]) -> Choices:
-        """The same but for these options."""
-        return Choices(
-            Wanted(options.get("args", self.args)),
+    def with_options(self, options: Mapping[str, str]) -> TimelineOptions:
+        """These options, changed by those that are given."""
+        return TimelineOptions(
+            ArgumentChoice(options.get("args", self.args)),
             options["python"] == YES if "python" in options else self.python,
             options["compress"] == YES if "compress" in options else self.compressed,
         )
 
     @property
-    def left_out(self) -> frozenset[EventKind]:
-        """The kinds of events that are not drawn."""
+    def excluded(self) -> frozenset[EventKind]:
+        """Kinds of events that are not drawn."""
         return frozenset() if self.python else frozenset({EventKind.PYTHON})
 
 
-# Findings of many ranks as those of the job: one for each reason, with the ranks where it is not all.
+# A job and the format that writes it.
 
 
-def merged_findings(findings: Mapping[int, Sequence[Finding]]) -> tuple[Finding, ...]:
-    """Alike findings of several ranks as one, with their counts added."""
-    alike: dict[tuple[str, str, str], list[tuple[int, Finding]]] = {}
-    for rank, found in findings.items():
-        for finding in found:
-            alike.setdefault((finding.severity, finding.reason, finding.message), []).append((rank, finding))
-    return tuple(_one(ranks, len(findings)) for ranks in alike.values())
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What every format needs to know of a job."""
+
+    job: Job
+    base: int | None
+    """The time that becomes 0; None if no event has a time."""
+    shared_events: SharedEvents
+    excluded: Collection[EventKind]
+    hangs: Hangs
+
+    @classmethod
+    def of(cls, job: Job, base: int | None, excluded: Collection[EventKind]) -> Timeline:
+        """The timeline of a job without the excluded kinds of events."""
+        return cls(job, base, shared_events_of(job), excluded, Hangs.of(job))
+
+    def numbering(self, index: int) -> Numbering:
+        """The numbers of the rank at an index."""
+        return Numbering(index, len(self.job.parts) + 1, rank_digits(self.job))
+
+    @property
+    def common(self) -> Numbering:
+        """The numbers of what belongs to no single rank."""
+        return self.numbering(len(self.job.parts))
 
 
-def _one(found: Sequence[tuple[int, Finding]], ranks: int) -> Finding:
-    where = {rank for rank, _ in found}
-    first = found[0][1]
-    message = first.message if len(where) == ranks else f"{first.message} (rank {Numbers.of(where)})"
-    return replace(first, message=message, count=sum(finding.count for _, finding in found))
-
-
-# A whole job in one file: a block for each rank, then what no rank has alone; what it looks like is the pen's.
-
-
-class Pen(Protocol):
-    """How a job is written in one format."""
+class TimelineFormat(Protocol):
+    """Writes the timeline of a job in one format: a block for each rank, then one for all process groups."""
 
     @property
     def separator(self) -> bytes:
-        """What stands between blocks."""
+        """The text between two blocks."""
         ...
 
     def opening(self) -> bytes:
@@ -97,86 +109,67 @@ class Pen(Protocol):
         ...
 
     def closing(self, started: bool) -> bytes:
-        """Everything behind the last block; `started` says whether there is one."""
+        """Everything after the last block; `started`: at least one block was written."""
         ...
 
-    def rank(self, place: int, picture: Picture) -> Block[Sequence[Finding]]:
-        """The block of a rank."""
+    def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
+        """The block of the rank at an index."""
         ...
 
     def groups(self) -> Block[list[Finding]]:
-        """What ranks did together."""
+        """The tracks of process groups."""
         ...
 
-    def ties(self, ends: Ends) -> tuple[list[Piece], list[Finding]]:
-        """The arrows between ranks."""
+    def cross_rank(self, ends: CrossRankEnds) -> tuple[list[Section], list[Finding]]:
+        """The flows between ranks."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Sheets:
-    """What pens of all formats know of a job."""
+class OutputFile:
+    """The written file."""
 
-    job: Job
-    base: int | None
-    meetings: Meetings
-    left_out: Collection[EventKind]
-    hangs: Hangs
-
-    @classmethod
-    def of(cls, job: Job, base: int | None, left_out: Collection[EventKind]) -> Sheets:
-        """A job with times relative to `base`, without these kinds of events."""
-        return cls(job, base, meetings_of(job), left_out, Hangs.of(job))
-
-    def numbering(self, place: int) -> Numbering:
-        """The numbers of one rank."""
-        return Numbering(place, len(self.job.parts) + 1, rank_digits(self.job))
-
-    @property
-    def common(self) -> Numbering:
-        """The numbers of what no rank has alone."""
-        return self.numbering(len(self.job.parts))
+    format: str
+    name: str
+    """Its name within a directory."""
+    compressed: bool = False
+    """Whether it is gzip under any name."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
-    """What is left to know of a rank once it is written."""
+class _WrittenRank:
+    """What is kept of a rank after it was written."""
 
     events: int
     findings: Sequence[Finding]
-    ends: Ends
+    ends: CrossRankEnds
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
-    """What is written: a format, how a file of it is called in a directory, and whether it is gzip under any name."""
-
-    format: str
-    file_name: str
-    compressed: bool = False
-
-
-def write_whole(sheets: Sheets, pen: Pen, sort: Sort, target: Target, engine: Engine) -> list[Output]:
-    """Writes a whole job, with as many ranks in memory as work at once."""
-    job, path = sheets.job, target.path(sort.file_name)
-    with target.file(sort.file_name) as plain, _stream(plain, sort.compressed) as stream:
-        stream.write(pen.opening())
-        joint = Joint(stream, os.path.dirname(path) or None, engine, pen.separator)
-        makers: list[Callable[[], Block[_Drawn]]] = [
-            partial(_draw, sheets, pen, place) for place in range(len(job.parts))
+def write_timeline(
+    timeline: Timeline, timeline_format: TimelineFormat, output: OutputFile, target: Target, engine: Engine
+) -> list[Output]:
+    """Writes a whole job; at most one rank for each process of the engine is in memory."""
+    job, path = timeline.job, target.path(output.name)
+    with target.file(output.name) as plain, _stream(plain, output.compressed) as stream:
+        stream.write(timeline_format.opening())
+        blocks = BlockWriter(stream, os.path.dirname(path) or None, engine, timeline_format.separator)
+        makers: list[Callable[[], Block[_WrittenRank]]] = [
+            partial(_rank_block, timeline, timeline_format, index) for index in range(len(job.parts))
         ]
-        drawn = joint.add(makers)
-        common = _write_common(pen, joint, [rank.ends for rank in drawn]) if len(drawn) > 1 else []
-        stream.write(pen.closing(joint.started))
-    found = {part.rank: rank.findings for part, rank in zip(job.parts, drawn, strict=True)}
+        ranks = blocks.add(makers)
+        common = (
+            _write_common(timeline_format, blocks, [rank.ends for rank in ranks]) if len(ranks) > 1 else []
+        )
+        stream.write(timeline_format.closing(blocks.started))
+    findings = {part.rank: rank.findings for part, rank in zip(job.parts, ranks, strict=True)}
     return [
         Output(
             path,
-            sort.format,
+            output.format,
             job.ranks[0].rank if len(job.ranks) == 1 else None,
-            target.size(sort.file_name),
-            sum(rank.events for rank in drawn),
-            (*merged_findings(found), *common),
+            target.size(output.name),
+            sum(rank.events for rank in ranks),
+            (*merged_findings(findings), *common),
         )
     ]
 
@@ -190,19 +183,42 @@ def _stream(plain: BinaryIO, compressed: bool) -> Iterator[Stream]:
         yield stream
 
 
-def _draw(sheets: Sheets, pen: Pen, place: int) -> Block[_Drawn]:
-    graph, numbering = sheets.job.parts[place].load(), sheets.numbering(place)
-    caught = sheets.hangs.of_rank(sheets.job.parts[place].rank)
-    picture = picture_of(graph, sheets.base, numbering, sheets.left_out, caught)
-    block = pen.rank(place, picture)
-    ends = ends_of(picture, sheets.meetings.of_part(place))
-    drawn = _Drawn(picture.events, [*picture.findings, *block.result], ends)
-    return Block(block.head, block.pieces, block.large, drawn)
+def _rank_block(timeline: Timeline, timeline_format: TimelineFormat, index: int) -> Block[_WrittenRank]:
+    part = timeline.job.parts[index]
+    rank_timeline = rank_timeline_of(
+        part.load(),
+        timeline.base,
+        timeline.numbering(index),
+        timeline.excluded,
+        timeline.hangs.of_rank(part.rank),
+    )
+    block = timeline_format.rank(index, rank_timeline)
+    ends = cross_rank_ends(rank_timeline, timeline.shared_events.of_part(index))
+    written = _WrittenRank(rank_timeline.events, [*rank_timeline.findings, *block.result], ends)
+    return Block(block.head, block.sections, block.large, written)
 
 
-def _write_common(pen: Pen, joint: Joint, ends: Sequence[Ends]) -> list[Finding]:
-    """Writes what no rank has alone: the tracks of groups, and the arrows between ranks."""
-    (findings,) = joint.add([pen.groups])
-    pieces, lost = pen.ties(Ends.concatenate(ends))
-    joint.add_pieces(pieces)
-    return [*findings, *lost]
+def _write_common(
+    timeline_format: TimelineFormat, blocks: BlockWriter, ends: Sequence[CrossRankEnds]
+) -> list[Finding]:
+    """Writes what belongs to no single rank: the tracks of process groups and the flows between ranks."""
+    (findings,) = blocks.add([timeline_format.groups])
+    sections, undrawn = timeline_format.cross_rank(CrossRankEnds.concatenate(ends))
+    blocks.add_sections(sections)
+    return [*findings, *undrawn]
+
+
+def merged_findings(findings: Mapping[int, Sequence[Finding]]) -> tuple[Finding, ...]:
+    """Equal findings of several ranks as one, with their counts added, and the ranks unless it is all of them."""
+    equal: dict[tuple[str, str, str], list[tuple[int, Finding]]] = {}
+    for rank, found in findings.items():
+        for finding in found:
+            equal.setdefault((finding.severity, finding.reason, finding.message), []).append((rank, finding))
+    return tuple(_merged(found, len(findings)) for found in equal.values())
+
+
+def _merged(found: Sequence[tuple[int, Finding]], ranks: int) -> Finding:
+    affected = {rank for rank, _ in found}
+    first = found[0][1]
+    message = first.message if len(affected) == ranks else f"{first.message} (rank {Numbers.of(affected)})"
+    return replace(first, message=message, count=sum(finding.count for _, finding in found))

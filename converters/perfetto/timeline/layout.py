@@ -1,4 +1,4 @@
-"""Processes, threads, names, order, numbers."""
+"""Processes and threads of the output for the tracks of a rank: names, order, numbers."""
 
 from __future__ import annotations
 
@@ -17,97 +17,97 @@ from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.operations import COLLECTIVE_KERNEL
 
-# Numbers for processes, threads and arrows that no two ranks share, though no rank knows of the others.
+# Numbers of processes, threads and flows: unique over all ranks, though ranks are written independently.
 
 
-STRIDE = 10_000
-"""Numbers of each block: more than a rank has threads, and few enough that all stay below 2^31."""
+IDS_PER_BLOCK = 10_000
+"""Numbers of each block: more than the threads of a rank, and few enough that all stay below 2^31."""
 
-ARROWS = 1 << 28
-"""Arrows of each block."""
+FLOWS_PER_BLOCK = 1 << 28
+"""Numbers of flows in each block."""
 
-BINDINGS = 1 << 40
-"""The engine counts other arrows from 0 and takes the numbers that slices carry for its own."""
+FIRST_SLICE_FLOW = 1 << 40
+"""Flows that slices carry are numbered from here on: the engine counts the other flows from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """The block of one rank, or of what ranks do together, among `blocks` of them."""
+    """The block of numbers of one rank, or of what belongs to no single rank, among `blocks` of them."""
 
     block: int = 0
     blocks: int = 1
     digits: int = 1
-    """Of the highest rank."""
+    """Digits of the highest rank."""
 
     def rank(self, rank: int) -> str:
-        """A rank as names have it: viewers sort names as texts."""
+        """A rank as part of a name, with leading zeros: viewers sort names as strings."""
         return f"{rank:0{self.digits}}"
 
-    def seat(self, number: int) -> int:
-        """The process or thread that is `number` (1 and up) of its block; what does not fit stands behind all."""
-        if number < STRIDE:
-            return self.block * STRIDE + number
-        return self.blocks * STRIDE + (number - STRIDE) * self.blocks + self.block
+    def id_of(self, number: int) -> int:
+        """The process or thread with this number (from 1 on) in its block; those that do not fit follow all blocks."""
+        if number < IDS_PER_BLOCK:
+            return self.block * IDS_PER_BLOCK + number
+        return self.blocks * IDS_PER_BLOCK + (number - IDS_PER_BLOCK) * self.blocks + self.block
 
     @property
-    def first_arrow(self) -> int:
-        """Arrows with ends of their own have the numbers from here on."""
-        return self.block * ARROWS + 1
+    def first_flow(self) -> int:
+        """First number of flows with events of their own."""
+        return self.block * FLOWS_PER_BLOCK + 1
 
     @property
-    def first_binding(self) -> int:
-        """Arrows that slices carry have the numbers from here on."""
-        return BINDINGS + self.block * ARROWS
+    def first_slice_flow(self) -> int:
+        """First number of flows that slices carry."""
+        return FIRST_SLICE_FLOW + self.block * FLOWS_PER_BLOCK
 
 
 def rank_digits(job: Job) -> int:
-    """How many digits the highest rank of a job has."""
+    """The number of digits of the highest rank of a job."""
     return len(str(max((part.rank for part in job.parts), default=0)))
 
 
-# What each stream of a GPU is for, by the work that it does.
+# Roles of GPU streams, by the work that they do.
 
 
 class Role(IntEnum):
-    """What a stream is for; also the order of streams."""
+    """What a stream is used for; also the order of streams."""
 
     COMPUTE = 0
     COMMUNICATION = 1
     COPY = 2
-    NONE = 3
-    """No work of the device is known of it."""
+    UNKNOWN = 3
+    """No work of the stream is known."""
 
     @property
     def label(self) -> str:
-        """As names of tracks say it."""
-        return "" if self is Role.NONE else self.name.lower()
+        """The role in the name of a track."""
+        return "" if self is Role.UNKNOWN else self.name.lower()
 
 
 WORKS = (Role.COMPUTE, Role.COMMUNICATION, Role.COPY)
 
 
 def roles_of(graph: EventGraph, tracks: Sequence[int]) -> Mapping[int, Role]:
-    """The role of each stream among these tracks: what it spends most time on.
+    """The role of each stream among these tracks: the kind of work that it spends most time on.
 
-    The stream with most computation of a device computes, however long collectives on it wait for other ranks.
+    The stream with most computation of a device is its compute stream, however long collectives on it wait.
     """
     streams = [row for row in tracks if graph.tracks[row].kind == TrackKind.STREAM]
     if not streams:
         return {}
     spent = _time_by_work(graph)[streams]
-    chosen = np.where(spent.any(axis=1), spent.argmax(axis=1), Role.NONE)
+    chosen = np.where(spent.any(axis=1), spent.argmax(axis=1), Role.UNKNOWN)
     by_device: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
-    for place, row in enumerate(streams):
-        by_device[graph.tracks[row].rank, graph.tracks[row].process].append(place)
-    for places in by_device.values():
-        most = max(places, key=lambda place: float(spent[place, Role.COMPUTE]))
+    for index, row in enumerate(streams):
+        by_device[graph.tracks[row].rank, graph.tracks[row].process].append(index)
+    for indexes in by_device.values():
+        most = max(indexes, key=lambda index: float(spent[index, Role.COMPUTE]))
         if spent[most, Role.COMPUTE]:
             chosen[most] = Role.COMPUTE
     return {row: Role(role) for row, role in zip(streams, chosen.tolist(), strict=True)}
 
 
 def _time_by_work(graph: EventGraph) -> Float64s:
-    """For each track and sort of work, how long it lasted; a nanosecond more for each, so that all of it counts."""
+    """For each track and kind of work the time spent; each event counts a nanosecond more, so that none counts 0."""
     events = graph.events
     rows = np.flatnonzero(events.of_kind(*GPU_WORK))
     copies = events.kind[rows] != EventKind.KERNEL
@@ -121,14 +121,14 @@ def _time_by_work(graph: EventGraph) -> Float64s:
     return spent.reshape(-1, len(WORKS))
 
 
-# Which process and thread each track becomes, under which number and name.
+# Processes and threads.
 
 
-Order = tuple[int, int, str]
+SortKey = tuple[int, int, str]
 
 
-class Place(IntEnum):
-    """What a process of the output stands for; also the order within a rank."""
+class ProcessKind(IntEnum):
+    """What a process of the output contains; also the order within a rank."""
 
     CPU = 0
     GPU = 1
@@ -137,33 +137,37 @@ class Place(IntEnum):
     COUNTERS = 4
 
 
-PLACES = {
-    TrackKind.THREAD: Place.CPU,
-    TrackKind.PROCESS: Place.CPU,
-    TrackKind.STREAM: Place.GPU,
-    TrackKind.COMMUNICATOR: Place.COLLECTIVES,
-    TrackKind.NODES: Place.NODES,
-    TrackKind.COUNTER: Place.COUNTERS,
+KIND_OF_PROCESS = {
+    TrackKind.THREAD: ProcessKind.CPU,
+    TrackKind.PROCESS: ProcessKind.CPU,
+    TrackKind.STREAM: ProcessKind.GPU,
+    TrackKind.COMMUNICATOR: ProcessKind.COLLECTIVES,
+    TrackKind.NODES: ProcessKind.NODES,
+    TrackKind.COUNTER: ProcessKind.COUNTERS,
 }
 
-LABELS = {Place.CPU: "CPU", Place.COLLECTIVES: "process groups", Place.NODES: "execution trace"}
+LABELS = {
+    ProcessKind.CPU: "CPU",
+    ProcessKind.COLLECTIVES: "process groups",
+    ProcessKind.NODES: "execution trace",
+}
 
 
-LABELLED = re.compile(r"^(thread -?\d+) \((.*)\)$")
-"""How profilers call threads."""
+NAMED_THREAD = re.compile(r"^(thread -?\d+) \((.*)\)$")
+"""Names of threads in profiles."""
 
 DEVICE_COUNTER = re.compile(r"GPU (\d+) ")
-"""How a counter of a device is called that its source gives to no process."""
+"""Names of counters of a device that belong to no process."""
 
 OVERHEAD = "-1"
-"""The process of what a profiler needed itself."""
+"""The process of the profiler's own overhead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of the output: one rank's CPU side, one of its GPUs, its communicators."""
+    """A process of the output: the CPU side of one rank, one of its GPUs, or its process groups."""
 
-    place: Place
+    kind: ProcessKind
     pid: int
     name: str
     label: str
@@ -172,7 +176,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread of the output, before its lanes have numbers of their own."""
+    """A thread of the output, which has one or more lanes."""
 
     process: Process
     kind: TrackKind
@@ -182,7 +186,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Processes, threads, and the thread of each track (-1: has none)."""
+    """Processes, threads, and the thread of each track (-1 without one)."""
 
     title: str
     """The rank and its host."""
@@ -193,8 +197,8 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
-    """The numbered lanes of all threads: `first[thread] + lane` is a seat."""
+class OutputThreads:
+    """Threads of the output: one for each lane of each thread, at the index `first[thread] + lane`."""
 
     first: Int64s
     pid: Sequence[int]
@@ -209,21 +213,23 @@ def lay_out(
     """Processes and threads for the tracks that are drawn, in the order in which they are shown."""
     used = [(row, graph.tracks[row]) for row in tracks]
     sampled = [(row, graph.tracks[row]) for row in counters]
-    homes = _homes([track for _, track in used], [track for _, track in sampled])
+    process_keys = _process_keys([track for _, track in used], [track for _, track in sampled])
     title = _title(graph, numbering)
-    keys = sorted({homes[_identity(track)] for _, track in used + sampled}, key=_process_order)
-    programs = {homes[_identity(track)]: track.process_label for _, track in used if track.process_label}
+    keys = sorted({process_keys[_identity(track)] for _, track in used + sampled}, key=_process_order)
+    programs = {
+        process_keys[_identity(track)]: track.process_label for _, track in used if track.process_label
+    }
     processes = {
-        key: _process(numbering.seat(number), key, title, programs.get(key, ""))
+        key: _process(numbering.id_of(number), key, title, programs.get(key, ""))
         for number, key in enumerate(keys, 1)
     }
-    places = {key: number for number, key in enumerate(keys)}
-    shown: dict[tuple[object, ...], _Shown] = {}
+    positions = {key: number for number, key in enumerate(keys)}
+    drawn: dict[tuple[object, ...], _DrawnTrack] = {}
     roles = roles_of(graph, [row for row, _ in used])
     for row, track in used:
-        shown.setdefault(_identity(track), _Shown(track, roles.get(row, Role.NONE)))
-    ordered = sorted(shown, key=lambda key: (places[homes[key]], shown[key].order))
-    threads = _threads([(processes[homes[key]], shown[key]) for key in ordered], numbering)
+        drawn.setdefault(_identity(track), _DrawnTrack(track, roles.get(row, Role.UNKNOWN)))
+    ordered = sorted(drawn, key=lambda key: (positions[process_keys[key]], drawn[key].order))
+    threads = _threads([(processes[process_keys[key]], drawn[key]) for key in ordered], numbering)
     number = {key: index for index, key in enumerate(ordered)}
     thread_of_track = np.full(len(graph.tracks), -1, np.int64)
     for row, track in used:
@@ -233,12 +239,12 @@ def lay_out(
         list(processes.values()),
         threads,
         thread_of_track,
-        {row: processes[homes[_identity(track)]] for row, track in sampled},
+        {row: processes[process_keys[_identity(track)]] for row, track in sampled},
     )
 
 
-def seats(layout: Layout, lanes: Int64s, numbering: Numbering) -> Seats:
-    """Numbers for every lane of every thread; no number is used twice, not even by a process."""
+def output_threads(layout: Layout, lanes: Int64s, numbering: Numbering) -> OutputThreads:
+    """A unique number for every lane of every thread; no process has it either."""
     first = np.cumsum(lanes) - lanes
     threads = [
         thread for thread, count in zip(layout.threads, lanes.tolist(), strict=True) for _ in range(count)
@@ -249,47 +255,47 @@ def seats(layout: Layout, lanes: Int64s, numbering: Numbering) -> Seats:
         for lane in range(count)
     ]
     after = len(layout.processes) + 1
-    tids = [numbering.seat(number) for number in range(after, after + len(threads))]
-    return Seats(first, [thread.process.pid for thread in threads], tids, names, threads)
+    tids = [numbering.id_of(number) for number in range(after, after + len(threads))]
+    return OutputThreads(first, [thread.process.pid for thread in threads], tids, names, threads)
 
 
-ProcessKey = tuple[int, Place, str]
+ProcessKey = tuple[int, ProcessKind, str]
 
 
 def _identity(track: Track) -> tuple[object, ...]:
-    """What makes two tracks one: two windows of a profiler see the same thread."""
+    """Tracks with equal identity are the same: two windows of a profiler contain the same thread."""
     return track.rank, track.kind, track.process, track.identity
 
 
-def _homes(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[object, ...], ProcessKey]:
-    """The process of each track. What belongs to no thread joins the process of its rank's threads."""
-    homes: dict[tuple[object, ...], ProcessKey] = {}
+def _process_keys(used: Sequence[Track], counters: Sequence[Track]) -> dict[tuple[object, ...], ProcessKey]:
+    """The process of each track. Tracks that are not threads join the process of the threads of their rank."""
+    process_keys: dict[tuple[object, ...], ProcessKey] = {}
     cpus: dict[int, list[str]] = {}
     for track in used:
         if track.kind == TrackKind.THREAD:
             cpus.setdefault(track.rank, []).append(track.process)
     devices = {(track.rank, track.process) for track in used if track.kind == TrackKind.STREAM}
     for track in (*used, *counters):
-        place, process = PLACES[track.kind], track.process or _named_device(track)
+        kind, process = KIND_OF_PROCESS[track.kind], track.process or _device_of_counter(track)
         own = cpus.get(track.rank, [])
-        if place in (Place.COLLECTIVES, Place.NODES):
+        if kind in (ProcessKind.COLLECTIVES, ProcessKind.NODES):
             process = ""
         elif track.kind == TrackKind.PROCESS and own and process not in own:
-            process = min(own, key=_natural)
-        elif place == Place.COUNTERS and process in own:
-            place = Place.CPU
-        elif place == Place.COUNTERS and (track.rank, process) in devices:
-            place = Place.GPU
-        elif place == Place.COUNTERS:
+            process = min(own, key=_natural_key)
+        elif kind == ProcessKind.COUNTERS and process in own:
+            kind = ProcessKind.CPU
+        elif kind == ProcessKind.COUNTERS and (track.rank, process) in devices:
+            kind = ProcessKind.GPU
+        elif kind == ProcessKind.COUNTERS:
             process = track.process
-        homes[_identity(track)] = track.rank, place, process
-    return homes
+        process_keys[_identity(track)] = track.rank, kind, process
+    return process_keys
 
 
-def _named_device(track: Track) -> str:
-    """The device that the name of a counter begins with."""
-    named = DEVICE_COUNTER.match(track.label)
-    return named[1] if named and track.kind == TrackKind.COUNTER else ""
+def _device_of_counter(track: Track) -> str:
+    """The device in the name of a counter."""
+    match = DEVICE_COUNTER.match(track.label)
+    return match[1] if match and track.kind == TrackKind.COUNTER else ""
 
 
 def _title(graph: EventGraph, numbering: Numbering) -> str:
@@ -298,19 +304,19 @@ def _title(graph: EventGraph, numbering: Numbering) -> str:
 
 
 def _process(pid: int, key: ProcessKey, title: str, program: str) -> Process:
-    _, place, original = key
-    label = LABELS.get(place) or (
-        f"GPU {original}".rstrip() if place == Place.GPU else original or "counters"
+    _, kind, original = key
+    label = LABELS.get(kind) or (
+        f"GPU {original}".rstrip() if kind == ProcessKind.GPU else original or "counters"
     )
-    own = program if place == Place.CPU else label
+    own = program if kind == ProcessKind.CPU else label
     name = f"{title} · {own}" if own else title
-    if place == Place.CPU and original:
+    if kind == ProcessKind.CPU and original:
         name += f" ({original})"
-    return Process(place, pid, name, label, original)
+    return Process(kind, pid, name, label, original)
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _DrawnTrack:
     """A track that is drawn."""
 
     track: Track
@@ -318,30 +324,30 @@ class _Shown:
 
     @property
     def main(self) -> bool:
-        """Whether it is the thread that its process began with."""
+        """Whether it is the main thread of its process."""
         track = self.track
         return track.kind == TrackKind.THREAD and track.process == track.identity
 
     @property
-    def order(self) -> tuple[bool, Role, bool, int, Order]:
-        """What belongs to no thread stands last, streams without work after others, a main thread first."""
+    def order(self) -> tuple[bool, Role, bool, int, SortKey]:
+        """Main threads first, streams without work after others, tracks that belong to no thread last."""
         track = self.track
         return (
             track.kind == TrackKind.PROCESS,
             self.role,
             not self.main,
             track.sort,
-            _natural(track.identity),
+            _natural_key(track.identity),
         )
 
 
-def _threads(tracks: Sequence[tuple[Process, _Shown]], numbering: Numbering) -> list[Thread]:
+def _threads(tracks: Sequence[tuple[Process, _DrawnTrack]], numbering: Numbering) -> list[Thread]:
     """Threads with names that are unique within their process."""
     threads: list[Thread] = []
     used: set[tuple[int, str]] = set()
-    for process, shown in tracks:
-        track = shown.track
-        name = f"rank {numbering.rank(track.rank)} {_thread_name(shown)}"
+    for process, drawn in tracks:
+        track = drawn.track
+        name = f"rank {numbering.rank(track.rank)} {_thread_name(drawn)}"
         if (process.pid, name) in used:
             name += f" #{track.process} {track.identity}"
         used.add((process.pid, name))
@@ -349,16 +355,16 @@ def _threads(tracks: Sequence[tuple[Process, _Shown]], numbering: Numbering) -> 
     return threads
 
 
-def _thread_name(shown: _Shown) -> str:
-    track, label = shown.track, shown.track.label.strip()
+def _thread_name(drawn: _DrawnTrack) -> str:
+    track, label = drawn.track, drawn.track.label.strip()
     match track.kind:
         case TrackKind.STREAM:
             name = stream_name(track)
-            return f"{name} · {shown.role.label}" if shown.role.label else name
-        case TrackKind.THREAD if shown.main:
+            return f"{name} · {drawn.role.label}" if drawn.role.label else name
+        case TrackKind.THREAD if drawn.main:
             return f"main thread {track.identity}"
         case TrackKind.THREAD:
-            return LABELLED.sub(r"\1 \2", label) or f"thread {track.identity}"
+            return NAMED_THREAD.sub(r"\1 \2", label) or f"thread {track.identity}"
         case TrackKind.COMMUNICATOR:
             return f"group {label or track.identity}"
         case TrackKind.PROCESS if track.process == OVERHEAD:
@@ -371,21 +377,15 @@ def _thread_name(shown: _Shown) -> str:
 
 
 def stream_name(track: Track) -> str:
-    """A stream as its source calls it, or by its number."""
+    """The recorded name of a stream, or its number."""
     return track.label.strip() or f"stream {track.identity}"
 
 
-def _process_order(key: ProcessKey) -> tuple[int, int, Order]:
-    return key[0], int(key[1]), _natural(key[2])
+def _process_order(key: ProcessKey) -> tuple[int, int, SortKey]:
+    return key[0], int(key[1]), _natural_key(key[2])
 
 
-def _natural(text: str) -> Order:
-    """Numbers by value and before other texts."""
+def _natural_key(text: str) -> SortKey:
+    """Sorts numbers by value, and before other strings."""
     number = text.removeprefix("-")
     return (0, int(text), "") if number.isascii() and number.isdigit() else (1, 0, text)
-
-
-# What Perfetto's JSON says, as far as it is written here: the only place where its words stand.
-
-
-# The category of each event: its kind, in the words of profilers.

@@ -11,97 +11,103 @@ from tracelink.converters.perfetto.timeline.counters import with_outstanding
 from tracelink.converters.perfetto.timeline.drawing import (
     Drawing,
     Lanes,
-    Openings,
+    OpeningOrder,
     assign_lanes,
     draw,
     drawn_samples,
-    halves,
-    openings_of,
+    in_half_nanoseconds,
+    opening_order_of,
 )
-from tracelink.converters.perfetto.timeline.hangs import NOT_CAUGHT, Caught, hung_rows, with_hung_names
-from tracelink.converters.perfetto.timeline.layout import Layout, Numbering, Seats, lay_out, seats
+from tracelink.converters.perfetto.timeline.hangs import NO_HANG, RankHang, hung_rows, with_hung_names
+from tracelink.converters.perfetto.timeline.layout import (
+    Layout,
+    Numbering,
+    OutputThreads,
+    lay_out,
+    output_threads,
+)
 from tracelink.errors import Finding, Severity
 from tracelink.model.columns import Int64s
 from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload, Payloads
 
-PIECE_ROWS = 1 << 17
-"""Rows of a piece at least: less is not worth a process."""
+SECTION_ROWS = 1 << 17
+"""Least rows of a section: fewer are not worth a process."""
 
-
-MOST_PIECES = 64
+MAX_SECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """Where and when everything of one rank stands that will be written."""
+class RankTimeline:
+    """The position and time of every event and sample of one rank that will be written."""
 
     graph: EventGraph
     drawing: Drawing
     layout: Layout
     lanes: Lanes
-    seats: Seats
-    seat: Int64s
-    openings: Openings
+    threads: OutputThreads
+    thread: Int64s
+    """For each row its index in `threads`."""
+    opening_order: OpeningOrder
 
     @property
     def events(self) -> int:
-        """How many events are drawn."""
+        """The number of events that are drawn."""
         return int(np.count_nonzero(self.drawing.shown))
 
     @property
     def large(self) -> bool:
         """Whether it is worth several processes."""
-        return len(self.graph) >= PIECE_ROWS
+        return len(self.graph) >= SECTION_ROWS
 
     @property
     def findings(self) -> list[Finding]:
-        """What is not drawn as it is."""
+        """What is drawn differently from how it was recorded, or not at all."""
         found = [*self.drawing.findings]
         if moved := int(np.count_nonzero(self.lanes.lane)):
-            message = "slices that overlap others of their thread without nesting stand in lanes of their own"
+            message = "slices that partly overlap another slice of their thread are on a lane of their own"
             found.append(Finding(Severity.INFO, "overlap", message, moved))
         if unwritten := len(self.graph.counters) - int(np.count_nonzero(drawn_samples(self.graph))):
-            message = "samples that are no numbers are not drawn"
+            message = "counter samples that are not finite numbers are not drawn"
             found.append(Finding(Severity.INFO, "counter_not_finite", message, unwritten))
         return found
 
 
-def picture_of(
+def rank_timeline_of(
     graph: EventGraph,
     base: int | None,
     numbering: Numbering,
-    left_out: Collection[EventKind] = (),
-    caught: Caught = NOT_CAUGHT,
-) -> Picture:
-    """The picture of a graph of one rank without the kinds of events that are left out."""
+    excluded: Collection[EventKind] = (),
+    hang: RankHang = NO_HANG,
+) -> RankTimeline:
+    """The timeline of the graph of one rank, without the excluded kinds of events; times count from `base`."""
     graph = with_outstanding(graph, numbering)
-    hung = hung_rows(graph, caught)
+    hung = hung_rows(graph, hang)
     graph = with_hung_names(graph, hung)
-    drawing = draw(graph, base, left_out, hung, caught.end)
+    drawing = draw(graph, base, excluded, hung, hang.end)
     rows = np.flatnonzero(drawing.shown)
     tracks = np.unique(graph.events.track[rows]).tolist()
     samples = np.unique(graph.counters.track[drawn_samples(graph)]).tolist()
     layout = lay_out(graph, tracks, samples, numbering)
-    thread = layout.thread_of_track[graph.events.track[rows]]
-    start, end = halves(drawing.start[rows], drawing.duration[rows])
-    lanes = assign_lanes(thread, start, end)
-    used = np.ones(len(layout.threads), np.int64)
+    thread_of_row = layout.thread_of_track[graph.events.track[rows]]
+    start, end = in_half_nanoseconds(drawing.start[rows], drawing.duration[rows])
+    lanes = assign_lanes(thread_of_row, start, end)
+    lane_counts = np.ones(len(layout.threads), np.int64)
     if lanes.lane.any():
-        np.maximum.at(used, thread, lanes.lane + 1)
-    places = seats(layout, used, numbering)
-    seat = np.zeros(len(graph), np.int64)
-    seat[rows] = places.first[thread] + lanes.lane
-    openings = openings_of(drawing, seat, rows[lanes.order])
-    return Picture(graph, drawing, layout, lanes, places, seat, openings)
+        np.maximum.at(lane_counts, thread_of_row, lanes.lane + 1)
+    threads = output_threads(layout, lane_counts, numbering)
+    thread = np.zeros(len(graph), np.int64)
+    thread[rows] = threads.first[thread_of_row] + lanes.lane
+    opening_order = opening_order_of(drawing, thread, rows[lanes.order])
+    return RankTimeline(graph, drawing, layout, lanes, threads, thread, opening_order)
 
 
 # Recorded arguments, in the order of the events that have them.
 
 
 def payload_runs(payloads: Payloads | None, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """A text for each of `numbers`, in runs: where the run begins and its texts. A missing one is empty."""
+    """The payloads of these numbers in runs: the index at which a run starts, and its payloads; empty if missing."""
     if not len(numbers):
         return
     reached = np.maximum.accumulate(numbers)
@@ -129,12 +135,12 @@ def _picked(texts: Sequence[Payload], wanted: Int64s) -> Sequence[Payload]:
 
 
 def _scattered(payloads: Payloads, numbers: Int64s) -> Sequence[Payload]:
-    """Texts of events that do not stand in the order of their payloads."""
+    """Payloads of events that are not in the order of their payloads."""
     result: list[Payload] = [b""] * len(numbers)
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     for first, texts in payloads.batches(max(0, int(ordered[0])), int(ordered[-1]) + 1):
         low, high = np.searchsorted(ordered, [first, first + len(texts)]).tolist()
-        for place, number in zip(order[low:high].tolist(), ordered[low:high].tolist(), strict=True):
-            result[place] = texts[number - first]
+        for index, number in zip(order[low:high].tolist(), ordered[low:high].tolist(), strict=True):
+            result[index] = texts[number - first]
     return result

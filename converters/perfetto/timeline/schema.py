@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 import numpy as np
 
@@ -28,19 +29,20 @@ CATEGORIES = {
     EventKind.RECORD: "record",
     EventKind.OTHER: "other",
 }
-"""Kineto's own categories where it has one: other tools go by them."""
-
+"""Categories of events: those of Kineto, if it has one, because other tools rely on them."""
 
 DRIVER_CATEGORY = "cuda_driver"
-
-
 DRIVER_CALL = re.compile("cu[A-Z]")
-"""How the names of the driver's calls begin, unlike those of the runtime."""
-
+"""Names of calls of the driver, unlike those of the runtime."""
 
 DRIVER = 32
-"""Added to the kind where the event is a call of the driver and not of the runtime."""
+"""Added to the kind of an event that is a call of the driver and not of the runtime."""
 
+COLLECTIVE_CATEGORY = "collective"
+"""Category of the slices on tracks of groups."""
+
+ARRIVAL_CATEGORY = "arrival"
+"""Category of the instants on tracks of groups: which rank arrived last."""
 
 FLOW_NAMES = {
     Relation.LAUNCHES: "ac2g",
@@ -49,84 +51,87 @@ FLOW_NAMES = {
     Relation.DEPENDS_ON: "depends",
     Relation.WAITS_FOR: "waits",
 }
-"""Category and name of the arrows; the first two are Kineto's."""
-
-
-TIE_NAMES = {Relation.WAITS_FOR: "waits", Relation.DEPENDS_ON: "message"}
-"""Category and name of the arrows between ranks."""
-
-
-TIE_MARKS = {Relation.WAITS_FOR: ("waited", "for rank"), Relation.DEPENDS_ON: ("received", "from rank")}
-"""Name of the instant at which such an arrow ends, and its argument: the rank that it comes from."""
-
+"""Category and name of the flows within a rank; the first two are Kineto's."""
 
 EFFECT_FIRST = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)
-"""Relations whose source is the effect: their arrows run from target to source."""
+"""Relations from effect to cause: their flows run from target to source."""
 
+CROSS_RANK_FLOW_NAMES = {Relation.WAITS_FOR: "waits", Relation.DEPENDS_ON: "message"}
+"""Category and name of the flows between ranks."""
 
-MAX_DEPTH = 500
-"""Deeper slices are dropped (the limit is 512 since v57)."""
-
-
-COLLECTIVE_CATEGORY = "collective"
-"""Category of the slices on tracks of groups."""
-
-
-ARRIVAL_CATEGORY = "arrival"
-"""Category of the instants on tracks of groups: who entered last."""
-
+CROSS_RANK_INSTANTS = {
+    Relation.WAITS_FOR: ("waited", "for rank"),
+    Relation.DEPENDS_ON: ("received", "from rank"),
+}
+"""Name of the instant at which a flow between ranks ends, and its argument: the rank at which the flow starts."""
 
 HUNG_PREFIX = "HUNG "
-"""How the names of slices begin that hang."""
-
+"""Prefix of the names of slices that hang."""
 
 HUNG_SUFFIX = " · HUNG"
-"""How the names of tracks end on which everything hangs."""
+"""Suffix of the names of tracks on which everything hangs."""
 
+MAX_DEPTH = 500
+"""Deeper slices are moved to another lane: the engine drops those deeper than 512 (since v57)."""
+
+OWN_HEADER = "tracelink"
+"""The key of the document under which tracelink describes the ranks."""
+
+PRIVATE_HEADER = frozenset({"traceName", "username", "host_name", "INFO", "ERROR", "metadata"})
+"""Keys of a source's header that can contain host names and paths."""
+
+REPLACED_HEADER = frozenset({"traceEvents", "baseTimeNanoseconds", "displayTimeUnit"})
+"""Keys of a source's header for which the output has values of its own."""
 
 LINK, COLLECTIVE, RECORDER, ORIGINAL = "link", "collective", "recorder", "original"
-"""The arguments that all others stand in: what links say, of collectives, what a recorder said, any other source.
+"""The outer arguments: of links, of collectives, recorded by a flight recorder, recorded by any other source.
 
-In JSON those of `original` stand by themselves, where other tools look for them.
+In JSON the members of `original` are arguments themselves, where other tools expect them.
 """
 
 
-GROUP_ARGUMENT = "group"
-"""Argument of a rank's event: the group and number of the collective that it is a part of."""
+class Argument(StrEnum):
+    """Arguments that tracelink adds, within an outer one."""
 
+    NODE = "execution trace node"
+    """Id of the execution-trace node that is the same as an event."""
+    DURATION_KNOWN = "duration known"
+    """False if the end of the event was not recorded."""
 
-WAIT_ARGUMENT = "wait_us"
-"""Argument of the same event: from its own entering to that of the last."""
+    GROUP = "group"
+    """Group and number of the collective in which an event takes part."""
+    WAIT = "wait_us"
+    """Time from the rank's own entry to the last one; of a collective, by rank."""
+    AWAITED = "waits_for_rank"
+    """The rank that entered last."""
+    LAST = "last"
+    """True on the rank that entered last."""
 
-
-AWAITED_ARGUMENT = "waits_for_rank"
-"""Argument of the same event where it waits: who entered last."""
-
-
-LAST_ARGUMENT = "last"
-"""Argument of the same event: whether its rank entered last."""
-
-
-NODE_ARGUMENT = "execution trace node"
-"""Argument of a timed event: the id of the execution-trace node that is the same."""
-
-
-DURATION_ARGUMENT = "duration known"
-"""Argument of an event whose end was not recorded."""
+    SEQUENCE = "sequence"
+    RANKS = "ranks"
+    MISSING_RANKS = "missing ranks"
+    BYTES = "bytes"
+    LAST_RANK = "last rank"
+    SKEW = "skew_us"
+    DURATION = "duration_us"
+    ALGORITHM_BANDWIDTH = "algorithm GB/s"
+    BUS_BANDWIDTH = "bus GB/s"
+    VERDICT = "verdict"
+    RANK = "rank"
 
 
 def driver_calls(graph: EventGraph) -> Bools:
-    """For each name, whether it is one of the driver's."""
+    """For each name whether it is a call of the driver."""
     return np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
 
 
 def categories_of(graph: EventGraph, driver: Bools, rows: Int64s) -> Int64s:
-    """A code for the category of each row; `driver` is what `driver_calls` says."""
+    """A code for the category of each row; `driver` is the result of `driver_calls`."""
     kind = graph.events.kind[rows]
     codes: Int64s = kind + (driver[graph.events.name[rows]] & (kind == EventKind.RUNTIME)) * np.int64(DRIVER)
     return codes
 
 
 def category(code: int) -> str:
-    """The text of a code."""
+    """The name of the category with this code."""
     return DRIVER_CATEGORY if code & DRIVER else CATEGORIES[EventKind(code)]

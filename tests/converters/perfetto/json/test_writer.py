@@ -14,7 +14,7 @@ import pytest
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.converters.perfetto.timeline.layout import STRIDE
+from tracelink.converters.perfetto.timeline.layout import IDS_PER_BLOCK
 from tracelink.engine import Engine
 from tracelink.io.targets import FileTarget
 from tracelink.model.clock import Clock
@@ -73,7 +73,7 @@ def test_ranks_have_processes_of_their_own_in_order() -> None:
         for name in (f"rank {rank:02} (100)", f"rank {rank:02} · GPU 0", f"rank {rank:02} · process groups")
     ]
     numbers = [*written.processes(), *written.threads()]
-    assert sorted(numbers) == [rank * STRIDE + number for rank in range(11) for number in range(1, 7)]
+    assert sorted(numbers) == [rank * IDS_PER_BLOCK + number for rank in range(11) for number in range(1, 7)]
     assert [rank["rank"] for rank in written.document["tracelink"]["ranks"]] == list(range(11))
     assert "distributedInfo" not in written.document
 
@@ -243,7 +243,7 @@ def test_parts_written_side_by_side_are_the_same_bytes(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("json.writer", "timeline.rank"):
-        monkeypatch.setattr(f"tracelink.converters.perfetto.{module}.PIECE_ROWS", 7)
+        monkeypatch.setattr(f"tracelink.converters.perfetto.{module}.SECTION_ROWS", 7)
     built = GraphBuilder()
     for rank in range(3):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from builders.native_bundles import STATE, before_marks, bundles, event, kinds
 from builders.perfetto_native import unpacked
 from tracelink.converters.perfetto.json_text import NUL_SIGN
-from tracelink.converters.perfetto.native.arguments import as_recorded, readable
-from tracelink.converters.perfetto.native.packets import Packing, bundle, packed, time_of
-from tracelink.converters.perfetto.native.writer import BETWEEN_MARKS, Interleaved
+from tracelink.converters.perfetto.native.arguments import as_recorded, for_viewers
+from tracelink.converters.perfetto.native.packets import Packing, bundle, bundle_time, repacked
+from tracelink.converters.perfetto.native.writer import BUNDLES_PER_FLUSH, TimeOrderedTarget
 from tracelink.io.framing import varint_at
 from tracelink.io.targets import FileTarget, StreamTarget
 
@@ -31,7 +31,7 @@ def body_of(packet: bytes) -> bytes:
 
 def interleaved(*packets: bytes, packing: Packing = Packing.BUNDLED) -> bytes:
     stream = io.BytesIO()
-    with Interleaved(StreamTarget(stream), packing).file() as file:
+    with TimeOrderedTarget(StreamTarget(stream), packing).file() as file:
         for packet in packets:
             file.write(packet)
     return stream.getvalue()
@@ -39,22 +39,22 @@ def interleaved(*packets: bytes, packing: Packing = Packing.BUNDLED) -> bytes:
 
 def test_a_bundle_says_when_its_first_packet_is() -> None:
     made = bundle(10**18, event(1) + event(2))
-    assert time_of(body_of(made)) == 10**18
+    assert bundle_time(body_of(made)) == 10**18
     assert [packet.timestamp for packet in unpacked(made)] == [1, 2]
 
 
 def test_a_packet_with_a_time_is_no_bundle() -> None:
-    assert time_of(body_of(event(7))) is None
-    assert time_of(body_of(STATE)) is None
+    assert bundle_time(body_of(event(7))) is None
+    assert bundle_time(body_of(STATE)) is None
 
 
 def test_a_bundle_can_be_packed_in_other_ways() -> None:
     packets = b"".join(event(number) for number in range(1000))
     made = body_of(bundle(5, packets))
-    assert packed(made, Packing.PLAIN) == packets
-    dense = packed(made, Packing.DENSE)
+    assert repacked(made, Packing.PLAIN) == packets
+    dense = repacked(made, Packing.DENSE)
     assert list(unpacked(dense)) == list(unpacked(packets))
-    assert (len(dense) < len(made), time_of(body_of(dense))) == (True, 5)
+    assert (len(dense) < len(made), bundle_time(body_of(dense))) == (True, 5)
 
 
 def test_bundles_of_two_ranks_stand_by_time_and_all_else_before_them() -> None:
@@ -82,13 +82,13 @@ def test_nothing_is_earlier_than_what_an_engine_has_drawn(ranks: list[list[int]]
 
 
 def test_there_are_marks_all_along() -> None:
-    written = interleaved(*(bundle(number, event(number)) for number in range(1, 3 * BETWEEN_MARKS + 1)))
-    assert kinds(written) == 3 * (3 * ["mark"] + BETWEEN_MARKS * ["bundle"])
+    written = interleaved(*(bundle(number, event(number)) for number in range(1, 3 * BUNDLES_PER_FLUSH + 1)))
+    assert kinds(written) == 3 * (3 * ["mark"] + BUNDLES_PER_FLUSH * ["bundle"])
 
 
 @pytest.mark.parametrize("packing", [Packing.BUNDLED, Packing.DENSE])
 def test_a_file_that_is_gzip_holds_the_packets_themselves(packing: Packing, tmp_path: Path) -> None:
-    target = Interleaved(FileTarget(tmp_path / "job.pftrace.gz"), packing)
+    target = TimeOrderedTarget(FileTarget(tmp_path / "job.pftrace.gz"), packing)
     with target.file() as file:
         file.write(bundle(1, event(1) + event(2)))
     data = (tmp_path / "job.pftrace.gz").read_bytes()
@@ -130,7 +130,7 @@ JSON = st.recursive(
     ],
 )
 def test_lists_are_texts_that_end_in_a_blank(recorded: bytes, shown: bytes) -> None:
-    assert readable([recorded]) == [shown]
+    assert for_viewers([recorded]) == [shown]
     assert as_recorded([shown]) == [recorded.replace(rb"\u00e9", "é".encode())]
 
 
@@ -141,7 +141,7 @@ def test_lists_are_texts_that_end_in_a_blank(recorded: bytes, shown: bytes) -> N
 def test_what_was_recorded_comes_back(objects: list[dict[str, Any]], separators: tuple[str, str]) -> None:
     """Byte for byte, but for characters that were written as numbers."""
     texts = [json.dumps(each, ensure_ascii=False, separators=separators).encode() for each in objects]
-    back = as_recorded(readable(texts))
+    back = as_recorded(for_viewers(texts))
     assert [b"\\u" in text or back == text for text, back in zip(texts, back, strict=True)] == [True] * len(
         texts
     )
@@ -149,7 +149,7 @@ def test_what_was_recorded_comes_back(objects: list[dict[str, Any]], separators:
 
 @given(st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=4))
 def test_everything_that_is_shown_is_json(objects: list[dict[str, Any]]) -> None:
-    shown = readable([json.dumps(each).encode() for each in objects])
+    shown = for_viewers([json.dumps(each).encode() for each in objects])
     assert [set(json.loads(text)) for text in shown] == [
         {name.replace("\0", NUL_SIGN) for name in each} for each in objects
     ]
@@ -157,15 +157,15 @@ def test_everything_that_is_shown_is_json(objects: list[dict[str, Any]]) -> None
 
 def test_a_text_that_holds_what_stands_between_texts_costs_nobody_else() -> None:
     texts = [b'{"a": "\0"}', b'{"b": [1]}']
-    assert readable(texts) == [b'{"a": "\0"}', b'{"b": "[1] "}']
-    assert as_recorded(readable(texts)) == texts
+    assert for_viewers(texts) == [b'{"a": "\0"}', b'{"b": "[1] "}']
+    assert as_recorded(for_viewers(texts)) == texts
 
 
 def test_lists_that_are_very_deep_stay_lists() -> None:
     deep = b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}"
-    assert readable([deep]) == [deep]
+    assert for_viewers([deep]) == [deep]
 
 
 def test_an_endless_list_is_given_up_at_once() -> None:
     endless = b'{"a": [' + b'"x", ' * 100_000
-    assert readable([endless]) == [endless]
+    assert for_viewers([endless]) == [endless]

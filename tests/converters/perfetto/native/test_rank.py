@@ -55,7 +55,14 @@ def test_a_rank_has_its_threads_then_its_gpus_its_groups_and_the_rest() -> None:
     built = GraphBuilder(host="node-1")
     for kind, process, identity, label, name, what in [
         (TrackKind.PROCESS, "-1", "0", "", "Buffer Flush", EventKind.OVERHEAD),
-        (TrackKind.PROCESS, "Spans", "PyTorch Profiler", "PyTorch Profiler", "span", EventKind.SPAN),
+        (
+            TrackKind.PROCESS,
+            "DrawnCollectives",
+            "PyTorch Profiler",
+            "PyTorch Profiler",
+            "span",
+            EventKind.SPAN,
+        ),
         (TrackKind.STREAM, "3", "-1", "", "Context Sync", EventKind.SYNCHRONIZATION),
         (TrackKind.STREAM, "3", "22", "", "Memcpy HtoD", EventKind.MEMCPY),
         (TrackKind.STREAM, "3", "13", "", "ncclDevKernel_AllReduce", EventKind.KERNEL),

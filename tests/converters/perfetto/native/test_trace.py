@@ -42,7 +42,7 @@ from tracelink.model.job import Job
 # Files that are cut off, damaged, or of somebody else.
 
 
-ADVICE = "Open it at ui.perfetto.dev, or give tracelink what torch.profiler wrote."
+ADVICE = "Open it at ui.perfetto.dev, or use the file that torch.profiler wrote."
 
 
 def slices(count: int) -> list[bytes]:
@@ -68,7 +68,9 @@ def test_what_stands_before_a_cut_is_used() -> None:
         "Copy or write it again."
     )
     assert cut.example == f"byte {begin}"
-    assert unfinished.message == "job.pftrace: 1 events have no end: they last to the last one of the file."
+    assert (
+        unfinished.message == "job.pftrace: 1 events have no end; they last until the last event of the file."
+    )
 
 
 def test_a_cut_within_gzip() -> None:
@@ -187,7 +189,7 @@ def test_the_traces_of_others_are_refused(data: bytes) -> None:
     with pytest.raises(UnreadableError) as raised:
         as_json(data)
     assert str(raised.value) == (
-        f"job.pftrace: a Perfetto trace that tracelink did not write: it reads only its own. {ADVICE}"
+        f"job.pftrace: a Perfetto trace that tracelink did not write; tracelink reads only its own. {ADVICE}"
     )
 
 
@@ -195,8 +197,8 @@ def test_the_traces_of_others_are_refused(data: bytes) -> None:
     ("data", "problem"),
     [
         (facts(HEADER)[:-1], "the file ends within the packet at byte 0"),
-        (facts({}), "what it says of itself cannot be read"),
-        (packet(text(1999, "{")) + b"".join(slices(1)), "what it says of itself cannot be read"),
+        (facts({}), "its header cannot be read"),
+        (packet(text(1999, "{")) + b"".join(slices(1)), "its header cannot be read"),
     ],
 )
 def test_without_its_header_nothing_can_be_read(data: bytes, problem: str) -> None:
@@ -250,7 +252,9 @@ def test_whatever_packets_hold(inside: bytes) -> None:
 
 def test_a_file_that_is_cut_off_before_any_event_says_so(tmp_path: Path) -> None:
     (tmp_path / "cut.pftrace").write_bytes(head() + bundle(*slices(1))[:-5])
-    with pytest.raises(UnreadableError, match=r"ends within the packet at byte .* nothing before that"):
+    with pytest.raises(
+        UnreadableError, match=r"ends within the packet at byte .* no profile was found before that"
+    ):
         tracelink.load(tmp_path / "cut.pftrace")
 
 

@@ -13,7 +13,7 @@ from builders import perfetto
 from builders.graph import START, GraphBuilder
 from builders.perfetto_native import Slice, write
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.converters.perfetto.timeline.job import Choices, Wanted
+from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.job import Job
@@ -229,12 +229,14 @@ def test_collectives_stand_on_a_track_of_their_group_and_before_all_ranks() -> N
     }
 
 
-@pytest.mark.parametrize(("wanted", "names"), [(Wanted.LINK, {"link", "collective"}), (Wanted.NONE, set())])
-def test_arguments_can_be_left_out(wanted: Wanted, names: set[str]) -> None:
-    native = write(together(), PerfettoWriter(Choices(wanted)))
+@pytest.mark.parametrize(
+    ("wanted", "names"), [(ArgumentChoice.LINK, {"link", "collective"}), (ArgumentChoice.NONE, set())]
+)
+def test_arguments_can_be_left_out(wanted: ArgumentChoice, names: set[str]) -> None:
+    native = write(together(), PerfettoWriter(TimelineOptions(wanted)))
     assert {name for one in native.slices for name in one.args} == names
     assert len(native.arrows()) == 2
-    whole = write(job_of({"a": 1}).build(), PerfettoWriter(Choices(wanted)))
+    whole = write(job_of({"a": 1}).build(), PerfettoWriter(TimelineOptions(wanted)))
     assert whole.slices[0].args == {}
 
 
@@ -257,7 +259,7 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 ) -> None:
     graph = linked().build()
     whole = write(graph)
-    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.PIECE_PACKETS", 1)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.SECTION_PACKETS", 1)
     pieces = write(graph)
     assert pieces.slices == whole.slices
     assert len({packet.trusted_packet_sequence_id for packet in pieces.packets}) > 2
@@ -265,7 +267,7 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 
 def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are right wherever they stand in their source."""
-    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.PIECE_PACKETS", 2)
+    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.SECTION_PACKETS", 2)
     monkeypatch.setattr("tracelink.converters.perfetto.native.rank.GAP", 1)
     built = GraphBuilder()
     thread = built.track()

@@ -117,7 +117,7 @@ def test_a_trace_of_recorders_alone_is_a_picture() -> None:
     with pytest.raises(UnreadableError) as raised:
         PerfettoReader().unpacked(source(head() + bytes(told)), Engine(1))
     assert str(raised.value) == (
-        "job.pftrace: nothing in this trace is of a profiler. Give tracelink the files that it was made of; "
+        "job.pftrace: this trace contains no profile. Use the files from which it was made; "
         "`tracelink convert` writes it as JSON."
     )
 

@@ -12,7 +12,7 @@ from builders import perfetto, perfetto_native
 from builders.graph import GraphBuilder
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.converters.perfetto.timeline.job import Choices, Wanted
+from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job
@@ -20,7 +20,7 @@ from tracelink.model.job import Job
 Arguments = dict[str, dict[str, Any]]
 """For each event, by its name, its arguments."""
 
-OF_GROUPS = ("all_reduce 1.0 MB", "rank 1 last")
+OF_GROUPS = ("all_reduce 1.0 MB", "rank 1 arrived last")
 """What stands on tracks of groups."""
 
 
@@ -40,13 +40,13 @@ def job() -> Job:
     return Job.of(built.build())
 
 
-def in_json(choices: Choices) -> Arguments:
+def in_json(choices: TimelineOptions) -> Arguments:
     written = perfetto.write(job(), PerfettoJsonWriter(choices))
     events = json.loads(written.text)["traceEvents"]
     return {event["name"]: event.get("args", {}) for event in events if event["ph"] in "Xi"}
 
 
-def in_native(choices: Choices) -> Arguments:
+def in_native(choices: TimelineOptions) -> Arguments:
     written = perfetto_native.write(job(), PerfettoWriter(choices))
     return {one.name: one.args for one in written.slices}
 
@@ -62,7 +62,7 @@ def flat(arguments: Arguments) -> Arguments:
 
 
 def test_what_tracelink_adds_stands_in_what_it_is_about() -> None:
-    said = in_json(Choices())
+    said = in_json(TimelineOptions())
     del said["all_reduce 1.0 MB"]
     assert said == {
         "early": {
@@ -76,18 +76,18 @@ def test_what_tracelink_adds_stands_in_what_it_is_about() -> None:
         "entry": {"recorder": {"state": "scheduled", "sizes": [[8]]}, "link": {"duration known": False}},
         "waited": {"link": {"for rank": 1}},
         "received": {"link": {"from rank": 1}},
-        "rank 1 last": {"rank": 1, "skew_us": 0.04},
+        "rank 1 arrived last": {"rank": 1, "skew_us": 0.04},
     }
 
 
-@pytest.mark.parametrize("wanted", Wanted)
-def test_both_formats_say_the_same(wanted: Wanted) -> None:
-    assert flat(in_native(Choices(wanted))) == in_json(Choices(wanted))
+@pytest.mark.parametrize("wanted", ArgumentChoice)
+def test_both_formats_say_the_same(wanted: ArgumentChoice) -> None:
+    assert flat(in_native(TimelineOptions(wanted))) == in_json(TimelineOptions(wanted))
 
 
 @pytest.mark.parametrize("said", [in_json, in_native])
-def test_only_what_tracelink_found_out(said: Callable[[Choices], Arguments]) -> None:
-    found = {name: set(groups) for name, groups in said(Choices(Wanted.LINK)).items()}
+def test_only_what_tracelink_found_out(said: Callable[[TimelineOptions], Arguments]) -> None:
+    found = {name: set(groups) for name, groups in said(TimelineOptions(ArgumentChoice.LINK)).items()}
     assert all(found.pop(name) for name in OF_GROUPS)
     assert found == {
         "early": {"collective"},
@@ -101,8 +101,8 @@ def test_only_what_tracelink_found_out(said: Callable[[Choices], Arguments]) -> 
 
 
 @pytest.mark.parametrize("said", [in_json, in_native])
-def test_no_arguments_at_all(said: Callable[[Choices], Arguments]) -> None:
-    arguments = said(Choices(Wanted.NONE))
+def test_no_arguments_at_all(said: Callable[[TimelineOptions], Arguments]) -> None:
+    arguments = said(TimelineOptions(ArgumentChoice.NONE))
     assert len(arguments) == 9
     assert not any(arguments.values())
 
@@ -112,10 +112,10 @@ def test_arrows_that_slices_carry_need_no_arguments() -> None:
     thread = built.track()
     outer, inner = built.add(thread, "outer", 0, 9, args={"a": 1}), built.add(thread, "inner", 0, 5)
     built.edge(outer, Relation.BACKWARD_OF, inner)
-    for wanted in Wanted:
-        written = perfetto.write(built.build(), PerfettoJsonWriter(Choices(wanted)))
+    for wanted in ArgumentChoice:
+        written = perfetto.write(built.build(), PerfettoJsonWriter(TimelineOptions(wanted)))
         assert [(e["name"], "bind_id" in e, "args" in e) for e in written.slices()] == [
-            ("outer", True, wanted == Wanted.ALL),
+            ("outer", True, wanted == ArgumentChoice.ALL),
             ("inner", True, False),
         ]
 
@@ -139,11 +139,11 @@ def test_python_functions_are_drawn_where_nothing_else_is_said() -> None:
 
 
 def test_python_functions_can_be_left_out_with_their_arrows() -> None:
-    written = perfetto.write(python_job().build(), PerfettoJsonWriter(Choices(python=False)))
+    written = perfetto.write(python_job().build(), PerfettoJsonWriter(TimelineOptions(python=False)))
     assert [(e["name"], e["dur"] * 1000) for e in written.slices()] == [("aten::mm", 50), ("step", 15)]
     assert written.events("s", "f") == []
     assert written.reasons() == {"left_out": 2, "unfinished": 1, "flow_without_end": 2}
-    native = perfetto_native.write(python_job().build(), PerfettoWriter(Choices(python=False)))
+    native = perfetto_native.write(python_job().build(), PerfettoWriter(TimelineOptions(python=False)))
     assert [one.name for one in native.slices] == ["aten::mm", "step"]
     assert native.findings == written.findings
 
@@ -151,7 +151,7 @@ def test_python_functions_can_be_left_out_with_their_arrows() -> None:
 def test_times_do_not_depend_on_what_is_left_out() -> None:
     """Two jobs look the same where they are compared, and an event that hangs lasts as long."""
     whole = perfetto.write(python_job().build())
-    less = perfetto.write(python_job().build(), PerfettoJsonWriter(Choices(python=False)))
+    less = perfetto.write(python_job().build(), PerfettoJsonWriter(TimelineOptions(python=False)))
     assert less.document["baseTimeNanoseconds"] == whole.document["baseTimeNanoseconds"]
     for name in ("aten::mm", "step"):
         assert [less.slice(name)[key] for key in ("ts", "dur")] == [

@@ -18,14 +18,14 @@ from builders.job import JobBuilder
 from builders.told import job_told
 from tracelink.converters.perfetto.timeline import counters as module
 from tracelink.converters.perfetto.timeline.counters import (
-    FEW,
+    MIN_SAMPLES,
     Levels,
     group_counters,
     levels_of,
     thinned,
     with_outstanding,
 )
-from tracelink.converters.perfetto.timeline.groups import group_seats
+from tracelink.converters.perfetto.timeline.groups import group_tracks
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.model.columns import NO_TIME, UNKNOWN
@@ -42,7 +42,7 @@ Samples = dict[str, list[tuple[int, float]]]
 
 def counters(job: Job) -> Samples:
     first = job.first_ns or 0
-    made = group_counters(job, group_seats(job, Hangs.of(job), Numbering()), Numbering())
+    made = group_counters(job, group_tracks(job, Hangs.of(job), Numbering()), Numbering())
     found: Samples = {name: [] for name in made.names}
     for counter, time, value in zip(
         made.counter.tolist(), made.time.tolist(), made.value.tolist(), strict=True
@@ -114,7 +114,7 @@ def test_numbers_of_counters_stand_behind_those_of_lanes() -> None:
     for start in (0, 5):
         built.collective(group, {0: (start, start + 10), 1: (start, start + 10)}, bus_gb_s=1.0)
     job, numbering = built.build(), Numbering(1, 2)
-    seats = group_seats(job, Hangs.of(job), numbering)
+    seats = group_tracks(job, Hangs.of(job), numbering)
     made = group_counters(job, seats, numbering)
     numbers = [seats.process, *seats.tids, *made.numbers]
     assert numbers == list(range(seats.process, seats.process + 5))
@@ -214,7 +214,9 @@ def fewer(given: LevelSamples, events: int = 0) -> LevelSamples:
     return samples(thinned(Levels(*columns(given)), events))
 
 
-@pytest.mark.parametrize(("count", "events"), [(0, 0), (FEW, 0), (FEW + 1, 32 * (FEW + 1))])
+@pytest.mark.parametrize(
+    ("count", "events"), [(0, 0), (MIN_SAMPLES, 0), (MIN_SAMPLES + 1, 32 * (MIN_SAMPLES + 1))]
+)
 def test_few_samples_beside_many_events_are_all_kept(count: int, events: int) -> None:
     assert fewer(zigzag(count), events) == zigzag(count)
 
@@ -222,7 +224,7 @@ def test_few_samples_beside_many_events_are_all_kept(count: int, events: int) ->
 def test_of_too_many_no_more_are_kept_than_are_worth_it_and_they_span_the_same() -> None:
     given = zigzag(100_000)
     kept = fewer(given)
-    assert FEW // 2 < len(kept) <= FEW
+    assert MIN_SAMPLES // 2 < len(kept) <= MIN_SAMPLES
     assert set(kept) <= set(given)
     assert kept[-1] == given[-1]
     values = [value for *_, value in given]
@@ -232,14 +234,14 @@ def test_of_too_many_no_more_are_kept_than_are_worth_it_and_they_span_the_same()
 def test_a_counter_with_few_samples_keeps_them_beside_one_with_many() -> None:
     kept = fewer(zigzag(10) + zigzag(100_000, counter=1))
     assert [one for one in kept if one[0] == 0] == zigzag(10)
-    assert len(kept) <= FEW
+    assert len(kept) <= MIN_SAMPLES
 
 
 def test_counters_for_which_there_is_no_room_keep_where_they_end() -> None:
-    given = [one for counter in range(FEW) for one in zigzag(4, counter)]
+    given = [one for counter in range(MIN_SAMPLES) for one in zigzag(4, counter)]
     kept = fewer(given)
     assert [one for one in kept if one[1] == 3] == [one for one in given if one[1] == 3]
-    assert len(kept) <= 3 * FEW
+    assert len(kept) <= 3 * MIN_SAMPLES
 
 
 @given(CHANGES, st.integers(1, 12))
@@ -248,7 +250,7 @@ def test_a_thinned_counter_ends_as_before_with_its_extremes_and_without_repeats(
 ) -> None:
     given = shown(changes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FEW", room)
+        patch.setattr(module, "MIN_SAMPLES", room)
         kept = fewer(given)
     assert set(kept) <= set(given)
     for counter, some in groupby(given, key=lambda one: one[0]):

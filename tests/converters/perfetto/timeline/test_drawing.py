@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink.converters.perfetto.timeline import drawing as lanes
-from tracelink.converters.perfetto.timeline.drawing import assign_lanes, halves
+from tracelink.converters.perfetto.timeline.drawing import assign_lanes, in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 
 Slice = tuple[int, int, int]
@@ -18,7 +18,7 @@ SLICES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 25), st.integers(0
 
 def lanes_of(slices: list[Slice]) -> list[int]:
     track, start, duration = np.array(slices, np.int64).reshape(-1, 3).T
-    return assign_lanes(track, *halves(start, duration)).lane.tolist()
+    return assign_lanes(track, *in_half_nanoseconds(start, duration)).lane.tolist()
 
 
 def of_one_track(*spans: tuple[int, int]) -> list[int]:

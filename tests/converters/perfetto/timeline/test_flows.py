@@ -8,7 +8,7 @@ import pytest
 
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
-from tracelink.converters.perfetto.timeline.layout import ARROWS, BINDINGS
+from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, FLOWS_PER_BLOCK
 from tracelink.converters.perfetto.timeline.schema import ARRIVAL_CATEGORY
 from tracelink.model.columns import NO_TIME
 from tracelink.model.communications import Evidence
@@ -82,7 +82,7 @@ def test_a_slice_whose_child_starts_with_it_carries_the_arrow_itself() -> None:
     built.edge(call, Relation.LAUNCHES, kernel)
     written = write(built.build())
     assert arrows(written) == []
-    assert written.slice("outer")["bind_id"] == written.slice("gemm")["bind_id"] == BINDINGS
+    assert written.slice("outer")["bind_id"] == written.slice("gemm")["bind_id"] == FIRST_SLICE_FLOW
     assert written.slice("outer")["flow_out"] is True
     assert written.slice("gemm")["flow_in"] is True
     assert "bind_id" not in written.slice("inner")
@@ -135,7 +135,7 @@ def test_numbers_are_unique_over_ranks_and_relations() -> None:
             built.edge(call, Relation.LAUNCHES, work)
             built.edge(work, Relation.BACKWARD_OF, call)
     numbers = [event["id"] for event in write(built.build()).events("s")]
-    assert sorted(numbers) == [*range(1, 5), *range(ARROWS + 1, ARROWS + 5)]
+    assert sorted(numbers) == [*range(1, 5), *range(FLOWS_PER_BLOCK + 1, FLOWS_PER_BLOCK + 5)]
 
 
 def test_an_edge_to_what_is_not_drawn_is_counted() -> None:
@@ -200,7 +200,7 @@ def test_who_entered_last_points_at_the_ends_of_the_others() -> None:
         ("waits", places[1], 300, "waited for rank 1", places[0], 499),
         ("waits", places[1], 300, "waited for rank 1", places[2], 504),
     ]
-    assert [begin["id"] for begin in written.events("s")] == [3 * ARROWS + 1]
+    assert [begin["id"] for begin in written.events("s")] == [3 * FLOWS_PER_BLOCK + 1]
     assert written.findings == ()
 
 

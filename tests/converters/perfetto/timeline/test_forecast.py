@@ -61,8 +61,8 @@ def written(job: Job, writer: Writer, folder: Path) -> Forecast:
     """What it comes to, in place of what is expected."""
     place = folder / "job.gz"
     writer.write(job, target_of(str(place)), Engine(1))
-    packed = place.read_bytes()
-    return Forecast(len(packed), len(gzip.decompress(packed)))
+    repacked = place.read_bytes()
+    return Forecast(len(repacked), len(gzip.decompress(repacked)))
 
 
 @pytest.fixture
@@ -70,12 +70,12 @@ def check(tmp_path: Path) -> Check:
     """Compares a forecast with what is written."""
 
     def compare(
-        job: Job, name: str, options: dict[str, str], plain: float = PLAIN, packed: float = GZIP
+        job: Job, name: str, options: dict[str, str], plain: float = PLAIN, repacked: float = GZIP
     ) -> None:
         writer = writer_of(name, options)
         real, expected = written(job, writer, tmp_path), writer.forecast(job, Engine(1), compressed=True)
         assert expected.unpacked == pytest.approx(real.unpacked, rel=plain)
-        assert expected.bytes == pytest.approx(real.bytes, rel=packed)
+        assert expected.bytes == pytest.approx(real.bytes, rel=repacked)
 
     return compare
 

@@ -9,7 +9,7 @@ import pytest
 from builders.graph import START, GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
 from tracelink.converters.perfetto.timeline.groups import readable_bytes
-from tracelink.converters.perfetto.timeline.layout import STRIDE
+from tracelink.converters.perfetto.timeline.layout import IDS_PER_BLOCK
 from tracelink.model.columns import NO_TIME
 from tracelink.model.events import EventKind, TrackKind
 
@@ -82,8 +82,8 @@ def test_the_process_of_all_groups_stands_before_the_ranks() -> None:
     sort = {
         e["pid"]: e["args"]["sort_index"] for e in written.events("M") if e["name"] == "process_sort_index"
     }
-    assert written.processes()[2 * STRIDE + 1] == "collectives"
-    assert min(sort, key=lambda pid: sort[pid]) == 2 * STRIDE + 1
+    assert written.processes()[2 * IDS_PER_BLOCK + 1] == "collectives"
+    assert min(sort, key=lambda pid: sort[pid]) == 2 * IDS_PER_BLOCK + 1
 
 
 def test_groups_have_tracks_in_their_order_and_collectives_that_overlap_lanes() -> None:

@@ -16,8 +16,14 @@ from builders.perfetto import Written, nanoseconds
 from builders.told import job_told
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.schema import RED
-from tracelink.converters.perfetto.timeline.hangs import Arrivals, Caught, Hangs, arrivals_of, hung_rows
-from tracelink.converters.perfetto.timeline.job import Choices, Wanted
+from tracelink.converters.perfetto.timeline.hangs import (
+    Hangs,
+    LastArrivals,
+    RankHang,
+    hung_rows,
+    last_arrivals_of,
+)
+from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.errors import Finding
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key, TrackKind
@@ -37,7 +43,7 @@ def entered(*times: int) -> JobBuilder:
 def arrivals(job: Job, end: int = 100, *, awaited: bool = False) -> list[tuple[int, int, int, int]]:
     """Place, time, rank and skew."""
     whole = job.collectives
-    found = arrivals_of(
+    found = last_arrivals_of(
         job,
         np.arange(len(whole)),
         whole.start,
@@ -47,7 +53,7 @@ def arrivals(job: Job, end: int = 100, *, awaited: bool = False) -> list[tuple[i
     return [
         (place, time - START, rank, skew)
         for place, time, rank, skew in zip(
-            *(column.tolist() for column in (found.place, found.time, found.rank, found.skew)), strict=True
+            *(column.tolist() for column in (found.index, found.time, found.rank, found.skew)), strict=True
         )
     ]
 
@@ -78,8 +84,8 @@ def test_an_arrival_lies_within_its_slice(end: int, found: list[tuple[int, int, 
 
 def test_those_of_some_collectives_are_found_by_their_places() -> None:
     places, others = np.array([0, 2, 3, 7]), np.arange(4)
-    some = Arrivals(places, others, others, others).within(2, 7)
-    assert (some.place.tolist(), some.rank.tolist(), len(some)) == ([2, 3], [1, 2], 2)
+    some = LastArrivals(places, others, others, others).within(2, 7)
+    assert (some.index.tolist(), some.rank.tolist(), len(some)) == ([2, 3], [1, 2], 2)
 
 
 def test_both_formats_have_the_same_instants_on_the_tracks_of_groups(tmp_path: Path) -> None:
@@ -87,8 +93,8 @@ def test_both_formats_have_the_same_instants_on_the_tracks_of_groups(tmp_path: P
     written, native, first = perfetto.write(job), perfetto_native.write(job), job.first_ns or 0
     instants = [event for event in written.events("i") if event["cat"] == "arrival"]
     assert [(written.threads()[event["tid"]], event["name"], event["args"]) for event in instants] == [
-        ("group a [0, 1]", "rank 1 last", {"rank": 1, "skew_us": Decimal(1000)}),
-        ("group b [0, 1]", "rank 0 last", {"rank": 0, "skew_us": Decimal(1000)}),
+        ("group a [0, 1]", "rank 1 arrived last", {"rank": 1, "skew_us": Decimal(1000)}),
+        ("group b [0, 1]", "rank 0 arrived last", {"rank": 0, "skew_us": Decimal(1000)}),
     ]
     base = written.document["baseTimeNanoseconds"]
     assert {base + nanoseconds(event["ts"]) - first for event in instants} == {1_000_000}
@@ -97,8 +103,20 @@ def test_both_formats_have_the_same_instants_on_the_tracks_of_groups(tmp_path: P
         for one in native.slices
         if one.category == "arrival"
     ] == [
-        ("group a [0, 1]", "rank 1 last", {"rank": 1, "skew_us": 1000.0}, 1_000_000, "all_reduce 4.1 kB"),
-        ("group b [0, 1]", "rank 0 last", {"rank": 0, "skew_us": 1000.0}, 1_000_000, "all_reduce 4.1 kB"),
+        (
+            "group a [0, 1]",
+            "rank 1 arrived last",
+            {"rank": 1, "skew_us": 1000.0},
+            1_000_000,
+            "all_reduce 4.1 kB",
+        ),
+        (
+            "group b [0, 1]",
+            "rank 0 arrived last",
+            {"rank": 0, "skew_us": 1000.0},
+            1_000_000,
+            "all_reduce 4.1 kB",
+        ),
     ]
 
 
@@ -181,8 +199,8 @@ def test_what_hangs_has_tracks_of_its_own_before_all_others(tmp_path: Path) -> N
 
 def test_the_colour_does_not_need_arguments(tmp_path: Path) -> None:
     job = missed(tmp_path)
-    for wanted in Wanted:
-        assert red(perfetto.write(job, PerfettoJsonWriter(Choices(wanted)))) == RED_SLICES
+    for wanted in ArgumentChoice:
+        assert red(perfetto.write(job, PerfettoJsonWriter(TimelineOptions(wanted)))) == RED_SLICES
 
 
 def test_nobody_is_missing_where_ranks_do_different_things(tmp_path: Path) -> None:
@@ -212,14 +230,14 @@ def test_a_rank_without_a_dump_is_only_named_where_nobody_else_is_missing(tmp_pa
 def test_many_missing_ranks_are_counted(tmp_path: Path) -> None:
     ranks = {rank: "a1 a2!" if rank % 2 else "a1" for rank in range(30)}
     hangs = Hangs.of(job_told(tmp_path, ranks, a=list(range(30))))
-    assert hangs.named("all_reduce", 1) == "HUNG all_reduce: 15 ranks missing"
+    assert hangs.hung_name("all_reduce", 1) == "HUNG all_reduce: 15 ranks missing"
 
 
 def test_nothing_hangs_in_a_job_that_is_over_or_empty(tmp_path: Path) -> None:
     written = perfetto.write(job_told(tmp_path, {0: "a1 a2", 1: "a1 a2"}, a=[0, 1]))
     assert (red(written), reasons(written.findings)) == ([], [])
     nothing = Hangs.of(Job(parts=[], ranks=[], sources=[]))
-    assert (len(nothing.collectives), nothing.missing, nothing.caught, nothing.end) == (0, {}, {}, 0)
+    assert (len(nothing.collectives), nothing.missing, nothing.by_rank, nothing.end) == (0, {}, {}, 0)
 
 
 def entries(*entries: tuple[str, str, int | None, int], progress: str = "completed") -> GraphBuilder:
@@ -237,7 +255,9 @@ def entries(*entries: tuple[str, str, int | None, int], progress: str = "complet
 def hung(built: GraphBuilder, *records: int, since: int = NEVER, end: int = 0) -> list[int]:
     """The rows that hang, of a rank that is caught in some; times are s."""
     since = since if since == NEVER else START + since * SECOND
-    return hung_rows(built.build(), Caught(np.array(records, np.int64), since, START + end * SECOND)).tolist()
+    return hung_rows(
+        built.build(), RankHang(np.array(records, np.int64), since, START + end * SECOND)
+    ).tolist()
 
 
 ALONE = [("a", "started", 5 * SECOND, UNKNOWN), ("a", "scheduled", 6 * SECOND, UNKNOWN)]

@@ -6,42 +6,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.graph import GraphBuilder
-from tracelink.converters.perfetto.timeline.layout import BINDINGS, STRIDE, Numbering, Role, roles_of
+from tracelink.converters.perfetto.timeline.layout import (
+    FIRST_SLICE_FLOW,
+    IDS_PER_BLOCK,
+    Numbering,
+    Role,
+    roles_of,
+)
 from tracelink.model.events import EventKind, TrackKind
 
 # Numbers: small, and no two ranks share one though neither knows how many the other takes.
 
 
-NUMBERS = st.integers(1, STRIDE - 1) | st.integers(STRIDE, 40 * STRIDE)
+NUMBERS = st.integers(1, IDS_PER_BLOCK - 1) | st.integers(IDS_PER_BLOCK, 40 * IDS_PER_BLOCK)
 SEATS = st.sets(st.tuples(st.integers(0, 7), NUMBERS), max_size=30)
 
 
 @given(SEATS)
 def test_numbers_of_different_blocks_never_meet(seats: set[tuple[int, int]]) -> None:
-    assert len({Numbering(block, 8).seat(number) for block, number in seats}) == len(seats)
+    assert len({Numbering(block, 8).id_of(number) for block, number in seats}) == len(seats)
 
 
 @given(st.integers(0, 4095), NUMBERS)
 def test_numbers_fit_what_the_engine_takes(block: int, number: int) -> None:
-    assert 0 < Numbering(block, 4096).seat(number) < 1 << 31
+    assert 0 < Numbering(block, 4096).id_of(number) < 1 << 31
 
 
 def test_the_first_block_counts_from_one() -> None:
-    assert [Numbering(0, 9).seat(number) for number in (1, 2, STRIDE - 1)] == [1, 2, STRIDE - 1]
+    assert [Numbering(0, 9).id_of(number) for number in (1, 2, IDS_PER_BLOCK - 1)] == [
+        1,
+        2,
+        IDS_PER_BLOCK - 1,
+    ]
 
 
 def test_what_does_not_fit_a_block_stands_behind_all_blocks() -> None:
-    assert [Numbering(1, 3).seat(number) for number in (STRIDE - 1, STRIDE, STRIDE + 1)] == [
-        2 * STRIDE - 1,
-        3 * STRIDE + 1,
-        3 * STRIDE + 4,
+    assert [
+        Numbering(1, 3).id_of(number) for number in (IDS_PER_BLOCK - 1, IDS_PER_BLOCK, IDS_PER_BLOCK + 1)
+    ] == [
+        2 * IDS_PER_BLOCK - 1,
+        3 * IDS_PER_BLOCK + 1,
+        3 * IDS_PER_BLOCK + 4,
     ]
 
 
 def test_arrows_have_blocks_too() -> None:
     first, second = Numbering(0, 2), Numbering(1, 2)
-    assert (first.first_arrow, first.first_binding) == (1, BINDINGS)
-    assert second.first_arrow - first.first_arrow == second.first_binding - first.first_binding == 1 << 28
+    assert (first.first_flow, first.first_slice_flow) == (1, FIRST_SLICE_FLOW)
+    assert second.first_flow - first.first_flow == second.first_slice_flow - first.first_slice_flow == 1 << 28
 
 
 # What each stream is for.
@@ -77,7 +89,7 @@ def test_a_stream_is_for_what_it_spends_most_time_on() -> None:
             "22": [("copy", 9), ("set", 9), ("gemm", 10)],
             "-1": [("sync", 99)],
         }
-    ) == {"7": Role.COMPUTE, "20": Role.COMMUNICATION, "22": Role.COPY, "-1": Role.NONE}
+    ) == {"7": Role.COMPUTE, "20": Role.COMMUNICATION, "22": Role.COPY, "-1": Role.UNKNOWN}
 
 
 def test_what_computes_most_computes_however_long_its_collectives_wait() -> None:
