@@ -1,4 +1,4 @@
-"""Package."""
+"""Bounds on offset and drift."""
 
 from __future__ import annotations
 

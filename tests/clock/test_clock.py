@@ -1,4 +1,4 @@
-"""Package."""
+"""Clock estimation, its findings, and clock files."""
 
 from __future__ import annotations
 

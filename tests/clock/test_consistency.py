@@ -1,4 +1,4 @@
-"""Package."""
+"""The nearest point that meets constraints."""
 
 from __future__ import annotations
 

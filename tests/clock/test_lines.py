@@ -1,4 +1,4 @@
-"""Package."""
+"""Robust slopes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Grouped medians and extremes; connected clocks."""
 
 from __future__ import annotations
 

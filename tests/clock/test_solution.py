@@ -1,4 +1,4 @@
-"""Package."""
+"""Properties of estimated clocks, on generated and on real jobs."""
 
 from __future__ import annotations
 

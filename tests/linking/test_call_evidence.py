@@ -1,4 +1,4 @@
-"""Package."""
+"""Calls on CPU backends, edges that sources state, and properties of the calls of any rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Calls: one row for each communication of a rank."""
 
 from __future__ import annotations
 

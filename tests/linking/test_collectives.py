@@ -1,4 +1,4 @@
-"""Package."""
+"""Collectives: calls with one group and number, verdicts, and labels of calls without numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Execution-trace nodes and the operators that they describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Process groups from the sources of all ranks."""
 
 from __future__ import annotations
 

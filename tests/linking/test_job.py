@@ -1,4 +1,4 @@
-"""Package."""
+"""Linking across ranks."""
 
 from __future__ import annotations
 

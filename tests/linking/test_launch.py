@@ -1,4 +1,4 @@
-"""Package."""
+"""Launches, and backward operators of forward operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Skew, wait, bytes and bandwidth of collectives; crossings for clock estimation."""
 
 from __future__ import annotations
 

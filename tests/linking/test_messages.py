@@ -1,4 +1,4 @@
-"""Package."""
+"""Messages: pairing sends and receives."""
 
 from __future__ import annotations
 

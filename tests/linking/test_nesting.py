@@ -1,4 +1,4 @@
-"""Package."""
+"""Callers and callees by nesting of intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Flight-recorder entries, their operators and kernels."""
 
 from __future__ import annotations
 

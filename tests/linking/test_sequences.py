@@ -1,4 +1,4 @@
-"""Package."""
+"""Aligning the calls of several ranks in one group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Waits of the host for a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Orders in recorded traces."""
 
 from __future__ import annotations
 

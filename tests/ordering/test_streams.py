@@ -1,4 +1,4 @@
-"""Package."""
+"""Order on one stream, and waits between streams."""
 
 from __future__ import annotations
 

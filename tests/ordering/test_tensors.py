@@ -1,4 +1,4 @@
-"""Package."""
+"""Order by tensors."""
 
 from __future__ import annotations
 

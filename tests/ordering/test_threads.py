@@ -1,4 +1,4 @@
-"""Package."""
+"""Hand-overs between threads, and resumptions after communication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Execution traces of every version, damaged files, and recorded files."""
 
 from __future__ import annotations
 

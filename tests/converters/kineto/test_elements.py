@@ -1,4 +1,4 @@
-"""Package."""
+"""Elements of the event array: communication, exact times, shapes."""
 
 from __future__ import annotations
 

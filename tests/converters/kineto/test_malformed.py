@@ -1,4 +1,4 @@
-"""Package."""
+"""Malformed profiles."""
 
 from __future__ import annotations
 

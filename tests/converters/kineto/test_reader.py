@@ -1,4 +1,4 @@
-"""Package."""
+"""Profiles of any year and hardware, and the arguments of their events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Tracks, counters, slices in halves, and flows."""
 
 from __future__ import annotations
 
