@@ -118,7 +118,7 @@ def test_what_the_thread_does_first_after_the_end_of_the_work(rank: RankBuilder)
     done = rank.op("gloo", 12, 50, "worker", kind=EventKind.ANNOTATION)
     pairs, order = resumed(rank, (asked, done))
     assert pairs == [("gloo", "next")]
-    assert found(order) == {"asked": 1, "waited": 1}
+    assert found(order) == {"requested": 1, "waited": 1}
 
 
 def test_work_that_ended_long_before_the_thread_goes_on_was_not_waited_for(rank: RankBuilder) -> None:
@@ -158,7 +158,7 @@ def test_work_on_the_thread_itself_and_work_without_an_end_say_nothing(rank: Ran
     endless = rank.op("endless", 12, 11, "worker")
     pairs, order = resumed(rank, (asked, own), (asked, endless), (-1, own), (asked, -1), (own, own))
     assert pairs == []
-    assert order.counts == {"asked": 2, "waited": 0}
+    assert order.counts == {"requested": 2, "waited": 0}
 
 
 def test_several_works_end_in_one_pause(rank: RankBuilder) -> None:

@@ -390,8 +390,12 @@ def _findings(
     """What is wrong with the job itself, one line each; `diagnose` explains it."""
     found = []
     for affected, reason, description in (
-        (differing, "mismatched_collectives", "Ranks differ in operation, size or type in"),
-        (missing & ~differing, "missing_from_collectives", "A rank whose sources cover them is missing from"),
+        (differing, "mismatched_collectives", "differ between ranks in operation, size or type"),
+        (
+            missing & ~differing,
+            "missing_from_collectives",
+            "are missing a rank whose sources cover that time",
+        ),
     ):
         if affected.any():
             first = int(np.flatnonzero(affected)[0])
@@ -400,7 +404,7 @@ def _findings(
                 f"position {matching.order[first]}" if number == UNKNOWN else f"number {number}"
             )
             count = int(np.count_nonzero(affected))
-            message = f"{description} {count} collectives, first {example}."
+            message = f"{count} collectives {description}; first: {example}."
             found.append(Finding(Severity.WARNING, reason, message, count, example=example))
     return found
 

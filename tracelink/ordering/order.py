@@ -1,4 +1,4 @@
-"""Order, Lanes, launched work, recorded synchronisations."""
+"""Order of events: pairs of rows, and what all rules need: lanes, launched work, and the calls of recorded waits."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ from tracelink.model.dependencies import Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import Excerpt
 
-# What every finder of an order gives back.
-
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Pairs of rows: `after[i]` could not begin until `before[i]` had ended."""
+    """Pairs of rows: `after[i]` could not start before `before[i]` had ended."""
 
     before: Int64s
     after: Int64s
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How the pairs were found, and what could not be explained, for a report."""
+    """How pairs were found, and how many waits are unexplained, for reports."""
 
     def __len__(self) -> int:
         return len(self.before)
 
     @classmethod
     def of(cls, before: Int64s, after: Int64s, counts: Mapping[str, int] | None = None) -> Order:
-        """Each pair once, by what had to wait and then by what it waited for."""
+        """Distinct pairs, by the row that had to wait and then by the row that it waited for."""
         if not len(before):
             return cls(np.empty(0, np.int64), np.empty(0, np.int64), counts or {})
         order = np.lexsort((before, after))
         before, after = before[order], after[order]
-        fresh = np.append(True, (before[1:] != before[:-1]) | (after[1:] != after[:-1]))
-        return cls(before[fresh], after[fresh], counts or {})
+        distinct = np.append(True, (before[1:] != before[:-1]) | (after[1:] != after[:-1]))
+        return cls(before[distinct], after[distinct], counts or {})
 
 
 def can_follow(events: Events, before: Int64s, after: Int64s) -> Bools:
-    """Whether the times allow each pair: `before` had ended when `after` began.
+    """Whether times allow each pair: `before` had ended when `after` started.
 
-    Of events without length at one time the one that is recorded first comes first: no circle can arise, whatever
-    pairs of all orders are put together.
+    Of events with zero duration at one time the one that is recorded first comes first, so pairs of all orders
+    together have no cycle.
     """
     known = events.timed[before] & events.timed[after] & (events.duration[before] >= 0)
     ended, began = events.end[before], events.start[after]
@@ -52,43 +50,43 @@ def can_follow(events: Events, before: Int64s, after: Int64s) -> Bools:
     return allowed
 
 
-# What happened on each thread or stream, to be looked up by time.
+# Lanes: what happened on each thread or stream, by time.
 
 
 def lane_of_tracks(tracks: Sequence[Track]) -> Int64s:
-    """For each track the first one of the same thread or stream: several sources tell of one stream."""
+    """For each track the first one of the same thread or stream: several sources may have one stream."""
     first: dict[tuple[TrackKind, str, str], int] = {}
-    places = [
-        first.setdefault((track.kind, track.process, track.identity), place)
-        for place, track in enumerate(tracks)
+    lanes = [
+        first.setdefault((track.kind, track.process, track.identity), index)
+        for index, track in enumerate(tracks)
     ]
-    return np.array(places, np.int64)
+    return np.array(lanes, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Places of things that have a lane and a time, by lane, then time, then place."""
+    """Positions of items with a lane and a time, by lane, then time, then position."""
 
     times: Int64s
     keys: Int64s
-    """Lane and time as one number that only grows."""
-    places: Int64s
+    """Lane and time as one ascending number."""
+    positions: Int64s
 
     @classmethod
     def of(cls, lane: Int64s, time: Int64s) -> Lanes:
-        """Those in a lane: not in UNKNOWN."""
-        places = np.flatnonzero(lane != UNKNOWN)
-        times, moment = np.unique(time[places], return_inverse=True)
-        keys = lane[places] * (len(times) + 1) + moment
+        """The items in a known lane."""
+        positions = np.flatnonzero(lane != UNKNOWN)
+        times, moment = np.unique(time[positions], return_inverse=True)
+        keys = lane[positions] * (len(times) + 1) + moment
         order = np.argsort(keys, kind="stable")
-        return cls(times, keys[order], places[order])
+        return cls(times, keys[order], positions[order])
 
     def last_before(self, lane: Int64s, time: Int64s) -> Int64s:
-        """For each lane and time the place of the last thing before it, or UNKNOWN."""
+        """For each lane and time the position of the last item before it, or UNKNOWN."""
         return self._in_lane(self._reached(lane, time) - 1, lane)
 
     def first_since(self, lane: Int64s, time: Int64s) -> Int64s:
-        """For each lane and time the place of the first thing at or after it, or UNKNOWN."""
+        """For each lane and time the position of the first item at or after it, or UNKNOWN."""
         return self._in_lane(self._reached(lane, time), lane)
 
     def _reached(self, lane: Int64s, time: Int64s) -> Int64s:
@@ -101,21 +99,21 @@ class Lanes:
         if not len(self.keys):
             return np.full(len(lane), UNKNOWN, np.int64)
         inside &= self.keys[number] // (len(self.times) + 1) == lane
-        return np.where(inside, self.places[number], UNKNOWN)
+        return np.where(inside, self.positions[number], UNKNOWN)
 
 
-# Work on devices in the order in which it was launched.
+# Device work in the order of its launches.
 
 
 @dataclass(frozen=True, slots=True)
 class Launched(Table):
-    """A row for each kernel, copy and memset; a stream works them off in the order of their launches."""
+    """One row for each kernel, copy and memset, in the order of launches, which is that of execution on a stream."""
 
     row: Int64s
     call: Int64s
-    """The row of the call that launched it, or UNKNOWN: it was launched before the recording."""
-    begun: Int64s
-    """When the call began; NO_TIME, which is before all times, where there is none."""
+    """The row of the call that launched it, or UNKNOWN if it was launched before the recording."""
+    launched_at: Int64s
+    """The start of the call, or NO_TIME, which is before all times."""
     thread: Int64s
     """The lane of the call, or UNKNOWN."""
     stream: Int64s
@@ -123,7 +121,7 @@ class Launched(Table):
 
 
 def launched_work(part: Excerpt) -> Launched:
-    """All work of a rank; of one launch (a graph) in the order in which it started."""
+    """All device work of a rank; the work of one launch (a graph) in the order of starts."""
     events = part.events
     work = part.rows(*GPU_WORK)
     work = work[events.timed[work]]
@@ -132,23 +130,23 @@ def launched_work(part: Excerpt) -> Launched:
     launch[launches.target] = launches.source
     lane = lane_of_tracks(part.graph.tracks)
     call = launch[work]
-    begun = np.where(call == UNKNOWN, NO_TIME, events.start[call]) if len(work) else work
-    order = np.lexsort((work, events.start[work], begun))
-    work, call, begun = work[order], call[order], begun[order]
+    launched_at = np.where(call == UNKNOWN, NO_TIME, events.start[call]) if len(work) else work
+    order = np.lexsort((work, events.start[work], launched_at))
+    work, call, launched_at = work[order], call[order], launched_at[order]
     if not len(work):
-        return Launched(work, call, begun, work, work)
+        return Launched(work, call, launched_at, work, work)
     thread = np.where(call == UNKNOWN, UNKNOWN, lane[events.track[call]])
-    return Launched(work, call, begun, thread, lane[events.track[work]])
+    return Launched(work, call, launched_at, thread, lane[events.track[work]])
 
 
-# Calls of a device's runtime, by what they do.
+# Runtime calls, by name.
 
 
 EVENT_RECORDS = re.compile(r"EventRecord")
 
 
-def calls_named(part: Excerpt, name: re.Pattern[str]) -> Int64s:
-    """The rows of the runtime calls whose name matches, in the order of their starts."""
+def runtime_calls(part: Excerpt, name: re.Pattern[str]) -> Int64s:
+    """The rows of the runtime calls with a matching name, in the order of their starts."""
     rows = part.rows(EventKind.RUNTIME)
     matches = np.array([bool(name.search(text)) for text in part.graph.strings], np.bool_)
     rows = rows[matches[part.events.name[rows]] & part.events.timed[rows]] if len(rows) else rows
@@ -181,32 +179,32 @@ def _call(part: Excerpt, calls: KeyColumn, rows: Int64s, wanted: Int64s) -> Int6
     source = part.events.source
     for number in np.unique(source[rows]).tolist():
         within = calls.take(source[calls.rows] == number)
-        asked = np.flatnonzero((source[rows] == number) & (wanted != UNKNOWN))
-        place = lookup(within.values, wanted[asked])
-        found[asked[place != UNKNOWN]] = within.rows[place[place != UNKNOWN]]
+        wanted_here = np.flatnonzero((source[rows] == number) & (wanted != UNKNOWN))
+        index = lookup(within.values, wanted[wanted_here])
+        found[wanted_here[index != UNKNOWN]] = within.rows[index[index != UNKNOWN]]
     return found
 
 
-def stream_lanes(part: Excerpt, device: Int64s, stream: Int64s) -> Int64s:
-    """The lane of each stream of a device, or UNKNOWN where nothing happened on it."""
+def lanes_of_streams(part: Excerpt, device: Int64s, stream: Int64s) -> Int64s:
+    """The lane of each stream of a device, or UNKNOWN if it has no events."""
     tracks = part.graph.tracks
     lane = lane_of_tracks(tracks)
     known = {
-        (track.process, track.identity): int(lane[place])
-        for place, track in enumerate(tracks)
+        (track.process, track.identity): int(lane[index])
+        for index, track in enumerate(tracks)
         if track.kind == TrackKind.STREAM
     }
     pairs = zip(device.tolist(), stream.tolist(), strict=True)
     return np.array([known.get((str(on), str(number)), UNKNOWN) for on, number in pairs], np.int64)
 
 
-def device_lanes(part: Excerpt, device: str) -> Int64s:
+def lanes_of_device(part: Excerpt, device: str) -> Int64s:
     """The lanes of a device's streams."""
     tracks = part.graph.tracks
     lane = lane_of_tracks(tracks)
-    places = [
-        place
-        for place, track in enumerate(tracks)
+    streams = [
+        index
+        for index, track in enumerate(tracks)
         if track.kind == TrackKind.STREAM and track.process == device
     ]
-    return np.unique(lane[places])
+    return np.unique(lane[streams])

@@ -1,4 +1,4 @@
-"""Stream order; waits of streams, recorded or inferred."""
+"""Order of device work: on one stream, and between streams by recorded or inferred waits."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tracelink.ordering.order import (
     Lanes,
     Launched,
     Order,
-    calls_named,
     calls_of_waits,
     can_follow,
     lane_of_tracks,
-    stream_lanes,
+    lanes_of_streams,
+    runtime_calls,
 )
 
-# Work on one stream runs one after the other.
+# Work on one stream runs in sequence.
 
 
 def stream_order(part: Excerpt) -> Order:
-    """Each kernel, copy and memset after the last one of its stream that had ended when it started.
+    """Each kernel, copy and memset after the last one on its stream that had ended when it started.
 
-    What overlaps on one stream, as graphs and programmatic launches do, is not put in order, but all of it comes
-    before what starts once it has ended.
+    Work that overlaps on one stream (graphs, programmatic launches) is not ordered, but all of it comes before the
+    work that starts after its end.
     """
     events = part.events
     rows = part.rows(*GPU_WORK)
@@ -44,11 +44,14 @@ def stream_order(part: Excerpt) -> Order:
     lane = lanes[events.track[rows]] if len(rows) else rows
     previous, following = np.full((2, len(rows)), UNKNOWN, np.int64)
     for stream in np.unique(lane).tolist():
-        places = np.flatnonzero(lane == stream)
-        previous[places] = _previous(
-            rows[places], events.start[rows[places]], events.end[rows[places]], events.duration[rows[places]]
+        positions = np.flatnonzero(lane == stream)
+        previous[positions] = _previous(
+            rows[positions],
+            events.start[rows[positions]],
+            events.end[rows[positions]],
+            events.duration[rows[positions]],
         )
-        ended = places[events.duration[rows[places]] >= 0]
+        ended = positions[events.duration[rows[positions]] >= 0]
         following[ended] = _following(rows[ended], events.start[rows[ended]], events.end[rows[ended]])
     found = previous != UNKNOWN
     ahead = np.flatnonzero(following != UNKNOWN)
@@ -59,12 +62,12 @@ def stream_order(part: Excerpt) -> Order:
 
 
 def _previous(rows: Int64s, start: Int64s, end: Int64s, duration: Int64s) -> Int64s:
-    """For each row the one that ended last before it starts, or UNKNOWN; `rows` ascend."""
+    """For each row the last one to end before it starts, or UNKNOWN; `rows` ascend."""
     ended = np.flatnonzero(duration >= 0)
     by_end = ended[np.lexsort((rows[ended], start[ended], end[ended]))]
     earlier = np.searchsorted(end[by_end], start, side="right")
     instant = end[by_end] == start[by_end]
-    # Of several without length at one time each follows the one before it, the first what ended at that time.
+    # of several with zero duration at one time each follows the one before it, the first what ended at that time
     earlier[by_end[instant]] = np.flatnonzero(instant)
     return (
         np.where(earlier > 0, rows[by_end[earlier - 1]], UNKNOWN)
@@ -74,36 +77,36 @@ def _previous(rows: Int64s, start: Int64s, end: Int64s, duration: Int64s) -> Int
 
 
 def _following(rows: Int64s, start: Int64s, end: Int64s) -> Int64s:
-    """For each row the first other one that starts once it has ended, or UNKNOWN."""
+    """For each row the first other one to start after its end, or UNKNOWN."""
     by_start = np.lexsort((rows, end, start))
-    place = np.searchsorted(start[by_start], end)
+    index = np.searchsorted(start[by_start], end)
     instant = np.flatnonzero(start == end)
-    place[by_start] = np.where(np.isin(by_start, instant), np.arange(len(rows)) + 1, place[by_start])
-    return np.append(rows[by_start], UNKNOWN)[place]
+    index[by_start] = np.where(np.isin(by_start, instant), np.arange(len(rows)) + 1, index[by_start])
+    return np.append(rows[by_start], UNKNOWN)[index]
 
 
-# Which communication a wait of other work is for, where nothing says it.
+# The communication that other work waits for, if it was not recorded.
 
 
-class JoinedWork:
-    """Communications are waited for in the order of their launches, unless times show another one.
+class _JoinedCommunications:
+    """Communications are waited for in the order of their launches, unless times show a different one.
 
-    Each wait is for one communication that none was for before. Work that was launched, and whose stream was free,
-    while a communication still ran, and that began after its end, visibly waited for that one. Where no wait is
-    visible, the first one is the safe answer: the later ones of its stream ended after it.
+    Each wait is for one communication without an earlier wait. Work that was launched on a free stream while a
+    communication still ran, and that started after its end, visibly waited for it. Without a visible wait the first
+    communication is the safe answer: the later ones of its stream ended after it.
     """
 
     def __init__(self, events: Events, launched: Launched, communicates: Bools) -> None:
         self._start, self._end = events.start[launched.row], events.end[launched.row]
-        self._begun, self._stream = launched.begun, launched.stream
+        self._launched_at, self._stream = launched.launched_at, launched.stream
         self._communications = np.flatnonzero(communicates)
-        self._launched = launched.begun[self._communications]
+        self._communication_launched_at = launched.launched_at[self._communications]
         self._open = np.ones(len(self._communications), np.bool_)
         self._by_end = Lanes.of(launched.stream, self._end)
 
     def awaited(self, called: int, after: int) -> int:
-        """The place of what the wait called then is for, before the work at `after`; or UNKNOWN."""
-        launched = int(np.searchsorted(self._launched, called))
+        """The position of the communication that a wait is for, called before the work at `after`; or UNKNOWN."""
+        launched = int(np.searchsorted(self._communication_launched_at, called))
         numbers = np.flatnonzero(self._open[:launched])
         if after == UNKNOWN or not len(numbers):
             return UNKNOWN
@@ -114,27 +117,27 @@ class JoinedWork:
         return self._close(int(numbers[0])) if ends[0] <= self._start[after] else UNKNOWN
 
     def _ready(self, after: int) -> int:
-        """When the work at `after` was launched and what ran before it on its stream had ended."""
+        """The time at which the work at `after` was launched and its stream was free."""
         previous = self._by_end.last_before(self._stream[[after]], self._start[[after]] + 1)[0]
-        ended = self._begun[after] if previous in (UNKNOWN, after) else self._end[previous]
-        return int(max(ended, self._begun[after]))
+        ended = self._launched_at[after] if previous in (UNKNOWN, after) else self._end[previous]
+        return int(max(ended, self._launched_at[after]))
 
     def _close(self, number: int) -> int:
-        """Nothing on its stream up to this one is waited for again."""
-        place = int(self._communications[number])
+        """Communications on its stream up to this one get no further wait."""
+        position = int(self._communications[number])
         earlier = self._communications[: number + 1]
-        self._open[: number + 1] &= self._stream[earlier] != self._stream[place]
-        return place
+        self._open[: number + 1] &= self._stream[earlier] != self._stream[position]
+        return position
 
 
-# Waits of streams of which only the call was recorded: which streams they were, by what the threads launched.
+# Inferred waits: only the call was recorded; the streams follow from what its thread launched.
 
 
-class WaitKind(IntEnum):
-    """What a wait is for."""
+class _WaitKind(IntEnum):
+    """The purpose of a wait."""
 
     BEGIN = 0
-    """A communication waits for what the thread launched before."""
+    """A communication waits for what the thread launched before it."""
     WITHIN_CALL = 1
     """The library of a communication waits for its own work."""
     JOIN = 2
@@ -144,20 +147,20 @@ class WaitKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """One wait, with places of `Launched`, or UNKNOWN."""
+class _Wait:
+    """One wait, with positions in `Launched`, or UNKNOWN."""
 
-    kind: WaitKind
+    kind: _WaitKind
     before: int = UNKNOWN
     after: int = UNKNOWN
 
 
-def inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequence[Wait]:
-    """What each of these calls waits for, in their order, which is that of time."""
+def _inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequence[_Wait]:
+    """What each of these calls waits for; the calls are in the order of time."""
     if not len(calls) or not len(launched):
-        return [Wait(WaitKind.SIDE_STREAM) for _ in calls]
-    view = _View.of(part, launched)
-    joined = JoinedWork(part.events, launched, view.communicates)
+        return [_Wait(_WaitKind.SIDE_STREAM) for _ in calls]
+    view = _LaunchView.of(part, launched)
+    joined = _JoinedCommunications(part.events, launched, view.communicates)
     thread = view.lane[part.events.track[calls]]
     began = part.events.start[calls]
     around = view.around[calls]
@@ -166,32 +169,32 @@ def inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequence
     next_other = view.next_other(thread, began, last_other)
     last_recorded = view.by_thread.last_before(thread, view.recorded(thread, began))
     kinds = _kinds(view, around, previous, following)
-    waits: list[Wait] = []
+    waits: list[_Wait] = []
     for wait, kind in enumerate(kinds.tolist()):
-        if kind == WaitKind.BEGIN:
+        if kind == _WaitKind.BEGIN:
             pair = int(last_other[wait]), int(following[wait])
-        elif kind == WaitKind.JOIN:
+        elif kind == _WaitKind.JOIN:
             after = int(next_other[wait])
             pair = joined.awaited(int(began[wait]), after), after
-        elif kind == WaitKind.SIDE_STREAM:
+        elif kind == _WaitKind.SIDE_STREAM:
             pair = int(last_recorded[wait]), int(following[wait])
         else:
             pair = UNKNOWN, UNKNOWN
         same = UNKNOWN not in pair and launched.stream[pair[0]] == launched.stream[pair[1]]
-        waits.append(Wait(WaitKind(kind)) if same else Wait(WaitKind(kind), *pair))
+        waits.append(_Wait(_WaitKind(kind)) if same else _Wait(_WaitKind(kind), *pair))
     return waits
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
-    """What was launched, as a wait sees it."""
+class _LaunchView:
+    """Launched work, with the look-ups that inferring a wait needs."""
 
     lane: Int64s
     """The lane of each track."""
     around: Int64s
     """For each row the communication around it, or UNKNOWN."""
     within: Int64s
-    """For each place of `Launched` the communication that launched it, or UNKNOWN."""
+    """For each position in `Launched` the communication that launched it, or UNKNOWN."""
     stream: Int64s
     by_thread: Lanes
     others: Lanes
@@ -201,35 +204,35 @@ class _View:
     record_start: Int64s
 
     @classmethod
-    def of(cls, part: Excerpt, launched: Launched) -> _View:
+    def of(cls, part: Excerpt, launched: Launched) -> _LaunchView:
         lane = lane_of_tracks(part.graph.tracks)
         around = _communications(part)
         within = np.where(launched.call == UNKNOWN, UNKNOWN, around[launched.call])
-        other = within == UNKNOWN
-        records = calls_named(part, EVENT_RECORDS)
+        is_other = within == UNKNOWN
+        records = runtime_calls(part, EVENT_RECORDS)
         record_start = part.events.start[records]
         return cls(
             lane,
             around,
             within,
             launched.stream,
-            Lanes.of(launched.thread, launched.begun),
-            Lanes.of(np.where(other, launched.thread, UNKNOWN), launched.begun),
-            Lanes.of(np.where(other, launched.stream, UNKNOWN), launched.begun),
+            Lanes.of(launched.thread, launched.launched_at),
+            Lanes.of(np.where(is_other, launched.thread, UNKNOWN), launched.launched_at),
+            Lanes.of(np.where(is_other, launched.stream, UNKNOWN), launched.launched_at),
             Lanes.of(lane[part.events.track[records]], record_start),
             record_start,
         )
 
     @property
     def communicates(self) -> Bools:
-        """Which places of `Launched` are communication."""
+        """Which positions in `Launched` are communication."""
         communicates: Bools = self.within != UNKNOWN
         return communicates
 
     def next_other(self, thread: Int64s, began: Int64s, last: Int64s) -> Int64s:
-        """The next work but communication on the stream that a thread uses, whoever launches it.
+        """The next work other than communication on the stream that a thread uses, launched by any thread.
 
-        That is the stream of the thread's next such work, else of its last.
+        It is the stream of the thread's next such work, else of its last.
         """
         following = self.others.first_since(thread, began)
         known = np.where(following == UNKNOWN, last, following)
@@ -237,22 +240,24 @@ class _View:
         return self.others_by_stream.first_since(stream, began)
 
     def recorded(self, thread: Int64s, began: Int64s) -> Int64s:
-        """When each thread recorded its last event before these times; the times themselves where it did not."""
+        """When each thread recorded its last event before these times, else the times themselves."""
         record = self.records.last_before(thread, began)
         return np.where(record == UNKNOWN, began, np.append(self.record_start, 0)[record])
 
 
-def _kinds(view: _View, around: Int64s, previous: Int64s, following: Int64s) -> Int64s:
-    """A value of `WaitKind` for each wait, from the communication around it and what is launched before and after."""
+def _kinds(view: _LaunchView, around: Int64s, previous: Int64s, following: Int64s) -> Int64s:
+    """The kind of each wait, from the communication around it and what is launched before and after it."""
     within = np.append(view.within, UNKNOWN)
     stream = np.append(view.stream, UNKNOWN)
     inside = around != UNKNOWN
     begin = inside & (within[following] == around)
-    own = inside & ~begin & (within[previous] == around)
-    alone = (previous == UNKNOWN) | (following == UNKNOWN) | (stream[previous] == stream[following])
-    join = ~begin & ~own & (inside | alone | (within[previous] != UNKNOWN))
+    within_call = inside & ~begin & (within[previous] == around)
+    single_stream = (previous == UNKNOWN) | (following == UNKNOWN) | (stream[previous] == stream[following])
+    join = ~begin & ~within_call & (inside | single_stream | (within[previous] != UNKNOWN))
     return np.select(
-        [begin, own, join], [WaitKind.BEGIN, WaitKind.WITHIN_CALL, WaitKind.JOIN], WaitKind.SIDE_STREAM
+        [begin, within_call, join],
+        [_WaitKind.BEGIN, _WaitKind.WITHIN_CALL, _WaitKind.JOIN],
+        _WaitKind.SIDE_STREAM,
     ).astype(np.int64)
 
 
@@ -267,42 +272,43 @@ def _communications(part: Excerpt) -> Int64s:
     return np.where(record == UNKNOWN, annotation, record)
 
 
-# Waits of streams that the profiler recorded: exact.
+# Recorded waits: exact.
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedWaits:
-    """Pairs of rows, the wait that each is from, and the call of every wait."""
+class _RecordedWaits:
+    """Pairs of rows from recorded waits."""
 
     before: Int64s
     after: Int64s
     wait: Int64s
-    """The place in `calls`."""
+    """The index of the wait of each pair, in `calls`."""
     calls: Int64s
+    """The call of each wait."""
 
 
-def recorded_waits(part: Excerpt, launched: Launched, waits: Synchronizations) -> RecordedWaits:
-    """The last work given to a stream before the event was recorded there, and the first after the wait."""
-    began, call = wait_starts(part, waits)
+def _recorded_waits(part: Excerpt, launched: Launched, waits: Synchronizations) -> _RecordedWaits:
+    """The last work launched on a stream before the event was recorded there, and the first after the wait."""
+    began, call = _wait_starts(part, waits)
     recorded = record_starts(part, waits)
-    by_stream = Lanes.of(launched.stream, launched.begun)
-    waiting = stream_lanes(part, waits.device, waits.stream)
-    awaited = stream_lanes(part, waits.device, waits.event_stream)
+    by_stream = Lanes.of(launched.stream, launched.launched_at)
+    waiting = lanes_of_streams(part, waits.device, waits.stream)
+    awaited = lanes_of_streams(part, waits.device, waits.event_stream)
     last = by_stream.last_before(awaited, recorded)
     first = by_stream.first_since(waiting, began)
-    passed_on = _PassedOn(launched.begun, launched.stream)
+    indirect = _IndirectWaits(launched.launched_at, launched.stream)
     pairs: list[tuple[int, int, int]] = []
     for wait in np.argsort(began, kind="stable").tolist():
-        works = passed_on.works(int(awaited[wait]), int(last[wait]), int(recorded[wait]))
-        passed_on.keep(int(waiting[wait]), int(began[wait]), works)
+        works = indirect.works(int(awaited[wait]), int(last[wait]), int(recorded[wait]))
+        indirect.keep(int(waiting[wait]), int(began[wait]), works)
         if first[wait] != UNKNOWN:
             pairs += [(work, int(first[wait]), wait) for work in works]
     table = np.array(pairs, np.int64).reshape(-1, 3)
-    return RecordedWaits(launched.row[table[:, 0]], launched.row[table[:, 1]], table[:, 2], call)
+    return _RecordedWaits(launched.row[table[:, 0]], launched.row[table[:, 1]], table[:, 2], call)
 
 
-def wait_starts(part: Excerpt, waits: Synchronizations) -> tuple[Int64s, Int64s]:
-    """When each wait was called, and by which call; that of the record itself where there is none."""
+def _wait_starts(part: Excerpt, waits: Synchronizations) -> tuple[Int64s, Int64s]:
+    """The start of each wait's call (of the record itself if unknown), and the call."""
     call = calls_of_waits(part, waits).call
     return part.events.start[np.where(call == UNKNOWN, waits.row, call)], call
 
@@ -310,11 +316,11 @@ def wait_starts(part: Excerpt, waits: Synchronizations) -> tuple[Int64s, Int64s]
 def record_starts(part: Excerpt, waits: Synchronizations) -> Int64s:
     """When the event of each wait was recorded.
 
-    Profiles of 2023 do not say by which call: it is the last one of the thread, else the wait itself.
+    Profiles of 2023 do not have the call: it is the last such call of the thread, else the wait itself.
     """
-    began, call = wait_starts(part, waits)
+    began, call = _wait_starts(part, waits)
     record = calls_of_waits(part, waits).record
-    calls = calls_named(part, EVENT_RECORDS)
+    calls = runtime_calls(part, EVENT_RECORDS)
     lane = lane_of_tracks(part.graph.tracks)
     threads = Lanes.of(lane[part.events.track[calls]], part.events.start[calls])
     thread = np.where(call == UNKNOWN, UNKNOWN, lane[part.events.track[call]])
@@ -325,20 +331,20 @@ def record_starts(part: Excerpt, waits: Synchronizations) -> Int64s:
 
 
 @dataclass(slots=True)
-class _PassedOn:
-    """What streams wait for that have been given no work since: who waits for them waits for that as well."""
+class _IndirectWaits:
+    """Waits of streams without later work: a wait for such a stream is also a wait for what it waits for."""
 
-    begun: Int64s
+    launched_at: Int64s
     stream: Int64s
     times: dict[int, list[int]] = field(default_factory=dict)
     awaited: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
 
     def works(self, stream: int, last: int, recorded: int) -> tuple[int, ...]:
-        """All work that an event recorded on `stream` then stands for: of each stream the last."""
+        """All work that an event recorded on `stream` at that time represents: the last of each stream."""
         latest: dict[int, int] = {}
         own = () if last == UNKNOWN else (last,)
         times = self.times.get(stream, [])
-        since = 0 if last == UNKNOWN else bisect_right(times, int(self.begun[last]))
+        since = 0 if last == UNKNOWN else bisect_right(times, int(self.launched_at[last]))
         for works in [own, *self.awaited.get(stream, [])[since : bisect_left(times, recorded)]]:
             for work in works:
                 lane = int(self.stream[work])
@@ -346,12 +352,12 @@ class _PassedOn:
         return tuple(latest.values())
 
     def keep(self, stream: int, time: int, works: tuple[int, ...]) -> None:
-        """Notes that a stream waits for these from `time` on."""
+        """Adds that a stream waits for this work from `time` on."""
         self.times.setdefault(stream, []).append(time)
         self.awaited.setdefault(stream, []).append(works)
 
 
-# A stream waits for what another one had been given: `cudaStreamWaitEvent` and its kin.
+# A stream waits for what was launched on another stream: `cudaStreamWaitEvent` and similar calls.
 
 
 STREAM_WAITS = re.compile(r"StreamWaitEvent")
@@ -360,28 +366,28 @@ STREAM_WAITS = re.compile(r"StreamWaitEvent")
 def stream_waits(part: Excerpt, launched: Launched, recorded: Synchronizations) -> Order:
     """The first work of a stream after its wait, after the last work that the wait is for.
 
-    Exact where the profiler recorded waits. Else the call says neither stream nor event: both are inferred, and only
-    what the times allow is kept.
+    Exact if the profiler recorded waits. Else the call has neither stream nor event: both are inferred, and only
+    pairs that times allow are kept.
     """
-    exact = recorded_waits(part, launched, recorded.where(Awaited.EVENT_BY_STREAM))
-    calls = np.setdiff1d(calls_named(part, STREAM_WAITS), exact.calls)
-    told = np.isin(part.events.source[calls], part.events.source[recorded.row])
-    inferred = inferred_waits(part, launched, _by_time(part, calls[~told]))
+    exact = _recorded_waits(part, launched, recorded.where(Awaited.EVENT_BY_STREAM))
+    calls = np.setdiff1d(runtime_calls(part, STREAM_WAITS), exact.calls)
+    has_records = np.isin(part.events.source[calls], part.events.source[recorded.row])
+    inferred = _inferred_waits(part, launched, _by_time(part, calls[~has_records]))
     before, after = _pairs(launched, inferred)
     allowed = can_follow(part.events, before, after)
     exact_allowed = can_follow(part.events, exact.before, exact.after)
     found = np.unique(exact.wait[exact_allowed])
     contradicted = np.setdiff1d(exact.wait[~exact_allowed], found)
     explained = int(np.count_nonzero(allowed))
-    within = sum(wait.kind == WaitKind.WITHIN_CALL for wait in inferred)
+    within_calls = sum(wait.kind == _WaitKind.WITHIN_CALL for wait in inferred)
     counts = {
         "waits": len(exact.calls) + len(calls),
         "recorded": len(found),
         "inferred": explained,
-        "within_a_communication": within,
+        "within_a_communication": within_calls,
         "nothing_to_wait_for": len(exact.calls) - len(found) - len(contradicted),
         "contradicted_by_times": len(contradicted),
-        "unexplained": len(calls) - explained - within,
+        "unexplained": len(calls) - explained - within_calls,
     }
     return Order.of(
         np.concatenate([exact.before[exact_allowed], before[allowed]]),
@@ -395,7 +401,7 @@ def _by_time(part: Excerpt, calls: Int64s) -> Int64s:
     return ordered
 
 
-def _pairs(launched: Launched, waits: Sequence[Wait]) -> tuple[Int64s, Int64s]:
+def _pairs(launched: Launched, waits: Sequence[_Wait]) -> tuple[Int64s, Int64s]:
     found = [(wait.before, wait.after) for wait in waits if UNKNOWN not in (wait.before, wait.after)]
-    places = np.array(found, np.int64).reshape(-1, 2)
-    return launched.row[places[:, 0]], launched.row[places[:, 1]]
+    positions = np.array(found, np.int64).reshape(-1, 2)
+    return launched.row[positions[:, 0]], launched.row[positions[:, 1]]

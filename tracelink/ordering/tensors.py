@@ -1,4 +1,4 @@
-"""Producers and consumers of tensors."""
+"""Order by tensors: each node after the last node that wrote what it reads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tracelink.ordering.order import Order, can_follow
 
 
 def tensor_order(part: Excerpt, uses: StorageUses) -> Order:
-    """Each node after the last one to write what it reads, of those that were complete when it began.
+    """Each node after the last one to write what it reads, of those that were complete when it started.
 
-    Addresses are used again, and so are the ids of storages: only the last writer counts.
+    Addresses are reused, and so are the ids of storages: only the last writer counts.
     """
     nodes = part.rows(EventKind.NODE)
     before, after = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -39,14 +39,14 @@ def tensor_order(part: Excerpt, uses: StorageUses) -> Order:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """When nodes of one source began and were complete, counted in beginnings of nodes."""
+    """When nodes of one source started and were complete, counted in starts of nodes."""
 
     row: Int64s
-    """In the order of their ids, which is that in which they began."""
+    """In the order of their ids, which is that of their starts."""
     last: Int64s
-    """For each the last node that began inside it."""
-    place: Int64s
-    """For each row of the graph its place in `row`, or UNKNOWN."""
+    """For each the last node that started inside it."""
+    position: Int64s
+    """For each row of the graph its position in `row`, or UNKNOWN."""
 
     @classmethod
     def of(cls, part: Excerpt, rows: Int64s) -> _Span:
@@ -54,24 +54,24 @@ class _Span:
         order = np.argsort(ids, kind="stable")
         rows, ids = rows[order], ids[order]
         parent = lookup(ids, part.key(Key.NODE_PARENT, UNKNOWN)[rows])
-        place = np.full(len(part.events), UNKNOWN, np.int64)
-        place[rows] = np.arange(len(rows))
-        return cls(rows, greatest_inside(parent, np.arange(len(parent))), place)
+        position = np.full(len(part.events), UNKNOWN, np.int64)
+        position[rows] = np.arange(len(rows))
+        return cls(rows, greatest_inside(parent, np.arange(len(parent))), position)
 
 
 def _last_writers(span: _Span, uses: StorageUses) -> tuple[Int64s, Int64s]:
-    """The rows of the last writer and of the reader, for each read that has one."""
-    place = span.place[uses.row]
+    """The rows of the last writer and of the reader, for each read with a writer."""
+    position = span.position[uses.row]
     writing, reading = (
-        np.flatnonzero(uses.writes & (place != UNKNOWN)),
-        np.flatnonzero(~uses.writes & (place != UNKNOWN)),
+        np.flatnonzero(uses.writes & (position != UNKNOWN)),
+        np.flatnonzero(~uses.writes & (position != UNKNOWN)),
     )
     number = np.unique(uses.storage, return_inverse=True)[1]
     size = len(span.row) + 1
-    # Of two that were complete at once the outer one, which stands earlier, was so last.
-    moment = number[writing] * size + span.last[place[writing]]
-    order = np.lexsort((-place[writing], moment))
-    reached = np.searchsorted(moment[order], number[reading] * size + place[reading])
+    # of two that were complete at the same time the outer one, which comes first, was later
+    moment = number[writing] * size + span.last[position[writing]]
+    order = np.lexsort((-position[writing], moment))
+    reached = np.searchsorted(moment[order], number[reading] * size + position[reading])
     found = reached > 0
     writer = writing[order[reached[found] - 1]] if len(writing) else writing
     reader = reading[found]
@@ -80,9 +80,9 @@ def _last_writers(span: _Span, uses: StorageUses) -> tuple[Int64s, Int64s]:
 
 
 def _allowed(part: Excerpt, written: Int64s, read: Int64s) -> Bools:
-    """Which pairs the times of the profiled operators do not contradict, where both are known.
+    """Which pairs the times of the profiled operators do not contradict, if both are known.
 
-    Numbers of nodes say for certain what was complete only within a thread.
+    Node ids only prove what was complete within one thread.
     """
     same = part.where(Relation.SAME)
     timed = part.events.timed[same.target]
