@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tracelink.model.events import Relation as Relation
     from tracelink.model.graph import EventGraph as EventGraph
     from tracelink.model.job import Job as Job
-    from tracelink.pipeline.selection import Selection as Selection
+    from tracelink.model.selection import Selection as Selection
 
 __version__ = "0.1.0"
 
@@ -75,7 +75,7 @@ _EXPORTS = {
     "model.events": ("EventKind", "Key", "Relation"),
     "model.graph": ("EventGraph",),
     "model.job": ("Job",),
-    "pipeline.selection": ("Selection",),
+    "model.selection": ("Selection",),
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 

@@ -18,6 +18,7 @@ from tracelink.io.targets import (
     FileTarget,
     PrefixTarget,
     StreamTarget,
+    Target,
     check_folder,
     check_not_read,
     target_of,
@@ -25,17 +26,16 @@ from tracelink.io.targets import (
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
+from tracelink.model.selection import Selection, View
 from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.gathering import assemble, read_job
 from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
-from tracelink.pipeline.selection import Selection, View
 from tracelink.plugins import (
     ConversionSpec,
     Copying,
     Drawing,
     Files,
     Output,
-    Target,
     Writer,
 )
 

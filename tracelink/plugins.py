@@ -8,13 +8,13 @@ class reads, writes or converts, to be imported when it is used. Formats of othe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
 from tracelink import __version__
 from tracelink.errors import Finding, UsageError
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     from tracelink.engine import Engine
     from tracelink.io.sources import Source
+    from tracelink.io.targets import Target
     from tracelink.model.job import Job
     from tracelink.model.records import Entry, Recording
+    from tracelink.model.selection import View
     from tracelink.model.trace import RankTrace
-    from tracelink.pipeline.selection import View
 
 ENTRY_POINTS = "tracelink.formats"
 
@@ -98,22 +99,6 @@ class Forecast:
     """As it is stored."""
     unpacked: int
     """Once it is decompressed."""
-
-
-class Target(Protocol):
-    """Where a writer puts its files. A file appears completely or not at all."""
-
-    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """A file to write: the target itself, or the file `name` in the target as a directory."""
-        ...
-
-    def path(self, name: str = "") -> str:
-        """The path of that file."""
-        ...
-
-    def size(self, name: str = "") -> int:
-        """The size in bytes of that file after it was written."""
-        ...
 
 
 class Writer(Protocol):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from tracelink.errors import printable
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND
 from tracelink.model.operations import operation_of
+from tracelink.model.ranges import Numbers
 from tracelink.model.trace import ProcessGroup
-from tracelink.ranges import Numbers
 
 # Text of any length.
 

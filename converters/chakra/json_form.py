@@ -23,9 +23,9 @@ from tracelink.errors import Finding, Severity
 from tracelink.io.framing import FramingError, framed
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
 from tracelink.io.sources import Source
-from tracelink.io.targets import GZIP_SUFFIX
+from tracelink.io.targets import GZIP_SUFFIX, Target
 from tracelink.model.trace import Payload
-from tracelink.plugins import Output, Target
+from tracelink.plugins import Output
 
 # One message as JSON and back: protobuf's own mapping, with names as in the .proto and 64-bit numbers as numbers.
 

@@ -48,15 +48,15 @@ from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.pytorch.storages import StorageReader
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
-from tracelink.io.targets import STDOUT
+from tracelink.io.targets import STDOUT, Target
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind
 from tracelink.model.graph import Excerpt, Rank
 from tracelink.model.job import Job, Part
+from tracelink.model.ranges import Numbers
 from tracelink.ordering.order import Order
 from tracelink.ordering.tensors import tensor_order
-from tracelink.plugins import Output, Target
-from tracelink.ranges import Numbers
+from tracelink.plugins import Output
 
 # One rank's graph to the nodes that are written of it.
 

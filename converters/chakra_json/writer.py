@@ -51,12 +51,13 @@ from tracelink.converters.chakra_json.schema import (
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.targets import Target
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph, Excerpt, execution_traces, texts_of_excerpt
 from tracelink.model.job import Job, Part
 from tracelink.model.trace import Payloads, SourceInfo
-from tracelink.plugins import Output, Target
+from tracelink.plugins import Output
 
 # What could not be written of a rank as it is.
 

@@ -13,12 +13,13 @@ from typing import IO, Any, BinaryIO, cast
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, TraceError, UsageError
 from tracelink.io.sources import Opened, Source
+from tracelink.io.targets import Target
 from tracelink.model.clock import Clock
 from tracelink.model.graph import Rank
 from tracelink.model.job import Job
+from tracelink.model.ranges import Numbers
 from tracelink.model.trace import SourceInfo
-from tracelink.plugins import Output, Target
-from tracelink.ranges import Numbers
+from tracelink.plugins import Output
 
 # What Perfetto's manifest of an archive of traces says: the only place where its words stand.
 

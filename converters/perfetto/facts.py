@@ -26,8 +26,8 @@ from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import Key
 from tracelink.model.graph import EventGraph, Rank
 from tracelink.model.job import Job
+from tracelink.model.ranges import Numbers
 from tracelink.model.trace import SourceInfo
-from tracelink.ranges import Numbers
 
 PROFILER_KEYS = frozenset({"deviceProperties", "distributedInfo"})
 """The header of a profiler contains one of these."""

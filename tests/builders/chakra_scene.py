@@ -17,7 +17,7 @@ from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.drawing.scene import compose
 from tracelink.converters.chakra.drawing.sheet import Box, Scene, Subject
 from tracelink.converters.chakra.table import NodeTable
-from tracelink.pipeline.selection import View
+from tracelink.model.selection import View
 
 BEGIN = 1_700_000_000_000_000
 """When traces begin: microseconds since 1970."""

@@ -24,8 +24,8 @@ from tracelink.converters.chakra.decode import decode
 from tracelink.errors import Finding, Severity
 from tracelink.model.clock import Clock
 from tracelink.model.graph import LinkReport
+from tracelink.model.selection import Selection
 from tracelink.open.offer import Kind, Offer
-from tracelink.pipeline.selection import Selection
 from tracelink.plugins import Output
 
 # `tracelink merge`: what it asks the library for, what it says, and how it ends.

@@ -13,11 +13,12 @@ from builders.graph import GraphBuilder
 from tracelink import plugins
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
+from tracelink.io.targets import Target
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job
 from tracelink.open import offer as weight
 from tracelink.open.forecast import MAY_BE_HEAVY, Order, Prospect, foreseen, too_heavy_to_be
-from tracelink.plugins import Forecast, Forecasting, Output, Target
+from tracelink.plugins import Forecast, Forecasting, Output
 from tracelink.text import about
 
 # A timeline that is too large for browsers: said before it is written, with what they would take in its place.

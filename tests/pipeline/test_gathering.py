@@ -17,9 +17,9 @@ from tracelink.api import write as write_files
 from tracelink.engine import Engine
 from tracelink.errors import RankConflictError, UsageError
 from tracelink.model.events import EventKind
+from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace
 from tracelink.pipeline.gathering import Gathered, gather, recorded_apart, told_once
-from tracelink.ranges import Numbers
 
 # Sources of one rank meet, wherever they lie and whoever read them first.
 

@@ -18,9 +18,10 @@ from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
-from tracelink.pipeline.selection import KINDS, Selection, Steps, Stock, Window, apply, outcome, steps_of
+from tracelink.model.ranges import LATEST, Numbers
+from tracelink.model.selection import KINDS, Selection, Window
+from tracelink.pipeline.selection import Steps, Stock, apply, outcome, steps_of
 from tracelink.pipeline.selection import cut as cut_graph
-from tracelink.ranges import LATEST, Numbers
 
 # What a selection keeps of a rank.
 

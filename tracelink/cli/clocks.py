@@ -13,7 +13,7 @@ from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, ta
 from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings, watching
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import MILLISECOND
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 from tracelink.text import date_and_time, number
 
 

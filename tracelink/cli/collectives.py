@@ -23,7 +23,7 @@ from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
 from tracelink.cli.terminal import exit_code, print_errors, watching
 from tracelink.errors import printable
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 
 SHOWN = 20
 """Rows of the table without --limit."""

@@ -20,8 +20,8 @@ from tracelink.model.collectives import Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.graph import evidence_of, texts_of
 from tracelink.model.job import Job
+from tracelink.model.ranges import Numbers
 from tracelink.model.trace import ProcessGroup
-from tracelink.ranges import Numbers
 from tracelink.text import counted, number, shortened, size, span
 
 # Columns of collectives, participations and messages: names instead of codes, None for unknown values.

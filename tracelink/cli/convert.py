@@ -23,7 +23,7 @@ from tracelink.cli.summary import (
 )
 from tracelink.cli.terminal import Page, print_errors, show_findings, watching
 from tracelink.errors import Severity
-from tracelink.pipeline.selection import View
+from tracelink.model.selection import View
 
 VIEWING = (
     click.option(

@@ -19,7 +19,7 @@ from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.errors import UsageError, printable
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 from tracelink.text import size
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tracelink.cli.options import (
 )
 from tracelink.cli.summary import announcing, report_merge, writes_to_stdout
 from tracelink.cli.terminal import watching
-from tracelink.pipeline.selection import Selection
+from tracelink.model.selection import Selection
 
 
 @command(

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from tracelink import plugins
 from tracelink.cli.console import Console
-from tracelink.pipeline.selection import KINDS, Selection
+from tracelink.model.selection import KINDS, Selection
 
 # Options that commands share.
 

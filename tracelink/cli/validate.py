@@ -14,7 +14,7 @@ from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.validate import SHOWN
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 from tracelink.text import counted, number
 
 # What `validate` says to a person: the verdict, then each rule that is broken.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from isal import isal_zlib
 
@@ -20,8 +20,6 @@ from tracelink.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from tracelink.plugins import Target
 
 
 # Where outputs go: a file, a directory of files, a stream. A file appears whole or not at all.
@@ -38,6 +36,22 @@ GZIP_WINDOW = 16 + 15
 ANOTHER_PLACE = "Choose another place to write to."
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Target(Protocol):
+    """Where a writer puts its files. A file appears completely or not at all."""
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """A file to write: the target itself, or the file `name` in the target as a directory."""
+        ...
+
+    def path(self, name: str = "") -> str:
+        """The path of that file."""
+        ...
+
+    def size(self, name: str = "") -> int:
+        """The size in bytes of that file after it was written."""
+        ...
 
 
 class GzipStream(io.BufferedIOBase):

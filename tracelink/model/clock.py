@@ -10,8 +10,8 @@ import numpy as np
 
 from tracelink.errors import Finding, Severity
 from tracelink.model.columns import NO_TIME, Int64s
+from tracelink.model.ranges import Numbers
 from tracelink.model.trace import SourceInfo
-from tracelink.ranges import Numbers
 
 
 class ClockMode(StrEnum):

@@ -21,6 +21,8 @@ from tracelink.model.communications import Calls
 from tracelink.model.events import Edges
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.job import Job, shifted_to_graph
+from tracelink.model.ranges import Numbers
+from tracelink.model.selection import Selection
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo, combine
 from tracelink.pipeline.reading import (
     Task,
@@ -32,8 +34,7 @@ from tracelink.pipeline.reading import (
     said_rank,
     tasks_of,
 )
-from tracelink.pipeline.selection import Selection, cut
-from tracelink.ranges import Numbers
+from tracelink.pipeline.selection import cut
 
 # Linked ranks to graphs: of one rank, still on its own clock, and of a whole job.
 

@@ -25,8 +25,9 @@ from tracelink.converters.chakra.table import COMMUNICATION
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.sources import Source
-from tracelink.pipeline.selection import View
-from tracelink.plugins import Output, Target
+from tracelink.io.targets import Target
+from tracelink.model.selection import View
+from tracelink.plugins import Output
 
 # DOT: the language of graphviz, which finds a place for each box by itself.
 

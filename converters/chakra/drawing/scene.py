@@ -12,7 +12,7 @@ from tracelink.converters.chakra.drawing.sheet import Arrow, Box, Scene, Sheet, 
 from tracelink.converters.chakra.table import unsigned
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.pipeline.selection import View
+from tracelink.model.selection import View
 
 # Dependencies between what is drawn.
 

@@ -30,7 +30,7 @@ from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.io.sources import Source
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, UNKNOWN, Bools, Int64s
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 
 # What a drawing shows: boxes and arrows, whatever is made of them.
 

@@ -24,7 +24,7 @@ from tracelink.converters.chakra.validation.trace import (
 from tracelink.errors import UsageError
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.io.streams import GZIP_MAGIC, Inflated
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 
 _BUFFER = 1 << 20
 _HEAD = 64

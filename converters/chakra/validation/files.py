@@ -17,7 +17,7 @@ from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
 from tracelink.errors import Severity, TraceError, UnreadableError, UsageError
 from tracelink.io.sources import LARGEST_RANK, Discovery, Paths, Request, Source, discover, discover_inputs
 from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 
 ALL_RANKS = 0
 """The number of the group of all ranks."""

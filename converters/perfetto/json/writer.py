@@ -83,10 +83,11 @@ from tracelink.converters.perfetto.timeline.schema import (
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding
+from tracelink.io.targets import Target
 from tracelink.model.columns import Int64s
 from tracelink.model.events import Relation
 from tracelink.model.job import Job
-from tracelink.plugins import Forecast, Output, Target
+from tracelink.plugins import Forecast, Output
 
 FILE_NAME = "trace.json"
 """The name of the file in a directory."""

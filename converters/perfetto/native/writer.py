@@ -88,10 +88,10 @@ from tracelink.converters.perfetto.timeline.schema import (
 from tracelink.engine import Engine
 from tracelink.errors import Finding
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
-from tracelink.io.targets import GzipStream
+from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import Int64s
 from tracelink.model.job import Job
-from tracelink.plugins import Forecast, Output, Target
+from tracelink.plugins import Forecast, Output
 
 FILE_NAME = "trace.pftrace"
 """The name of the file in a directory."""

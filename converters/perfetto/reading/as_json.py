@@ -66,9 +66,10 @@ from tracelink.engine import Engine
 from tracelink.io.framing import Batch, FramingError
 from tracelink.io.protobuf import Fields, Octets, split_all
 from tracelink.io.sources import Source
+from tracelink.io.targets import Target
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import Relation
-from tracelink.plugins import Output, Target
+from tracelink.plugins import Output
 
 # Arguments of events, a batch at a time.
 

@@ -15,13 +15,13 @@ import numpy as np
 from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES
 from tracelink.engine import Engine
-from tracelink.io.targets import GzipStream
+from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.trace import TEXT_KEYS, ListedPayloads, Payload, Payloads, SparsePayloads
-from tracelink.plugins import Forecast, Output, Target
+from tracelink.plugins import Forecast, Output
 
 # A few events of a rank as a job of their own, with what they recorded at hand.
 

@@ -16,8 +16,8 @@ from tracelink.errors import Finding, Severity
 from tracelink.model.collectives import Collectives
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.job import Job
+from tracelink.model.ranges import Numbers
 from tracelink.model.trace import ProcessGroup
-from tracelink.ranges import Numbers
 
 # Names of groups and collectives.
 

@@ -13,7 +13,7 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 
 # Collectives that hang: drawn to the end of the trace, in one colour, with a prefix in their names.
 

@@ -22,11 +22,11 @@ from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
 from tracelink.engine import Engine
 from tracelink.errors import Finding
-from tracelink.io.targets import GzipStream
+from tracelink.io.targets import GzipStream, Target
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job
-from tracelink.plugins import Output, Target
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
+from tracelink.plugins import Output
 
 # Options, equal in both formats.
 

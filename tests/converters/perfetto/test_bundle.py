@@ -25,8 +25,8 @@ from tracelink.errors import Severity, TraceError, UsageError
 from tracelink.io.sources import discover_inputs
 from tracelink.io.targets import target_of
 from tracelink.model.clock import Clock, Clocks
+from tracelink.model.selection import Selection
 from tracelink.pipeline.gathering import read_job
-from tracelink.pipeline.selection import Selection
 from tracelink.plugins import Output
 
 BASE = 1_704_067_200_000_000_000

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from tracelink.diagnosis.html.markup import Child, Markup, element, framed, table
 from tracelink.diagnosis.model import Link, Stage, Standing
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 from tracelink.text import counted, group_name, name_in_words, numbered, rank_list, shortened
 
 # The ring of a deadlock, drawn: each node is ranks in a collective, each arrow means that they wait for others.

@@ -15,7 +15,7 @@ from tracelink.diagnosis.matrix import Matrix, matrix_of
 from tracelink.diagnosis.model import Diagnosis, Problem
 from tracelink.diagnosis.participation import Outcome, outcomes
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s
-from tracelink.ranges import Numbers
+from tracelink.model.ranges import Numbers
 from tracelink.text import counted, duration, group_name, moment, name_in_words, numbered, shortened
 
 # The collectives and messages around a problem: which of some ranks are in which, and when they came to it.

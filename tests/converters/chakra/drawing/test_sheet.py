@@ -10,7 +10,7 @@ from builders.chakra_nodes import EtFile, put
 from builders.chakra_scene import BEGIN, arrows, box_of, kernel, operator, scene_of
 from tracelink.converters.chakra.drawing.sheet import Nesting, Scene
 from tracelink.errors import UsageError
-from tracelink.pipeline.selection import Window
+from tracelink.model.selection import Window
 
 US = 1000
 

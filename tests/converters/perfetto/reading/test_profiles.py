@@ -18,8 +18,8 @@ from tracelink.converters.perfetto.reading.reader import PerfettoReader
 from tracelink.engine import Engine
 from tracelink.errors import UnreadableError
 from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.selection import Selection
 from tracelink.model.trace import Payloads
-from tracelink.pipeline.selection import Selection
 
 PAIR = samples.path("gpu_pair")
 PROFILES = [PAIR / f"kineto_{rank}.json.gz" for rank in (0, 1)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tracelink.errors import UsageError
 from tracelink.model.columns import Int64s
-from tracelink.ranges import Numbers, Spans
+from tracelink.model.ranges import Numbers, Spans
 
 # Numbers as a user lists them.
 
