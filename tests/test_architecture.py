@@ -1,0 +1,158 @@
+"""The architecture: which packages may import which, and how large a module or a folder may be."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = {
+    "tracelink": "tracelink",
+    "converters": "tracelink.converters",
+    "samples": "tracelink.samples",
+    "schemas": "tracelink.schemas",
+}
+"""The folders of the product, and the packages that they are installed as."""
+
+FORMATS = "tracelink.converters."
+SHARED_BY_FORMATS = {"pytorch"}
+"""What PyTorch defines for several formats."""
+
+MOST_MODULES = 24
+MOST_LINES = 700
+
+LONG_MODULES = {"tracelink.converters.chakra.read"}
+"""Modules that are still longer. Only to be shortened."""
+SMALL_MODULES = 5
+"""How many modules have one public name and one importer: a function of its importer would do. Only to be lowered."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The file of each module of the product."""
+    found = {}
+    for folder, package in ROOMS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+@cache
+def imports(name: str) -> frozenset[str]:
+    """The modules of the product that a module imports, wherever in it, also for types only."""
+    found = {_module(one) for one in _imported(ast.parse(modules()[name].read_text()))}
+    return frozenset(found - {name, ""})
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _module(name: str) -> str:
+    while name and name not in modules():
+        name = name.rpartition(".")[0]
+    return name
+
+
+def package_of(name: str) -> str:
+    """The package of a module; a module next to the packages of the product stands for itself."""
+    package = name if modules()[name].name == "__init__.py" else name.rpartition(".")[0]
+    return name if package == "tracelink" else package
+
+
+@cache
+def layers() -> list[str]:
+    lines = [line.split("#")[0].strip() for line in (ROOT / "docs" / "layers.txt").read_text().splitlines()]
+    return [line for line in lines if line]
+
+
+def layer_of(name: str) -> int | None:
+    """The line of docs/layers.txt that fits best."""
+    fitting = [(len(line), at) for at, line in enumerate(layers()) if f"{name}.".startswith(f"{line}.")]
+    return max(fitting)[1] if fitting else None
+
+
+def test_every_module_has_a_layer() -> None:
+    roots = {"tracelink", "tracelink.__main__", "tracelink.converters"}
+    assert {name for name in modules() if layer_of(name) is None} == roots
+
+
+def test_imports_run_one_way() -> None:
+    against = [
+        f"{name} imports {other}"
+        for name in modules()
+        for other in imports(name)
+        if (own := layer_of(name)) is not None
+        and (imported := layer_of(other)) is not None
+        and imported > own
+    ]
+    assert against == []
+
+
+def test_no_two_packages_import_each_other() -> None:
+    imported = defaultdict(set)
+    for name in modules():
+        imported[package_of(name)] |= {package_of(other) for other in imports(name)} - {package_of(name)}
+    mutual = [(one, other) for one in imported for other in imported[one] if one in imported[other]]
+    assert [pair for pair in mutual if "tracelink" not in pair] == []
+
+
+def _format(name: str) -> str:
+    return name.removeprefix(FORMATS).partition(".")[0] if name.startswith(FORMATS) else ""
+
+
+def test_formats_do_not_know_each_other() -> None:
+    known = [
+        f"{name} imports {other}"
+        for name in modules()
+        for other in imports(name)
+        if _format(name) and _format(other) not in {"", _format(name), *SHARED_BY_FORMATS}
+    ]
+    assert known == []
+
+
+def test_the_timeline_of_perfetto_knows_neither_of_its_formats() -> None:
+    own = [name for name in modules() if name.startswith(f"{FORMATS}perfetto.timeline")]
+    beyond = (f"{FORMATS}perfetto.json", f"{FORMATS}perfetto.native", f"{FORMATS}perfetto.reading")
+    assert own
+    assert [(name, other) for name in own for other in imports(name) if other.startswith(beyond)] == []
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    folders = defaultdict(list)
+    for name, path in modules().items():
+        folders[path.parent].append(name)
+    assert {folder.name: len(names) for folder, names in folders.items() if len(names) > MOST_MODULES} == {}
+
+
+def test_no_module_is_too_long() -> None:
+    long = {name for name, path in modules().items() if path.read_text().count("\n") > MOST_LINES}
+    assert long <= LONG_MODULES
+
+
+def _public_names(name: str) -> list[str]:
+    body = ast.parse(modules()[name].read_text()).body
+    definitions = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [node.name for node in definitions if not node.name.startswith("_")]
+
+
+def test_a_module_is_more_than_a_function_of_its_importer() -> None:
+    importers = defaultdict(set)
+    for name in modules():
+        for other in imports(name):
+            importers[other].add(name)
+    small = [
+        name
+        for name, path in modules().items()
+        if path.name != "__init__.py" and len(importers[name]) == 1 and len(_public_names(name)) == 1
+    ]
+    assert len(small) <= SMALL_MODULES, small
