@@ -1,4 +1,4 @@
-"""The profiles as they are, in one TAR."""
+"""Writes the profiles of all ranks unchanged into one TAR, with the manifest that Perfetto needs to merge them."""
 
 from __future__ import annotations
 
@@ -21,68 +21,68 @@ from tracelink.model.ranges import Numbers
 from tracelink.model.trace import SourceInfo
 from tracelink.plugins import Output
 
-# What Perfetto's manifest of an archive of traces says: the only place where its words stand.
+# The manifest: keys of Perfetto's format.
 
 
 MANIFEST = "perfetto_manifest.json"
-"""How the manifest is called in an archive."""
+"""The name of the manifest in an archive."""
 
 VERSION = 1
 
-TAKEN = frozenset({"kineto"})
-"""Formats, by their readers, whose files Perfetto loads and places as the manifest says."""
+LOADED_FORMATS = frozenset({"kineto"})
+"""Formats whose files Perfetto loads."""
 
-LARGEST = (8 << 30) - 1
-"""Bytes of a member at most: the field of its length has eleven octal digits."""
+MAX_MEMBER_BYTES = (8 << 30) - 1
+"""Largest member of an archive: the field of its size has eleven octal digits."""
 
 
 def manifest(files: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The whole document; its first key is what it is known by."""
+    """The whole document; its first key identifies it."""
     return {"perfetto_manifest": {"version": VERSION, "files": list(files)}}
 
 
 def file_entry(name: str, machine: str) -> dict[str, Any]:
-    """A file, and the machine that everything in it is of: so equal process ids of two ranks stay apart."""
+    """A file and its machine: equal process ids on different machines are different processes."""
     return {"path": name, "machine": {"name": machine}}
 
 
 def shifted(entry: dict[str, Any], reference: str, offset_ns: int) -> dict[str, Any]:
-    """The same file, where what it calls T is T + offset on the timeline of another."""
+    """The file with a clock: its time T is T + offset on the timeline of the reference file."""
     return entry | {"clocks": {"sync_to": {"file": reference}, "offset_ns": offset_ns}}
 
 
-# Which files of a job cannot stand in a bundle, and what is said of them.
+# Files that cannot be in a bundle.
 
 
 BROKEN = frozenset({"truncated", "damaged"})
-"""Findings of readers on text that Perfetto refuses, and with it the whole archive."""
+"""Reasons of findings on files that Perfetto rejects, and with them the whole archive."""
 
-WORDS = {
-    "broken": "Perfetto refuses an archive for one file in it that is cut off or damaged, so it is left out. To mend "
-    "it: tracelink convert FILE MENDED.json",
-    "too_large": "a file in an archive can have 8 GiB, so it is left out",
+MESSAGES = {
+    "broken": "Perfetto rejects an archive with a truncated or damaged file, so it is omitted. To repair it: "
+    "tracelink convert FILE REPAIRED.json",
+    "too_large": "a file in an archive can have at most 8 GiB, so it is omitted",
 }
 
 
-def why_not(info: SourceInfo, findings: Sequence[Finding]) -> str:
-    """Why a file cannot stand in a bundle; empty where it can."""
-    if info.format not in TAKEN:
+def reason_to_omit(info: SourceInfo, findings: Sequence[Finding]) -> str:
+    """Why a file cannot be in a bundle; empty if it can."""
+    if info.format not in LOADED_FORMATS:
         return "format"
     broken = any(finding.reason in BROKEN and finding.source == info.path for finding in findings)
     return "broken" if broken else ""
 
 
-def left_out(job: Job, reasons: Mapping[str, str]) -> Iterator[Finding]:
-    """What is said of the files that are left out, and of the ranks of which nothing is left."""
+def omitted_findings(job: Job, reasons: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings on omitted files, and on ranks without a file in the bundle."""
     formats: dict[str, list[str]] = {}
     for info in job.sources:
         if reasons.get(info.path) == "format":
             formats.setdefault(info.format, []).append(info.path)
         elif info.path in reasons:
             reason = reasons[info.path]
-            yield Finding(Severity.WARNING, f"not_bundled_{reason}", WORDS[reason], source=info.path)
+            yield Finding(Severity.WARNING, f"not_bundled_{reason}", MESSAGES[reason], source=info.path)
     for name, paths in formats.items():
-        message = f"files of the format {name} are nothing that Perfetto loads: they are not in the bundle"
+        message = f"Perfetto does not load files of the format {name}; they are not in the bundle"
         yield Finding(Severity.INFO, "not_bundled_format", message, len(paths), example=paths[0])
     present = {info.rank for info in job.sources if info.path not in reasons}
     if absent := [rank.rank for rank in job.ranks if rank.rank not in present]:
@@ -90,12 +90,13 @@ def left_out(job: Job, reasons: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "rank_not_bundled", message, len(absent))
 
 
-# Which files stand in a bundle, how they are called there, and by how much their times are shifted.
+# Members: their names and clock offsets.
 
 
-FIRST = "earliest_"
-"""What the name of the earliest file begins with where it would not come first: Perfetto reads files in the order of
-their names, takes the clock of the first as everybody's, and drops what happened before that clock's 0."""
+EARLIEST_PREFIX = "earliest_"
+"""Prefix of the name of the earliest file if it would not come first: Perfetto reads files in the order of their
+names, uses the clock of the first one, and drops events before the 0 of that clock.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,13 @@ class Member:
     rank: Rank
     name: str = ""
     zero_ns: int = 0
-    """When its time 0 is, on the reference clock."""
+    """Its time 0 on the reference clock."""
     drift_ns: int = 0
-    """How far that is wrong at the file's ends, since its clock goes faster or slower than the reference clock."""
+    """The error of that at the start and end of the file, if its clock drifts."""
 
 
 def members_of(infos: Iterable[SourceInfo], ranks: Sequence[Rank]) -> list[Member]:
-    """The files in the order of ranks, named, and placed on the reference clock."""
+    """The members in the order of ranks, with names and offsets."""
     by_rank = {rank.rank: rank for rank in ranks}
     owned = [(info, by_rank[info.rank]) for info in infos if info.rank is not None and info.rank in by_rank]
     placed = [_placed(info, rank) for info, rank in sorted(owned, key=lambda pair: pair[1].rank)]
@@ -120,7 +121,7 @@ def members_of(infos: Iterable[SourceInfo], ranks: Sequence[Rank]) -> list[Membe
 
 
 def manifest_of(members: Sequence[Member]) -> dict[str, Any]:
-    """What Perfetto has to know: whose each file is, and what its times are on the timeline of the earliest."""
+    """The machine of each file, and the offset of its clock to that of the earliest file."""
     first = min(members, key=lambda member: member.name)
     entries = []
     for member in members:
@@ -133,7 +134,7 @@ def manifest_of(members: Sequence[Member]) -> dict[str, Any]:
 
 
 def _placed(info: SourceInfo, rank: Rank) -> Member:
-    """A clock that drifts is taken as it stands in the middle of the file, where the error at both ends is equal."""
+    """Uses the offset of a drifting clock at the middle of the file, where the errors at both ends are equal."""
     clock = Clock(
         rank.rank,
         offset_ns=rank.clock_offset_ns,
@@ -165,23 +166,26 @@ def _with_the_earliest_first(members: Sequence[Member]) -> list[Member]:
     if first.zero_ns == earliest:
         return list(members)
     chosen = next(member for member in members if member.zero_ns == earliest)
-    return [replace(member, name=FIRST + member.name) if member is chosen else member for member in members]
+    return [
+        replace(member, name=EARLIEST_PREFIX + member.name) if member is chosen else member
+        for member in members
+    ]
 
 
-# Writes the files of ranks as they are, in one archive with what Perfetto has to know to merge them.
+# The writer.
 
 
 FILE_NAME = "trace.tar"
-"""The name in a directory."""
+"""The name of the file in a directory."""
 
-PIECE = 1 << 20
+CHUNK = 1 << 20
 NOTICEABLE_NS = 1000
-"""Errors of the clock below this are nothing that a person would see."""
+"""Smaller errors of the clock are not visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerfettoBundleWriter:
-    """An archive for those who merge in Perfetto itself: it takes v58 or later."""
+    """An archive that Perfetto v58 or later merges itself."""
 
     sources: Sequence[Source] | None = None
 
@@ -195,16 +199,16 @@ class PerfettoBundleWriter:
         """Writes the manifest, then the files in the order of ranks."""
         if self.sources is None:
             raise UsageError(
-                "a bundle holds files, and a graph in memory has none",
+                "a bundle contains files, and a graph in memory has none",
                 advice="Merge the files: tracelink.merge(paths, to='perfetto-bundle')",
             )
         sources = {source.path: source for source in self.sources}
-        sizes, reasons = self._looked_at(job, sources)
+        sizes, reasons = self._checked(job, sources)
         members = members_of([info for info in job.sources if info.path in sizes], job.ranks)
         if not members:
             raise TraceError(
-                "nothing to bundle: none of the inputs is a whole profile (Kineto JSON), which is what Perfetto loads",
-                advice="To draw everything that was recorded: tracelink merge, without --bundle.",
+                "nothing to bundle: no input is a complete profile (Kineto JSON), which is what Perfetto loads",
+                advice="To draw everything that was recorded, use tracelink merge without --bundle.",
             )
         with target.file(FILE_NAME) as stream, _archive(stream) as archive:
             text = json.dumps(manifest_of(members), ensure_ascii=False, indent=1).encode()
@@ -214,17 +218,17 @@ class PerfettoBundleWriter:
                 _copy(archive, member.name, sizes[path], sources[path], engine)
         rank = job.ranks[0].rank if len(job.ranks) == 1 else None
         events = sum(member.info.events for member in members)
-        findings = (*left_out(job, reasons), *_drift(members))
+        findings = (*omitted_findings(job, reasons), *_drift(members))
         return [Output(target.path(FILE_NAME), self.name, rank, target.size(FILE_NAME), events, findings)]
 
-    def _looked_at(self, job: Job, sources: Mapping[str, Source]) -> tuple[dict[str, int], dict[str, str]]:
-        """The sizes of the files that can stand in the archive, and why others cannot."""
+    def _checked(self, job: Job, sources: Mapping[str, Source]) -> tuple[dict[str, int], dict[str, str]]:
+        """The sizes of the files that can be in the archive, and why others cannot."""
         sizes, reasons = {}, {}
         for info in job.sources:
-            reason = why_not(info, job.findings)
+            reason = reason_to_omit(info, job.findings)
             if not reason:
                 sizes[info.path] = _size(sources[info.path])
-                if sizes[info.path] > LARGEST:
+                if sizes[info.path] > MAX_MEMBER_BYTES:
                     del sizes[info.path]
                     reason = "too_large"
             if reason:
@@ -234,14 +238,14 @@ class PerfettoBundleWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """An open source; its bytes are counted as they pass."""
+    """An open source; counts the bytes that are read."""
 
     stream: Opened
     engine: Engine
 
     def read(self, size: int) -> bytes:
         """The next bytes."""
-        data = self.stream.read(min(size, PIECE))
+        data = self.stream.read(min(size, CHUNK))
         self.engine.meter.add(len(data))
         return data
 
@@ -251,14 +255,14 @@ def _archive(stream: BinaryIO) -> tarfile.TarFile:
 
 
 def _add(archive: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
-    """Adds a file; whoever made it, and when, is not told, so that equal files make equal archives."""
+    """Adds a file without owner and time, so that equal files make equal archives."""
     header = tarfile.TarInfo(name)
     header.size = size
     archive.addfile(header, content)
 
 
 def _copy(archive: tarfile.TarFile, name: str, size: int, source: Source, engine: Engine) -> None:
-    """Adds a file that must not have changed since it was looked at."""
+    """Adds a file; raises if it changed since its size was read."""
     try:
         with source.open() as stream:
             _add(archive, name, size, cast(IO[bytes], _Counted(stream, engine)))
@@ -271,30 +275,30 @@ def _copy(archive: tarfile.TarFile, name: str, size: int, source: Source, engine
 
 def _changed(source: Source) -> TraceError:
     return TraceError(
-        "it changed while it was copied",
+        "the file changed while it was copied",
         source=source.path,
-        advice="Wait until the profiler has written it, and run this again.",
+        advice="Wait until the profiler has written it, then run this again.",
     )
 
 
 def _size(source: Source) -> int:
-    """Bytes once it is decompressed."""
+    """The decompressed size in bytes."""
     with source.open() as stream:
         if stream.plain and source.local:
             return source.local.stat().st_size
-        return sum(len(piece) for piece in iter(lambda: stream.read(PIECE), b""))
+        return sum(len(chunk) for chunk in iter(lambda: stream.read(CHUNK), b""))
 
 
 def _drift(members: Sequence[Member]) -> Iterator[Finding]:
-    """An offset is all that Perfetto takes of a clock."""
+    """A finding on drift: Perfetto only supports an offset for each clock."""
     off = [member for member in members if member.drift_ns >= NOTICEABLE_NS]
     if off:
         worst = max(off, key=lambda member: member.drift_ns)
         yield Finding(
             Severity.WARNING,
             "drift_not_corrected",
-            f"Perfetto shifts the times of a file and cannot stretch them: clocks that go faster or slower than the "
-            f"reference clock are right in the middle of their file and up to {worst.drift_ns / 1000:.1f} us off at "
+            "Perfetto can shift the times of a file, but not scale them: drifting clocks are correct in the middle "
+            f"of their file and off by up to {worst.drift_ns / 1000:.1f} us at "
             "its ends. `tracelink merge` without --bundle corrects that.",
             len(off),
             example=f"rank {worst.rank.rank}, {worst.rank.clock_drift_ppm:+.3f} ppm",

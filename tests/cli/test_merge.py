@@ -418,8 +418,8 @@ def test_without_a_profile_there_is_nothing_to_bundle(tracelink: Run, tmp_path: 
     result = tracelink("merge", str(path), "--bundle")
     assert result.exit_code == 1
     assert result.stderr == (
-        "tracelink: nothing to bundle: none of the inputs is a whole profile (Kineto JSON), which is what Perfetto "
-        "loads. To draw everything that was recorded: tracelink merge, without --bundle.\n"
+        "tracelink: nothing to bundle: no input is a complete profile (Kineto JSON), which is what Perfetto "
+        "loads. To draw everything that was recorded, use tracelink merge without --bundle.\n"
     )
 
 

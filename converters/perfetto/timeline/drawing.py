@@ -1,4 +1,4 @@
-"""What is drawn when; lanes; what opens first."""
+"""Which events of a rank are drawn, when, on which lane of their thread, and in which order they open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import EventGraph, depths
 from tracelink.model.job import Job
 
-# What is drawn, and when: every event with a time; nodes in logical order where nothing has event.
+# Times: every event with a recorded time; nodes in logical order if no event has one.
 
 
 SHOWS_PROGRESS = frozenset({"started", "completed"})
@@ -33,16 +33,16 @@ class Drawing:
     start: Int64s
     duration: Int64s
     open_ended: Int64s
-    """Rows whose end was not recorded."""
+    """Rows with an unknown end."""
     nodes: Mapping[int, int]
-    """Row of a timed event to that of the execution-trace node that is the same."""
+    """For the row of a timed event, the row of the execution-trace node that is the same."""
     findings: tuple[Finding, ...] = ()
     hung: frozenset[int] = frozenset()
-    """Rows of `open_ended` that hang."""
+    """The rows of `open_ended` that hang."""
 
 
 def base_of(job: Job) -> int | None:
-    """The whole second before the first event; None where nothing has a time."""
+    """The full second before the first event; None if no event has a time."""
     return None if job.first_ns is None else job.first_ns // SECOND * SECOND
 
 
@@ -53,7 +53,7 @@ def draw(
     hung: Int64s = NO_ROWS,
     hung_until: int = 0,
 ) -> Drawing:
-    """Times for everything of event rank that can be drawn and is not of a kind `excluded`, relative to `base`."""
+    """Times relative to `base` for all events of one rank that can be drawn and are not of an excluded kind."""
     events = graph.events
     unwanted = events.timed & events.of_kind(*excluded)
     shown = events.timed & ~unwanted
@@ -64,7 +64,7 @@ def draw(
     instant = events.of_kind(EventKind.INSTANT, EventKind.MEMORY) & (events.duration <= 0) & shown
     open_ended = np.flatnonzero(shown & (events.duration == UNKNOWN) & ~instant)
     duration = np.maximum(events.duration, 0)
-    findings = _left_out_findings(unwanted)
+    findings = _excluded_findings(unwanted)
     if len(open_ended):
         duration[open_ended] = _until_end_of_same(graph, open_ended, _until_last_sign(graph, open_ended))
         duration[hung] = hung_until - events.start[hung]
@@ -76,15 +76,15 @@ def draw(
 
 
 def drawn_samples(graph: EventGraph) -> Bools:
-    """The samples that are finite numbers."""
+    """A mask of the samples that are finite numbers."""
     return np.isfinite(graph.counters.value)
 
 
 def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
-    """How long to draw events without an end: to the last sign of life of their rank, or not at all.
+    """Durations of events without an end: up to the last event of their rank that shows progress, or 0.
 
-    gloo's entries stay "scheduled" for ever, so a recorder track on which nothing ever started says nothing
-    about an end; neither does a completed entry without a duration.
+    Entries of gloo stay "scheduled" even when they are complete. On a recorder track without any progress, an
+    entry therefore gets no duration; neither does a completed entry without a recorded one.
     """
     events = graph.events
     until: Int64s = events.end[events.timed].max() - events.start[rows]
@@ -99,7 +99,7 @@ def _until_last_sign(graph: EventGraph, rows: Int64s) -> Int64s:
 
 
 def _until_end_of_same(graph: EventGraph, rows: Int64s, otherwise: Int64s) -> Int64s:
-    """How long to draw events without an end that are the same as event with an end: as long as that lasts."""
+    """Durations of events without an end that are the same as an event with an end: up to that end."""
     events = graph.events
     same = graph.edges.where(Relation.SAME)
     event, partner = np.concatenate([same.source, same.target]), np.concatenate([same.target, same.source])
@@ -112,9 +112,9 @@ def _until_end_of_same(graph: EventGraph, rows: Int64s, otherwise: Int64s) -> In
 def _open_ended_findings(graph: EventGraph, rows: Int64s, hung: Int64s) -> list[Finding]:
     others = np.setdiff1d(rows, hung)
     messages = {
-        "hung": "entries of recorders that hang are drawn to the end of the trace; their names begin with HUNG",
-        "unfinished": "events whose end was not recorded are drawn to the end of the event that is the same, else to "
-        "the last event of their rank, or without length where their source never says that anything ends",
+        "hung": "recorder entries that hang are drawn to the end of the trace; their names start with HUNG",
+        "unfinished": "events without a recorded end are drawn to the end of the event that is the same, else to the "
+        "last event of their rank, or without a duration if their source never records ends",
     }
     return [
         Finding(Severity.INFO, reason, messages[reason], len(some), example=graph.name(int(some[0])))
@@ -123,26 +123,26 @@ def _open_ended_findings(graph: EventGraph, rows: Int64s, hung: Int64s) -> list[
     ]
 
 
-def _left_out_findings(unwanted: Bools) -> list[Finding]:
-    """How many events nobody wants to see."""
+def _excluded_findings(unwanted: Bools) -> list[Finding]:
+    """A finding on excluded events."""
     count = int(np.count_nonzero(unwanted))
-    message = "calls of Python functions are left out, as was asked for"
+    message = "calls of Python functions are not drawn, as requested"
     return [Finding(Severity.INFO, "left_out", message, count)] if count else []
 
 
 def _untimed_findings(graph: EventGraph, nodes: Mapping[int, int]) -> list[Finding]:
-    """How many events have neither a time nor a partner with event."""
+    """A finding on events without a time that are not the same as a timed event."""
     hidden = ~graph.events.timed
     hidden[list(nodes.values())] = False
     rows = np.flatnonzero(hidden)
     if not len(rows):
         return []
-    message = "events that have no time and are the same as none that has event are not drawn"
+    message = "events without a time that are not the same as a timed event are not drawn"
     return [Finding(Severity.INFO, "untimed", message, len(rows), example=graph.name(int(rows[0])))]
 
 
 def _partners(graph: EventGraph, shown: Bools) -> dict[int, int]:
-    """The timed events that are the same as an execution-trace node without a time, and the node's row."""
+    """Timed events that are the same as an execution-trace node without a time, and the row of that node."""
     same = graph.edges.where(Relation.SAME)
     number = graph.key(Key.NODE_ID).dense(len(graph), -1)
     timed = np.concatenate([same.source, same.target])
@@ -152,7 +152,7 @@ def _partners(graph: EventGraph, shown: Bools) -> dict[int, int]:
 
 
 def _in_logical_order(graph: EventGraph) -> Drawing:
-    """Nodes in the order of their ids, event microsecond after the partner, around their children."""
+    """Nodes in the order of their ids, a microsecond each, around their children."""
     events = graph.events
     shown = events.of_kind(EventKind.NODE)
     rows = np.flatnonzero(shown)
@@ -169,8 +169,8 @@ def _in_logical_order(graph: EventGraph) -> Drawing:
     finding = Finding(
         Severity.WARNING,
         "logical_order",
-        "no event has a time: nodes are drawn in the order of their ids, a microsecond for each; "
-        "lengths mean nothing",
+        "no event has a time: nodes are drawn in the order of their ids, a microsecond each; "
+        "durations have no meaning",
         count=len(rows),
     )
     untimed = np.zeros(len(events), np.bool_)
@@ -178,7 +178,7 @@ def _in_logical_order(graph: EventGraph) -> Drawing:
 
 
 def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s) -> None:
-    """Lets every node end after its children; `rows` are event source's nodes in the order of their ids."""
+    """Extends every node to the end of its children; `rows` are the nodes of one source, sorted by id."""
     parents = graph.key(Key.NODE_PARENT).dense(len(ids), -1)[rows]
     row_of = dict(zip(ids[rows].tolist(), rows.tolist(), strict=True))
     ends = dict(zip(rows.tolist(), end[rows].tolist(), strict=True))
@@ -189,11 +189,11 @@ def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s)
     end[rows] = list(ends.values())
 
 
-# Lanes: slices of event thread that overlap without nesting are put side by side.
+# Lanes: slices of one thread that partly overlap are put on different lanes.
 
 
 PATIENCE = 8
-"""So many slices in a row that are over end the search for event that is open: kernels can overlap in long chains."""
+"""The search for an open slice stops after so many closed ones in a row: kernels can overlap in long chains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class Slices:
         return len(self.track)
 
     def take(self, indexes: Int64s) -> Slices:
-        """The slices at `indexes`."""
+        """The slices at these indexes."""
         return Slices(self.track[indexes], self.start[indexes], self.end[indexes])
 
 
@@ -221,14 +221,14 @@ class Lanes:
 
 
 def in_half_nanoseconds(start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
-    """Start and end in half nanoseconds; what has no length, instants too, lasts for event of them."""
+    """Start and end in half nanoseconds; events without a duration, and instants, last for half a nanosecond."""
     end = 2 * (start + duration)
     end += duration == 0
     return 2 * start, end
 
 
 def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
-    """Lanes on which all slices nest; of two that cross the lighter event moves, with all that is in it."""
+    """Lanes on which all slices nest; of two that partly overlap, the one with fewer slices inside moves."""
     order = sort_outer_first(track, start, end, np.zeros(len(track), np.int64))
     slices = Slices(track[order], start[order], end[order])
     lane = np.zeros(len(slices), np.int64)
@@ -246,7 +246,7 @@ def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
 
 
 def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
-    """What each slice is in on its lane, and whether it crosses another there."""
+    """The parent of each slice on its lane, and whether it partly overlaps another one there."""
     if not lane.any():
         nesting = nest(slices.track, slices.start, slices.end)
         return nesting.parent, nesting.overlaps
@@ -261,7 +261,7 @@ def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
 
 
 def _separated(slices: Slices, crosses: Bools) -> tuple[Int64s, Int64s]:
-    """Lanes for slices of which some cross, and what each is in there: those choose, all others follow."""
+    """Lanes and parents of slices: those that partly overlap choose a lane, all others follow their parent."""
     opens, closes = _on_one_line(slices)
     late = np.flatnonzero(crosses)
     early = _outermost_crossed(opens, closes, late)
@@ -277,7 +277,7 @@ def _separated(slices: Slices, crosses: Bools) -> tuple[Int64s, Int64s]:
 
 
 def _chosen(opens: Int64s, closes: Int64s, gives_way: Bools, choosing: Bools) -> Int64s:
-    """Lanes for those that choose, and for the others that of the slice they open in."""
+    """Lanes for the slices that choose, and for all others the lane of the slice in which they open."""
     indexes = np.flatnonzero(choosing)
     lanes = choose_lanes(opens[indexes].tolist(), closes[indexes].tolist(), gives_way[indexes].tolist())
     lane = np.zeros(len(opens), np.int64)
@@ -291,7 +291,7 @@ def _chosen(opens: Int64s, closes: Int64s, gives_way: Bools, choosing: Bools) ->
 
 
 def _on_one_line(slices: Slices) -> tuple[Int64s, Int64s]:
-    """Starts and ends with each track behind the event before it, so that they can be compared over all tracks."""
+    """Starts and ends with all tracks one after the other, so that they can be compared across tracks."""
     start, end = slices.start, slices.end
     low, span = int(start.min()), int(end.max() - start.min()) + 2
     if span * (int(slices.track.max()) + 1) >= 1 << 62:
@@ -303,7 +303,7 @@ def _on_one_line(slices: Slices) -> tuple[Int64s, Int64s]:
 
 
 def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s) -> Int64s:
-    """For each of `late`, the outermost of the slices that are open at its start and that it outlasts."""
+    """For each of `late`, the outermost slice that is open at its start and ends before it."""
     around, _ = previous_at_least(closes, opens + 1)
     outermost = around[late]
     climber, node = np.arange(len(late)), outermost
@@ -319,7 +319,7 @@ def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s) -> Int64s:
 
 
 def _lighter(opens: Int64s, closes: Int64s, late: Int64s, early: Int64s) -> Bools:
-    """Which slices make way for a slice that crosses them: those that hold less than it does."""
+    """A mask of the slices that make way for a partly overlapping one: those that contain fewer slices than it."""
     before, after = np.searchsorted(late, late + 1), np.searchsorted(opens, closes[late])
     crossing_inside = np.searchsorted(late, after) - before
     held = after - late - crossing_inside
@@ -329,9 +329,9 @@ def _lighter(opens: Int64s, closes: Int64s, late: Int64s, early: Int64s) -> Bool
 
 
 def choose_lanes(starts: list[int], ends: list[int], gives_way: list[bool]) -> list[int]:
-    """For slices in opening order: the lane of the slice around, or the first after it where there is room.
+    """For slices in opening order: the lane of the enclosing slice, or the next lane with room.
 
-    One that gives_way leaves the lane of the slice around to a later slice.
+    A slice that gives way leaves the lane of the enclosing slice to a later slice.
     """
     around: list[tuple[int, int]] = []
     lanes: list[list[int]] = []
@@ -349,7 +349,7 @@ def choose_lanes(starts: list[int], ends: list[int], gives_way: list[bool]) -> l
 
 
 def _fits(lanes: list[list[int]], number: int, start: int, end: int) -> bool:
-    """Whether a slice nests in what is open on a lane at its start."""
+    """True if a slice nests in the slices that are open on a lane at its start."""
     while number >= len(lanes):
         lanes.append([])
     open_ends = lanes[number]
@@ -359,7 +359,7 @@ def _fits(lanes: list[list[int]], number: int, start: int, end: int) -> bool:
 
 
 def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:
-    """Gives slices that are too deep in their lane a further lane of their track."""
+    """Moves slices that are too deep on their lane to another lane of their track."""
     band = depth // MAX_DEPTH
     used = np.zeros(int(track[-1]) + 1, np.int64)
     np.maximum.at(used, track, lane + 1)
@@ -369,7 +369,7 @@ def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:
     lane[deep] = (used[wanted[0]] + nth)[which.ravel()]
 
 
-# In which order slices open on each lane: what an arrow's end binds to depends on it.
+# Opening order: it determines to which slice the end of a flow binds.
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,13 +378,13 @@ class OpeningOrder:
 
     order: Int64s
     first: Bools
-    """For each row, whether it opens before all others of its lane that open at the same instant."""
+    """For each row whether it is the first of its lane to open at its time."""
     last: Bools
-    """Whether it opens after all of those."""
+    """For each row whether it is the last of its lane to open at its time."""
 
 
 def opening_order_of(drawing: Drawing, lane_index: Int64s, order: Int64s) -> OpeningOrder:
-    """`order` holds the drawn rows by track in opening order; the lanes of a track are told first_at_time here."""
+    """`order` contains the drawn rows by track in opening order; this function separates the lanes."""
     order = order[np.argsort(lane_index[order], kind="stable")]
     start, lane = drawing.start[order], lane_index[order]
     first_at_time = np.ones(len(order) + 1, np.bool_)

@@ -1,4 +1,4 @@
-"""How large an output will be."""
+"""The expected size of a trace: some events of each kind are written to memory, and the rest is counted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tracelink.model.job import Job
 from tracelink.model.trace import TEXT_KEYS, ListedPayloads, Payload, Payloads, SparsePayloads
 from tracelink.plugins import Forecast, Output
 
-# A few events of a rank as a job of their own, with what they recorded at hand.
+# Excerpts: a few events of a rank as a job of their own.
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """One rank, of which only some events are there."""
+    """One rank with only some of its events."""
 
     rank: int
     graph: EventGraph
@@ -39,11 +39,11 @@ class Excerpt:
 
 
 def excerpt_job(job: Job, graph: EventGraph, before: int) -> Job:
-    """The job as if this were all of it, behind so many ranks without events."""
+    """The job as if this were all of it, after `before` ranks without events."""
     rank = graph.ranks[0]
-    nothing = subset(graph, np.empty(0, np.int64)) if before else graph
+    empty = subset(graph, np.empty(0, np.int64)) if before else graph
     return Job(
-        [Excerpt(rank.rank, nothing)] * before + [Excerpt(rank.rank, graph)],
+        [Excerpt(rank.rank, empty)] * before + [Excerpt(rank.rank, graph)],
         [rank],
         (),
         first_ns=job.first_ns,
@@ -53,7 +53,7 @@ def excerpt_job(job: Job, graph: EventGraph, before: int) -> Job:
 
 
 def excerpt_of(graph: EventGraph, rows: Int64s, *, arguments: bool) -> EventGraph:
-    """Only these rows, in order: without links, and with their arguments in memory, if any."""
+    """Only these rows, in order, without links; with their recorded arguments in memory if `arguments`."""
     chosen = subset(graph, rows)
     if not arguments:
         return replace(chosen, payloads=[])
@@ -67,7 +67,7 @@ def excerpt_of(graph: EventGraph, rows: Int64s, *, arguments: bool) -> EventGrap
 
 
 def subset(graph: EventGraph, rows: Int64s) -> EventGraph:
-    """Only these rows, and the texts that they use."""
+    """Only these rows, and the strings that they use."""
     keys = {key: _picked(column, rows) for key, column in graph.keys.items()}
     names = graph.events.name[rows].astype(np.int64)
     used = np.unique(np.concatenate([names, *(keys[key].values for key in TEXT_KEYS & keys.keys())]))
@@ -86,7 +86,7 @@ def subset(graph: EventGraph, rows: Int64s) -> EventGraph:
 
 
 def _underived(track: Track) -> Track:
-    """A stream as a thread: nothing is derived from what it has been given to do."""
+    """A stream as a thread, so that no counters are derived from its events."""
     return replace(track, kind=TrackKind.THREAD) if track.kind == TrackKind.STREAM else track
 
 
@@ -104,7 +104,7 @@ def _recoded(key: Key, column: KeyColumn, used: Int64s) -> KeyColumn:
 
 
 def _texts(graph: EventGraph, source: int, numbers: Int64s) -> list[Payload]:
-    """What these events recorded of themselves."""
+    """The recorded arguments of these events."""
     wanted, texts = np.unique(numbers[numbers >= 0]), dict[int, Payload]()
     for first, run in _runs(graph.payloads[source], wanted) if source < len(graph.payloads) else ():
         low, high = np.searchsorted(wanted, [first, first + len(run)]).tolist()
@@ -118,60 +118,60 @@ def _runs(payloads: Payloads, wanted: Int64s) -> Iterator[tuple[int, Sequence[Pa
     return payloads.batches(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else iter(())
 
 
-# How large a trace will be before it is written: some events of each kind are written, and the rest is counted.
+# Sizes.
 
 
 LARGE_JOB = 1_000_000
-"""Ranks of a job are alike: one is looked into, but two of so many events, which may be too large to be shown."""
+"""Ranks of a job are similar: one is sampled, or two of a job of this size, which may be too large for the UI."""
 
 RUNS, RUN_LENGTH = 4, 128
-"""At so many indexes of a rank, so many events of each kind are looked at."""
+"""Samples: so many runs of so many events of each kind."""
 
-COMMON_KIND = 32
-"""A kind that has one in so many of the events is looked at by itself."""
+EVENTS_PER_COMMON_KIND = 32
+"""Kinds with at least one in this many events are sampled separately."""
 
 RANKS_BEFORE = 2
-"""Of the ranks before one, so many tell how long the numbers of its threads are."""
+"""Most ranks before the sampled one that an excerpt keeps: they affect the length of thread numbers."""
 
 Write = Callable[[Job, Target, Engine], list[Output]]
 
 
 @dataclass(frozen=True, slots=True)
 class TypicalSizes:
-    """Bytes of what is counted and not looked at, as measured on many jobs."""
+    """Bytes of what is counted, as measured on many jobs."""
 
     track: int
-    """What a track is called."""
+    """The name of a track."""
     flow: int
     cross_rank_flow: int
-    """An flow between ranks."""
+    """A flow between ranks."""
     participation_arguments: int
-    """What is participation_arguments of an event's part in a collective."""
+    """Arguments of an event that takes part in a collective."""
     node_argument: int
-    """What is participation_arguments of the node_argument that is the same."""
+    """The argument of an event that is the same as a node."""
     collective: int
     participation: int
-    """What the track of a group says of a rank."""
+    """A rank in the arguments of a collective."""
     arrival: int
-    """Who came last."""
+    """A last arrival."""
     sample: int
     """A sample of a counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeModel:
-    """How a job is written."""
+    """How a format writes a job."""
 
     write: Write
-    """Without compression."""
+    """Writes without compression."""
     typical: TypicalSizes
     arguments: bool
-    """Whether it takes what events recorded of themselves."""
+    """Whether recorded arguments are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RankSize:
-    """What is known of a rank: how much it will take, and how far what was looked at can be compressed."""
+    """The size of a rank, and how far the sample of it can be compressed."""
 
     bytes: float
     written: int
@@ -179,21 +179,21 @@ class _RankSize:
 
 
 def forecast_of(job: Job, engine: Engine, model: SizeModel, *, compressed: bool) -> Forecast:
-    """The size of a job that is written so, and then made gzip if it is `compressed`."""
+    """The expected size of a job; as gzip if `compressed`."""
     weights = _weights(job)
     chosen = _spread(len(job.parts), 1 + (job.events >= LARGE_JOB))
-    sizes = engine.map(partial(_rank_size, job, model), chosen)
+    ranks = engine.map(partial(_rank_size, job, model), chosen)
     seen = sum(weights[job.parts[index].rank] for index in chosen)
     share = sum(weights[part.rank] for part in job.parts) / seen if seen else 0.0
-    size = round(sum(size.bytes for size in sizes) * share) + _common(job, model.typical)
-    written = sum(size.written for size in sizes)
+    size = round(sum(rank.bytes for rank in ranks) * share) + _common(job, model.typical)
+    written = sum(rank.written for rank in ranks)
     if not compressed or not written:
         return Forecast(size, size)
-    return Forecast(round(size * sum(size.compressed for size in sizes) / written), size)
+    return Forecast(round(size * sum(rank.compressed for rank in ranks) / written), size)
 
 
 def _weights(job: Job) -> dict[int, int]:
-    """How many events each rank has about."""
+    """The approximate number of events of each rank."""
     weights = dict.fromkeys((part.rank for part in job.parts), 1)
     for source in job.sources:
         if source.rank in weights:
@@ -207,15 +207,15 @@ def _spread(parts: int, most: int) -> list[int]:
 
 
 def _common(job: Job, typical: TypicalSizes) -> int:
-    """What ranks have together, and what is participation_arguments of their parts in it."""
-    parts, all_text = job.participations, job.collectives
+    """The size of everything that does not belong to a single rank, and of the arguments of participations."""
+    parts, collectives = job.participations, job.collectives
     rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in parts.event_columns())
     size = rows * typical.participation_arguments
     if len(job.parts) > 1:
         size += len(job.ties) * typical.cross_rank_flow
-        size += len(all_text) * typical.collective + len(parts) * typical.participation
-        size += int(np.count_nonzero(all_text.skew > 0)) * typical.arrival
-        changes = 2 * (len(all_text) + int(np.count_nonzero(np.isfinite(all_text.bus_gb_s))))
+        size += len(collectives) * typical.collective + len(parts) * typical.participation
+        size += int(np.count_nonzero(collectives.skew > 0)) * typical.arrival
+        changes = 2 * (len(collectives) + int(np.count_nonzero(np.isfinite(collectives.bus_gb_s))))
         size += _most_samples(changes, job.events) * typical.sample
     return size
 
@@ -231,24 +231,24 @@ def _rank_size(job: Job, model: SizeModel, index: int) -> _RankSize:
         some = subset(excerpt, np.searchsorted(every, rows))
         return _written(excerpt_job(job, some, min(index, RANKS_BEFORE)), model.write)
 
-    nothing, texts = written(every[:0]), list[bytes]()
-    size = float(len(nothing) + _links(graph, model.typical))
+    empty, texts = written(every[:0]), list[bytes]()
+    size = float(len(empty) + _links(graph, model.typical))
     for rows, some in zip(groups, chosen, strict=True):
-        all_text = written(some)
+        text = written(some)
         if len(some) == len(rows):
-            size += len(all_text) - len(nothing)
+            size += len(text) - len(empty)
         else:
-            size += (len(all_text) - len(written(_first_halves(some)))) * len(rows) / (len(some) // 2)
-        texts.append(all_text)
-    text = b"".join(texts)
-    return _RankSize(size, len(text), _gzipped(text))
+            size += (len(text) - len(written(_first_halves(some)))) * len(rows) / (len(some) // 2)
+        texts.append(text)
+    sample = b"".join(texts)
+    return _RankSize(size, len(sample), _gzipped(sample))
 
 
 def _rows_by_kind(graph: EventGraph) -> list[Int64s]:
-    """The rows of each kind that there are many of, and all others."""
+    """The rows of each common kind, and those of all other kinds together."""
     kinds = graph.events.kind
     counts = np.bincount(kinds)
-    many = np.flatnonzero(counts * COMMON_KIND >= len(kinds)).tolist() if len(kinds) else []
+    many = np.flatnonzero(counts * EVENTS_PER_COMMON_KIND >= len(kinds)).tolist() if len(kinds) else []
     groups = [np.flatnonzero(kinds == kind) for kind in many]
     rest = np.flatnonzero(~np.isin(kinds, many))
     return [*groups, rest] if len(rest) else groups
@@ -268,23 +268,23 @@ def _first_halves(rows: Int64s) -> Int64s:
 
 
 def _links(graph: EventGraph, typical: TypicalSizes) -> int:
-    """Tracks, arrows, what is participation_arguments of nodes that are not drawn, and samples."""
+    """The size of tracks, flows, arguments of nodes, and samples."""
     edges, timed = graph.edges, graph.events.timed
     both = timed[edges.source] & timed[edges.target]
-    arrows = np.isin(edges.relation, list(FLOW_NAMES)) & both
+    flows = np.isin(edges.relation, list(FLOW_NAMES)) & both
     nodes = (edges.relation == Relation.SAME) & ~both
     work = graph.events.of_kind(*GPU_WORK) & timed
     samples = len(graph.counters) + _most_samples(2 * int(np.count_nonzero(work)), len(graph))
     return (
         len(np.unique(graph.events.track[timed])) * typical.track
-        + int(np.count_nonzero(arrows)) * typical.flow
+        + int(np.count_nonzero(flows)) * typical.flow
         + int(np.count_nonzero(nodes)) * typical.node_argument
         + samples * typical.sample
     )
 
 
 def _most_samples(changes: int, events: int) -> int:
-    """How many samples there are of counters that so many things change."""
+    """The number of samples of counters with this many changes."""
     return min(changes, max(MIN_SAMPLES, events // EVENTS_PER_SAMPLE))
 
 
@@ -295,15 +295,15 @@ def _written(job: Job, write: Write) -> bytes:
 
 
 def _gzipped(text: bytes) -> int:
-    index = io.BytesIO()
-    with GzipStream(index) as stream:
+    compressed = io.BytesIO()
+    with GzipStream(compressed) as stream:
         stream.write(text)
-    return len(index.getvalue())
+    return len(compressed.getvalue())
 
 
 @dataclass(slots=True)
 class _Memory:
-    """A target that keeps what is written."""
+    """A target that keeps the output in memory."""
 
     stream: io.BytesIO = field(default_factory=io.BytesIO)
 
@@ -313,9 +313,9 @@ class _Memory:
         yield cast(BinaryIO, self.stream)
 
     def path(self, name: str = "") -> str:
-        """It has no name."""
+        """It has no path."""
         return ""
 
     def size(self, name: str = "") -> int:
-        """How much was written."""
+        """The size of the output."""
         return len(self.stream.getvalue())

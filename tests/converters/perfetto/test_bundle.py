@@ -163,7 +163,7 @@ class TestClocks:
         assert unpacked(tmp_path / "job.tar").offsets == {"rank_0.json": 4000, "earliest_rank_1.json": 0}
         (told,) = [finding for finding in result.findings if finding.reason == "drift_not_corrected"]
         assert (told.severity, told.count, told.example) == (Severity.WARNING, 1, "rank 1, +4.000 ppm")
-        assert "up to 4.0 us off" in told.message
+        assert "off by up to 4.0 us" in told.message
 
 
 class TestLeftOut:
@@ -190,7 +190,7 @@ class TestLeftOut:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         written(tmp_path, a=profile(0), b=trace(cpu_op(), cpu_op(), cpu_op(), rank=1))
-        monkeypatch.setattr(writer, "LARGEST", len(profile(0)))
+        monkeypatch.setattr(writer, "MAX_MEMBER_BYTES", len(profile(0)))
         result = merge(tmp_path / "in", output=tmp_path / "job.tar")
         assert [finding.reason for finding in result.outputs[0].findings] == [
             "not_bundled_too_large",
