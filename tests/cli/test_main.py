@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shlex
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 
@@ -75,7 +77,7 @@ class TestUnexpectedError:
         said = tracelink("inspect", "k.json").stderr
         assert said.count("\n") == 1
         assert "RuntimeError: the impossible happened" in said
-        assert "run with -v for the traceback" in said
+        assert "(-v shows the traceback)" in said
 
     def test_has_a_traceback_for_the_verbose(self, tracelink: Run, job: Job) -> None:
         job.error = RuntimeError("the impossible")
@@ -163,6 +165,13 @@ def test_a_name_in_an_error_cannot_command_the_terminal(tracelink: Run, job: Job
 # Help: every command explains itself and shows an example.
 
 
+ROOT = Path(__file__).parents[2]
+COMMENT = re.compile(r" {3,}")
+"""What separates an example from its explanation."""
+
+SEPARATOR = re.compile(r" \|\|? | && ")
+
+
 def test_the_group_lists_its_commands_and_says_what_to_try(tracelink: Run) -> None:
     result = tracelink("--help")
     assert result.exit_code == 0
@@ -179,6 +188,33 @@ def test_a_command_explains_itself_and_shows_an_example(tracelink: Run, name: st
     assert f"tracelink {name}" in examples
     for option in ("-v, --verbose", "-q, --quiet", "--json", "-h, --help"):
         assert option in result.stdout
+
+
+def examples() -> list[str]:
+    """The commands in the examples of all commands."""
+    lines = [line for name in COMMANDS for line in (command_named(name).epilog or "").splitlines()]
+    commands = [COMMENT.split(line)[0] for line in lines]
+    return [part.strip() for line in commands for part in SEPARATOR.split(line) if "tracelink" in part]
+
+
+def command_named(name: str) -> click.Command:
+    command: click.Command = getattr(importlib.import_module(f"tracelink.cli.{COMMANDS[name][0]}"), name)
+    return command
+
+
+@pytest.mark.parametrize("example", examples())
+def test_examples_have_known_options_and_existing_paths(example: str) -> None:
+    _, name, *arguments = shlex.split(example)
+    command_named(name).make_context(
+        name, arguments[: arguments.index(">")] if ">" in arguments else arguments
+    )
+    paths = [argument for argument in arguments if argument.startswith("samples/")]
+    assert all(list(ROOT.glob(path)) for path in paths)
+
+
+@pytest.mark.parametrize("name", set(COMMANDS) - {"formats", "completion", "demo"})
+def test_every_command_has_an_example_on_a_sample(name: str) -> None:
+    assert "samples/" in (command_named(name).epilog or "")
 
 
 @pytest.mark.parametrize(("name", "module", "summary"), [(name, *rest) for name, rest in COMMANDS.items()])

@@ -82,7 +82,7 @@ class TestWhatIsAskedFor:
     def test_rank_and_ranks_are_told_apart(self, tracelink: Run, job: Job) -> None:
         error = tracelink("merge", "a.json", "--ranks", "a.json=3").stderr
         assert "--rank FILE=N sets the rank of a file" in error
-        assert "to read only some ranks: --ranks 3" in tracelink("merge", "a.json", "--rank", "3").stderr
+        assert "to read only some ranks, use --ranks 3" in tracelink("merge", "a.json", "--rank", "3").stderr
 
     @pytest.mark.parametrize("text", ["a.json", "a.json=", "=3", "a.json=x", "a.json=-1"])
     def test_what_is_not_file_and_rank_is_refused(self, tracelink: Run, job: Job, text: str) -> None:
@@ -93,7 +93,7 @@ class TestWhatIsAskedFor:
     def test_nothing_to_read_is_refused(self, tracelink: Run, job: Job) -> None:
         result = tracelink("merge")
         assert result.exit_code == 2
-        assert "name files or directories" in result.stderr
+        assert "No input: name files or directories" in result.stderr
 
     def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
         result = tracelink("merge", "traces/", "-o", "-", "--json")
@@ -398,7 +398,7 @@ def test_it_can_go_to_standard_output(tracelink: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--to", "chakra"), "--bundle writes perfetto-bundle, and --to says chakra: leave out one of them."),
+        (("--to", "chakra"), "--bundle writes perfetto-bundle, but --to is chakra: use only one of them."),
         (
             ("--window", "1s.."),
             "perfetto-bundle copies files as they are: --window, --steps and --only cannot cut inside them.",

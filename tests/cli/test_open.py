@@ -111,10 +111,10 @@ class TestOpen:
         (page,), (gate,) = served.pages, served.gates
         assert result.exit_code == 0
         assert result.stdout.splitlines() == [
-            "serving t.json (85 B) on 127.0.0.1:9001, once, to https://ui.perfetto.dev alone",
-            f"opening {page}",
-            "the browser fetches it",
-            "loaded; nothing is served any more",
+            "Serving t.json (85 B) on 127.0.0.1:9001, once, only to https://ui.perfetto.dev",
+            f"Opening {page}",
+            "The browser is fetching the file.",
+            "Loaded. The file is no longer served.",
         ]
         assert page.startswith(f"{UI}/#!/?")
         assert asked_of(page)["url"] == f"http://127.0.0.1:9001{gate.path}"
@@ -151,7 +151,7 @@ class TestOpen:
         served.loaded, served.steps = False, ()
         result = tracelink("open", "t.json", "--timeout", "20")
         assert result.exit_code == 1
-        assert result.stderr.startswith("tracelink: t.json: nobody fetched it for 20 seconds. Allow the page")
+        assert result.stderr.startswith("tracelink: t.json: the UI did not fetch it within 20 seconds. ")
 
     def test_an_interrupt_is_one_line(self, tracelink: Run, served: Served) -> None:
         served.error = KeyboardInterrupt()
@@ -166,10 +166,11 @@ class TestOpen:
             (Step.BROKEN_OFF, ""),
         )
         result = tracelink("open", "t.json")
-        assert "the browser broke off; it can fetch it again: reload the page" in result.stdout
+        assert "The browser stopped the download. Reload the page to fetch the file again." in result.stdout
         assert result.stderr.splitlines() == [
-            "tracelink: refused https://other\\x1b.example: to hand over to a UI of your own, name it with --origin.",
-            "tracelink: refused a request that names no page: open the page that is named above, not what it fetches.",
+            "tracelink: refused a request from https://other\\x1b.example. To use your own UI, give its address with "
+            "--origin.",
+            "tracelink: refused a request without an origin. Open the address of the page above, not that of the file.",
         ]
 
     def test_a_file_that_no_browser_has_room_for_is_warned_of(
@@ -186,7 +187,7 @@ class TestWithoutABrowser:
     def test_the_address_is_printed(self, tracelink: Run, served: Served) -> None:
         result = tracelink("open", "t.json", "--no-browser")
         assert served.pages == []
-        assert result.stdout.splitlines()[1] == "open this address in a browser of this machine:"
+        assert result.stdout.splitlines()[1] == "Open this address in a browser on this machine:"
         assert asked_of(result.stdout.splitlines()[2])["referrer"] == "tracelink"
 
     def test_the_address_is_all_that_quiet_users_hear(self, tracelink: Run, served: Served) -> None:
@@ -207,7 +208,7 @@ class TestWithoutABrowser:
         said = tracelink("open", "t.json", "--port", "9002").stdout
         assert served.pages == []
         assert "on 127.0.0.1:9002, once" in said
-        assert f"The UI fetches from {HOST} and nowhere else" in said
+        assert f"The UI fetches only from {HOST}." in said
         assert "  ssh -L 9001:127.0.0.1:9002 " in said
         assert "url=http://127.0.0.1:9001/" in said
 
@@ -216,7 +217,7 @@ class TestWithoutABrowser:
     ) -> None:
         monkeypatch.setattr(browser, "start", lambda page, failed: failed())
         assert (
-            "no browser could be started; open https://ui.perfetto.dev/#!/?url="
+            "No browser could be started. Open https://ui.perfetto.dev/#!/?url="
             in tracelink("open", "t.json").stdout
         )
 
@@ -271,7 +272,7 @@ class TestMergeOpen:
         assert served.names == ["m.json.gz"]
         lines = result.stdout.splitlines()
         wrote = next(number for number, line in enumerate(lines) if line.startswith("Wrote m.json.gz"))
-        assert lines[wrote + 1].startswith("serving m.json.gz (")
+        assert lines[wrote + 1].startswith("Serving m.json.gz (")
         commands = json.loads(asked_of(served.pages[0])["startupCommands"])
         assert [command["args"][0].split()[0] for command in commands] == ["^rank", "^rank", "^group"]
 
@@ -351,7 +352,7 @@ class TestAsAProcess:
         with opened(tmp_path, "--timeout", "1") as (process, _):
             _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1
-        assert "nobody fetched it for 1 seconds" in stderr
+        assert "the UI did not fetch it within 1 seconds" in stderr
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tracelink import samples
-from tracelink.cli.main import ended_in_order
+from tracelink.cli.main import terminated_cleanly
 from tracelink.io.targets import whole_place
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
@@ -77,7 +77,7 @@ def test_an_end_that_is_asked_for_is_one_line_at_most(
 
 def test_a_file_that_is_not_finished_ends_with_the_process(tmp_path: Path) -> None:
     def ended_meanwhile() -> None:
-        with ended_in_order(), whole_place(tmp_path / "merged.json") as place:
+        with terminated_cleanly(), whole_place(tmp_path / "merged.json") as place:
             assert place.exists()
             signal.raise_signal(signal.SIGTERM)
 
@@ -110,7 +110,7 @@ def test_a_full_disk_is_said_in_words() -> None:
         )
     assert (result.returncode, result.stderr) == (
         1,
-        b"tracelink: no space left on device. The system refused it; -v shows the traceback.\n",
+        b"tracelink: no space left on device. The operating system reported this error (-v shows the traceback).\n",
     )
 
 

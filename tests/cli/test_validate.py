@@ -59,7 +59,7 @@ def test_many_are_counted_and_shown_on_request(tracelink: Run, tmp_path: Path, e
     save(et, tmp_path)
     few = tracelink("validate", "et").stdout.splitlines()
     assert few[0] == "invalid: 200 violations (2 files, 4 nodes)"
-    assert few[-1] == "  … 195 more; -v shows them"
+    assert few[-1] == "  … 195 more violations (-v shows them)."
     assert len(tracelink("validate", "et", "--limit", "7").stdout.splitlines()) == len(few) + 2
     for asking in (["-v"], ["--limit", "0"]):
         assert "lists 299 in data_deps" in tracelink("validate", "et", *asking).stdout

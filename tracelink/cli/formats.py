@@ -1,4 +1,4 @@
-"""Formats, completion."""
+"""`tracelink formats` and `tracelink completion`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterS
 
 @command("tracelink formats", "tracelink formats --json | jq -r '.writers[].name'")
 def formats(console: Console) -> None:
-    """List the readers, writers and conversions that are installed."""
+    """List the installed readers, writers and conversions."""
     known: list[tuple[Format, str]] = []
     broken: list[str] = []
     for plugin in plugins.installed().values():
@@ -68,18 +68,18 @@ def _listing(
 ) -> str:
     page = Page()
     page.entries(
-        ("reads", "what it is", "comes from"),
+        ("reads", "description", "package"),
         [(row.name, row.summary, row.origin) for row in readers],
     )
     page.line()
     page.entries(
-        ("writes", "what it is", "file names", "comes from"),
+        ("writes", "description", "file names", "package"),
         [(row.name, row.summary, " ".join(row.suffixes), row.origin) for row in writers],
     )
     if conversions:
         page.line()
         page.entries(
-            ("converts to", "from", "what it is", "file names", "comes from"),
+            ("converts to", "from", "description", "file names", "package"),
             [
                 (
                     row.name,
@@ -102,16 +102,16 @@ VARIABLE = "_TRACELINK_COMPLETE"
 
 
 @command(
-    "bash: tracelink completion bash > ~/.local/share/bash-completion/completions/tracelink",
-    'zsh:  tracelink completion zsh > "${fpath[1]}/_tracelink"',
-    "fish: tracelink completion fish > ~/.config/fish/completions/tracelink.fish",
+    "tracelink completion bash > ~/.local/share/bash-completion/completions/tracelink",
+    'tracelink completion zsh > "${fpath[1]}/_tracelink"',
+    "tracelink completion fish > ~/.config/fish/completions/tracelink.fish",
 )
 @click.argument("shell", required=False, type=click.Choice(SHELLS))
 def completion(console: Console, shell: str | None) -> None:
-    """Print the script that completes commands in your shell.
+    """Print the completion script for your shell.
 
-    Without an argument: for the shell in $SHELL. Write it to the file that your shell looks for, as in the
-    examples (make the folder if there is none), and open a new shell.
+    Without an argument, prints the script for the shell in $SHELL. Write it to the file that your shell reads, as in
+    the examples (create the directory if needed), and open a new shell.
     """
     shell = shell or _users_shell()
     made = get_completion_class(shell)
@@ -127,6 +127,6 @@ def _users_shell() -> str:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         raise UsageError(
-            "it is not known which shell you use", advice=f"Name it: tracelink completion {'|'.join(SHELLS)}"
+            "unknown shell in $SHELL", advice=f"Name your shell: tracelink completion {'|'.join(SHELLS)}"
         )
     return name

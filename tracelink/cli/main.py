@@ -1,4 +1,4 @@
-"""The group of commands; errors to words and exit codes."""
+"""The group of commands: imports a command when it runs, and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from tracelink import __version__
 from tracelink.cli.console import Console
 from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
 
-# The end that schedulers ask for before they force it.
+# SIGTERM, which schedulers send before they kill a job.
 
 
 TERMINATED = 143
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
-    """Lets SIGTERM raise, so that neither unfinished files nor processes are left behind."""
+def terminated_cleanly() -> Iterator[None]:
+    """Makes SIGTERM raise an exception, so that no unfinished files or processes are left behind."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     ):
         yield
         return
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """Ends once: nothing disturbs what tidies up."""
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """Exits; a second signal does not interrupt the cleanup."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(TERMINATED)
 
 
-# From an error to one paragraph and an exit code.
+# Errors: one paragraph and an exit code.
 
 
 FINE = 0
@@ -60,11 +60,11 @@ PIPE_CLOSED = 141
 
 
 @contextmanager
-def explained(ctx: click.Context) -> Iterator[None]:
-    """Says what went wrong in `ctx`, in words or as JSON, and ends with the exit code for it."""
+def reported(ctx: click.Context) -> Iterator[None]:
+    """Reports an error of the command in `ctx` as text or JSON, and exits with its code."""
     console: Console = ctx.obj
     try:
-        with ended_in_order():
+        with terminated_cleanly():
             yield
     except TraceError as error:
         _report(console, error)
@@ -86,7 +86,7 @@ def explained(ctx: click.Context) -> Iterator[None]:
         if error.errno == errno.ENOSPC and error.filename is None:
             _drop_output()
         ctx.exit(NO)
-    except Exception as error:  # noqa: BLE001  a user is shown words, and the traceback only on request
+    except Exception as error:  # noqa: BLE001  users see a message, and the traceback only with -v
         _report_unexpected(console, error)
         ctx.exit(NO)
 
@@ -98,10 +98,12 @@ def _code(error: TraceError) -> int:
 
 
 def _of_system(error: OSError) -> TraceError:
-    """What the system refused: a full disk, too many open files, no permission."""
+    """An error of the operating system: a full disk, too many open files, no permission."""
     where = str(error.filename) if error.filename is not None else ""
     reason = (error.strerror or str(error) or type(error).__name__).lower()
-    return TraceError(reason, source=where, advice="The system refused it; -v shows the traceback.")
+    return TraceError(
+        reason, source=where, advice="The operating system reported this error (-v shows the traceback)."
+    )
 
 
 def _report(console: Console, error: TraceError) -> None:
@@ -118,9 +120,9 @@ def _report_unexpected(console: Console, error: Exception) -> None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         console.error(f"unexpected {text}.")
     else:
-        console.error(f"unexpected {text}; run with -v for the traceback.")
+        console.error(f"unexpected {text} (-v shows the traceback).")
     if console.json:
-        _document(console, text, advice="Run with -v for the traceback.")
+        _document(console, text, advice="-v shows the traceback.")
 
 
 def _document(console: Console, message: str, source: str = "", position: str = "", advice: str = "") -> None:
@@ -130,11 +132,11 @@ def _document(console: Console, message: str, source: str = "", position: str = 
 
 
 def _drop_output() -> None:
-    """Standard output is closed or full: what is left in its buffer must not raise again at exit."""
+    """Drops what is left in the buffer of standard output, which is closed or full, so that exiting does not raise."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# The group of commands; a command is imported when it is used.
+# The group of commands.
 
 
 COMMANDS = {
@@ -146,21 +148,21 @@ COMMANDS = {
     "inspect": ("inspect", "Show the format, rank, time and problems of each trace."),
     "validate": (
         "validate",
-        "Say whether simulators can load Chakra traces, and whether all ranks fit together.",
+        "Check that simulators can load Chakra traces.",
     ),
-    "formats": ("formats", "List the readers, writers and conversions that are installed."),
-    "open": ("open", "Show a trace in Perfetto's UI."),
+    "formats": ("formats", "List the installed readers, writers and conversions."),
+    "open": ("open", "Open a trace in Perfetto's UI."),
     "demo": ("merge", "Merge a sample that comes with tracelink."),
-    "completion": ("formats", "Print the script that completes commands in your shell."),
+    "completion": ("formats", "Print the completion script for your shell."),
 }
-"""Of each command its module and the first line of its help."""
+"""The module of each command, and the first line of its help."""
 
 
 class LazyGroup(click.Group):
-    """Shows its help without importing a command, and turns every error into words and an exit code."""
+    """Shows help without importing commands, and turns errors into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, in the order in which a user meets them."""
+        """The commands, in the order of COMMANDS."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -183,17 +185,17 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
-        with explained(ctx):
+        with reported(ctx):
             return super().invoke(ctx)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def main() -> None:
-    """One event graph from everything that a distributed PyTorch job left behind.
+    """Link the traces of a distributed PyTorch job into one timeline, and find out why a job hangs.
 
-    Reads Kineto profiles, execution traces and flight-recorder dumps of all ranks, links their events, and
-    writes a timeline for https://ui.perfetto.dev or traces for Chakra.
+    Reads Kineto profiles, execution traces and flight-recorder dumps of all ranks, links their events, and writes a
+    timeline for https://ui.perfetto.dev or Chakra traces for simulators.
 
-    Try it: tracelink demo
+    To try it, run: tracelink demo
     """

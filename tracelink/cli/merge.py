@@ -84,7 +84,7 @@ def merge(
 
             check_openable(output, to)
             to = to or (None if output else BEST_SHOWN)
-            door = stack.enter_context(reserved())
+            listener = stack.enter_context(reserved())
         with watching(console, inputs.named) as watch:
             merged = api.merge(
                 **inputs.keywords(),
@@ -99,7 +99,7 @@ def merge(
             )
         code = report_merge(console, merged, to_stderr=to_stderr)
         if opening and code != UNREADABLE:
-            code = open_merged(console, merged, door) or code
+            code = open_merged(console, merged, listener) or code
     click.get_current_context().exit(code)
 
 

@@ -1,4 +1,4 @@
-"""Open and merge --open."""
+"""`tracelink open`, and `tracelink merge --open`: serve a file to Perfetto's UI once."""
 
 from __future__ import annotations
 
@@ -43,26 +43,27 @@ if TYPE_CHECKING:
 
 
 @command(
-    "tracelink open merged.json.gz",
+    "tracelink merge samples/gpu_pair -o merged.json     and then:",
+    "tracelink open merged.json",
     "tracelink open merged.json --no-browser",
     "tracelink open merged.json --origin https://perfetto.example.org",
 )
 @click.argument("file", type=click.Path())
-@click.option("--no-browser", is_flag=True, help="Print the address, and start no browser.")
+@click.option("--no-browser", is_flag=True, help="Print the address; do not start a browser.")
 @click.option(
     "--origin",
     default=UI,
     show_default=True,
     metavar="URL",
-    help="The UI that gets the file, where it is not the public one.",
+    help="Address of the UI, if it is not the public one.",
 )
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
     default=PORT,
     show_default=True,
-    help=f"Where to listen. The UI fetches from 127.0.0.1:{PORT} alone: another port is for those who forward it "
-    f"there, such as ssh -L {PORT}:127.0.0.1:9002.",
+    help=f"Port to listen on. The UI fetches only from 127.0.0.1:{PORT}: if you choose another port, forward it, for "
+    f"example with ssh -L {PORT}:127.0.0.1:9002.",
 )
 @click.option(
     "--timeout",
@@ -70,89 +71,94 @@ if TYPE_CHECKING:
     default=Limits().unasked,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for the UI.",
+    help="Time to wait for the UI.",
 )
 def open(console: Console, file: str, no_browser: bool, origin: str, port: int, timeout: float) -> None:  # noqa: A001
-    """Show a trace in Perfetto's UI.
+    """Open a trace in Perfetto's UI.
 
-    FILE is what `tracelink merge` writes, or another trace that the UI shows: .json, .json.gz, .pftrace,
-    .perfetto-trace, or a .tar with a manifest. It is served to the UI in your browser on this machine alone, once,
-    and the command ends when it is loaded. The file does not leave the machine.
+    FILE is an output of `tracelink merge`, or another trace that the UI can open: .json, .json.gz, .pftrace,
+    .perfetto-trace, or a .tar with a manifest.
+
+    The file is served once, only to the UI in a browser on this machine, and the command exits when it is loaded. The
+    file does not leave the machine.
     """
     from tracelink.open.offer import Offer
     from tracelink.open.server import reserved
     from tracelink.open.startup_view import StartupView
 
-    ways = Ways(origin_of(origin), Limits(unasked=timeout), with_browser=not no_browser)
-    with Offer.of(file) as offer, reserved(port) as door:
-        code = hand_over(console, offer, door, StartupView().query(0), ways)
+    serving = Serving(origin_of(origin), Limits(unasked=timeout), with_browser=not no_browser)
+    with Offer.of(file) as offer, reserved(port) as listener:
+        code = serve_once(console, offer, listener, StartupView().query(0), serving)
     click.get_current_context().exit(code)
 
 
-# Serving one file to Perfetto's UI, and what is said meanwhile: for `open` and for `merge --open`.
+# Serving a file, for `open` and for `merge --open`.
 
 
 SHOWN = "perfetto"
-"""How the names of formats begin that the UI shows."""
+"""Prefix of the formats that the UI can open."""
 
 BEST_SHOWN = "perfetto"
-"""The format of which it shows most."""
+"""The format that the UI shows best."""
 
-BY_HAND = "Or choose it there by hand: Open trace file."
-UNASKED = (
-    "Allow the page to reach this device if the browser asks for it, and take another browser than Safari, which "
-    "lets no page do that."
+NOT_FETCHED = (
+    "If the browser asks, allow the page to access this device; Safari does not support this, so use another browser. "
+    "Or open the file yourself: click Open trace file in the UI."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """How a file is handed over."""
+class Serving:
+    """How a file is served: to which UI, for how long, and whether a browser is started."""
 
     origin: str = UI
     limits: Limits = Limits()  # noqa: RUF009  it is frozen
     with_browser: bool = True
 
 
-def hand_over(
-    console: Console, offer: Offer, door: socket.socket, view: Mapping[str, str], ways: Ways
+def serve_once(
+    console: Console, offer: Offer, listener: socket.socket, view: Mapping[str, str], serving: Serving
 ) -> int:
     """Serves the file until the UI has it; returns the exit code."""
-    listen(door)
-    port = door.getsockname()[1]
-    gate = Gate(path_for(offer.name), ways.origin)
-    page = page_for(ways.origin, gate.path, view)
-    _announce(console, offer, ways, page, port)
-    if ways.with_browser and port == PORT and browser.is_here():
-        console.info(f"opening {page}")
-        browser.start(page, lambda: console.result(f"no browser could be started; open {page}"))
+    listen(listener)
+    port = listener.getsockname()[1]
+    gate = Gate(path_for(offer.name), serving.origin)
+    page = page_for(serving.origin, gate.path, view)
+    _announce(console, offer, serving, page, port)
+    if serving.with_browser and port == PORT and browser.is_here():
+        console.info(f"Opening {page}")
+        browser.start(page, lambda: console.result(f"No browser could be started. Open {page}"))
     elif not console.json:
-        _leave_to_user(console, page, port)
-    if serve(door, offer, gate, ways.limits, lambda step, detail: _tell(console, step, detail)):
-        console.info("loaded; nothing is served any more")
+        _show_address(console, page, port)
+    if serve(listener, offer, gate, serving.limits, lambda step, detail: _show_step(console, step, detail)):
+        console.info("Loaded. The file is no longer served.")
         return FINE
-    console.error(f"{offer.path}: nobody fetched it for {ways.limits.unasked:g} seconds. {UNASKED} {BY_HAND}")
+    console.error(
+        f"{offer.path}: the UI did not fetch it within {serving.limits.unasked:g} seconds. {NOT_FETCHED}"
+    )
     return NO
 
 
 def check_openable(output: str | None, to: str | None) -> None:
-    """Raises where what is to be written is nothing that the UI can fetch."""
+    """Raises UsageError if the UI cannot open the output."""
     if output == STDOUT:
-        raise UsageError("--open shows a file, and --output - writes none", advice="Give another --output.")
+        raise UsageError(
+            "--open needs an output file, but --output is -", advice="Name a file with --output."
+        )
     if to and not to.startswith(SHOWN):
-        raise UsageError(f"Perfetto's UI does not show {to}", advice="Leave out --open or --to.")
+        raise UsageError(f"Perfetto's UI cannot open {to}", advice="Leave out --open or --to.")
 
 
-def open_merged(console: Console, merged: Merged, door: socket.socket) -> int:
-    """Hands over what a merge wrote, with a look at those who made others wait; returns the exit code."""
+def open_merged(console: Console, merged: Merged, listener: socket.socket) -> int:
+    """Serves the output of a merge, with the slowest ranks in view; returns the exit code."""
     (output,) = merged.outputs
     with Offer.of(output.path) as offer:
         zero = 0 if offer.kind is Kind.NATIVE else merged.job.base_ns or 0
-        return hand_over(console, offer, door, startup_view(merged.job).query(zero), Ways())
+        return serve_once(console, offer, listener, startup_view(merged.job).query(zero), Serving())
 
 
-def _announce(console: Console, offer: Offer, ways: Ways, page: str, port: int) -> None:
-    """Says what is served; to a program as JSON, before anything can be fetched."""
+def _announce(console: Console, offer: Offer, serving: Serving, page: str, port: int) -> None:
+    """Prints what is served, before anything can be fetched."""
     findings, listening = too_heavy(offer), f"{LOOPBACK}:{port}"
     if console.json:
         console.document(
@@ -160,7 +166,7 @@ def _announce(console: Console, offer: Offer, ways: Ways, page: str, port: int) 
                 url=page,
                 file=offer.path,
                 bytes=offer.size,
-                origin=ways.origin,
+                origin=serving.origin,
                 listening=listening,
                 findings=documents.findings_of(findings),
             )
@@ -168,31 +174,32 @@ def _announce(console: Console, offer: Offer, ways: Ways, page: str, port: int) 
     for finding in findings:
         console.info(paragraph(finding))
     console.info(
-        f"serving {printable(offer.path)} ({size(offer.size)}) on {listening}, once, to {ways.origin} alone"
+        f"Serving {printable(offer.path)} ({size(offer.size)}) on {listening}, once, only to {serving.origin}"
     )
 
 
-def _leave_to_user(console: Console, page: str, port: int) -> None:
-    """Says what to open, and how a browser elsewhere comes here."""
+def _show_address(console: Console, page: str, port: int) -> None:
+    """Prints the address to open, and how to forward the port from another machine."""
     if port != PORT or browser.is_remote():
         console.info(
-            f"The UI fetches from {HOST} and nowhere else. Where your browser is, run\n\n"
-            f"  {browser.forwarding(port)}\n\nand open there"
+            f"The UI fetches only from {HOST}. On the machine with your browser, run\n\n"
+            f"  {browser.forwarding(port)}\n\nand then open"
         )
     else:
-        console.info("open this address in a browser of this machine:")
+        console.info("Open this address in a browser on this machine:")
     console.result(page)
 
 
-def _tell(console: Console, step: Step, detail: str) -> None:
+def _show_step(console: Console, step: Step, detail: str) -> None:
     match step:
         case Step.FETCHED:
-            console.info("the browser fetches it")
+            console.info("The browser is fetching the file.")
         case Step.BROKEN_OFF:
-            console.info("the browser broke off; it can fetch it again: reload the page")
+            console.info("The browser stopped the download. Reload the page to fetch the file again.")
         case Step.OTHER_ORIGIN:
             if detail:
-                advice = "to hand over to a UI of your own, name it with --origin"
+                advice = "To use your own UI, give its address with --origin"
             else:
-                advice = "open the page that is named above, not what it fetches"
-            console.error(f"refused {printable(detail) or 'a request that names no page'}: {advice}.")
+                advice = "Open the address of the page above, not that of the file"
+            request = f"a request from {printable(detail)}" if detail else "a request without an origin"
+            console.error(f"refused {request}. {advice}.")

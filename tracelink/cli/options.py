@@ -1,4 +1,4 @@
-"""Options that commands share; the console."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tracelink import plugins
 from tracelink.cli.console import Console
 from tracelink.model.selection import KINDS, Selection
 
-# Options that commands share.
+# Commands: each has -v, -q, --json and examples.
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 FLAGS = (
-    (("-v", "--verbose"), "Say everything: each finding, and tracebacks."),
-    (("-q", "--quiet"), "Say only what went wrong."),
-    (("--json",), "Print the result as JSON, and nothing else, on standard output."),
+    (("-v", "--verbose"), "Show every finding, and tracebacks."),
+    (("-q", "--quiet"), "Show only errors and problems."),
+    (("--json",), "Print only the result, as JSON, on standard output."),
 )
-"""What every command understands."""
+"""The options of every command."""
 
 
 class CommandWithExamples(click.Command):
-    """A command whose epilog, its examples, is shown as it is written."""
+    """A command whose help ends with examples, which are not wrapped."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples."""
@@ -39,31 +39,35 @@ class CommandWithExamples(click.Command):
 
 
 def command(*examples: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command that hears -v, -q and --json, gets its `Console` first, and shows `examples` in its help."""
+    """Makes a command with -v, -q and --json; the function gets its `Console` as the first argument."""
 
-    def made(function: Callable[..., None]) -> click.Command:
-        result = click.command(cls=CommandWithExamples, epilog="\n".join(examples))(click.pass_obj(function))
+    def decorate(function: Callable[..., None]) -> click.Command:
+        result = click.command(
+            cls=CommandWithExamples,
+            epilog="\n".join(examples),
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )(click.pass_obj(function))
         result.params += [_flag(names, text) for names, text in FLAGS]
         return result
 
-    return made
+    return decorate
 
 
 def _flag(names: tuple[str, ...], text: str) -> click.Option:
-    return click.Option(names, is_flag=True, is_eager=True, expose_value=False, callback=_hear, help=text)
+    return click.Option(names, is_flag=True, is_eager=True, expose_value=False, callback=_set_flag, help=text)
 
 
-def _hear(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def _set_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     console = ctx.ensure_object(Console)
     assert param.name is not None
     if value:
         setattr(console, param.name, True)
     if console.quiet and console.verbose:
-        raise click.UsageError("--quiet and --verbose exclude each other.", ctx)
+        raise click.UsageError("--quiet and --verbose cannot be combined.", ctx)
 
 
 class InputKeywords(TypedDict):
-    """How `tracelink.api` calls the inputs."""
+    """The inputs as arguments of the functions of the library."""
 
     paths: tuple[str, ...]
     et: tuple[str, ...]
@@ -74,7 +78,7 @@ class InputKeywords(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the user asked to read."""
+    """The inputs that the command line names."""
 
     paths: tuple[str, ...] = ()
     et: tuple[str, ...] = ()
@@ -84,11 +88,11 @@ class Inputs:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Every path, whatever it is said to be."""
+        """All paths, of every format."""
         return self.paths + self.et + self.kineto + self.fr
 
     def keywords(self) -> InputKeywords:
-        """The inputs as arguments of `tracelink.api`."""
+        """The inputs as arguments of the functions of the library."""
         return {
             "paths": self.paths,
             "et": self.et,
@@ -107,16 +111,16 @@ def _ranks_of_files(
 def _rank_of_file(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
     file, _, rank = value.rpartition("=")
     if not (file and rank.isascii() and rank.isdigit()):
-        choosing = f"; to read only some ranks: --ranks {value}" if value[:1].isdigit() else ""
-        message = f"{value!r} is not FILE=N, such as --rank trace.json=3{choosing}"
+        ranks = f"; to read only some ranks, use --ranks {value}" if value[:1].isdigit() else ""
+        message = f"{value!r} is not of the form FILE=N, such as --rank trace.json=3{ranks}"
         raise click.BadParameter(message, ctx, param)
     return file, int(rank)
 
 
 def takes_inputs(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the arguments that say what to read; the function gets them as `inputs`."""
+    """Adds the arguments that name inputs; the function gets them as `inputs`."""
 
-    def gathering(
+    def with_inputs(
         *args: Any,
         paths: tuple[str, ...],
         et: tuple[str, ...],
@@ -127,10 +131,10 @@ def takes_inputs(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         inputs = Inputs(paths, et, kineto, fr, rank_of)
         if not inputs.named:
-            raise click.UsageError("Nothing to read: name files or directories, or use --et, --kineto, --fr.")
+            raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
         function(*args, inputs=inputs, **kwargs)
 
-    taking: Callable[..., None] = update_wrapper(gathering, function)
+    decorated: Callable[..., None] = update_wrapper(with_inputs, function)
     for option in (
         click.option(
             "-r",
@@ -139,15 +143,15 @@ def takes_inputs(function: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             callback=_ranks_of_files,
             metavar="FILE=N",
-            help="The rank of a file that does not say it. Repeatable.",
+            help="Rank of a file that does not contain its rank. Repeatable.",
         ),
-        _path_option("-f", "--fr", "A flight-recorder dump, or a directory of them. Repeatable."),
-        _path_option("-k", "--kineto", "A Kineto profile. Repeatable."),
-        _path_option("-e", "--et", "An execution trace. Repeatable."),
+        _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
+        _path_option("-k", "--kineto", "Kineto profile. Repeatable."),
+        _path_option("-e", "--et", "Execution trace. Repeatable."),
         click.argument("paths", nargs=-1, type=click.Path()),
     ):
-        taking = option(taking)
-    return taking
+        decorated = option(decorated)
+    return decorated
 
 
 def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -155,24 +159,24 @@ def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., No
 
 
 def takes_jobs(function: Function) -> Function:
-    """Adds the option that bounds how many processes work at once."""
+    """Adds the option for the number of processes."""
     return click.option(
         "-j",
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="At most N processes. Default: one per core.",
+        help="Use at most N processes. Default: one per core.",
     )(function)
 
 
 def takes_format(function: Function) -> Function:
-    """Adds the option that says what to write."""
+    """Adds the option for the output format."""
     return click.option(
         "-t",
         "--to",
         metavar="FORMAT",
         shell_complete=_complete_format,
-        help="What to write; see `tracelink formats`. Default: by the output's name, else perfetto-json.",
+        help="Output format; see `tracelink formats`. Default: from the name of the output, else perfetto-json.",
     )(function)
 
 
@@ -180,38 +184,39 @@ WRITING = (
     click.option(
         "--compress",
         is_flag=True,
-        help="perfetto, perfetto-json: a smaller file: JSON becomes gzip, a native trace is deflated harder.",
+        help="perfetto, perfetto-json: write a smaller file: gzip for JSON, stronger deflate for native traces.",
     ),
     click.option(
         "--python/--no-python",
         default=None,
-        help="perfetto, perfetto-json: with calls of Python functions (the default), or without.",
+        help="perfetto, perfetto-json: write calls of Python functions (default), or leave them out.",
     ),
     click.option(
         "--args",
         "arguments",
         type=click.Choice(["all", "link", "none"]),
-        help="perfetto, perfetto-json: all arguments of events (the default), those that tracelink found out, or none.",
+        help="perfetto, perfetto-json: write all arguments of events (default), only those that linking adds, or none.",
     ),
-    click.option("--gaps", is_flag=True, help="chakra: pauses between operators become idle nodes."),
+    click.option("--gaps", is_flag=True, help="chakra: write pauses between operators as idle nodes."),
     click.option(
         "--deps",
         type=click.Choice(["both", "time", "data"]),
-        help="chakra: nodes wait for what ran before, for what made their tensors, or both (the default).",
+        help="chakra: let nodes depend on what ran before them (time), on what produced their tensors (data), or both "
+        "(default).",
     ),
     click.option(
         "--variant",
         type=click.Choice(["full", "astra-sim"]),
-        help="chakra: everything (the default), or device work and communication as ASTRA-sim runs them.",
+        help="chakra: write everything (default), or only device work and communication, as ASTRA-sim runs them.",
     ),
 )
-"""The options of writers that can write in several ways, the last that help lists first."""
+"""The options of writers, in reverse order of the help."""
 
 
 def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of those writers that can write in several ways; the function gets them as `options`."""
+    """Adds the options of writers; the function gets them as `options`."""
 
-    def gathering(
+    def with_options(
         *args: Any,
         variant: str | None,
         deps: str | None,
@@ -232,56 +237,56 @@ def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
         options = {name: value for name, value in given.items() if value is not None}
         function(*args, options=options, **kwargs)
 
-    taking: Callable[..., None] = update_wrapper(gathering, function)
+    decorated: Callable[..., None] = update_wrapper(with_options, function)
     for option in WRITING:
-        taking = option(taking)
-    return taking
+        decorated = option(decorated)
+    return decorated
 
 
 BUNDLE = "perfetto-bundle"
 
 
 def takes_bundle(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the short way to a bundle: the function gets it as the format `to`."""
+    """Adds `--bundle`, which is short for a value of `to`."""
 
-    def choosing(*args: Any, bundle: bool, to: str | None, **kwargs: Any) -> None:
+    def with_format(*args: Any, bundle: bool, to: str | None, **kwargs: Any) -> None:
         if bundle and to not in (None, BUNDLE):
-            raise click.UsageError(f"--bundle writes {BUNDLE}, and --to says {to}: leave out one of them.")
+            raise click.UsageError(f"--bundle writes {BUNDLE}, but --to is {to}: use only one of them.")
         function(*args, to=BUNDLE if bundle else to, **kwargs)
 
     return click.option(
         "--bundle",
         is_flag=True,
-        help="Write the profiles as they are in one TAR, with the clocks of all ranks, for those who merge in "
-        f"Perfetto itself (v58 and later). Short for --to {BUNDLE}.",
-    )(update_wrapper(choosing, function))
+        help="Write the profiles unchanged into one TAR, with the clock offsets of all ranks; Perfetto (v58 and "
+        f"later) merges them. Short for --to {BUNDLE}.",
+    )(update_wrapper(with_format, function))
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in plugins.writers() if name.startswith(incomplete)]
 
 
-# Options of what to keep of a job, and of how its clocks are taken.
+# Clock correction, and the selection of events.
 
 
 CLOCKS = {
-    "none": "nothing is corrected",
-    "host": "ranks of one host share a clock",
-    "collectives": "every rank has its own clock",
+    "none": "no correction",
+    "host": "ranks of the same host share a clock",
+    "collectives": "each rank has its own clock",
 }
-"""What `--clock` can be told besides a file."""
+"""The values of `--clock`, next to a file."""
 
 
 def takes_clock(function: Function) -> Function:
-    """Adds the option that says how the ranks' clocks are taken."""
+    """Adds the option for clock correction."""
     words = "\n".join(f"{word:<11}  {meaning}" for word, meaning in CLOCKS.items())
     return click.option(
         "--clock",
         default="host",
         metavar="none|host|collectives|FILE",
         shell_complete=_complete_clock,
-        help=f"How the ranks' clocks are taken. Default: host.\n\n\b\n{words}\n"
-        f"{'FILE':<11}  from `tracelink clocks --json`",
+        help=f"Correction of clock offsets between ranks. Default: host.\n\n\b\n{words}\n"
+        f"{'FILE':<11}  output of `tracelink clocks --json`",
     )(function)
 
 
@@ -302,33 +307,34 @@ SELECTING = (
         "--ranks",
         "only_ranks",
         metavar="N-M,...",
-        help="Only these ranks, such as 0-7,64. No other is read.",
+        help="Read only these ranks, such as 0-7,64.",
     ),
     click.option(
         "--window",
         metavar="FROM..TO",
-        help="Only what overlaps this time after the first event, such as 2.5s..3.1s, 800ms.. or ..2min.",
+        help="Keep only events that overlap this time range after the first event, such as 2.5s..3.1s, 800ms.. or "
+        "..2min.",
     ),
     click.option(
         "--steps",
         metavar="N-M,...",
-        help="Only what runs in these steps, such as 3-5,7, and what they put on the GPU. Steps are annotations "
-        "such as ProfilerStep#3 or step 3.",
+        help="Keep only events in these steps, such as 3-5,7, and the device work that they launch. A step is an "
+        "annotation such as ProfilerStep#3 or step 3.",
     ),
     click.option(
         "--only",
         metavar="KIND,...",
         shell_complete=_complete_kinds,
-        help=f"Only these kinds of events: {', '.join(KINDS)}. Collectives are everything that takes part in a "
-        "collective or a message.",
+        help=f"Keep only these kinds of events: {', '.join(KINDS)}. The kind collectives contains all events of "
+        "collectives and messages.",
     ),
 )
 
 
 def takes_selection(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that cut a job; the function gets them as `selection`, None where nothing is cut."""
+    """Adds the options that select events; the function gets them as `selection`, None if none is given."""
 
-    def gathering(
+    def with_selection(
         *args: Any,
         only_ranks: str | None,
         window: str | None,
@@ -341,7 +347,7 @@ def takes_selection(function: Callable[..., None]) -> Callable[..., None]:
         selection = Selection.parse(ranks=only_ranks, window=window, steps=steps, only=only)
         function(*args, selection=None if selection == Selection() else selection, **kwargs)
 
-    taking: Callable[..., None] = update_wrapper(gathering, function)
+    decorated: Callable[..., None] = update_wrapper(with_selection, function)
     for option in reversed(SELECTING):
-        taking = option(taking)
-    return taking
+        decorated = option(decorated)
+    return decorated

@@ -1,4 +1,4 @@
-"""Validate."""
+"""`tracelink validate`: the verdict on Chakra traces, and each violated rule with examples and advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs
-from tracelink.cli.terminal import Page, watching
+from tracelink.cli.terminal import Page, more, watching
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
 from tracelink.converters.chakra.validation import validate as validated
@@ -17,15 +17,12 @@ from tracelink.converters.chakra.validation.validate import SHOWN
 from tracelink.model.ranges import Numbers
 from tracelink.text import counted, number
 
-# What `validate` says to a person: the verdict, then each rule that is broken.
-
-
 EXAMPLES = 5
-"""Violations of one rule that are shown before the rest of them is only counted."""
+"""Violations of each rule that are shown without -v; the rest are counted."""
 
 
 def verdict(validation: Validation) -> str:
-    """One line."""
+    """The verdict in one line."""
     seen = f"{counted(len(validation.files), 'file')}, {counted(validation.nodes, 'node')}"
     if validation.valid:
         return f"valid: {seen}"
@@ -33,16 +30,22 @@ def verdict(validation: Validation) -> str:
 
 
 def validate_page(validation: Validation, examples: int | None, *, verbose: bool) -> str:
-    """The verdict, violations by rule with examples and what to do, and warnings in a line each."""
+    """The verdict, the violations by rule with examples and advice, and a line for each warning."""
     page = Page()
     page.line(verdict(validation), "bold green" if validation.valid else "bold red")
     for rule, count in validation.counts.items():
         page.gap()
-        _rule(page, rule, count, [one for one in validation.violations if one.rule is rule], examples)
+        _rule(
+            page,
+            rule,
+            count,
+            [violation for violation in validation.violations if violation.rule is rule],
+            examples,
+        )
     if validation.warning_counts:
         page.gap()
     for rule, count in validation.warning_counts.items():
-        listed = [one for one in validation.warnings if one.rule is rule]
+        listed = [warning for warning in validation.warnings if warning.rule is rule]
         if verbose:
             _rule(page, rule, count, listed, examples, "yellow")
         else:
@@ -54,33 +57,35 @@ def _rule(
     page: Page, rule: Rule, count: int, listed: Sequence[Violation], examples: int | None, style: str = "red"
 ) -> None:
     page.line(f"{_head(rule, count, listed)} {RULES[rule].advice}", style)
-    page.beneath([(_shown(one),) for one in listed[:examples]])
+    page.beneath([(_example(violation),) for violation in listed[:examples]])
     if (rest := count - len(listed[:examples])) > 0:
-        page.beneath([(f"… {number(rest)} more; -v shows them",)])
+        page.beneath([(f"… {more(rest, 'violation')}",)])
 
 
 def _head(rule: Rule, count: int, listed: Sequence[Violation]) -> str:
     text = RULES[rule]
     times = "once" if count == 1 else f"{number(count)} times"
-    ranks = Numbers.of({one.rank for one in listed if one.rank is not None})
+    ranks = Numbers.of({violation.rank for violation in listed if violation.rank is not None})
     where = f" on {ranks.called('rank')}" if ranks else ""
     return f"{rule.value} ({text.ids}), {times}{where}: {text.breaks}."
 
 
-def _shown(one: Violation) -> str:
-    said = one.rank is None or one.message.startswith(f"rank {one.rank} ")
-    return one.message if said else f"rank {one.rank}: {one.message}"
+def _example(violation: Violation) -> str:
+    rank = f"rank {violation.rank}"
+    named = violation.rank is None or violation.message.startswith(f"{rank} ")
+    return violation.message if named else f"{rank}: {violation.message}"
 
 
 # `tracelink validate`.
 
 
 @command(
+    "tracelink merge samples/gpu_pair --to chakra -o et/job     and then:",
     "tracelink validate et/",
-    "tracelink validate et/ -v                     every violation, and every warning",
-    "tracelink validate et/ -q || alert-me         one line, and only if something is wrong",
-    "tracelink validate 'et/job.*.et' --groups groups.json",
-    "tracelink validate et/ --variant full         collectives that ASTRA-sim cannot run are warnings",
+    "tracelink validate et/ -v                     all violations and warnings",
+    "tracelink validate et/ -q || alert-me         one line if the traces are invalid",
+    "tracelink validate 'et/job.*.et' --groups et/job.groups.json",
+    "tracelink validate et/ --variant full         collectives that ASTRA-sim cannot run are only warnings",
     "tracelink validate et/ --json | jq '.violations[] | {rule, rank, node}'",
 )
 @click.option(
@@ -88,20 +93,20 @@ def _shown(one: Violation) -> str:
     "--groups",
     type=click.Path(),
     metavar="FILE",
-    help="The communicator groups. Default: PREFIX.groups.json or comm_group.json beside the traces, "
-    "else what the traces say.",
+    help="Communicator groups. Default: PREFIX.groups.json or comm_group.json next to the traces, else the groups in "
+    "the traces.",
 )
 @click.option(
     "--variant",
     type=click.Choice([variant.value for variant in Variant]),
-    help="What the traces are checked as. Default: what they say, else astra-sim.",
+    help="Check the traces as this variant. Default: the variant in the traces, else astra-sim.",
 )
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"List at most N violations of each rule, 0 for all. Default: {EXAMPLES}; as JSON {SHOWN} for each rank.",
+    help=f"Show at most N violations of each rule; 0 shows all. Default: {EXAMPLES}; in JSON {SHOWN} for each rank.",
 )
 @takes_jobs
 @click.argument("paths", nargs=-1, type=click.Path(), required=True)
@@ -113,14 +118,16 @@ def validate(
     limit: int | None,
     jobs: int | None,
 ) -> None:
-    """Say whether simulators can load Chakra traces, and whether all ranks fit together.
+    """Check that simulators can load Chakra traces.
+
+    Checks each file by itself, and that all ranks agree on communication. docs/validate.md explains every rule.
 
     PATHS are .et files, directories, globs and archives of them; - is standard input. The rank is the number in
-    PREFIX.RANK.et, else what the metadata say. Every rule is explained in docs/validate.md.
+    PREFIX.RANK.et, else the rank in the metadata.
 
-    The verdict comes first, under it each rule that is broken, where, and what to do. Warnings do not make a trace
-    invalid. The exit code is 0 if it is valid, 1 if not, 2 if the arguments make no sense, and 3 if there is
-    nothing to read.
+    The verdict comes first, then each violated rule with ranks, examples and advice. Warnings do not make traces
+    invalid. The exit code is 0 if the traces are valid, 1 if not, 2 for wrong arguments, and 3 if nothing could be
+    read.
     """
     everything = limit == 0 or (limit is None and console.verbose)
     with watching(console, paths) as watch:
