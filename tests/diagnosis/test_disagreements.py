@@ -233,8 +233,8 @@ def test_messages_say_what_differs_and_nothing_else() -> None:
     ] == [
         "Rank 2 called all_reduce #1 of group a with Int, the others with Float.",
         "Rank 2 called all_reduce #1 of group a with 9 elements, the others with 8.",
-        "Rank 2 called all_reduce #1 of group a with broadcast of 1,024 Float, "
-        "the others with all_reduce of 1,024 Float.",
+        "Rank 2 called broadcast of 1,024 Float instead of all_reduce #1 of group a, "
+        "the others called all_reduce of 1,024 Float.",
     ]
 
 

@@ -521,6 +521,8 @@ def message_of(journal: Journal, difference: Difference, *, skipped: int, extra:
         return f"{ranks} did not call {what} {often} under this sequence number{shown}"
     if difference.tie:
         return f"{ranks} do not agree in {what}: {own} or {others}. It is unknown which rank is wrong{shown}"
+    if difference.aspect is Aspect.OPERATION:
+        return f"{ranks} called {own} instead of {what}, the others called {others}{shown}"
     return f"{ranks} called {what} with {own}, the others with {others}{shown}"
 
 

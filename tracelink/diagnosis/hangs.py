@@ -197,6 +197,7 @@ def _timed_out(elapsed: Elapsed, cause: Cause, count: int) -> Problem:
     group = journal.groups[wait.group]
     waited_ns = elapsed.longest(wait.rows)
     given_up = f"; {_gave_up(wait)}" if wait.dropped else ""
+    ranks = "Both ranks called" if wait.message else "All ranks joined"
     what = collective_in_words(wait.operation, wait.sequence, group)
     return Problem.at(
         Kind.TIMED_OUT,
@@ -205,7 +206,7 @@ def _timed_out(elapsed: Elapsed, cause: Cause, count: int) -> Problem:
         wait.operation,
         culprits=(),
         waiting=cause.waiting,
-        message=f"All ranks joined {what} and did not finish it{_at_least(waited_ns)}{given_up}.",
+        message=f"{ranks} {what} and did not finish it{_at_least(waited_ns)}{given_up}.",
         count=count,
         waited_ns=waited_ns,
         rows=_shown_rows(journal, wait, ()),
@@ -220,10 +221,12 @@ def _gave_up(wait: Wait) -> str:
 
 def _in_flight(journal: Journal, wait: Wait) -> str:
     what = collective_in_words(wait.operation, wait.sequence, journal.groups[wait.group])
-    return (
-        f"All ranks joined {what}; {len(wait.rows)} had not finished it when their dumps were written. "
-        "If the job hangs, it hangs in this call: look at the network and the devices."
+    state = (
+        f"{what} was not finished when the dumps were written"
+        if wait.message
+        else f"All ranks joined {what}; {len(wait.rows)} had not finished it when their dumps were written"
     )
+    return f"{state}. If the job hangs, it hangs in this call: look at the network and the devices."
 
 
 def _at_least(nanoseconds: int | None) -> str:

@@ -37,7 +37,9 @@ def check(database: sqlite3.Connection) -> None:
     for table in TABLES.values():
         for column in table.columns:
             kinds = rows(database, f"SELECT DISTINCT typeof({column.name}) FROM {table.name}")
-            assert {kind for (kind,) in kinds} <= TYPES[column.type] - ({"null"} if column.always else set())
+            assert {kind for (kind,) in kinds} <= TYPES[column.type] - (
+                {"null"} if column.required else set()
+            )
 
 
 def test_the_schema_of_the_file_says_what_its_columns_mean(tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, where: Callable
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink.diagnosis.database.storage._inserting", full)
+    monkeypatch.setattr("tracelink.diagnosis.database.storage._insert_statement", full)
     with pytest.raises(
         TraceError, match=r"flight\.sqlite: cannot be written: database or disk is full\. .*another place"
     ):
@@ -326,7 +328,7 @@ def test_columns_have_types_and_say_what_they_mean(job: Examined, tmp_path: Path
         assert [
             (field.name, str(field.type), field.nullable, field.metadata[b"description"].decode())
             for field in found
-        ] == [(column.name, types[column.type], not column.always, column.text) for column in table.columns]
+        ] == [(column.name, types[column.type], not column.required, column.text) for column in table.columns]
         assert found.metadata[b"description"].decode() == table.text
 
 

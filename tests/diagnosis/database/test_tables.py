@@ -36,8 +36,8 @@ GROUPS = process_group("0", [0, 1, 2]) | process_group("1", [2, 0])
 def test_every_rank_that_is_named_has_a_row(tmp_path: Path) -> None:
     what = examined({0: dump(collective(record_id=7), pg_config=GROUPS), 1: dump(pg_config=GROUPS)})
     assert rows(sqlite_of(what, tmp_path), "SELECT * FROM ranks") == [
-        (0, "whole", None, "comm_lib_trace_rank_0", "2.10", 1, 7),
-        (1, "whole", None, "comm_lib_trace_rank_1", "2.10", 0, 0),
+        (0, "complete", None, "comm_lib_trace_rank_0", "2.10", 1, 7),
+        (1, "complete", None, "comm_lib_trace_rank_1", "2.10", 0, 0),
         (2, "missing", None, None, None, 0, None),
     ]
 

@@ -262,8 +262,8 @@ def test_the_verdict_comes_first_and_is_said_once_if_it_is_the_only_one() -> Non
     assert root.one("body").text.count(message) == 1
     assert [one.text for one in root.all("h2")] == [
         "Problem never joined",
-        "Where every rank is",
-        "The collectives around it",
+        "How far each rank got",
+        "Calls around the problem",
         "Dumps",
     ]
 
@@ -272,7 +272,7 @@ def test_several_problems_are_ranked_and_of_very_many_the_last_are_brief() -> No
     first = JUDGED.problems[0]
     problems = [replace(first, message=f"Problem {number}!") for number in range(MOST_IN_BRIEF + 5)]
     root = page(replace(JUDGED, problems=problems), WAITING)
-    assert "And 204 more problems; the worst is first." in root.one("header").text
+    assert "And 204 more problems; the worst comes first." in root.one("header").text
     assert [one.text for one in root.all("p", class_="message")] == [
         f"Problem {number}!" for number in range(MOST_IN_FULL)
     ]
@@ -283,17 +283,17 @@ def test_several_problems_are_ranked_and_of_very_many_the_last_are_brief() -> No
 def test_a_healthy_job_says_what_was_checked() -> None:
     told = {0: "a1 a2", 1: "a1 a2"}
     root = page(diagnosed(told, a=[0, 1]), journal_told(told, a=[0, 1]))
-    assert root.one("h1").text == "Nothing is wrong in what 2 ranks recorded."
-    assert "Checked: 2 ranks, 4 entries, 1 group, 2 collectives. Everybody joined" in root.one("header").text
-    assert [one.text for one in root.all("h2")] == ["Where every rank is", "Dumps"]
+    assert root.one("h1").text == "No problems in the dumps of 2 ranks."
+    assert "Checked: 2 ranks, 4 entries, 1 group, 2 collectives. All ranks joined" in root.one("header").text
+    assert [one.text for one in root.all("h2")] == ["How far each rank got", "Dumps"]
 
 
 def test_a_rank_without_a_dump_and_one_whose_dump_is_damaged_are_named() -> None:
     root = page(
         replace(JUDGED, present=[0, 1], missing=[5, 6], unreadable={2: "truncated at byte 7"}), WAITING
     )
-    assert "2 dumps missing. 1 dump unreadable or cut." in root.one("header").text
-    assert root.rows("Dumps that could not be read") == [["rank 2", "truncated at byte 7"]]
+    assert "2 dumps missing. 1 dump unreadable or truncated." in root.one("header").text
+    assert root.rows("Dumps that are unreadable") == [["rank 2", "truncated at byte 7"]]
     facts = root.all("dl")[-1].text
     assert "Missing2 ranks: 5-6" in facts.replace("\n", "")
 
@@ -359,7 +359,7 @@ def cells(root: Element) -> Mapping[str, list[str]]:
         ("skip_hang/dumps_hang", "Rank 3 never joined all_reduce #9", "… 9,… 9,… 9,< 8,… 9,… 9,… 9,… 9"),
         ("subgroup_deadlock/dumps_hang", "Deadlock: ", "… 5,… 5,… 5,… 5,… 5,… 5,< 4,… 5"),
         ("skip_next/dumps_hang", "Rank 5 skipped all_reduce #7", ",".join(["… 7"] * 8)),
-        ("healthy8/dumps", "Nothing is wrong in what 8 ranks recorded.", None),
+        ("healthy8/dumps", "No problems in the dumps of 8 ranks.", None),
     ],
 )
 def test_recorded_jobs(case: str, verdict: str, group: str | None) -> None:

@@ -12,12 +12,12 @@ from tracelink.diagnosis.html.pictures import (
     MOST_NODES,
     MOST_ROWS,
     MOST_RUNS,
-    Look,
+    Mark,
     followers,
     lines_of,
     patterns,
-    places_by_group,
     ring_drawing,
+    standings_by_group,
     standings_section,
 )
 from tracelink.diagnosis.model import Link, Stage, Standing
@@ -122,26 +122,27 @@ def test_a_cell_tells_its_group_in_full_and_its_colour_is_never_alone() -> None:
     cell = shown(*HANG).all("span", class_="behind")[1]
     assert cell.text == "< 8"
     assert cell.attributes["title"] == (
-        "rank 3, group 0 (default_pg): finished an earlier one and did not join what others are in, all_reduce #8"
+        "rank 3, group 0 (default_pg): finished an earlier collective and did not join the one that others are in, "
+        "all_reduce #8"
     )
 
 
 def test_the_same_in_words_with_what_is_apart_first() -> None:
     assert shown(*HANG).rows(WORDS) == [
         ["0 (default_pg)", "…", "joined and has not finished", "all_reduce #9", "0-2"],
-        ["0 (default_pg)", "<", Look.BEHIND.words, "all_reduce #8", "3"],
-        ["1-2 (tp)", "✓", "finished the last", "all_reduce #8", "0-3"],
+        ["0 (default_pg)", "<", Mark.BEHIND.words, "all_reduce #8", "3"],
+        ["1-2 (tp)", "✓", "finished the last collective", "all_reduce #8", "0-3"],
     ]
 
 
 def test_a_group_that_nobody_used_is_no_alarm_and_not_drawn() -> None:
     page = shown(*HANG, at("7", Stage.NEVER_JOINED, 0, 2, last=None))
     assert [row[0] for row in page.rows(CAPTION)] == ["0 (default_pg)", "tp (2 groups)"]
-    assert page.rows(WORDS)[-1] == ["7", "-", "nobody recorded a collective there", "none", "0, 2"]
+    assert page.rows(WORDS)[-1] == ["7", "-", "no rank recorded a collective of this group", "none", "0, 2"]
 
 
 def test_stages_are_seen_beside_the_others_of_the_group() -> None:
-    (places,) = places_by_group(
+    (places,) = standings_by_group(
         [
             at("0", Stage.NEVER_JOINED, 0, last=None),
             at("0", Stage.UNKNOWN, 1, last=None),
@@ -151,18 +152,18 @@ def test_stages_are_seen_beside_the_others_of_the_group() -> None:
             at("0", Stage.FINISHED, 5, last=4),
         ]
     )
-    assert [place.look for place in places] == [
-        Look.NEVER,
-        Look.UNKNOWN,
-        Look.BEHIND,
-        Look.EARLIER,
-        Look.WAITING,
-        Look.FINISHED,
+    assert [place.mark for place in places] == [
+        Mark.NEVER,
+        Mark.UNKNOWN,
+        Mark.BEHIND,
+        Mark.EARLIER,
+        Mark.WAITING,
+        Mark.FINISHED,
     ]
 
 
 def test_two_groups_of_one_name_are_two() -> None:
-    groups = places_by_group([at("0", Stage.FINISHED, 0, 1), at("0", Stage.FINISHED, 1, 2)])
+    groups = standings_by_group([at("0", Stage.FINISHED, 0, 1), at("0", Stage.FINISHED, 1, 2)])
     assert [line.groups for line in lines_of(groups)] == [["0"], ["0"]]
 
 
@@ -170,13 +171,13 @@ def test_many_ranks_are_drawn_in_rows_and_neighbours_alike_are_one_run() -> None
     page = shown(at("0", Stage.WAITING, *range(100), *range(101, 512), last=9), at("0", Stage.FINISHED, 100))
     drawing = page.one("svg", class_="map")
     assert drawing.attributes["aria-label"].endswith(
-        f"0: ranks 0-99, 101-511: joined and has not finished; ranks 100: {Look.BEHIND.words}"
+        f"0: ranks 0-99, 101-511: joined and has not finished; ranks 100: {Mark.BEHIND.words}"
     )
     titles = [one.text for one in drawing.all("title")]
     assert len(titles) == 10
     assert titles[1:4] == [
         "ranks 64-99, group 0: joined and has not finished, all_reduce #9",
-        f"rank 100, group 0: {Look.BEHIND.words}, all_reduce #8",
+        f"rank 100, group 0: {Mark.BEHIND.words}, all_reduce #8",
         "ranks 101-127, group 0: joined and has not finished, all_reduce #9",
     ]
     assert [text.text for text in drawing.all("text")] == [
@@ -194,7 +195,7 @@ def test_many_ranks_are_drawn_in_rows_and_neighbours_alike_are_one_run() -> None
 def test_every_look_in_a_drawing_has_a_pattern_with_that_name() -> None:
     page = shown(at("0", Stage.WAITING, *range(0, 64, 2), last=9), at("0", Stage.FINISHED, *range(1, 64, 2)))
     tiles = read_html(element("defs", patterns()).text).all("pattern")
-    assert {one.attributes["id"] for one in tiles} == {look.style for look in Look}
+    assert {one.attributes["id"] for one in tiles} == {look.style for look in Mark}
     assert {one.attributes["fill"] for one in page.one("svg", class_="map").all("rect")} == {
         "url(#waiting)",
         "url(#behind)",
@@ -204,7 +205,9 @@ def test_every_look_in_a_drawing_has_a_pattern_with_that_name() -> None:
 def test_where_all_of_many_ranks_are_at_one_place_a_sentence_says_so() -> None:
     page = shown(at("0", Stage.FINISHED, *range(512), kind="default_pg"))
     assert page.all("svg") == []
-    assert "0 (default_pg)All 512 ranks: finished the last, all_reduce #8" in page.text.replace("\n", "")
+    assert "0 (default_pg)All 512 ranks: finished the last collective, all_reduce #8" in page.text.replace(
+        "\n", ""
+    )
 
 
 def test_a_picture_of_too_much_says_what_it_leaves_out() -> None:
@@ -216,7 +219,7 @@ def test_a_picture_of_too_much_says_what_it_leaves_out() -> None:
     page = shown(*apart)
     assert len(page.all("svg", class_="map")) == 2
     assert sum(len(one.all("rect")) for one in page.all("svg", class_="map")) <= MOST_RUNS
-    assert "2 more lines of the picture are left out; the table below has all groups." in page.text
+    assert "2 more lines are not drawn; the table below has all groups." in page.text
     assert len(page.rows(WORDS)) == 8
 
 

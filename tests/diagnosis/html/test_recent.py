@@ -9,7 +9,7 @@ from tracelink.diagnosis.html.markup import element
 from tracelink.diagnosis.html.recent import MOST_RANKS, Recent, recent_of, recent_section
 from tracelink.diagnosis.journal import Journal
 
-CAPTION = "In the order of the program"
+CAPTION = "In program order"
 
 
 def around(journal: Journal) -> Recent:
@@ -40,7 +40,7 @@ def test_a_rank_that_does_something_else_differs() -> None:
     told = [
         one.attributes["title"] for one in page.all("span", class_="differs") if "title" in one.attributes
     ]
-    assert told == ["rank 2: does something else than most, broadcast, 0 µs after the first"]
+    assert told == ["rank 2: differs from most ranks, broadcast, 0 µs after the first"]
 
 
 def test_those_who_gave_up_are_told_apart_from_those_who_finished() -> None:
@@ -78,4 +78,4 @@ def test_a_culprit_without_a_dump_is_named() -> None:
 
 
 def test_without_entries_there_is_a_sentence() -> None:
-    assert shown(journal_told({0: ""}, a=[0])).text.strip().startswith("No rank of which there is a dump")
+    assert shown(journal_told({0: ""}, a=[0])).text.strip().startswith("The dumps have no entries.")

@@ -1,4 +1,4 @@
-"""Entries and stacks, read again in batches."""
+"""The tables of entries and of their stacks. Each dump is read again, a few hundred entries at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from tracelink.converters.flight_recorder.schema import CURRENT, FRAME_FILE, FRAME_LINE, FRAME_NAME
 from tracelink.diagnosis.database import schema
-from tracelink.diagnosis.database.storage import LARGEST, Batch, Lists, clean, flags, listed, times, whole
+from tracelink.diagnosis.database.storage import LARGEST, Batch, Lists, clean, flags, integer, listed, times
 from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.explain import own_frames
 from tracelink.diagnosis.journal import Journal
@@ -27,12 +27,30 @@ from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of,
 from tracelink.model.records import Frame, Recording, State
 from tracelink.model.trace import Payload
 
-# What the tables call their rows by, and which rows of others these lead to.
+LONGEST = 1 << 16
+"""Bytes of one stored text; many entries can refer to one huge list of the dump."""
+REPEATED = 1 << 12
+"""Texts up to this size are usually repeated, and decoded once."""
+DEEPEST = 1024
+"""Stored frames of a stack; Python's own limit is similar."""
+DIGEST = 16
+MISSING = (b"", b"null")
+NO_STACK = (b"", b"null", b"[]")
+TENSORS = ("sizes", "types", "elements", "bytes")
+OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
+STATES = {state.value: None if state is State.UNKNOWN else state.name.lower() for state in State}
+Sizes = list[list[int]]
+
+
+# Identifiers of rows.
 
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Groups and entries go by their rows in the journal, collectives by their order; UNKNOWN is none."""
+    """Identifiers of rows; UNKNOWN is none.
+
+    Groups and entries are identified by their rows in the journal, collectives by their order.
+    """
 
     journal: Journal
     parts: Parts
@@ -45,37 +63,37 @@ class Numbering:
     ends: MessageEnds
     """The sends and receives."""
     message: Int64s
-    """Of each of these."""
+    """The message of each send and receive."""
     members: Mapping[int, frozenset[int]]
     """The ranks of each group."""
-    named: Mapping[tuple[str, str], Sequence[int]]
-    """Groups by name and description."""
+    groups_by_name: Mapping[tuple[str, str], Sequence[int]]
+    """Rows of groups by name and description."""
     by_sequence: Mapping[tuple[int, int], int]
-    """Collectives by group and number."""
+    """Collectives by group and sequence number."""
 
     def group_of(self, name: str, description: str, ranks: Sequence[int] = ()) -> int | None:
-        """The group of this name; of several the one that has these ranks."""
-        rows = self.named.get((name, description), ())
+        """The group of this name; of several the one that contains these ranks."""
+        rows = self.groups_by_name.get((name, description), ())
         fitting = (row for row in rows if self.members[row].issuperset(ranks))
         return next(fitting, rows[0] if rows else None)
 
     def collective_of(self, group: int | None, sequence: int | None, operation: str = "") -> int | None:
-        """The collective of this number in a group; None for messages."""
+        """The collective of a group with this sequence number; None for messages."""
         if group is None or sequence is None or operation_of(operation) in POINT_TO_POINT:
             return None
         return self.by_sequence.get((group, sequence))
 
 
 def numbering_of(examined: Examined) -> Numbering:
-    """The numbers of everything that was examined."""
+    """The identifiers of everything that was examined."""
     journal = examined.journal
     parts = parts_of(journal)
     _, first = np.unique(parts.collective, return_index=True)
     group, sequence = parts.group[first], parts.sequence[first]
     ends = message_ends(journal, outcomes(journal))
-    named: dict[tuple[str, str], list[int]] = {}
-    for row, one in enumerate(journal.groups):
-        named.setdefault((one.name, one.description), []).append(row)
+    groups_by_name: dict[tuple[str, str], list[int]] = {}
+    for row, described in enumerate(journal.groups):
+        groups_by_name.setdefault((described.name, described.description), []).append(row)
     return Numbering(
         journal,
         parts,
@@ -85,7 +103,7 @@ def numbering_of(examined: Examined) -> Numbering:
         ends,
         _messages(match_messages(journal, parts, ends)),
         _members(journal),
-        named,
+        groups_by_name,
         {pair: row for row, pair in enumerate(zip(group.tolist(), sequence.tolist(), strict=True))},
     )
 
@@ -108,7 +126,7 @@ def _collectives(journal: Journal, group: Int32s, sequence: Int64s) -> Int64s:
 
 
 def _messages(matching: Matching) -> Int64s:
-    """The message of each end: one for two ends that belong together."""
+    """The message of each end; both ends of a message have the same."""
     own = np.arange(len(matching.partner))
     first = np.where(matching.partner == UNKNOWN, own, np.minimum(own, matching.partner))
     number: Int64s = (np.cumsum(first == own) - 1)[first]
@@ -116,33 +134,22 @@ def _messages(matching: Matching) -> Int64s:
 
 
 def _members(journal: Journal) -> dict[int, frozenset[int]]:
-    """As described, and whoever has an entry of the group."""
+    """The members of each group: as described, and the ranks with an entry."""
     members = {row: set(group.ranks) for row, group in enumerate(journal.groups)}
-    named = np.flatnonzero(journal.records.group != UNKNOWN)
-    if len(named):
-        _, first = distinct(journal.records.group[named], journal.rank[named])
-        rows = named[first]
+    known = np.flatnonzero(journal.records.group != UNKNOWN)
+    if len(known):
+        _, first = distinct(journal.records.group[known], journal.rank[known])
+        rows = known[first]
         pairs = zip(journal.records.group[rows].tolist(), journal.rank[rows].tolist(), strict=True)
         for row, rank in pairs:
             members[row].add(rank)
     return {row: frozenset(ranks) for row, ranks in members.items()}
 
 
-# What an entry says beyond its columns, out of its JSON: tensors, device time, and its stack as it stands there.
+# Tensors and durations from the JSON of an entry.
 
 
-LONGEST = 1 << 16
-"""Bytes of one text that is kept; more is a trap, for many entries can refer to one list in the dump."""
-
-REPEATED = 1 << 12
-"""Texts up to here come again, and are looked at once."""
-
-NOT_SAID = (b"", b"null")
-
-Sizes = list[list[int]]
-
-
-class Said(
+class EntryText(
     msgspec.Struct,
     gc=False,
     rename={
@@ -154,7 +161,7 @@ class Said(
         "duration": CURRENT.duration,
     },
 ):
-    """The parts of an entry as the JSON that they are."""
+    """Parts of an entry as JSON."""
 
     stack: msgspec.Raw = msgspec.Raw()
     input_sizes: msgspec.Raw = msgspec.Raw()
@@ -164,22 +171,22 @@ class Said(
     duration: msgspec.Raw = msgspec.Raw()
 
 
-NOTHING = Said()
-said_by = msgspec.json.Decoder(Said).decode
-sizes_in = msgspec.json.Decoder(Sizes).decode
-types_in = msgspec.json.Decoder(list[str]).decode
-number_in = msgspec.json.Decoder(float).decode
+EMPTY = EntryText()
+decode_entry = msgspec.json.Decoder(EntryText).decode
+decode_sizes = msgspec.json.Decoder(Sizes).decode
+decode_types = msgspec.json.Decoder(list[str]).decode
+decode_number = msgspec.json.Decoder(float).decode
 
 
 class Tensors(NamedTuple):
-    """What goes in or comes out: as recorded, and how much it is."""
+    """The tensors of one direction: as recorded, and their size."""
 
     sizes: str | None
     types: str | None
     elements: int | None
     bytes: int | None
-    left_out: int = 0
-    """How many of the texts are too long to be kept."""
+    omitted: int = 0
+    """How many texts are too long to be stored."""
 
 
 def tensors_of(sizes: msgspec.Raw, types: msgspec.Raw) -> Tensors:
@@ -189,33 +196,33 @@ def tensors_of(sizes: msgspec.Raw, types: msgspec.Raw) -> Tensors:
 
 
 def duration_of(raw: msgspec.Raw) -> float | None:
-    """A time in ms, or None if there is none."""
+    """A duration in ms, or None."""
     text = bytes(raw)
-    if text in NOT_SAID:
+    if text in MISSING:
         return None
     try:
-        return number_in(text)
+        return decode_number(text)
     except msgspec.DecodeError:
         return None
 
 
 def _measured(sizes: bytes, types: bytes) -> Tensors:
     elements = _elements(sizes)
-    left_out = (len(sizes) > LONGEST) + (len(types) > LONGEST)
-    return Tensors(_kept(sizes), _kept(types), _sum(elements), _sum(_bytes(elements, types)), left_out)
+    omitted = (len(sizes) > LONGEST) + (len(types) > LONGEST)
+    return Tensors(_stored(sizes), _stored(types), _sum(elements), _sum(_bytes(elements, types)), omitted)
 
 
 _known = lru_cache(maxsize=4096)(_measured)
 
 
-def _kept(text: bytes) -> str | None:
-    return None if text in NOT_SAID or len(text) > LONGEST else text.decode()
+def _stored(text: bytes) -> str | None:
+    return None if text in MISSING or len(text) > LONGEST else text.decode()
 
 
 def _elements(sizes: bytes) -> list[int] | None:
-    """Of each tensor."""
+    """The number of elements of each tensor."""
     try:
-        return [_product(tensor) for tensor in sizes_in(sizes)]
+        return [_product(tensor) for tensor in decode_sizes(sizes)]
     except (msgspec.DecodeError, OverflowError):
         return None
 
@@ -233,7 +240,7 @@ def _bytes(elements: list[int] | None, types: bytes) -> list[int] | None:
     if elements is None:
         return None
     try:
-        items = [item_bytes(type_named(name)) for name in types_in(types)] if elements else []
+        items = [item_bytes(type_named(name)) for name in decode_types(types)] if elements else []
     except msgspec.DecodeError:
         return None
     if len(items) != len(elements) or None in items:
@@ -246,74 +253,67 @@ def _sum(parts: list[int] | None) -> int | None:
     return total if total is not None and total <= LARGEST else None
 
 
-# Stacks to rows: each different one once, known by a digest of what it says.
-
-
-DEEPEST = 1024
-"""Frames that are kept of one stack: Python's own limit is about as many."""
-
-DIGEST = 16
-NO_STACK = (b"", b"null", b"[]")
+# Stacks to rows.
 
 
 class FrameText(
     msgspec.Struct, gc=False, rename={"name": FRAME_NAME, "filename": FRAME_FILE, "line": FRAME_LINE}
 ):
-    """A frame as a dump has it."""
+    """A frame as in a dump."""
 
     name: str = ""
     filename: str = ""
     line: int | None = None
 
 
-frames_in = msgspec.json.Decoder(list[FrameText]).decode
+decode_frames = msgspec.json.Decoder(list[FrameText]).decode
 
 
 @dataclass(slots=True)
 class Tracebacks:
-    """The stacks that were seen, and those among them whose rows were not taken yet."""
+    """All distinct stacks, by a digest of their text, and the rows of the new ones."""
 
     unreadable: int = 0
-    cut: int = 0
-    """Stacks that are too deep to be kept whole."""
+    truncated: int = 0
+    """Number of stacks that are too deep to be stored completely."""
     _known: dict[bytes, int | None] = field(default_factory=dict)
     _count: int = 0
     _rows: dict[str, list[Any]] = field(default_factory=dict)
     _frames: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._begin()
+        self._clear()
 
     def number(self, raw: msgspec.Raw) -> int | None:
-        """The number of a stack, None where there is none or it is no stack."""
+        """The identifier of a stack; None if it is missing or invalid."""
         digest = blake2b(raw, digest_size=DIGEST).digest()
         if digest not in self._known:
-            self._known[digest] = self._added(bytes(raw))
+            self._known[digest] = self._add(bytes(raw))
         return self._known[digest]
 
     def take(self) -> list[Batch]:
-        """The rows of what was new since the last time."""
+        """The rows of the stacks that are new since the last call."""
         taken = [Batch(schema.TRACEBACKS.name, self._rows), Batch(schema.FRAMES.name, self._frames)]
-        self._begin()
+        self._clear()
         return taken
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         self._rows = {column.name: [] for column in schema.TRACEBACKS.columns}
         self._frames = {column.name: [] for column in schema.FRAMES.columns}
 
-    def _added(self, raw: bytes) -> int | None:
+    def _add(self, raw: bytes) -> int | None:
         if raw in NO_STACK:
             return None
         try:
-            said = frames_in(raw)
+            recorded = decode_frames(raw)
         except msgspec.DecodeError:
             self.unreadable += 1
             return None
-        self.cut += len(said) > DEEPEST
-        frames = [Frame(one.name, one.filename, whole(one.line) or 0) for one in said[:DEEPEST]]
+        self.truncated += len(recorded) > DEEPEST
+        frames = [Frame(frame.name, frame.filename, integer(frame.line) or 0) for frame in recorded[:DEEPEST]]
         number, self._count = self._count, self._count + 1
         caller = own_frames(frames)[0]
-        lines = [f'File "{one.filename}", line {one.line}, in {one.name}' for one in reversed(frames)]
+        lines = [f'File "{frame.filename}", line {frame.line}, in {frame.name}' for frame in reversed(frames)]
         row = {
             "id": number,
             "text": "\n".join(lines),
@@ -325,101 +325,99 @@ class Tracebacks:
             self._rows[name].append(value)
         self._frames["traceback_id"] += [number] * len(frames)
         self._frames["depth"] += range(len(frames))
-        self._frames["name"] += [one.name for one in frames]
-        self._frames["filename"] += [one.filename for one in frames]
-        self._frames["line"] += [one.line or None for one in frames]
+        self._frames["name"] += [frame.name for frame in frames]
+        self._frames["filename"] += [frame.filename for frame in frames]
+        self._frames["line"] += [frame.line or None for frame in frames]
         return number
 
 
-# The tables of entries and of their stacks: each dump is read again, a few hundred entries at a time.
-
-
-OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
-STATES = {state.value: None if state is State.UNKNOWN else state.name.lower() for state in State}
+# Entries read again, in batches.
 
 
 @dataclass(slots=True)
 class EntryTables:
-    """Entries rank by rank, and what did not fit on the way."""
+    """Entries of all ranks, and findings."""
 
     numbering: Numbering
     findings: list[Finding] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
-    _left_out: int = 0
-    _unread: int = 0
+    _omitted: int = 0
+    _unreadable: int = 0
 
     def batches(self) -> Iterator[Batch]:
         """All entries, and the stacks that they are the first to have."""
         journal = self.numbering.journal
-        common = _Common.of(self.numbering)
+        from_journal = _JournalColumns.of(self.numbering)
         bounds = journal.bounds.tolist()
         for recording, begin, end in zip(journal.recordings.values(), bounds, bounds[1:], strict=False):
             done = begin
-            places = journal.records.place[begin:end]
-            for first, texts in _runs(recording):
-                until = begin + int(np.searchsorted(places, first + len(texts)))
+            indexes = journal.records.place[begin:end]
+            for first, payloads in _payload_runs(recording):
+                until = begin + int(np.searchsorted(indexes, first + len(payloads)))
                 if until > done:
-                    said = _decoded(texts, (places[done - begin : until - begin] - first).tolist())
-                    yield from self._batch(common, done, said)
+                    wanted = indexes[done - begin : until - begin] - first
+                    texts = [_entry_text(payloads[index]) for index in wanted.tolist()]
+                    yield from self._batch(from_journal, done, texts)
                 done = max(done, until)
             if done < end:
-                yield from self._batch(common, done, [NOTHING] * (end - done))
-        self.findings += self._found()
+                yield from self._batch(from_journal, done, [EMPTY] * (end - done))
+        self.findings += self._counted_findings()
 
-    def _batch(self, common: _Common, begin: int, said: Sequence[Said]) -> Iterator[Batch]:
-        columns = common.columns(begin, begin + len(said))
-        given = [tensors_of(one.input_sizes, one.input_types) for one in said]
-        got = [tensors_of(one.output_sizes, one.output_types) for one in said]
-        self._left_out += sum(tensors.left_out for tensors in chain(given, got))
-        self._unread += said.count(NOTHING)
-        stacks = [self._tracebacks.number(one.stack) for one in said]
+    def _batch(
+        self, from_journal: _JournalColumns, first: int, texts: Sequence[EntryText]
+    ) -> Iterator[Batch]:
+        columns = from_journal.columns(first, first + len(texts))
+        inputs = [tensors_of(text.input_sizes, text.input_types) for text in texts]
+        outputs = [tensors_of(text.output_sizes, text.output_types) for text in texts]
+        self._omitted += sum(tensors.omitted for tensors in chain(inputs, outputs))
+        self._unreadable += texts.count(EMPTY)
+        stacks = [self._tracebacks.number(text.stack) for text in texts]
         yield from self._tracebacks.take()
         yield Batch(
             schema.ENTRIES.name,
             {
                 **columns,
-                **{f"input_{name}": [one[place] for one in given] for place, name in enumerate(TENSORS)},
-                **{f"output_{name}": [one[place] for one in got] for place, name in enumerate(TENSORS)},
-                "duration_ms": [duration_of(one.duration) for one in said],
+                **{f"input_{name}": [each[index] for each in inputs] for index, name in enumerate(TENSORS)},
+                **{f"output_{name}": [each[index] for each in outputs] for index, name in enumerate(TENSORS)},
+                "duration_ms": [duration_of(text.duration) for text in texts],
                 "traceback_id": stacks,
             },
         )
 
-    def _found(self) -> Iterator[Finding]:
-        told = {
-            "sizes_left_out": (self._left_out, "lists of sizes or types are too long to be kept"),
-            "stacks_unreadable": (self._tracebacks.unreadable, "different stacks cannot be read"),
-            "stacks_cut": (self._tracebacks.cut, "stacks are too deep to be kept whole"),
-            "entries_unread": (self._unread, "entries could not be read again for their sizes and stacks"),
+    def _counted_findings(self) -> Iterator[Finding]:
+        counts = {
+            "sizes_left_out": (self._omitted, "lists of sizes or dtypes are too long and were not stored"),
+            "stacks_unreadable": (
+                self._tracebacks.unreadable,
+                "distinct stacks are invalid and were not stored",
+            ),
+            "stacks_cut": (self._tracebacks.truncated, "stacks are too deep and were truncated"),
+            "entries_unread": (
+                self._unreadable,
+                "entries could not be read again for their sizes and stacks",
+            ),
         }
-        for reason, (count, message) in told.items():
+        for reason, (count, message) in counts.items():
             if count:
                 yield Finding(Severity.WARNING, reason, f"{count} {message}", count)
 
 
-TENSORS = ("sizes", "types", "elements", "bytes")
-
-
-def _runs(recording: Recording) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """What a dump says of its entries, as far as it can be read again."""
+def _payload_runs(recording: Recording) -> Iterator[tuple[int, Sequence[Payload]]]:
+    """The entries of a dump as JSON, as far as it can be read again."""
     with suppress(UnreadableError):  # the entries that are left are counted
         yield from recording.payloads.batches()
 
 
-def _decoded(texts: Sequence[Payload], places: Sequence[int]) -> list[Said]:
-    return [_said(texts[place]) for place in places]
-
-
-def _said(text: Payload) -> Said:
+def _entry_text(text: Payload) -> EntryText:
     try:
-        return said_by(text)
+        return decode_entry(text)
     except msgspec.DecodeError:
-        return NOTHING
+        return EMPTY
 
 
 @dataclass(frozen=True, slots=True)
-class _Common:
-    """What the journal knows of entries."""
+class _JournalColumns:
+    """The columns of entries that the journal contains."""
 
     numbering: Numbering
     operations: Sequence[str]
@@ -429,11 +427,11 @@ class _Common:
     message: Int64s
     source: Int64s
     target: Int64s
-    """Ranks of the job, of each entry."""
+    """Ranks of the job, for each entry."""
 
     @classmethod
-    def of(cls, numbering: Numbering) -> _Common:
-        """The same for all entries."""
+    def of(cls, numbering: Numbering) -> _JournalColumns:
+        """The values for all entries."""
         journal = numbering.journal
         ends = numbering.ends
         outcome = outcomes(journal)
@@ -449,13 +447,13 @@ class _Common:
             _of_ends(numbering, np.where(ends.sends, ends.peer, ends.rank)),
         )
 
-    def columns(self, begin: int, end: int) -> Lists:
-        """The columns of the entries in [begin, end)."""
-        journal, rows = self.numbering.journal, slice(begin, end)
+    def columns(self, first: int, end: int) -> Lists:
+        """The columns of the entries in [first, end)."""
+        journal, rows = self.numbering.journal, slice(first, end)
         records = journal.records
         requests: list[int] = records.request[rows].tolist()
         columns: dict[str, list[Any]] = {
-            "id": list(range(begin, end)),
+            "id": list(range(first, end)),
             "rank": journal.rank[rows].tolist(),
             "place": records.place[rows].tolist(),
             "group_id": listed(records.group[rows]),

@@ -1,4 +1,4 @@
-"""Tables and columns and what they mean."""
+"""The tables and columns of the database, with their descriptions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-VERSION = 1
-"""Of what is below: goes up when a column changes its name or its meaning."""
+VERSION = 2
+"""Version of the tables: it increases if a column changes its name or its meaning."""
 
 
 class Type(StrEnum):
-    """What a column holds; any value may be missing unless the column says otherwise."""
+    """Types of columns; any value may be missing unless the column is `required`."""
 
     INTEGER = "INTEGER"
     REAL = "REAL"
@@ -27,9 +27,9 @@ class Column:
     type: Type
     text: str
     references: str = ""
-    """`table.column` that holds every value of this one."""
-    always: bool = False
-    """Whether no row lacks it."""
+    """`table.column` that contains every value of this one."""
+    required: bool = False
+    """Whether every row has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,26 @@ class Table:
     name: str
     text: str
     key: tuple[str, ...]
-    """The columns that tell its rows apart; empty where nothing does."""
+    """The columns that identify a row; empty if none do."""
     columns: tuple[Column, ...]
     indexes: tuple[tuple[str, ...], ...] = ()
 
 
 def _id(text: str) -> Column:
-    return Column("id", Type.INTEGER, text, always=True)
+    return Column("id", Type.INTEGER, text, required=True)
 
 
 def _key(name: str, references: str, text: str) -> Column:
-    """A column that leads to another table, in every row."""
-    return Column(name, Type.INTEGER, text, references, always=True)
+    """A required reference to another table."""
+    return Column(name, Type.INTEGER, text, references, required=True)
 
 
 def _link(name: str, references: str, text: str) -> Column:
-    """A column that leads to another table, where there is something to lead to."""
+    """An optional reference to another table."""
     return Column(name, Type.INTEGER, text, references)
 
 
-def _whole(name: str, text: str) -> Column:
+def _integer(name: str, text: str) -> Column:
     return Column(name, Type.INTEGER, text)
 
 
@@ -72,16 +72,16 @@ def _flag(name: str, text: str) -> Column:
 
 RANKS = Table(
     "ranks",
-    "Every rank that has a dump, or that something else names.",
+    "Every rank that has a dump or is named elsewhere.",
     ("rank",),
     (
-        Column("rank", Type.INTEGER, "The rank in the job.", always=True),
-        _text("dump", "`whole`, `broken_off` (used up to there), `unreadable` or `missing`."),
-        _text("reason", "Why the dump could not be read, or not to its end."),
-        _text("path", "Where the dump was read from."),
-        _text("version", "Of the dump's format."),
-        _whole("entries", "How many entries of it are in `entries`."),
-        _whole("overwritten", "How many entries the ring buffer had dropped before the first that it kept."),
+        Column("rank", Type.INTEGER, "The rank in the job.", required=True),
+        _text("dump", "`complete`, `truncated` (used up to there), `unreadable` or `missing`."),
+        _text("reason", "Why the dump is unreadable or truncated."),
+        _text("path", "The file or archive member of the dump."),
+        _text("version", "Version of the dump's format."),
+        _integer("entries", "Number of its entries in `entries`."),
+        _integer("overwritten", "Number of older entries that the ring buffer had overwritten."),
     ),
 )
 
@@ -90,78 +90,82 @@ GROUPS = Table(
     "Process groups.",
     ("id",),
     (
-        _id("Its number in this database."),
-        _text("name", "As the dumps have it: `0`."),
-        _text("description", "`default_pg`, `tp`."),
-        _whole("size", "How many ranks it has, as far as that is known."),
+        _id("Identifier in this database."),
+        _text("name", "Its name in the dumps: `0`."),
+        _text("description", "Its description: `default_pg`, `tp`."),
+        _integer("size", "Number of ranks, if known."),
     ),
 )
 
 MEMBERS = Table(
     "members",
-    "Which ranks are in which group, and how far each of them is there.",
+    "The ranks of each group, and how far each of them got there.",
     ("group_id", "rank"),
     (
         _key("group_id", "groups.id", "The group."),
         _key("rank", "ranks.rank", "The rank in the job."),
-        _whole("position", "Its rank within the group."),
+        _integer("position", "Its rank within the group."),
         _text(
             "stage",
-            "What it was last doing there: `never_joined` any collective, `waiting` in its last one, `finished` "
-            "its last one and did not join the next, `unknown`: its dump is absent or no longer says.",
+            "How far it got: `never_joined` a collective, `waiting` in its last one, `finished` its last one and "
+            "did not join the next, or `unknown`: its dump is missing or does not show it.",
         ),
-        _whole("sequence", "The number of the last collective that it is known to have joined."),
-        _link("collective_id", "collectives.id", "That collective."),
+        _integer("sequence", "Sequence number of the last collective that it is known to have joined."),
+        _link("collective_id", "collectives.id", "This collective."),
     ),
 )
 
 COLLECTIVES = Table(
     "collectives",
-    "One communication of a whole group each: what carries one number in one group.",
+    "Collectives: the calls of all ranks of a group with the same sequence number.",
     ("id",),
     (
-        _id("Its number in this database."),
+        _id("Identifier in this database."),
         _key("group_id", "groups.id", "The group."),
-        _whole("sequence", "Its number within the group."),
-        _text("operation", "What most ranks do in it, as recorded: `nccl:all_reduce`."),
-        _text("operation_kind", "The same by one name whatever the backend calls it: `all_reduce`."),
-        _whole("expected_ranks", "How many ranks the group has."),
-        _whole("joined_ranks", "How many of them have an entry of it."),
-        _whole("open_ranks", "How many of these have not finished it."),
-        _whole("first_created_ns", "When the first rank asked for it."),
-        _whole("last_created_ns", "When the last rank asked for it."),
-        _link("last_rank", "ranks.rank", "Who asked for it last."),
-        _whole("skew_ns", "From the first to the last asking; missing unless two ranks tell their times."),
-        _whole("late_ns", "From the last but one to the last: how long all others waited for that one."),
-        _whole("last_completed_ns", "When the last rank was seen to have completed it."),
+        _integer("sequence", "Its sequence number within the group."),
+        _text("operation", "The operation of most ranks, as recorded: `nccl:all_reduce`."),
+        _text("operation_kind", "The same with a name that does not depend on the backend: `all_reduce`."),
+        _integer("expected_ranks", "Number of ranks of the group."),
+        _integer("joined_ranks", "Number of ranks with an entry."),
+        _integer("open_ranks", "Number of these that have not finished it."),
+        _integer("first_created_ns", "When the first rank joined it."),
+        _integer("last_created_ns", "When the last rank joined it."),
+        _link("last_rank", "ranks.rank", "The last rank to join it."),
+        _integer(
+            "skew_ns", "Time from the first to the last rank; missing unless at least two times are known."
+        ),
+        _integer(
+            "late_ns", "Time from the last but one to the last rank: how long all others waited for it."
+        ),
+        _integer("last_completed_ns", "When the last recorder saw it completed."),
     ),
     indexes=(("group_id", "sequence"),),
 )
 
 MESSAGES = Table(
     "messages",
-    "One message from one rank to another each, and the entries that are its two ends.",
+    "Messages from one rank to another, and the entries at both ends.",
     ("id",),
     (
-        _id("Its number in this database."),
+        _id("Identifier in this database."),
         _key("group_id", "groups.id", "The group."),
-        _link("source_rank", "ranks.rank", "Who sends it."),
-        _link("target_rank", "ranks.rank", "Who receives it."),
-        _link("send_entry_id", "entries.id", "The sending; missing where no dump has it."),
-        _link("receive_entry_id", "entries.id", "The receiving; missing where no dump has it."),
+        _link("source_rank", "ranks.rank", "The rank that sends it."),
+        _link("target_rank", "ranks.rank", "The rank that receives it."),
+        _link("send_entry_id", "entries.id", "The send; missing if no dump contains it."),
+        _link("receive_entry_id", "entries.id", "The receive; missing if no dump contains it."),
     ),
 )
 
 TRACEBACKS = Table(
     "tracebacks",
-    "Python stacks, each once however many entries have it.",
+    "Python stacks; equal stacks are stored once.",
     ("id",),
     (
-        _id("Its number in this database."),
-        _text("text", "The whole stack as Python prints it, the innermost call last."),
-        _text("name", "The function that called into torch: the innermost frame outside of it."),
-        _text("filename", "Where that is."),
-        _whole("line", "And the line there."),
+        _id("Identifier in this database."),
+        _text("text", "The complete stack as Python prints it, innermost call last."),
+        _text("name", "The function that called torch: the innermost frame outside of torch."),
+        _text("filename", "The file of this function."),
+        _integer("line", "The line of the call."),
     ),
 )
 
@@ -171,117 +175,121 @@ FRAMES = Table(
     ("traceback_id", "depth"),
     (
         _key("traceback_id", "tracebacks.id", "The traceback."),
-        Column("depth", Type.INTEGER, "0 is the innermost.", always=True),
+        Column("depth", Type.INTEGER, "0 for the innermost frame.", required=True),
         _text("name", "The function."),
         _text("filename", "Its file."),
-        _whole("line", "The line in it."),
+        _integer("line", "The line in it."),
     ),
 )
 
 ENTRIES = Table(
     "entries",
-    "One row for each entry of each rank: what a rank asked for, and what became of it.",
+    "All entries of all ranks: what a rank requested, and its outcome.",
     ("id",),
     (
-        _id("Its number in this database."),
-        _key("rank", "ranks.rank", "Who recorded it."),
-        _whole("place", "Its place in the dump, from 0; with `ranks.overwritten` added, its `record_id`."),
-        _link("group_id", "groups.id", "The group; missing where the dumps do not tell which one it is."),
+        _id("Identifier in this database."),
+        _key("rank", "ranks.rank", "The rank that recorded it."),
+        _integer("place", "Its index in the dump, from 0; `record_id` is this plus `ranks.overwritten`."),
+        _link("group_id", "groups.id", "The group; missing if unknown."),
         _link("collective_id", "collectives.id", "The collective; missing for messages."),
-        _link("message_id", "messages.id", "The message of which it is one end; missing for collectives."),
-        _whole("sequence", "The number within the group: of messages for messages, else of collectives."),
-        _flag("point_to_point", "Whether it is a message, or part of a batch of them."),
+        _link("message_id", "messages.id", "The message that it is one end of; missing for collectives."),
+        _integer(
+            "sequence",
+            "The sequence number within the group; messages and collectives are numbered separately.",
+        ),
+        _flag("point_to_point", "Whether it is a message, or part of a batch of messages."),
         _text("operation", "As recorded: `nccl:all_reduce`, `nccl:send 1->2`."),
-        _text("operation_kind", "The same by one name whatever the backend calls it: `all_reduce`, `send`."),
-        _link("source_rank", "ranks.rank", "Who sends it, if it is a message."),
-        _link("target_rank", "ranks.rank", "Who receives it, if it is a message."),
-        _text("input_sizes", "The sizes of the tensors that go in, as JSON: `[[64,16]]`."),
-        _text("output_sizes", "The sizes of those that come out."),
-        _text("input_types", 'The types of those that go in, as JSON: `["Float"]`.'),
-        _text("output_types", "The types of those that come out."),
-        _whole("input_elements", "How many numbers go in, over all tensors."),
-        _whole("output_elements", "How many come out."),
-        _whole("input_bytes", "How many bytes go in; missing where a type is not known."),
-        _whole("output_bytes", "How many come out."),
+        _text(
+            "operation_kind",
+            "The same with a name that does not depend on the backend: `all_reduce`, `send`.",
+        ),
+        _link("source_rank", "ranks.rank", "The sending rank of a message."),
+        _link("target_rank", "ranks.rank", "The receiving rank of a message."),
+        _text("input_sizes", "Sizes of input tensors, as JSON: `[[64,16]]`."),
+        _text("output_sizes", "Sizes of output tensors."),
+        _text("input_types", 'Dtypes of input tensors, as JSON: `["Float"]`.'),
+        _text("output_types", "Dtypes of output tensors."),
+        _integer("input_elements", "Number of elements of all input tensors."),
+        _integer("output_elements", "Number of elements of all output tensors."),
+        _integer("input_bytes", "Bytes of all input tensors; missing if a dtype is unknown."),
+        _integer("output_bytes", "Bytes of all output tensors."),
         _text(
             "state",
-            "As the recorder has it: `scheduled`, `started` or `completed`. gloo says only the first.",
+            "As recorded: `scheduled`, `started` or `completed`. gloo records only the first.",
         ),
-        _flag("retired", "Whether it has left the list of work: on gloo so after a timeout, too."),
+        _flag("retired", "Whether it has left the list of work; on gloo also after a timeout."),
         _text(
             "outcome",
-            "What follows from both, for a part of a batch from what closes it: `finished`, `retired` (the "
-            "backend says no more), `dropped` (left the list of work unfinished: it timed out or failed) or `open`.",
+            "Derived from both; for a part of a batch from the entry that closes it: `finished`, `retired` (the "
+            "backend reports no more), `dropped` (retired unfinished: it timed out or failed) or `open`.",
         ),
-        _whole("created_ns", "When the rank asked for it: Unix time in ns by the rank's own clock."),
-        _whole("started_ns", "When a watchdog saw it started: late by design."),
-        _whole("completed_ns", "When a watchdog saw it completed: late by design."),
-        Column("duration_ms", Type.REAL, "How long it took on the device, where timing was enabled."),
-        _whole("timeout_ms", "After how long it is given up."),
-        _link("traceback_id", "tracebacks.id", "The Python stack that asked for it."),
+        _integer("created_ns", "When the rank called it: Unix time in ns by the rank's own clock."),
+        _integer("started_ns", "When a watchdog saw it started; late, because it polls."),
+        _integer("completed_ns", "When a watchdog saw it completed; late, because it polls."),
+        Column("duration_ms", Type.REAL, "Duration on the device, if timing was enabled."),
+        _integer("timeout_ms", "Its timeout."),
+        _link("traceback_id", "tracebacks.id", "The Python stack of the call."),
     ),
     indexes=(("collective_id", "rank"), ("rank", "place"), ("traceback_id",)),
 )
 
 PROBLEMS = Table(
     "problems",
-    "What is wrong; empty if nothing is.",
+    "The problems; empty if there are none.",
     ("id",),
     (
-        _id("1 is the worst."),
+        _id("1 for the worst problem."),
         _text("kind", "`never_joined`, `lagging`, `skipped`, `operation_mismatch`, ... as in `--json`."),
-        _link("group_id", "groups.id", "The group in which it shows."),
-        _link(
-            "collective_id", "collectives.id", "The collective in which it shows first; missing for messages."
-        ),
-        _whole("sequence", "Its number, or that of the message."),
-        _text("operation", "What most ranks do there, as recorded."),
-        _text("message", "The problem in words."),
+        _link("group_id", "groups.id", "The group that shows it."),
+        _link("collective_id", "collectives.id", "The first collective that shows it; missing for messages."),
+        _integer("sequence", "The sequence number of this collective or message."),
+        _text("operation", "The operation of most ranks there, as recorded."),
+        _text("message", "A description for people."),
         _text("advice", "What to look at next."),
-        _flag("proven", "Whether the culprits are known by their own dumps, not only by those of others."),
-        _flag("tie", "Whether the culprits differ and nothing tells which of them is wrong."),
-        _whole("collectives", "How many collectives show it."),
-        _whole("waited_ns", "How long those who wait have waited at least."),
+        _flag("proven", "Whether the culprits' own dumps show it, and not only those of other ranks."),
+        _flag("tie", "Whether the culprits differ and it is unknown which of them is wrong."),
+        _integer("collectives", "Number of collectives that show it."),
+        _integer("waited_ns", "How long the waiting ranks have waited, at least."),
     ),
 )
 
 PROBLEM_RANKS = Table(
     "problem_ranks",
-    "Who causes a problem, and who waits because of it.",
+    "The ranks that cause a problem, and those that wait because of it.",
     ("problem_id", "rank", "role"),
     (
         _key("problem_id", "problems.id", "The problem."),
         _key("rank", "ranks.rank", "The rank."),
-        Column("role", Type.TEXT, "`culprit` or `waiting`.", always=True),
+        Column("role", Type.TEXT, "`culprit` or `waiting`.", required=True),
         _link("entry_id", "entries.id", "The entry of this rank that shows the problem best."),
     ),
 )
 
 LATENESS = Table(
     "lateness",
-    "Who came last to collectives.",
+    "Ranks that arrived last at collectives.",
     ("rank",),
     (
-        Column("rank", Type.INTEGER, "The rank.", "ranks.rank", always=True),
-        _whole("came_last", "To how many collectives it came last."),
-        _whole("collectives", "Of how many whose times are known."),
-        _whole("total_ns", "For how long all others together have waited for it, in all."),
-        _whole("worst_ns", "And at the most at once."),
-        _link("worst_collective_id", "collectives.id", "In this collective."),
+        Column("rank", Type.INTEGER, "The rank.", "ranks.rank", required=True),
+        _integer("came_last", "Number of collectives at which it arrived last."),
+        _integer("collectives", "Number of its collectives with known times."),
+        _integer("total_ns", "Total time for which it was the only missing rank."),
+        _integer("worst_ns", "The longest of these times."),
+        _link("worst_collective_id", "collectives.id", "The collective with the longest time."),
     ),
 )
 
 FINDINGS = Table(
     "findings",
-    "What did not fit while reading and diagnosing.",
+    "Findings of reading and diagnosing.",
     (),
     (
         _text("severity", "`error`, `warning` or `info`."),
-        _text("reason", "What kind of thing it is."),
-        _text("message", "The same in words."),
-        _whole("count", "How often."),
-        _text("source", "In which input."),
-        _text("example", "One of them."),
+        _text("reason", "The kind of finding."),
+        _text("message", "A description for people."),
+        _integer("count", "Number of occurrences."),
+        _text("source", "The input."),
+        _text("example", "One occurrence."),
     ),
 )
 

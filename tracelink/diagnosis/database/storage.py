@@ -1,4 +1,4 @@
-"""Rows; SQLite and Parquet."""
+"""Storage of tables: batches of rows, written to one SQLite file or to a directory of Parquet files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ from tracelink.model.columns import NO_TIME, UNKNOWN
 if TYPE_CHECKING:
     import pyarrow
 
-
-# Rows of a table as lists, one for each column, with None for what is not known.
-
-
 LARGEST = (1 << 63) - 1
-"""What a column of whole numbers can hold."""
-
+"""The largest value of an integer column."""
+SETTINGS = ("journal_mode = OFF", "synchronous = OFF", f"user_version = {schema.VERSION}")
+"""The file is new and invisible until it is complete: there is nothing to roll back to."""
+TYPES = {Type.BOOLEAN: "INTEGER"}
+"""SQLite has no booleans: 1 and 0."""
+SUFFIX = ".parquet"
+MOST_ROWS = 1 << 16
+MOST_BYTES = 32 << 20
+"""Rows are collected up to this size: large row groups are fast to read."""
 Lists = Mapping[str, list[Any]]
+
+
+# Rows as lists, a list for each column, with None for unknown values.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Batch:
 
 
 def listed(column: Any, missing: int = UNKNOWN) -> list[Any]:
-    """The values of a column of numbers; None where it holds `missing`."""
+    """The values of a column of numbers; None for `missing`."""
     values: list[Any] = column.tolist()
     for row in np.flatnonzero(column == missing).tolist():
         values[row] = None
@@ -50,64 +56,57 @@ def listed(column: Any, missing: int = UNKNOWN) -> list[Any]:
 
 
 def times(column: Any) -> list[Any]:
-    """The values of a column of times."""
+    """The values of a column of times; None for unknown times."""
     return listed(column, NO_TIME)
 
 
 def flags(column: Any) -> list[Any]:
-    """True, False, or None where it is not known."""
+    """True, False, or None if unknown."""
     return [None if value == UNKNOWN else bool(value) for value in column.tolist()]
 
 
-def whole(value: object) -> int | None:
-    """A number that a column can hold."""
+def integer(value: object) -> int | None:
+    """The value if an integer column can hold it."""
     return value if type(value) is int and -LARGEST <= value <= LARGEST else None
 
 
 def clean(text: str) -> str:
-    """The same with a question mark for halves of characters, which no database holds."""
+    """The string with a question mark for lone surrogates, which no database stores."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-# One SQLite file: keys are declared, and `.schema` shows what each column means.
-
-
-SETTINGS = ("journal_mode = OFF", "synchronous = OFF", f"user_version = {schema.VERSION}")
-"""The file is a new one that nobody sees before it is whole: there is nothing to roll back to."""
-
-TYPES = {Type.BOOLEAN: "INTEGER"}
-"""SQLite has no truth values: 1 and 0 stand for them."""
+# SQLite: keys are declared, and `.schema` shows the description of each column.
 
 
 def write_sqlite(batches: Iterable[Batch], path: Path) -> None:
     """Writes all rows; the file appears when it is complete."""
-    with whole_place(path) as temporary, _explained(path), closing(_connected(temporary)) as connection:
+    with whole_place(path) as temporary, _with_advice(path), closing(_connect(temporary)) as connection:
         connection.execute("BEGIN")
         for table in schema.TABLES.values():
-            connection.execute(created(table))
+            connection.execute(create_statement(table))
         for batch in batches:
-            connection.executemany(_inserting(batch), zip(*batch.columns.values(), strict=True))
+            connection.executemany(_insert_statement(batch), zip(*batch.columns.values(), strict=True))
         for table in schema.TABLES.values():
             for columns in table.indexes:
-                connection.execute(_indexing(table, columns))
+                connection.execute(_index_statement(table, columns))
         connection.execute("COMMIT")
 
 
-def created(table: Table) -> str:
-    """The statement that makes a table, with what its columns mean beside them."""
+def create_statement(table: Table) -> str:
+    """The statement that creates a table, with descriptions of columns as comments."""
     lines = [(_declared(column), column.text) for column in table.columns]
     if table.key:
         lines.append((f"PRIMARY KEY ({', '.join(table.key)})", ""))
-    told = [
-        f"  {line}{'' if place == len(lines) else ','}{f' -- {text}' if text else ''}\n"
-        for place, (line, text) in enumerate(lines, start=1)
+    lines_with_comments = [
+        f"  {line}{'' if number == len(lines) else ','}{f' -- {text}' if text else ''}\n"
+        for number, (line, text) in enumerate(lines, start=1)
     ]
-    return f"CREATE TABLE {table.name} ( -- {table.text}\n{''.join(told)}){_storage(table)}"
+    return f"CREATE TABLE {table.name} ( -- {table.text}\n{''.join(lines_with_comments)}){_storage(table)}"
 
 
 def _declared(column: Column) -> str:
     parts = [column.name, TYPES.get(column.type, column.type.value)]
-    if column.always:
+    if column.required:
         parts.append("NOT NULL")
     if column.references:
         table, _, referenced = column.references.partition(".")
@@ -119,16 +118,16 @@ def _storage(table: Table) -> str:
     return " WITHOUT ROWID" if len(table.key) > 1 else ""
 
 
-def _inserting(batch: Batch) -> str:
+def _insert_statement(batch: Batch) -> str:
     names = list(batch.columns)
     return f"INSERT INTO {batch.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
-def _indexing(table: Table, columns: tuple[str, ...]) -> str:
+def _index_statement(table: Table, columns: tuple[str, ...]) -> str:
     return f"CREATE INDEX {table.name}_by_{'_and_'.join(columns)} ON {table.name} ({', '.join(columns)})"
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     for setting in SETTINGS:
         connection.execute(f"PRAGMA {setting}")
@@ -136,25 +135,19 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """What SQLite says of a full disk or a lost one, as an error that a user can act on."""
+def _with_advice(path: Path) -> Iterator[None]:
+    """Turns errors of SQLite, such as a full disk, into errors with advice."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise TraceError(f"cannot be written: {error}", source=str(path), advice=ANOTHER_PLACE) from error
 
 
-# A directory of Parquet files, one for each table; columns carry what they mean.
-
-
-SUFFIX = ".parquet"
-MOST_ROWS = 1 << 16
-MOST_BYTES = 32 << 20
-"""So much is collected before it is written: readers are quick where row groups are large."""
+# Parquet: a file for each table; columns carry their descriptions.
 
 
 def check_arrow() -> None:
-    """Raises an error that says what to install, where Arrow is missing."""
+    """Raises an error with installation advice if pyarrow is missing."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -170,7 +163,7 @@ def write_parquet(batches: Iterable[Batch], target: DirectoryTarget) -> None:
     new = not target.location.exists()
     try:
         with ExitStack() as stack:
-            files = {table.name: _opened(table, target, stack) for table in schema.TABLES.values()}
+            files = {table.name: _open(table, target, stack) for table in schema.TABLES.values()}
             for batch in batches:
                 files[batch.table].add(batch)
             for file in files.values():
@@ -183,11 +176,11 @@ def write_parquet(batches: Iterable[Batch], target: DirectoryTarget) -> None:
 
 @dataclass(slots=True)
 class _File:
-    """One file that is being written."""
+    """A Parquet file that is being written."""
 
     schema: pyarrow.Schema
     writer: Any
-    waiting: list[pyarrow.Table] = field(default_factory=list)
+    pending: list[pyarrow.Table] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
 
@@ -195,7 +188,7 @@ class _File:
         import pyarrow
 
         table = pyarrow.table({name: batch.columns[name] for name in self.schema.names}, schema=self.schema)
-        self.waiting.append(table)
+        self.pending.append(table)
         self.rows += table.num_rows
         self.bytes += table.nbytes
         if self.rows >= MOST_ROWS or self.bytes >= MOST_BYTES:
@@ -204,16 +197,16 @@ class _File:
     def flush(self) -> None:
         import pyarrow
 
-        if self.waiting:
-            self.writer.write_table(pyarrow.concat_tables(self.waiting).combine_chunks())
-        self.waiting, self.rows, self.bytes = [], 0, 0
+        if self.pending:
+            self.writer.write_table(pyarrow.concat_tables(self.pending).combine_chunks())
+        self.pending, self.rows, self.bytes = [], 0, 0
 
     def finish(self) -> None:
         self.flush()
         self.writer.close()
 
 
-def _opened(table: Table, target: DirectoryTarget, stack: ExitStack) -> _File:
+def _open(table: Table, target: DirectoryTarget, stack: ExitStack) -> _File:
     import pyarrow.parquet
 
     stream = stack.enter_context(target.file(table.name + SUFFIX))
@@ -235,7 +228,7 @@ def _fields(table: Table) -> pyarrow.Schema:
             pyarrow.field(
                 column.name,
                 types[column.type],
-                nullable=not column.always,
+                nullable=not column.required,
                 metadata={"description": column.text, "references": column.references},
             )
             for column in table.columns

@@ -1,4 +1,4 @@
-"""Elements: bounded, visible, escaped."""
+"""HTML and SVG elements. Any text in them is shortened, made printable and escaped."""
 
 from __future__ import annotations
 
@@ -9,28 +9,23 @@ from dataclasses import dataclass
 from tracelink.errors import printable
 from tracelink.text import clipped
 
-# Elements of a page. Any text that becomes part of one is bounded, made visible and escaped on the way.
-
-
 LONGEST = 2000
-"""Characters of one text; more are counted and not shown."""
-
+"""Characters shown of one text."""
 VOID = frozenset({"br", "col", "link", "meta"})
-"""Elements that have no end."""
-
+"""Elements without an end tag."""
 BLOCKS = frozenset({"dd", "div", "li", "p", "section", "table", "tr", "ul", "ol", "h1", "h2", "h3", "svg"})
-"""Elements that end a line of the file, for whoever reads it as text."""
+"""Elements that end a line of the file, for people who read its source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """HTML or SVG; only `element` and what the program itself brings along become one."""
+    """HTML or SVG; only from `element` and from files of this package."""
 
     text: str
 
 
 Child = Markup | str | int | None | Iterable["Child"]
-"""What can stand inside an element; None is nothing."""
+"""What an element can contain; None is nothing."""
 
 
 def element(name: str, /, *children: Child, **attributes: str | int | float | None) -> Markup:
@@ -47,26 +42,23 @@ def element(name: str, /, *children: Child, **attributes: str | int | float | No
 
 
 def inner(child: Child) -> str:
-    """The HTML text of what stands inside an element."""
+    """The HTML of what is inside an element."""
     if child is None:
         return ""
     if isinstance(child, Markup):
         return child.text
     if isinstance(child, str | int):
         return escaped(str(child))
-    return "".join(inner(one) for one in child)
+    return "".join(inner(part) for part in child)
 
 
 def escaped(text: str) -> str:
-    """Any text as content or as the value of an attribute: it shows what it holds and does nothing."""
+    """Any text as content or as an attribute's value: it is shown, and has no effect."""
     return html.escape(printable(clipped(text, LONGEST)), quote=True)
 
 
-# Tables of the page: with a caption and headers, and in a frame that scrolls where they are too wide.
-
-
 def table(caption: str, header: Sequence[Child], rows: Sequence[Sequence[Child]]) -> Markup:
-    """A table whose first column names what a row is of."""
+    """A table; the first cell of a row is its header."""
     head = element("tr", (element("th", name, scope="col") for name in header))
     body = (
         element("tr", element("th", first, scope="row"), (element("td", cell) for cell in others))
@@ -77,5 +69,5 @@ def table(caption: str, header: Sequence[Child], rows: Sequence[Sequence[Child]]
 
 
 def framed(label: str, *wide: Child) -> Markup:
-    """What may be wider than the page: it scrolls for itself, by keyboard too."""
+    """Content that may be wider than the page: it scrolls in its own frame, also by keyboard."""
     return element("div", wide, class_="frame", role="region", tabindex=0, aria_label=label)

@@ -1,4 +1,4 @@
-"""The page: sections in order, the file."""
+"""The page of a diagnosis: one HTML file with all sections, which loads nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -20,126 +20,25 @@ from tracelink.io.targets import FileTarget
 from tracelink.model.columns import NO_TIME
 from tracelink.text import counted, duration, moment, name_in_words, rank_list
 
-# What stands under the problems: who comes late, what was read and what was not, and what was checked.
-
-
 MOST_LATE = 10
 MOST_UNREADABLE = 100
 MOST_NOTES = 50
 MOST_FINDINGS = 100
 MOST_DUMPS = 16
-
-
-def lateness_section(lateness: Sequence[Lateness]) -> Child:
-    """Who came last, and what that cost the others."""
-    if not lateness:
-        return None
-    rows = [
-        (
-            f"rank {one.rank}",
-            f"{one.collectives:,} of {one.of:,}",
-            duration(one.worst_ns),
-            f"#{one.sequence} of group {name_in_words(one.group)}",
-            duration(one.total_ns),
-        )
-        for one in lateness[:MOST_LATE]
-    ]
-    header = "rank", "came last to collectives", "latest by", "in", "it alone was awaited for"
-    return [table("By creation times", header, rows), _more(lateness, MOST_LATE, "more rank")]
-
-
-def dumps_section(diagnosis: Diagnosis, journal: Journal) -> Child:
-    """Which dumps were read, which could not be, and which are absent."""
-    missing, unreadable = diagnosis.missing, sorted(diagnosis.unreadable.items())
-    failed = [(f"rank {rank}", why or "unknown") for rank, why in unreadable[:MOST_UNREADABLE]]
-    said = [
-        ("Read", _ranks(diagnosis.present)),
-        ("Missing", _ranks(missing)),
-        ("Unreadable or cut", _ranks([rank for rank, _ in unreadable])),
-    ]
-    return [
-        element("dl", ((element("dt", name), element("dd", ranks)) for name, ranks in said)),
-        table("Dumps that could not be read, or not to their end", ("rank", "why"), failed)
-        if failed
-        else None,
-        _more(unreadable, MOST_UNREADABLE, "more dump"),
-        _files(journal),
-    ]
-
-
-def _files(journal: Journal) -> Child:
-    rows = [
-        (
-            f"rank {rank}",
-            element("code", one.source.path),
-            one.source.version or "unknown",
-            f"{journal.bounds[place + 1] - journal.bounds[place]:,}",
-            f"{one.overwritten:,}",
-        )
-        for place, (rank, one) in enumerate(list(journal.recordings.items())[:MOST_DUMPS])
-    ]
-    header = "rank", "file", "version", "entries", "overwritten before"
-    table_of_files = table("Files", header, rows) if rows else None
-    return [table_of_files, _more(journal.recordings, MOST_DUMPS, "more file")]
-
-
-def notes_section(notes: Sequence[str]) -> Child:
-    """What is worth knowing and no problem."""
-    if not notes:
-        return None
-    listed = element("ul", (element("li", note) for note in notes[:MOST_NOTES]))
-    return [listed, _more(notes, MOST_NOTES, "more note")]
-
-
-def findings_section(findings: Sequence[Finding]) -> Child:
-    """What did not fit."""
-    if not findings:
-        return None
-    rows = [
-        (
-            one.severity.value,
-            one.reason.replace("_", " "),
-            one.message,
-            f"{one.count:,}",
-            element("code", one.source),
-            element("code", one.example),
-        )
-        for one in in_order(findings)[:MOST_FINDINGS]
-    ]
-    header = "severity", "reason", "what", "count", "source", "example"
-    return [table("What did not fit", header, rows), _more(findings, MOST_FINDINGS, "more finding")]
-
-
-def checked_in_words(checked: Checked) -> str:
-    """`8 ranks, 424 entries, 8 groups, 60 collectives`."""
-    counts = [
-        counted(checked.ranks, "rank"),
-        counted(checked.entries, "entry"),
-        counted(checked.groups, "group"),
-        counted(checked.collectives, "collective"),
-    ]
-    counts += [counted(checked.messages, "message")] if checked.messages else []
-    return ", ".join(counts)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}" if ranks else "none"
-
-
-def _more(listed: Sized, most: int, thing: str) -> Child:
-    hidden = len(listed) - most
-    return element("p", f"{counted(hidden, thing)} not shown.") if hidden > 0 else None
-
-
-# A diagnosis as one page: it needs nothing beside itself and runs nothing.
-
-
 LONG = 160
-"""Characters of a verdict that is set in smaller letters."""
+"""Characters of a verdict from which it is set in smaller letters."""
+
+
+def write_page(examined: Examined, path: str) -> int:
+    """Writes the page as a complete file and returns its size."""
+    target = FileTarget(Path(path))
+    with target.file() as stream:
+        stream.write(html_report(examined.diagnosis, examined.journal).encode())
+    return target.size()
 
 
 def html_report(diagnosis: Diagnosis, journal: Journal) -> str:
-    """The page, as the text of a file."""
+    """The page as a string."""
     style = resources.files(__package__ or "").joinpath("style.css").read_text("utf-8")
     head = element(
         "head",
@@ -155,7 +54,7 @@ def html_report(diagnosis: Diagnosis, journal: Journal) -> str:
 
 
 def _policy(style: str) -> str:
-    """Nothing is loaded, run or sent; this one style is applied."""
+    """Nothing is loaded, run or sent; only this style is applied."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -165,17 +64,17 @@ def _verdict(diagnosis: Diagnosis) -> str:
         return diagnosis.problems[0].message
     known = diagnosis.checked.ranks
     of = f" of {known + len(diagnosis.missing):,}" if diagnosis.missing else ""
-    return f"Nothing is wrong in what {known:,}{of} rank{'s' if known != 1 else ''} recorded."
+    return f"No problems in the dumps of {known:,}{of} rank{'s' if known != 1 else ''}."
 
 
 def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
-    culprits = {rank for one in diagnosis.problems for rank in one.culprits}
+    culprits = {rank for item in diagnosis.problems for rank in item.culprits}
     recent = recent_of(diagnosis, journal) if diagnosis.problems else None
     around = recent_section(recent, len(journal.ranks), culprits) if recent else None
     others = [
-        ("standings", "Where every rank is", standings_section(diagnosis.standings, culprits)),
-        ("recent", "The collectives around it", around),
-        ("lateness", "Who comes late", lateness_section(diagnosis.lateness)),
+        ("standings", "How far each rank got", standings_section(diagnosis.standings, culprits)),
+        ("recent", "Calls around the problem", around),
+        ("lateness", "Late ranks", lateness_section(diagnosis.lateness)),
         ("notes", "Notes", notes_section(diagnosis.notes)),
         ("dumps", "Dumps", dumps_section(diagnosis, journal)),
         ("findings", "Findings", findings_section(diagnosis.findings)),
@@ -189,15 +88,15 @@ def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
         element(
             "main",
             problems_section(diagnosis.problems, _descriptions(diagnosis)),
-            (_section(*one) for one in shown),
+            (_section(*item) for item in shown),
         ),
         element("footer", "Written by tracelink diagnose."),
     ]
 
 
 def _descriptions(diagnosis: Diagnosis) -> dict[str, str]:
-    """What the groups are for, by name."""
-    return {one.group: one.description for one in diagnosis.standings}
+    """Descriptions of groups by name."""
+    return {item.group: item.description for item in diagnosis.standings}
 
 
 def _section(anchor: str, title: str, content: Child) -> Markup:
@@ -205,38 +104,129 @@ def _section(anchor: str, title: str, content: Child) -> Markup:
 
 
 def _header(diagnosis: Diagnosis, journal: Journal, links: list[Markup]) -> Markup:
-    """The verdict, what it rests on, and the way to the rest."""
+    """The verdict, what it is based on, and links to the sections."""
     verdict = _verdict(diagnosis)
     more = len(diagnosis.problems) - 1
-    also = element("p", f"And {counted(more, 'more problem')}; the worst is first.") if more > 0 else None
-    agree = "" if diagnosis.problems else " Everybody joined; operations, types and sizes agree."
-    rests = f"Checked: {checked_in_words(diagnosis.checked)}.{agree}"
+    also = element("p", f"And {counted(more, 'more problem')}; the worst comes first.") if more > 0 else None
+    agree = "" if diagnosis.problems else " All ranks joined; operations, dtypes and sizes agree."
+    summary = f"Checked: {checked_in_words(diagnosis.checked)}.{agree}"
     last = int(journal.records.created.max()) if len(journal) else NO_TIME
     if last != NO_TIME:
-        rests += f" The last entry was made at {moment(last)}."
+        summary += f" The last entry was created at {moment(last)}."
     return element(
         "header",
         element("h1", verdict, class_="long" if len(verdict) > LONG else None),
         also,
-        element("p", rests, _gaps(diagnosis), class_="aside"),
+        element("p", summary, _gaps(diagnosis), class_="aside"),
         element("nav", [[link, " "] for link in links], aria_label="Sections"),
         class_=diagnosis.verdict,
     )
 
 
 def _gaps(diagnosis: Diagnosis) -> str:
-    """What was not there to be checked."""
+    """What was missing."""
     missing = f" {counted(len(diagnosis.missing), 'dump')} missing." if diagnosis.missing else ""
     failed = len(diagnosis.unreadable)
-    return missing + (f" {counted(failed, 'dump')} unreadable or cut." if failed else "")
+    return missing + (f" {counted(failed, 'dump')} unreadable or truncated." if failed else "")
 
 
-# The page as a file.
+def checked_in_words(checked: Checked) -> str:
+    """`8 ranks, 424 entries, 8 groups, 60 collectives`."""
+    counts = [
+        counted(checked.ranks, "rank"),
+        counted(checked.entries, "entry"),
+        counted(checked.groups, "group"),
+        counted(checked.collectives, "collective"),
+    ]
+    counts += [counted(checked.messages, "message")] if checked.messages else []
+    return ", ".join(counts)
 
 
-def write_page(examined: Examined, path: str) -> int:
-    """Writes the page, which appears whole or not at all, and says how large the file is."""
-    target = FileTarget(Path(path))
-    with target.file() as stream:
-        stream.write(html_report(examined.diagnosis, examined.journal).encode())
-    return target.size()
+# Sections after the problems.
+
+
+def lateness_section(lateness: Sequence[Lateness]) -> Child:
+    """Which ranks arrived last, and what that cost the others."""
+    if not lateness:
+        return None
+    rows = [
+        (
+            f"rank {late.rank}",
+            f"{late.collectives:,} of {late.of:,} collectives",
+            duration(late.worst_ns),
+            f"#{late.sequence} of group {name_in_words(late.group)}",
+            duration(late.total_ns),
+        )
+        for late in lateness[:MOST_LATE]
+    ]
+    header = "rank", "arrived last at", "latest by", "in", "others waited for it"
+    return [table("By creation times", header, rows), _more(lateness, MOST_LATE, "more rank")]
+
+
+def dumps_section(diagnosis: Diagnosis, journal: Journal) -> Child:
+    """Which dumps were read, could not be read, or are missing."""
+    missing, unreadable = diagnosis.missing, sorted(diagnosis.unreadable.items())
+    failed = [(f"rank {rank}", why or "unknown") for rank, why in unreadable[:MOST_UNREADABLE]]
+    lists = [
+        ("Read", _ranks(diagnosis.present)),
+        ("Missing", _ranks(missing)),
+        ("Unreadable or truncated", _ranks([rank for rank, _ in unreadable])),
+    ]
+    return [
+        element("dl", ((element("dt", name), element("dd", ranks)) for name, ranks in lists)),
+        table("Dumps that are unreadable or truncated", ("rank", "why"), failed) if failed else None,
+        _more(unreadable, MOST_UNREADABLE, "more dump"),
+        _files(journal),
+    ]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}" if ranks else "none"
+
+
+def _files(journal: Journal) -> Child:
+    rows = [
+        (
+            f"rank {rank}",
+            element("code", recording.source.path),
+            recording.source.version or "unknown",
+            f"{journal.bounds[index + 1] - journal.bounds[index]:,}",
+            f"{recording.overwritten:,}",
+        )
+        for index, (rank, recording) in enumerate(list(journal.recordings.items())[:MOST_DUMPS])
+    ]
+    header = "rank", "file", "version", "entries", "overwritten entries"
+    table_of_files = table("Files", header, rows) if rows else None
+    return [table_of_files, _more(journal.recordings, MOST_DUMPS, "more file")]
+
+
+def notes_section(notes: Sequence[str]) -> Child:
+    """Observations that are not problems."""
+    if not notes:
+        return None
+    listed = element("ul", (element("li", note) for note in notes[:MOST_NOTES]))
+    return [listed, _more(notes, MOST_NOTES, "more note")]
+
+
+def findings_section(findings: Sequence[Finding]) -> Child:
+    """Findings of reading and diagnosing."""
+    if not findings:
+        return None
+    rows = [
+        (
+            finding.severity.value,
+            finding.reason.replace("_", " "),
+            finding.message,
+            f"{finding.count:,}",
+            element("code", finding.source),
+            element("code", finding.example),
+        )
+        for finding in in_order(findings)[:MOST_FINDINGS]
+    ]
+    header = "severity", "reason", "message", "count", "source", "example"
+    return [table("Findings", header, rows), _more(findings, MOST_FINDINGS, "more finding")]
+
+
+def _more(listed: Sized, most: int, thing: str) -> Child:
+    hidden = len(listed) - most
+    return element("p", f"{counted(hidden, thing)} not shown.") if hidden > 0 else None

@@ -1,4 +1,4 @@
-"""Problems, evidence, sightings."""
+"""Problems on the page: message, culprits, waiting ranks, advice, cycle, evidence, and what profiles show."""
 
 from __future__ import annotations
 
@@ -22,165 +22,25 @@ from tracelink.text import (
     time_of_day,
 )
 
-# What recorders hold of a problem: the last calls of a rank, and where in the program it stands.
-
-
 MOST_RANKS = 8
 MOST_CALLS = 12
 MOST_FRAMES = 40
-LONGEST_PLACE = 300
+LONGEST_FRAME = 300
 """Characters of the name of a file or a function in a stack."""
-
-ROLES = {Role.CULPRIT: "culprit", Role.WAITING: "waits"}
-
-
-def evidence_section(evidence: Sequence[Evidence]) -> Child:
-    """The calls and stacks of each rank."""
-    hidden = len(evidence) - MOST_RANKS
-    more = element("p", f"{counted(hidden, 'more rank')} with entries are not shown.") if hidden > 0 else None
-    return [*(_of_rank(one) for one in evidence[:MOST_RANKS]), more]
-
-
-def _of_rank(evidence: Evidence) -> Child:
-    heading = element("h3", f"Rank {evidence.rank} ", element("small", f"({ROLES[evidence.role]})"))
-    if not evidence.entries:
-        return [heading, element("p", "Its dump holds no entry.")]
-    frames = evidence.entries[-1].frames
-    where = stack(frames) if frames else element("p", "No stack was recorded.", class_="aside")
-    return [heading, _calls(evidence.entries), where]
-
-
-def _calls(entries: Sequence[Entry]) -> Markup:
-    """What was issued as one stands in one row."""
-    calls = [[one for _, one in call] for _, call in groupby(enumerate(entries), key=_call)]
-    header = ("call", "called at", "group", "in", "out", "state", "created (UTC)", "timeout")
-    rows = [_row(call) for call in calls[-MOST_CALLS:]]
-    return element("div", table("Last calls, the newest last", header, rows), class_="calls")
-
-
-def _call(numbered_entry: tuple[int, Entry]) -> tuple[str, int | None, int]:
-    """Equal for neighbours that were issued as one."""
-    place, entry = numbered_entry
-    return entry.group, entry.sequence, place if entry.sequence is None else 0
-
-
-def _row(call: Sequence[Entry]) -> tuple[Child, ...]:
-    first, last = call[0], call[-1]
-    more = f" ({counted(len(call), 'entry')})" if len(call) > 1 else ""
-    return (
-        numbered(first.operation, first.sequence) + more,
-        _place(last.frames[0]) if last.frames else "no stack",
-        group_name(first.group, first.description).removeprefix("group "),
-        sizes(first.input_sizes, first.input_types),
-        sizes(first.output_sizes, first.output_types),
-        _state(last),
-        "unknown" if first.created_ns is None else time_of_day(first.created_ns),
-        "unknown" if first.timeout_ms is None else f"{first.timeout_ms / 1000:,.0f} s",
-    )
-
-
-def _state(entry: Entry) -> str:
-    retired = {True: ", retired", False: ", not retired", None: ""}[entry.retired]
-    return f"{name_in_words(entry.state)}{retired}"
-
-
-def _place(frame: Frame) -> Markup:
-    """Short; the whole path stands in the stack of the newest call."""
-    return element("span", name_in_words(line_in_words(frame)), title=_in_full(frame))
-
-
-def stack(frames: Sequence[Frame]) -> Markup:
-    """A Python stack, the innermost call first."""
-    lines = [element("li", element("code", _in_full(one))) for one in frames[:MOST_FRAMES]]
-    hidden = len(frames) - MOST_FRAMES
-    more = element("p", f"{counted(hidden, 'outer frame')} not shown.") if hidden > 0 else None
-    label = element("p", "Stack of the newest, innermost call first:", class_="aside")
-    return element("div", label, element("ol", lines, class_="stack"), more)
-
-
-def _in_full(frame: Frame) -> str:
-    file, name = (clipped(text, LONGEST_PLACE) for text in (frame.filename, frame.name))
-    return f"{name} at {file}:{frame.line}"
-
-
-# What profiles show under a problem: the operators, stack and kernel of a call, and what came after it.
-
-
 MOST_NAMES = 40
 LONGEST_NAME = 200
 """Characters of the name of an operator, a function or a kernel."""
-
-
-def sightings_section(sightings: Sequence[Sighting]) -> Child:
-    """The profiles of each rank."""
-    return [_of_rank_sightings(one) for one in sightings[:MOST_RANKS]]
-
-
-def _of_rank_sightings(sighting: Sighting) -> Child:
-    what = "profile" if sighting.end_ns is not None else "execution trace"
-    role = element("small", f"({ROLES[sighting.role]})")
-    heading = element("h3", f"In the {what} of rank {sighting.rank} ", role)
-    note = element("p", f"Note: {sighting.note}.", class_="aside") if sighting.note else None
-    facts = [*(_facts_sightings(sighting.call) if sighting.call else []), *map(_stretch, sighting.stretches)]
-    if sighting.later:
-        what = numbered(sighting.later.operation, sighting.later.sequence)
-        text = f"{what}: the profile goes on after the dump was written"
-        facts.append(("Then", text))
-    if sighting.end_ns is not None:
-        facts.append(("It ends at", f"{time_of_day(sighting.end_ns)} UTC"))
-    told = [(element("dt", name), element("dd", text)) for name, text in facts]
-    return [heading, note, element("dl", told)]
-
-
-def _facts_sightings(call: CallSeen) -> list[tuple[str, Child]]:
-    before = f" ({call.before} before this one)" if call.before else ""
-    facts: list[tuple[str, Child]] = [
-        ("Call", f"{numbered(call.operation, call.sequence)}{before}"),
-        ("Operators", [_chain([*call.around, call.operator]), f" on {_name(call.thread)}"]),
-    ]
-    if call.frames:
-        names = [f"{frame.name} ({frame.filename}:{frame.line})" for frame in reversed(call.frames)]
-        facts.append(("Functions", _chain(names)))
-    if call.work:
-        length = "no end" if call.work.duration_ns is None else duration(call.work.duration_ns)
-        facts.append(("Carried out by", f"{_name(call.work.name)} on {_name(call.work.where)}, {length}"))
-    elif call.launched is not None:
-        ends = "a kernel that did not end before the profile"
-        facts.append(("Carried out by", ends if call.launched else "nothing: it launched no kernel"))
-    if call.node is not None:
-        facts.append(("Node", f"{call.node} of the execution trace"))
-    return facts
-
-
-def _stretch(stretch: Stretch) -> tuple[str, Child]:
-    part, whole = duration(stretch.running[-1].duration_ns), duration(stretch.duration_ns)
-    time = f"for {whole} " if part == whole else f"for {part} of {whole} "
-    return "Then", [
-        time,
-        _chain([readable_name(one.name) for one in stretch.running]),
-        f" on {_name(stretch.where)}",
-    ]
-
-
-def _chain(names: Sequence[str]) -> Markup:
-    """The innermost last."""
-    return element("code", " \N{RIGHTWARDS ARROW} ".join(_name(name) for name in names[-MOST_NAMES:]))
-
-
-def _name(name: str) -> str:
-    return clipped(readable_name(name), LONGEST_NAME)
-
-
-# Problems: what happened, who is the cause, who waits, what to look at next, and what that rests on.
-
-
 MOST_IN_FULL = 10
 MOST_IN_BRIEF = 200
 MOST_LINKS = 100
+ROLES = {Role.CULPRIT: "culprit", Role.WAITING: "waits"}
+
+
+# Problems.
 
 
 def problems_section(problems: Sequence[Problem], descriptions: Mapping[str, str]) -> Child:
-    """The problems by rank; of very many the less important ones in a line each."""
+    """The problems, the worst first; the less important ones of very many in a line each."""
     brief = problems[MOST_IN_FULL:MOST_IN_BRIEF]
     hidden = len(problems) - MOST_IN_BRIEF
     return [
@@ -200,12 +60,12 @@ def kind_badge(problem: Problem) -> Markup:
 
 def _problem(number: int, problem: Problem, of: int, descriptions: Mapping[str, str]) -> Markup:
     anchor = f"problem-{number}"
-    place = f"Problem {number} of {of} " if of > 1 else "Problem "
+    title = f"Problem {number} of {of} " if of > 1 else "Problem "
     return element(
         "section",
-        element("h2", place, kind_badge(problem), id=anchor),
+        element("h2", title, kind_badge(problem), id=anchor),
         element("p", problem.message, class_="message") if of > 1 else None,
-        element("div", _advice(problem), _facts(problem), class_="sides"),
+        element("div", _advice(problem), _problem_facts(problem), class_="sides"),
         _cycle(problem.cycle, descriptions) if problem.cycle else None,
         evidence_section(problem.evidence),
         sightings_section(problem.sightings),
@@ -220,28 +80,28 @@ def _advice(problem: Problem) -> Child:
     return element("div", element("strong", "Look at next"), element("p", problem.advice), class_="advice")
 
 
-def _facts(problem: Problem) -> Markup:
+def _problem_facts(problem: Problem) -> Markup:
     facts = [
-        ("Culprits", _ranks(problem.culprits) + _doubts(problem)),
-        ("Waiting", _ranks(problem.waiting, "nobody")),
-        ("Since", f"at least {duration(problem.waited_ns)}" if problem.waited_ns is not None else ""),
+        ("Culprits", _ranks(problem.culprits) + _uncertainty(problem)),
+        ("Waiting", _ranks(problem.waiting, "no rank")),
+        ("For", f"at least {duration(problem.waited_ns)}" if problem.waited_ns is not None else ""),
         ("Where", f"{numbered(problem.operation, problem.sequence)} of {_group(problem)}"),
-        ("Shows in", counted(problem.count, "collective") if problem.count > 1 else ""),
+        ("Shown by", counted(problem.count, "collective") if problem.count > 1 else ""),
     ]
-    told = [(element("dt", name), element("dd", text)) for name, text in facts if text]
-    return element("dl", told)
+    terms = [(element("dt", name), element("dd", text)) for name, text in facts if text]
+    return element("dl", terms)
 
 
-def _ranks(ranks: Sequence[int], nobody: str = "the dumps do not tell") -> str:
+def _ranks(ranks: Sequence[int], none: str = "unknown") -> str:
     if not ranks:
-        return nobody
-    one = f"rank {ranks[0]}"
-    return one if len(ranks) == 1 else f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}"
+        return none
+    first = f"rank {ranks[0]}"
+    return first if len(ranks) == 1 else f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}"
 
 
-def _doubts(problem: Problem) -> str:
-    tie = "; they differ, and nothing tells which of them is wrong" if problem.tie else ""
-    return tie + ("" if problem.proven else "; known only by the dumps of others")
+def _uncertainty(problem: Problem) -> str:
+    tie = "; they differ, and it is unknown which of them is wrong" if problem.tie else ""
+    return tie + ("" if problem.proven else "; known only from the dumps of other ranks")
 
 
 def _group(problem: Problem) -> str:
@@ -249,7 +109,7 @@ def _group(problem: Problem) -> str:
 
 
 def _cycle(cycle: Sequence[Link], descriptions: Mapping[str, str]) -> Child:
-    """The ring as a picture, and in words."""
+    """The cycle as a drawing and as a table."""
     rows = [
         (
             f"{number + 1}",
@@ -265,8 +125,143 @@ def _cycle(cycle: Sequence[Link], descriptions: Mapping[str, str]) -> Child:
     more = element("p", f"{counted(hidden, 'more node')} are not shown.") if hidden > 0 else None
     drawn = ring_drawing(cycle, descriptions)
     return [
-        element("h3", "Who waits for whom"),
+        element("h3", "Cycle of waits"),
         element("div", drawn, class_="picture") if drawn else None,
-        table("The ring: nobody can go on before the next one does", header, rows),
+        table("Each node waits for the next one", header, rows),
         more,
     ]
+
+
+# Evidence: the last calls of ranks, and their stacks.
+
+
+def evidence_section(evidence: Sequence[Evidence]) -> Child:
+    """The calls and stacks of each rank."""
+    hidden = len(evidence) - MOST_RANKS
+    more = element("p", f"{counted(hidden, 'more rank')} with entries are not shown.") if hidden > 0 else None
+    return [*(_rank_evidence(one) for one in evidence[:MOST_RANKS]), more]
+
+
+def _rank_evidence(evidence: Evidence) -> Child:
+    heading = element("h3", f"Rank {evidence.rank} ", element("small", f"({ROLES[evidence.role]})"))
+    if not evidence.entries:
+        return [heading, element("p", "Its dump has no entries.")]
+    frames = evidence.entries[-1].frames
+    frames_or_note = stack(frames) if frames else element("p", "No stack was recorded.", class_="aside")
+    return [heading, _calls(evidence.entries), frames_or_note]
+
+
+def _calls(entries: Sequence[Entry]) -> Markup:
+    """A row for each call; a coalesced call has several entries."""
+    calls = [[entry for _, entry in call] for _, call in groupby(enumerate(entries), key=_call)]
+    header = ("call", "called at", "group", "in", "out", "state", "created (UTC)", "timeout")
+    rows = [_row(call) for call in calls[-MOST_CALLS:]]
+    return element("div", table("Last calls, the newest last", header, rows), class_="calls")
+
+
+def _call(numbered_entry: tuple[int, Entry]) -> tuple[str, int | None, int]:
+    """Equal for consecutive entries of one call."""
+    index, entry = numbered_entry
+    return entry.group, entry.sequence, index if entry.sequence is None else 0
+
+
+def _row(call: Sequence[Entry]) -> tuple[Child, ...]:
+    first, last = call[0], call[-1]
+    more = f" ({counted(len(call), 'entry')})" if len(call) > 1 else ""
+    return (
+        numbered(first.operation, first.sequence) + more,
+        _line(last.frames[0]) if last.frames else "no stack",
+        group_name(first.group, first.description).removeprefix("group "),
+        sizes(first.input_sizes, first.input_types),
+        sizes(first.output_sizes, first.output_types),
+        _state(last),
+        "unknown" if first.created_ns is None else time_of_day(first.created_ns),
+        "unknown" if first.timeout_ms is None else f"{first.timeout_ms / 1000:,.0f} s",
+    )
+
+
+def _state(entry: Entry) -> str:
+    retired = {True: ", retired", False: ", not retired", None: ""}[entry.retired]
+    return f"{name_in_words(entry.state)}{retired}"
+
+
+def _line(frame: Frame) -> Markup:
+    """Short; the stack of the newest call shows the complete path."""
+    return element("span", name_in_words(line_in_words(frame)), title=_complete_frame(frame))
+
+
+def stack(frames: Sequence[Frame]) -> Markup:
+    """A Python stack, innermost call first."""
+    lines = [element("li", element("code", _complete_frame(frame))) for frame in frames[:MOST_FRAMES]]
+    hidden = len(frames) - MOST_FRAMES
+    more = element("p", f"{counted(hidden, 'outer frame')} not shown.") if hidden > 0 else None
+    label = element("p", "Stack of the newest, innermost call first:", class_="aside")
+    return element("div", label, element("ol", lines, class_="stack"), more)
+
+
+def _complete_frame(frame: Frame) -> str:
+    file, name = (clipped(text, LONGEST_FRAME) for text in (frame.filename, frame.name))
+    return f"{name} at {file}:{frame.line}"
+
+
+# What profiles show.
+
+
+def sightings_section(sightings: Sequence[Sighting]) -> Child:
+    """What the profiles of each rank show."""
+    return [_rank_sightings(one) for one in sightings[:MOST_RANKS]]
+
+
+def _rank_sightings(sighting: Sighting) -> Child:
+    what = "profile" if sighting.end_ns is not None else "execution trace"
+    role = element("small", f"({ROLES[sighting.role]})")
+    heading = element("h3", f"In the {what} of rank {sighting.rank} ", role)
+    note = element("p", f"Note: {sighting.note}.", class_="aside") if sighting.note else None
+    facts = [*(_call_facts(sighting.call) if sighting.call else []), *map(_stretch_fact, sighting.stretches)]
+    if sighting.later:
+        what = numbered(sighting.later.operation, sighting.later.sequence)
+        text = f"{what}: the profile continues after the dump was written"
+        facts.append(("Then", text))
+    if sighting.end_ns is not None:
+        facts.append(("It ends at", f"{time_of_day(sighting.end_ns)} UTC"))
+    terms = [(element("dt", name), element("dd", text)) for name, text in facts]
+    return [heading, note, element("dl", terms)]
+
+
+def _call_facts(call: CallSeen) -> list[tuple[str, Child]]:
+    before = f" ({call.before} before this one)" if call.before else ""
+    facts: list[tuple[str, Child]] = [
+        ("Call", f"{numbered(call.operation, call.sequence)}{before}"),
+        ("Operators", [_chain([*call.around, call.operator]), f" on {_name(call.thread)}"]),
+    ]
+    if call.frames:
+        names = [f"{frame.name} ({frame.filename}:{frame.line})" for frame in reversed(call.frames)]
+        facts.append(("Functions", _chain(names)))
+    if call.work:
+        length = "no end" if call.work.duration_ns is None else duration(call.work.duration_ns)
+        facts.append(("Carried out by", f"{_name(call.work.name)} on {_name(call.work.where)}, {length}"))
+    elif call.launched is not None:
+        ends = "a kernel that did not end within the profile"
+        facts.append(("Carried out by", ends if call.launched else "no kernel was launched"))
+    if call.node is not None:
+        facts.append(("Node", f"{call.node} of the execution trace"))
+    return facts
+
+
+def _stretch_fact(stretch: Stretch) -> tuple[str, Child]:
+    part, whole = duration(stretch.running[-1].duration_ns), duration(stretch.duration_ns)
+    time = f"for {whole} " if part == whole else f"for {part} of {whole} "
+    return "Then", [
+        time,
+        _chain([readable_name(one.name) for one in stretch.running]),
+        f" on {_name(stretch.where)}",
+    ]
+
+
+def _chain(names: Sequence[str]) -> Markup:
+    """The innermost last."""
+    return element("code", " \N{RIGHTWARDS ARROW} ".join(_name(name) for name in names[-MOST_NAMES:]))
+
+
+def _name(name: str) -> str:
+    return clipped(readable_name(name), LONGEST_NAME)
