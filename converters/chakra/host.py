@@ -9,9 +9,10 @@ import numpy as np
 
 from tracelink.converters.chakra.communications import Communicating, GroupNumbers, usable
 from tracelink.converters.chakra.schema import NodeType
+from tracelink.model.call_tree import callers, depths, exclusive_time, innermost, outside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
-from tracelink.model.graph import Excerpt, callers, depths, exclusive_time, innermost, outside
+from tracelink.model.graph import Excerpt
 
 # Which operators and nodes of a rank become nodes of the host, what encloses each, and when it began.
 

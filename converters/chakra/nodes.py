@@ -37,7 +37,7 @@ from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText
 from tracelink.io.framing import delimited
 from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
-from tracelink.model.graph import Excerpt, texts_of_excerpt
+from tracelink.model.graph import Excerpt, recorded_payloads
 
 # A plan as columns of nodes, in the order of their ids.
 
@@ -227,13 +227,13 @@ def fields_by_row(part: Excerpt, observe: Callable[[int, bytes], None]) -> dict[
     """
     nodes, operators = part.rows(EventKind.NODE), part.rows(*TIMED)
     fields: dict[int, bytes] = {}
-    for row, text in texts_of_excerpt(part.graph, nodes):
+    for row, text in recorded_payloads(part.graph, nodes):
         whole = bytes(text)
         observe(row, whole)
         fields[row] = fields_of(whole)
     if len(nodes) < len(operators) // 2:
         fields |= {
-            row: fields_of_operator(bytes(text)) for row, text in texts_of_excerpt(part.graph, operators)
+            row: fields_of_operator(bytes(text)) for row, text in recorded_payloads(part.graph, operators)
         }
     return fields
 

@@ -12,9 +12,10 @@ from tracelink.converters.chakra.communications import Communicating
 from tracelink.converters.chakra.host import Device, Host, device_of, host_of
 from tracelink.converters.chakra.table import Links
 from tracelink.converters.pytorch.arguments import recorded_synchronizations
+from tracelink.model.call_tree import greatest_inside, innermost
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, Relation
-from tracelink.model.graph import Excerpt, greatest_inside, innermost
+from tracelink.model.graph import Excerpt
 from tracelink.ordering.host import host_waits
 from tracelink.ordering.order import Order, lane_of_tracks, launched_work
 from tracelink.ordering.streams import stream_order, stream_waits

@@ -49,6 +49,7 @@ from tracelink.errors import Finding, Severity
 from tracelink.io.framing import FramingError
 from tracelink.io.json_array import RereadPayloads
 from tracelink.io.sources import LARGEST_RANK, Source
+from tracelink.model.call_tree import innermost
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.communications import (
     Communications,
@@ -69,7 +70,6 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
-from tracelink.model.graph import innermost
 from tracelink.model.operations import Operation, item_bytes, operation_of
 from tracelink.model.trace import Payload, Payloads, ProcessGroup, RankTrace, SourceInfo
 

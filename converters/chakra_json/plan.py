@@ -15,9 +15,10 @@ from tracelink.converters.chakra_json.schema import (
 )
 from tracelink.converters.pytorch.arguments import recorded_synchronizations
 from tracelink.converters.pytorch.times import base_time
+from tracelink.model.call_tree import callers, exclusive_time, innermost, outside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
-from tracelink.model.graph import Excerpt, callers, exclusive_time, innermost, outside
+from tracelink.model.graph import Excerpt
 from tracelink.ordering.host import host_waits
 from tracelink.ordering.order import launched_work
 

@@ -54,7 +54,7 @@ from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.targets import Target
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind
-from tracelink.model.graph import EventGraph, Excerpt, execution_traces, texts_of_excerpt
+from tracelink.model.graph import EventGraph, Excerpt, execution_traces, recorded_payloads
 from tracelink.model.job import Job, Part
 from tracelink.model.trace import Payloads, SourceInfo
 from tracelink.plugins import Output
@@ -164,7 +164,7 @@ def spooled(payloads: Payloads, directory: str | None) -> Iterator[Spool]:
 
 def profiled_groups(graph: EventGraph, rows: Int64s) -> dict[int, bytes]:
     """The JSON text of the group's name for those of `rows` that have one."""
-    found = ((row, PROFILED_GROUP.search(text)) for row, text in texts_of_excerpt(graph, rows))
+    found = ((row, PROFILED_GROUP.search(text)) for row, text in recorded_payloads(graph, rows))
     return {row: bytes(match[1]) for row, match in found if match}
 
 

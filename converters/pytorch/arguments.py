@@ -7,7 +7,7 @@ import numpy as np
 
 from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import EventKind
-from tracelink.model.graph import EventGraph, texts_of_excerpt
+from tracelink.model.graph import EventGraph, recorded_payloads
 
 INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete Inputs"
 INPUT_DIMS_MARK = b'"%s"' % INPUT_DIMS.encode()
@@ -51,7 +51,7 @@ def recorded_synchronizations(graph: EventGraph) -> Synchronizations:
     rows = rows[meaning[events.name[rows]] >= 0] if len(rows) else rows
     if not len(rows):
         return Synchronizations.empty()
-    said = {row: _decoded(text) for row, text in texts_of_excerpt(graph, rows)}
+    said = {row: _decoded(text) for row, text in recorded_payloads(graph, rows)}
     columns = [
         (one.device, one.stream, one.wait_on_stream, one.wait_on_cuda_event_record_corr_id)
         for one in (said.get(row, NOTHING_SAID) for row in rows.tolist())

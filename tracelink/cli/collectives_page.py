@@ -18,9 +18,9 @@ from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
 from tracelink.errors import UsageError, printable
 from tracelink.model.collectives import Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
-from tracelink.model.graph import evidence_of, texts_of
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
+from tracelink.model.tables import evidence_names, texts_of
 from tracelink.model.trace import ProcessGroup
 from tracelink.text import counted, number, shortened, size, span
 
@@ -66,7 +66,7 @@ def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
             "start_ns": times(table.start[order]),
             "end_ns": times(table.end[order]),
             "wait_ns": plain(table.wait[order]),
-            "evidence": evidence_of(table.evidence[order]).tolist(),
+            "evidence": evidence_names(table.evidence[order]).tolist(),
             "state": _texts(job, table.state[order]),
         }
     )

@@ -26,8 +26,8 @@ from tracelink.cli.terminal import NOTHING, Page, show_findings
 from tracelink.diagnosis.explain import line_in_words
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.graph import texts_of
 from tracelink.model.records import Frame, State
+from tracelink.model.tables import texts_of
 from tracelink.model.trace import ProcessGroup
 from tracelink.text import collective_in_words, counted, ranks_cell
 

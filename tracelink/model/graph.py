@@ -1,9 +1,12 @@
-"""EventGraph, Rank, tables as frames, what encloses what."""
+"""The event graph: what happened on every rank, and why. Start here.
+
+`EventGraph` is what `tracelink.load` returns. All times are on the reference clock (see `tracelink.model.clock`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +17,15 @@ import numpy.typing as npt
 from tracelink.errors import Finding
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, arrow_table, frame
-from tracelink.model.communications import Evidence
+from tracelink.model.columns import Int64s, arrow_table, frame
 from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track
+from tracelink.model.tables import columns_of, shared_table, texts_of
 from tracelink.model.trace import Payload, Payloads, ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
     import networkx
     import pandas
     import pyarrow
-
-    from tracelink.model.job import Job
-
-
-# Shared definitions
 
 
 STATED = "stated by the source"
@@ -45,66 +43,6 @@ class LinkReport:
     """Reason to count; the counts of the reasons explain `candidates - linked`."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """Anything else worth counting: events left out of the candidates, ids that agree, names that differ."""
-
-
-# Tables of a job as columns to read: texts instead of codes, rows of plain values.
-
-
-Objects = npt.NDArray[np.object_]
-
-
-def shared_table(of: EventGraph | Job, name: str) -> dict[str, Any]:
-    """The columns of a table that a graph and a job share; KeyError where there is no such table."""
-    match name:
-        case "collectives" | "participations" | "messages":
-            return _readable(getattr(of, name), of)
-        case "sources":
-            return listed(SourceInfo, of.sources)
-        case "groups":
-            return listed(ProcessGroup, of.groups)
-        case "findings":
-            return listed(Finding, of.findings)
-        case _:
-            raise KeyError(name)
-
-
-def listed(kind: Any, rows: Sequence[Any]) -> dict[str, Any]:
-    """The columns of a table whose rows are of a kind."""
-    plain = msgspec.to_builtins(list(rows))
-    return {column.name: [row[column.name] for row in plain] for column in fields(kind)}
-
-
-def texts_of(names: Sequence[str], codes: npt.NDArray[Any]) -> Objects:
-    """The text of each code; None where it is unknown."""
-    texts: Objects = np.array([*names, None], dtype=object)[codes]
-    return texts
-
-
-def evidence_of(codes: npt.NDArray[Any]) -> Objects:
-    """The word for what the times of participations rest on."""
-    names = [evidence.name.lower() for evidence in Evidence]
-    return texts_of(names, np.maximum(codes, Evidence.NONE))
-
-
-def _readable(table: Collectives | Participations | Messages, of: EventGraph | Job) -> dict[str, Any]:
-    columns: dict[str, Any] = {name: _known(column) for name, column in table.columns().items()}
-    columns.update({name: texts_of(of.strings, getattr(table, name)) for name in table.text_columns()})
-    if isinstance(table, Participations):
-        columns["evidence"] = evidence_of(table.evidence)
-    else:
-        columns["group_name"] = texts_of([group.name for group in of.groups], table.group)
-    return columns
-
-
-def _known(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The column with what is not known masked, so that no sum or mean takes it for a number."""
-    if not np.issubdtype(column.dtype, np.integer):
-        return column
-    masked: npt.NDArray[Any] = np.ma.masked_array(column, (column == UNKNOWN) | (column == NO_TIME))
-    return masked
-
-
-# The event graph: every event of every rank, and why it happened.
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +221,9 @@ class EventGraph:
             case "counters":
                 return self.counters.columns()
             case "tracks":
-                return listed(Track, self.tracks)
+                return columns_of(Track, self.tracks)
             case "ranks":
-                return listed(Rank, self.ranks)
+                return columns_of(Rank, self.ranks)
             case _:
                 return shared_table(self, name)
 
@@ -306,7 +244,7 @@ def _rows(selection: Iterable[int] | npt.NDArray[Any] | None, length: int) -> In
     return chosen.astype(np.int64)
 
 
-# One rank's events, as what is written of them asks for them.
+# One rank of a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +271,7 @@ class Excerpt:
         return np.flatnonzero(self.events.of_kind(*kinds))
 
 
-def texts_of_excerpt(graph: EventGraph, rows: Int64s) -> Iterator[tuple[int, Payload]]:
+def recorded_payloads(graph: EventGraph, rows: Int64s) -> Iterator[tuple[int, Payload]]:
     """What the sources recorded of these rows, in the order of the sources; each stretch of a source is read once."""
     events = graph.events
     for source in np.unique(events.source[rows]).tolist():
@@ -352,94 +290,3 @@ def execution_traces(graph: EventGraph) -> list[int]:
     sources, counts = np.unique(nodes, return_counts=True)
     order: list[int] = sources[np.argsort(-counts, kind="stable")].tolist()
     return order
-
-
-# Which operator encloses what, for whole columns at once.
-
-
-def callers(part: Excerpt) -> Int64s:
-    """The caller of each row, or -1."""
-    calls = part.where(Relation.CALLS)
-    caller = np.full(len(part.events), UNKNOWN, np.int64)
-    caller[calls.target] = calls.source
-    return caller
-
-
-def innermost(caller: Int64s, marked: Bools) -> Int64s:
-    """For each row the nearest marked one among itself and what encloses it, or -1.
-
-    Every step doubles how far each row has looked, so that depth costs little and a circle ends.
-    """
-    nowhere = len(caller)
-    place = np.where(marked, np.arange(nowhere), np.where(caller == UNKNOWN, nowhere, caller))
-    place = np.append(place, nowhere)
-    for _ in range(nowhere.bit_length()):
-        further = place[place]
-        if np.array_equal(further, place):
-            break
-        place = further
-    found = place[:nowhere]
-    return np.where(np.append(marked, False)[found], found, UNKNOWN)
-
-
-def outside(caller: Int64s, nearest: Int64s) -> Int64s:
-    """For each row the nearest marked one around it, itself left out, or -1."""
-    return np.where(caller == UNKNOWN, UNKNOWN, nearest[caller])
-
-
-def depths(parent: Int64s) -> Int64s:
-    """How many enclose each; every step doubles how far it looks, so that a circle ends too."""
-    hop = np.append(parent, UNKNOWN)
-    depth: Int64s = (hop != UNKNOWN).astype(np.int64)
-    for _ in range(len(parent).bit_length()):
-        inside = np.flatnonzero(hop != UNKNOWN)
-        if not len(inside):
-            break
-        depth[inside] += depth[hop[inside]]
-        hop[inside] = hop[hop[inside]]
-    return depth[: len(parent)]
-
-
-def greatest_inside(parent: Int64s, values: Int64s) -> Int64s:
-    """For each the greatest value of itself and of all that it encloses; every step looks twice as far down."""
-    nowhere = len(parent)
-    greatest = np.append(values, np.iinfo(np.int64).min)
-    above = np.append(np.where(parent == UNKNOWN, nowhere, parent), nowhere)
-    for _ in range(nowhere.bit_length()):
-        if (above == nowhere).all():
-            break
-        seen = greatest.copy()
-        np.maximum.at(seen, above, greatest)
-        greatest = seen
-        above = above[above]
-    return greatest[:nowhere]
-
-
-def exclusive_time(start: Int64s, end: Int64s, around: Int64s) -> Int64s:
-    """Length of each interval without the union of those directly inside it; `around` is the row of each parent."""
-    inner = np.flatnonzero(around != UNKNOWN)
-    outer = around[inner]
-    left = np.clip(start[inner], start[outer], end[outer])
-    right = np.clip(end[inner], start[outer], end[outer])
-    order = np.lexsort((left, outer))
-    outer, left, right = outer[order], left[order], right[order]
-    reached = np.maximum(_reached_before(outer, right), left)
-    covered = np.zeros(len(start), np.int64)
-    np.add.at(covered, outer, np.maximum(right - reached, 0))
-    return end - start - covered
-
-
-def _reached_before(group: Int64s, right: Int64s) -> Int64s:
-    """The latest end among the earlier ones of the same group; the lowest number where there are none.
-
-    Ends are replaced by their rank, so that group and end fit one number that only grows.
-    """
-    ends, rank = np.unique(right, return_inverse=True)
-    _, number = np.unique(group, return_inverse=True)
-    latest = np.maximum.accumulate(number * len(ends) + rank)
-    before = np.append(UNKNOWN, latest[:-1])[: len(group)]
-    same = before >= number * len(ends)
-    lowest = np.iinfo(np.int64).min
-    if not len(ends):
-        return right
-    return np.where(same, ends[np.where(same, before % len(ends), 0)], lowest)

@@ -24,7 +24,8 @@ from tracelink.model.columns import (
 )
 from tracelink.model.communications import Evidence
 from tracelink.model.events import Edges, Relation
-from tracelink.model.graph import EventGraph, LinkReport, Rank, listed, shared_table, source_bounds
+from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
+from tracelink.model.tables import columns_of, shared_table
 from tracelink.model.trace import ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Job:
 
         What is unknown is as in `EventGraph.table`; rows of events are those within the part of their rank.
         """
-        return listed(Rank, self.ranks) if name == "ranks" else shared_table(self, name)
+        return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def shifted_to_graph(table: EventTable, rows: Mapping[int, slice], sign: int = 1
     return _changed(table, lambda ranks, events: events + first[ranks])
 
 
-def mentioned_rows(job: Job) -> dict[int, Int64s]:
+def referenced_rows(job: Job) -> dict[int, Int64s]:
     """The rows of each rank's events that participations or messages name, in order."""
     ranks: list[Int64s] = [np.empty(0, np.int64)]
     rows: list[Int64s] = [np.empty(0, np.int64)]
@@ -247,7 +248,7 @@ def mentioned_rows(job: Job) -> dict[int, Int64s]:
     return {number: named[1, begin:end] for number, begin, end in zip(numbers, begins, ends, strict=True)}
 
 
-def moved(table: EventTable, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> EventTable:
+def renumbered_events(table: EventTable, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> EventTable:
     """The table where event `old[rank][i]` has become `new[rank][i]`."""
     ordered: list[int] = sorted(old)
     begins = dict(zip(ordered, np.cumsum([0, *(len(old[rank]) for rank in ordered)]).tolist(), strict=False))

@@ -11,10 +11,11 @@ from enum import IntEnum
 import numpy as np
 
 from tracelink.linking.communicating import RECORDED
+from tracelink.model.call_tree import callers, innermost
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events
-from tracelink.model.graph import Excerpt, callers, innermost
+from tracelink.model.graph import Excerpt
 from tracelink.model.operations import COLLECTIVE_ANNOTATION
 from tracelink.ordering.order import (
     EVENT_RECORDS,

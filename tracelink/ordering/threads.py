@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tracelink.model.call_tree import callers, innermost, outside
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind, Events, Relation
-from tracelink.model.graph import Excerpt, callers, innermost, outside
+from tracelink.model.graph import Excerpt
 from tracelink.ordering.order import Order, can_follow, lane_of_tracks
 
 # Hand-overs: autograd runs on its own threads, between the operators of the thread that calls it.

@@ -16,7 +16,7 @@ from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job, Part, mentioned_rows, moved
+from tracelink.model.job import Job, Part, referenced_rows, renumbered_events
 from tracelink.model.ranges import LATEST, Numbers, Spans
 from tracelink.model.selection import COLLECTIVES, COUNTERS, KINDS, Selection, Window
 
@@ -267,7 +267,7 @@ class CutPart:
 
 def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
     """The selected events of every rank; what was matched stays matched."""
-    mentioned = mentioned_rows(job)
+    mentioned = referenced_rows(job)
     first_ns = job.first_ns or 0
 
     def work(part: Part) -> tuple[Place[EventGraph], Int64s, Stock, int | None]:
@@ -283,8 +283,8 @@ def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
         parts=[
             CutPart(part.rank, keeper, place) for part, (place, *_) in zip(job.parts, results, strict=True)
         ],
-        participations=moved(job.participations, mentioned, new_rows),
-        messages=moved(job.messages, mentioned, new_rows),
+        participations=renumbered_events(job.participations, mentioned, new_rows),
+        messages=renumbered_events(job.messages, mentioned, new_rows),
         findings=[*job.findings, *outcome(selection, stocks, job.first_ns)],
         last_ns=max((last for *_, last in results if last is not None), default=None),
         events=sum(stock.kept for stock in stocks),

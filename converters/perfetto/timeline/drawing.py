@@ -10,9 +10,10 @@ import numpy as np
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 from tracelink.errors import Finding, Severity
 from tracelink.linking.nesting import LOWEST, nest, previous_at_least, sort_outer_first
+from tracelink.model.call_tree import depths
 from tracelink.model.columns import MICROSECOND, NO_TIME, SECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key, Relation
-from tracelink.model.graph import EventGraph, depths
+from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 
 # Times: every event with a recorded time; nodes in logical order if no event has one.

@@ -17,8 +17,8 @@ from builders.execution_trace import PROCESS, node, process_root, thread_root
 from tracelink.converters.chakra_json.plan import reached
 from tracelink.converters.chakra_json.schema import accepted_version, current_name, is_refused
 from tracelink.converters.chakra_json.writer import microseconds
+from tracelink.model.call_tree import exclusive_time, innermost
 from tracelink.model.events import EventKind, Relation
-from tracelink.model.graph import exclusive_time, innermost
 
 # Whole columns against the plain way to compute them.
 
