@@ -42,12 +42,48 @@ from tracelink.plugins import (
 if TYPE_CHECKING:
     from tracelink.open.forecast import Foresee
 
-# Files rewritten as others with everything that is in them, or drawn, where such a conversion is installed.
+DEFAULT_FORMAT = "perfetto-json"
+WORTH_FORECASTING = 200_000
+"""Events of a job: fewer are written in less than a second, before a forecast could be read."""
+DEFAULT_NAME = "merged"
+"""The default name of outputs, before the suffix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The sources of a set of inputs, and their findings."""
+
+    sources: Sequence[SourceInfo]
+    findings: Sequence[Finding]
+    inputs: Sequence[Source] = ()
+    """For each source, what it is read from."""
+
+    def of_format(self, name: str) -> list[Source]:
+        """The inputs of a format."""
+        return [
+            source for info, source in zip(self.sources, self.inputs, strict=False) if info.format == name
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The job that a merge read, the files that it wrote, and the findings."""
+
+    job: Job
+    outputs: Sequence[Output]
+    foreseen: Sequence[Finding] = ()
+    """Findings of the forecast, before anything was written."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of reading and linking, then those of writing."""
+        written = [finding for output in self.outputs for finding in output.findings]
+        return [*self.job.findings, *self.foreseen, *written]
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What a conversion made, and everything that did not fit."""
+    """The files that a conversion wrote, and the findings."""
 
     outputs: Sequence[Output]
 
@@ -57,7 +93,388 @@ class Converted:
         return [finding for output in self.outputs for finding in output.findings]
 
 
-def rewritten(
+def load(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+) -> EventGraph:
+    """Reads traces into one event graph: all ranks, linked, on one clock.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+
+    Returns:
+        The event graph. Its `findings` report what was skipped, unmatched or inconsistent.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+
+    Example:
+        graph = tracelink.load("traces/", clock="collectives")
+        graph.to_pandas("collectives")
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    job = read_job(discovery, engine_for(jobs, watch), clock=_clock(clock), selection=selection)
+    return assemble(job)
+
+
+def collectives(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+) -> Job:
+    """Reads traces for what ranks did together, without keeping their events.
+
+    It needs much less memory than `load`.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+
+    Returns:
+        A job with `collectives`, `participations` and `messages`, but without events.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    engine = engine_for(jobs, watch)
+    return read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=False)
+
+
+def clocks(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+) -> Clocks:
+    """Estimates the offset of each rank's clock, as `tracelink clocks` prints it.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+
+    Returns:
+        The clock of each rank with bounds of its offset, the findings, and the sources. `load`, `collectives` and
+        `merge` take it as `clock`.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+    """
+    job = collectives(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch, clock=clock
+    )
+    return Clocks({rank.rank: rank.clock for rank in job.ranks}, job.findings, job.sources)
+
+
+def inspect(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Inspection:
+    """Reads traces for what they are, without making one job of them.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        The sources with format, rank, host, time and size, and findings. A rank that two files claim is a finding
+        here, not an error.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    return inspect_sources(discovery, engine_for(jobs, watch))
+
+
+def merge(
+    paths: Paths = (),
+    *,
+    output: str | os.PathLike[str] | None = None,
+    to: str | None = None,
+    options: Mapping[str, str] | None = None,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+    foresee: Foresee | None = None,
+) -> Merged:
+    """Reads, links and writes traces, with few ranks in memory at a time.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output. By
+            default `merged` with the suffix of the format.
+        to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
+            means, else "perfetto-json".
+        options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+        foresee: Is called with a forecast of the size before a large timeline is written.
+
+    Returns:
+        The job that was read, the files that were written, and the findings of both.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+    """
+    writer = _writer(None if output is None else os.fspath(output), to, options)
+    spec = plugins.writer_spec(writer.name)
+    default = DEFAULT_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
+    path = default if output is None else os.fspath(output)
+    if spec.files == Files.ONE:
+        check_folder(path)
+    copying = isinstance(writer, Copying)
+    if copying and selection and selection.cuts:
+        raise UsageError(
+            f"{writer.name} copies files as they are: --window, --steps and --only cannot cut inside them",
+            advice="Leave them out, choose --ranks, or write another format: --to",
+        )
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    engine = engine_for(jobs, watch)
+    job = read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=not copying)
+    return _merged(job, path, _of_files(writer, discovery), options or {}, engine, foresee)
+
+
+def convert(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    options: Mapping[str, str] | None = None,
+    view: View | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    foresee: Foresee | None = None,
+) -> Merged | Converted:
+    """Writes one input in another format.
+
+    A conversion between the two formats keeps everything in the file; without one, the file is read into a graph and
+    written as `merge` does.
+
+    Args:
+        path: The input; a drawing also takes a directory with a file for each rank.
+        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output.
+        to: The format; by default the one that the output's name means.
+        options: Options of the writer by name.
+        view: What a drawing shows: depth, time window, ranks, number of nodes.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        foresee: Is called with a forecast of the size before a large timeline is written.
+
+    Returns:
+        `Converted` if a conversion was used, else `Merged`; both have `outputs` and `findings`.
+
+    Raises:
+        UsageError: The input does not exist, or an argument is invalid.
+        UnreadableError: The input cannot be read.
+    """
+    discovery = discover_inputs(path)
+    check_not_read(os.fspath(output), [source.path for source in discovery.sources])
+    engine = engine_for(jobs, watch)
+    if converted := _rewritten(discovery, os.fspath(output), to, engine, view):
+        return converted
+    writer = _writer(os.fspath(output), to, options)
+    job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
+    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, foresee)
+
+
+def write(
+    graph: EventGraph,
+    output: str | os.PathLike[str] = "merged.json",
+    *,
+    to: str | None = None,
+    options: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> list[Output]:
+    """Writes a graph in another format.
+
+    Args:
+        graph: What `load` returns.
+        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output.
+        to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
+            means.
+        options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: The format, an option or the output is invalid.
+    """
+    path = os.fspath(output)
+    job, writer = Job.of(graph), _writer(path, to, options)
+    return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
+
+
+def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
+    """Reads every source for what it is; raises `UnreadableError` if none can be read."""
+    findings = list(discovery.findings)
+    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    outer, inner = engine.split(len(tasks))
+
+    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:
+        result = read(task, inner)
+        return (None, [result]) if isinstance(result, Finding) else (result.source, result.findings)
+
+    results = outer.map(work, tasks)
+    of_reading = [finding for info, some in results if info is None for finding in some]
+    pairs = [(info, task.source) for (info, _), task in zip(results, tasks, strict=True) if info]
+    if not pairs:
+        raise nothing_readable([*findings, *of_reading])
+    findings += of_reading
+    inputs = [source for _, source in pairs]
+    infos = with_ranks([info for info, _ in pairs], inputs, findings)
+    findings += [finding for info, some in results if info for finding in some]
+    return Inspection(infos, in_order(findings), inputs)
+
+
+def _clock(clock: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
+    if isinstance(clock, Clocks):
+        return clock
+    if clock in list(ClockMode):
+        return ClockMode(clock)
+    return read_clocks(clock)
+
+
+def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
+    return plugins.writer(to or _format_of(path or ""), options)
+
+
+def _format_of(path: str) -> str:
+    """The format with the longest suffix of the path; the default if the path has no suffix, or exists."""
+    known = [
+        (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
+    ]
+    fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
+    strange = Path(path).suffix
+    if not fitting and strange and not Path(path).exists():
+        raise UsageError(
+            f"no format has names that end in {strange}",
+            advice=f"Name the file {', '.join(sorted(suffix for *_, suffix in known))}, or say the format: --to",
+        )
+    return max(fitting)[1] if fitting else DEFAULT_FORMAT
+
+
+def _of_files(writer: Writer, discovery: Discovery) -> Writer:
+    return writer.of_files(discovery.sources) if isinstance(writer, Copying) else writer
+
+
+def _merged(
+    job: Job,
+    path: str,
+    writer: Writer,
+    options: Mapping[str, str],
+    engine: Engine,
+    foresee: Foresee | None,
+) -> Merged:
+    target = _target(writer, path, len(job.ranks))
+    check_not_read(target.path(), [source.path for source in job.sources])
+    warned: Sequence[Finding] = ()
+    if job.events >= WORTH_FORECASTING:
+        from tracelink.open.forecast import foreseen
+
+        warned = foreseen(job, writer, target.path(), options, engine, foresee)
+    return Merged(job, writer.write(job, target, engine), warned)
+
+
+def _target(writer: Writer, path: str, ranks: int) -> Target:
+    """Where the files of a writer go."""
+    target, spec = target_of(path), plugins.writer_spec(writer.name)
+    if isinstance(target, StreamTarget) or spec.files == Files.ONE:
+        return target
+    if spec.files == Files.WITH_PREFIX:
+        return PrefixTarget.of(target, spec.suffixes[0], ranks)
+    return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
+
+
+# Conversions and drawings: what `convert` does without a graph.
+
+
+def _rewritten(
     discovery: Discovery, output: str, to: str | None, engine: Engine, view: View | None = None
 ) -> Converted | None:
     """The one source rewritten as the format `to`, else as what the output's name means; None if that takes a graph.
@@ -137,281 +554,3 @@ def _possible(output: str, to: str | None) -> dict[str, ConversionSpec]:
     }
     fitting = sorted((name for name in known if lengths[name]), key=lambda name: -lengths[name])
     return {name: known[name] for name in fitting}
-
-
-# What a set of inputs is, without making one job of them.
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """What a set of inputs is: each source, and everything that is wrong with them."""
-
-    sources: Sequence[SourceInfo]
-    findings: Sequence[Finding]
-    inputs: Sequence[Source] = ()
-    """Behind each of the sources, to be opened again."""
-
-    def of_format(self, name: str) -> list[Source]:
-        """The inputs of a format."""
-        return [one for info, one in zip(self.sources, self.inputs, strict=False) if info.format == name]
-
-
-def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
-    """Reads every source for what it is; raises `UnreadableError` if none can be read."""
-    findings = list(discovery.findings)
-    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
-    outer, inner = engine.split(len(tasks))
-
-    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:
-        result = read(task, inner)
-        return (None, [result]) if isinstance(result, Finding) else (result.source, result.findings)
-
-    results = outer.map(work, tasks)
-    of_reading = [finding for info, some in results if info is None for finding in some]
-    pairs = [(info, task.source) for (info, _), task in zip(results, tasks, strict=True) if info]
-    if not pairs:
-        raise nothing_readable([*findings, *of_reading])
-    findings += of_reading
-    inputs = [source for _, source in pairs]
-    infos = with_ranks([info for info, _ in pairs], inputs, findings)
-    findings += [finding for info, some in results if info for finding in some]
-    return Inspection(infos, in_order(findings), inputs)
-
-
-# What harnesses call: load inputs into a graph, write a graph, or both.
-
-
-DEFAULT_FORMAT = "perfetto-json"
-WORTH_FORECASTING = 200_000
-"""Events of a job: fewer are written in less than a second, before a forecast could be read."""
-USUAL_NAME = "merged"
-"""How outputs are called that nobody named, before the suffix."""
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What a merge made: the job that was read, the files, and everything that did not fit."""
-
-    job: Job
-    outputs: Sequence[Output]
-    foreseen: Sequence[Finding] = ()
-    """What was known before anything was written."""
-
-    @property
-    def findings(self) -> list[Finding]:
-        """The findings of reading and linking, then those of writing."""
-        written = [finding for output in self.outputs for finding in output.findings]
-        return [*self.job.findings, *self.foreseen, *written]
-
-
-def load(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    selection: Selection | None = None,
-) -> EventGraph:
-    """Reads files, directories, globs and archives, of formats found by looking inside, into one graph.
-
-    `et`, `kineto` and `fr` say what a path holds; `rank_of` gives the rank of a file, by its path or name.
-    `jobs` bounds the processes that work at once; `watch` is told the bytes dealt with so far.
-    `clock` is a `ClockMode`, a file that `tracelink clocks --json` wrote, or clocks that are known.
-    `selection` cuts the graph to some ranks, a time, some steps or some kinds of events.
-    """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    job = read_job(discovery, engine_for(jobs, watch), clock=_clock(clock), selection=selection)
-    return assemble(job)
-
-
-def collectives(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    selection: Selection | None = None,
-) -> Job:
-    """Reads the same inputs as `load` for what the ranks did together; the events themselves are not kept."""
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    engine = engine_for(jobs, watch)
-    return read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=False)
-
-
-def clocks(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-) -> Clocks:
-    """The offsets between the clocks of the ranks, as `tracelink clocks` prints them."""
-    job = collectives(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch, clock=clock
-    )
-    return Clocks({rank.rank: rank.clock for rank in job.ranks}, job.findings, job.sources)
-
-
-def inspect(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-) -> Inspection:
-    """Reads the same inputs as `load` and says what they are, without making one job of them."""
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    return inspect_sources(discovery, engine_for(jobs, watch))
-
-
-def write(
-    graph: EventGraph,
-    output: str | os.PathLike[str] = "merged.json",
-    *,
-    to: str | None = None,
-    options: Mapping[str, str] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-) -> list[Output]:
-    """Writes a graph: in the format `to`, else in the one that the output's name means. `-` is standard output."""
-    path = os.fspath(output)
-    job, writer = Job.of(graph), _writer(path, to, options)
-    return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
-
-
-def merge(
-    paths: Paths = (),
-    *,
-    output: str | os.PathLike[str] | None = None,
-    to: str | None = None,
-    options: Mapping[str, str] | None = None,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    selection: Selection | None = None,
-    foresee: Foresee | None = None,
-) -> Merged:
-    """Loads, links and writes in one go, with few ranks in memory at a time.
-
-    `output` is by default `merged` with the suffix of the format. `options` are those of the writer, such as
-    {"variant": "astra-sim"} of chakra. `foresee` is told how large a timeline will be, before it is written.
-    """
-    writer = _writer(None if output is None else os.fspath(output), to, options)
-    spec = plugins.writer_spec(writer.name)
-    default = USUAL_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
-    path = default if output is None else os.fspath(output)
-    if spec.files == Files.ONE:
-        check_folder(path)
-    copying = isinstance(writer, Copying)
-    if copying and selection and selection.cuts:
-        raise UsageError(
-            f"{writer.name} copies files as they are: --window, --steps and --only cannot cut inside them",
-            advice="Leave them out, choose --ranks, or write another format: --to",
-        )
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    engine = engine_for(jobs, watch)
-    job = read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=not copying)
-    return _merged(job, path, _of_files(writer, discovery), options or {}, engine, foresee)
-
-
-def convert(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    to: str | None = None,
-    options: Mapping[str, str] | None = None,
-    view: View | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    foresee: Foresee | None = None,
-) -> Merged | Converted:
-    """Writes one input in another format: as it is where a conversion between the two exists, else as a graph.
-
-    `view` says what a drawing shows. `foresee` is told how large a timeline will be, before it is written.
-    """
-    discovery = discover_inputs(path)
-    check_not_read(os.fspath(output), [source.path for source in discovery.sources])
-    engine = engine_for(jobs, watch)
-    if converted := rewritten(discovery, os.fspath(output), to, engine, view):
-        return converted
-    writer = _writer(os.fspath(output), to, options)
-    job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
-    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, foresee)
-
-
-def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
-    return plugins.writer(to or _format_of(path or ""), options)
-
-
-def _of_files(writer: Writer, discovery: Discovery) -> Writer:
-    return writer.of_files(discovery.sources) if isinstance(writer, Copying) else writer
-
-
-def _merged(
-    job: Job,
-    path: str,
-    writer: Writer,
-    options: Mapping[str, str],
-    engine: Engine,
-    foresee: Foresee | None,
-) -> Merged:
-    target = _target(writer, path, len(job.ranks))
-    check_not_read(target.path(), [source.path for source in job.sources])
-    warned: Sequence[Finding] = ()
-    if job.events >= WORTH_FORECASTING:
-        from tracelink.open.forecast import foreseen
-
-        warned = foreseen(job, writer, target.path(), options, engine, foresee)
-    return Merged(job, writer.write(job, target, engine), warned)
-
-
-def _target(writer: Writer, path: str, ranks: int) -> Target:
-    """Where the files of a writer go."""
-    target, spec = target_of(path), plugins.writer_spec(writer.name)
-    if isinstance(target, StreamTarget) or spec.files == Files.ONE:
-        return target
-    if spec.files == Files.WITH_PREFIX:
-        return PrefixTarget.of(target, spec.suffixes[0], ranks)
-    return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
-
-
-def _clock(said: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
-    if isinstance(said, Clocks):
-        return said
-    if said in list(ClockMode):
-        return ClockMode(said)
-    return read_clocks(said)
-
-
-def _format_of(path: str) -> str:
-    """The format with the longest suffix of the path; the default if the path has no suffix, or exists."""
-    known = [
-        (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
-    ]
-    fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
-    strange = Path(path).suffix
-    if not fitting and strange and not Path(path).exists():
-        raise UsageError(
-            f"no format has names that end in {strange}",
-            advice=f"Name the file {', '.join(sorted(suffix for *_, suffix in known))}, or say the format: --to",
-        )
-    return max(fitting)[1] if fitting else DEFAULT_FORMAT

@@ -61,7 +61,25 @@ def diagnose(
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Diagnosis:
-    """Says what is wrong with a job, from what flight recorders hold: who, in which collective, and why."""
+    """Finds out why a job hangs, from flight-recorder dumps: which rank, in which collective, and why.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        The diagnosis: problems, the worst first, and what each rank was last doing.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+    """
     return examine(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch).diagnosis
 
 
@@ -77,10 +95,26 @@ def examine(
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Examined:
-    """The same as `diagnose`, with the entries that the diagnosis rests on.
+    """Returns the same as `diagnose`, with the entries that the diagnosis is based on.
 
-    Only files are read whose names begin with `prefix`. `replica_size` is the number of ranks of each replica
-    of a job whose replicas number their own ranks from 0.
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        prefix: Read only files whose names start with it.
+        replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        The diagnosis, and the journal with the entries of all ranks.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
     """
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     if prefix:

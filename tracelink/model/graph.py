@@ -122,7 +122,11 @@ class EventGraph:
         return len(self.events)
 
     def name(self, row: int) -> str:
-        """The name of one event."""
+        """Returns the name of one event.
+
+        Args:
+            row: The row of the event.
+        """
         return self.strings[int(self.events.name[row])]
 
     @property
@@ -146,7 +150,14 @@ class EventGraph:
         return slice(self.bounds[source], self.bounds[source + 1])
 
     def arguments(self, row: int) -> dict[str, Any]:
-        """The event's own arguments, as its source recorded them."""
+        """Returns the arguments of one event, as its source recorded them; reads the source again.
+
+        Args:
+            row: The row of the event.
+
+        Returns:
+            The arguments by name; empty if the source recorded none.
+        """
         source, number = int(self.events.source[row]), int(self.events.payload[row])
         for first, texts in self.payloads[source].batches(number, number + 1):
             text = texts[number - first]
@@ -163,7 +174,15 @@ class EventGraph:
     def to_networkx(
         self, selection: Iterable[int] | npt.NDArray[Any] | None = None
     ) -> networkx.MultiDiGraph[int]:
-        """The selected events (row numbers, or one boolean for each event) and the edges between them."""
+        """Returns events and the edges between them as a networkx graph; meant for small selections.
+
+        Args:
+            selection: Rows of events, or one boolean for each event; by default all.
+
+        Returns:
+            A graph whose nodes are rows with `name`, `kind`, `rank`, `start` and `duration`, and whose edges have
+            `relation`.
+        """
         import networkx
 
         rows = _rows(selection, len(self))
@@ -191,19 +210,43 @@ class EventGraph:
         return result
 
     def to_pandas(self, table: str = "events") -> pandas.DataFrame:
-        """One table as a pandas frame, with texts instead of codes (needs the extra `pandas`)."""
+        """Returns one table as a pandas frame, with text instead of codes.
+
+        Args:
+            table: "events", "edges", "counters", "tracks", "ranks", "sources", "groups", "collectives",
+                "participations", "messages" or "findings".
+
+        Raises:
+            UsageError: pandas is not installed; install the extra `pandas`.
+            KeyError: There is no such table.
+        """
         return frame(self.table(table))
 
     def to_arrow(self, table: str = "events") -> pyarrow.Table:
-        """One table as an Arrow table, with texts instead of codes (needs the extra `arrow`)."""
+        """Returns one table as an Arrow table, with text instead of codes.
+
+        Args:
+            table: "events", "edges", "counters", "tracks", "ranks", "sources", "groups", "collectives",
+                "participations", "messages" or "findings".
+
+        Raises:
+            UsageError: pyarrow is not installed; install the extra `arrow`.
+            KeyError: There is no such table.
+        """
         return arrow_table(self.table(table))
 
     def table(self, name: str) -> dict[str, Any]:
-        """The columns of one table, with texts instead of codes.
+        """Returns the columns of one table, with text instead of codes.
 
-        `events`, `edges`, `counters`, `tracks`, `ranks`, `sources`, `groups`, `collectives`, `participations`,
-        `messages` or `findings`. What is unknown of collectives, participations and messages is masked (missing in
-        frames); rates are NaN, texts None. `group` is the row of `groups`; `group_name` is its name.
+        Unknown values of collectives, participations and messages are masked (missing in frames); unknown rates are
+        NaN, unknown text is None. `group` is the row of `groups`; `group_name` is its name.
+
+        Args:
+            name: "events", "edges", "counters", "tracks", "ranks", "sources", "groups", "collectives",
+                "participations", "messages" or "findings".
+
+        Raises:
+            KeyError: There is no such table.
         """
         match name:
             case "events":

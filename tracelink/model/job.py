@@ -87,7 +87,11 @@ class Job:
 
     @classmethod
     def of(cls, graph: EventGraph) -> Job:
-        """A graph in memory as a job; its parts are views."""
+        """Returns a graph in memory as a job whose parts are views of the graph.
+
+        Args:
+            graph: What `load` returns.
+        """
         rows = {rank.rank: rank_rows(graph, rank.rank) for rank in graph.ranks}
         first_ns, last_ns = graph.span
         return cls(
@@ -108,12 +112,12 @@ class Job:
 
     @property
     def base_ns(self) -> int | None:
-        """The whole second before the first event, from which outputs count; None where nothing has a time."""
+        """The second before the first event, from which times in outputs count; None if nothing has a time."""
         return None if self.first_ns is None else self.first_ns // SECOND * SECOND
 
     @cached_property
     def ties(self) -> Ties:
-        """The edges between ranks, where both ends have an event."""
+        """The edges between ranks whose two ends both have an event."""
         parts = self.participations
         last = _first_of(parts.collective, parts.rank == self.collectives.last_rank[parts.collective])
         event = event_of(parts)
@@ -137,17 +141,39 @@ class Job:
         )
 
     def to_pandas(self, table: str) -> pandas.DataFrame:
-        """One table as a pandas frame, with texts instead of codes (needs the extra `pandas`)."""
+        """Returns one table as a pandas frame, with text instead of codes.
+
+        Args:
+            table: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
+
+        Raises:
+            UsageError: pandas is not installed; install the extra `pandas`.
+            KeyError: There is no such table.
+        """
         return frame(self.table(table))
 
     def to_arrow(self, table: str) -> pyarrow.Table:
-        """One table as an Arrow table, with texts instead of codes (needs the extra `arrow`)."""
+        """Returns one table as an Arrow table, with text instead of codes.
+
+        Args:
+            table: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
+
+        Raises:
+            UsageError: pyarrow is not installed; install the extra `arrow`.
+            KeyError: There is no such table.
+        """
         return arrow_table(self.table(table))
 
     def table(self, name: str) -> dict[str, Any]:
-        """The columns of one table of a graph, but of `events`, `edges`, `counters` and `tracks`: parts have those.
+        """Returns the columns of one table, as `EventGraph.table` does.
 
-        What is unknown is as in `EventGraph.table`; rows of events are those within the part of their rank.
+        Rows of events are those within the part of their rank; events, edges, counters and tracks are in the parts.
+
+        Args:
+            name: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
+
+        Raises:
+            KeyError: There is no such table.
         """
         return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name)
 

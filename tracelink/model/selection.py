@@ -103,7 +103,20 @@ class Selection:
         steps: str | None = None,
         only: str | None = None,
     ) -> Selection:
-        """A selection as the options of `tracelink merge` spell it."""
+        """Parses a selection, in the syntax of the command line.
+
+        Args:
+            ranks: Ranks to keep, such as "0-7,64".
+            window: A time window after the first event of the job, such as "2.5s..3.1s", "800ms.." or "..2min".
+            steps: Training steps to keep, such as "3-5,7".
+            only: Kinds of events to keep, such as "kernels,collectives"; the keys of `KINDS`.
+
+        Returns:
+            The selection. An argument that is None keeps everything.
+
+        Raises:
+            UsageError: An argument is malformed.
+        """
         return cls(
             None if ranks is None else Numbers.parse(ranks, "--ranks"),
             None if window is None else Window.parse(window),

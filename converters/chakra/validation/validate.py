@@ -37,11 +37,24 @@ def validate(
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Validation:
-    """Says whether every consumer takes these `.et` files, and what is wrong with them otherwise.
+    """Checks whether simulators can load `.et` files, and whether the files of all ranks fit together.
 
-    `groups` is the file of communicator groups; without it the one beside the traces, or what they say, is used.
-    `variant` is what they are checked as, unless they say it themselves. Of each rule and rank at most `limit`
-    violations are listed, all with None; all are counted.
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input.
+        groups: The file of communicator groups; by default the one next to the traces, else the groups that the
+            traces contain.
+        variant: "full" or "astra-sim"; by default what each file records, else "astra-sim". With "full", what only
+            ASTRA-sim cannot run is a warning.
+        limit: How many violations of each rule and rank are listed; None for all. All are counted.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        The files that were checked, violations and warnings.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No file can be read.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"at most {limit} violations", advice="Give at least 1, or None for all.")
