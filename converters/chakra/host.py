@@ -1,55 +1,50 @@
-"""Operators and device work as nodes."""
+"""The events of a rank that become nodes: operators and annotations of the host, and device work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.converters.chakra.communications import Communicating, GroupNumbers, usable
-from tracelink.converters.chakra.schema import NodeType
 from tracelink.model.call_tree import callers, depths, exclusive_time, innermost, outside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink.model.graph import Excerpt
 
-# Which operators and nodes of a rank become nodes of the host, what encloses each, and when it began.
-
-
 TIMED = (EventKind.OPERATOR, EventKind.ANNOTATION)
-NO_ID = int(np.iinfo(np.int64).min)
+_NO_ID = int(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The nodes of the host. Their places here are how other modules know them; they are in no order."""
+    """The host nodes of a rank, in no order; other modules refer to them by their index here."""
 
     row: Int64s
-    """The event: an operator or annotation, else the node of the execution trace or the entry itself."""
+    """The event: an operator or annotation, else the node of the execution trace or the entry of the recorder."""
     node: Int64s
-    """The row of the node of the execution trace that is the same, itself where its source lists nodes, or UNKNOWN."""
+    """The row of the same node in the execution trace, `row` itself if its source lists nodes, or UNKNOWN."""
     parent: Int64s
-    """The place of what encloses it, or UNKNOWN."""
+    """The index of the node that encloses it, or UNKNOWN."""
     lane: Int64s
-    """What runs one after the other: a thread."""
+    """The track of its thread."""
     start: Int64s
-    """Nanoseconds; where there is no time of its own, that of what began before it."""
+    """Nanoseconds; a node without a time has the start of the node before it."""
     inclusive: Int64s
-    own: Int64s
-    """How long it ran without what it encloses, and without the time that it waited."""
+    """The duration with the nodes that it encloses."""
+    exclusive: Int64s
+    """The duration without the nodes that it encloses, and without the time that it waited."""
     waited: Int64s
     timed: Bools
     depth: Int64s
-    around: Int64s
-    """For each event of the rank the place of the innermost node around it, itself included, or UNKNOWN."""
+    innermost: Int64s
+    """For each event of the rank the index of the innermost node that encloses it or that it is, or UNKNOWN."""
 
     def __len__(self) -> int:
         return len(self.row)
 
 
 def host_of(part: Excerpt) -> Host:
-    """All operators, annotations and nodes of a rank; entries of the recorder only where there is nothing else."""
+    """All operators, annotations and nodes of a rank; entries of the recorder only if there are none of these."""
     events = part.events
     timed = events.of_kind(*TIMED) & events.timed
     nodes = part.rows(EventKind.NODE)
@@ -61,22 +56,22 @@ def host_of(part: Excerpt) -> Host:
     node[operator[operator != UNKNOWN][::-1]] = nodes[operator != UNKNOWN][::-1]
     node[nodes[operator == UNKNOWN]] = nodes[operator == UNKNOWN]
     listed = np.flatnonzero(timed & (node == UNKNOWN))
-    listed = listed[part.key(Key.NODE_ID, NO_ID)[listed] != NO_ID]
+    listed = listed[part.key(Key.NODE_ID, _NO_ID)[listed] != _NO_ID]
     node[listed] = listed
     host = _enclosed(part, rows, node[rows])
-    start = _started(part, host)
+    start = _starts(part, host)
     return replace(host, start=start, lane=_lanes(part, host), depth=depths(host.parent))
 
 
 def nodes_of_host(part: Excerpt) -> Bools:
-    """Which events become nodes of the host, themselves or as the operator that is the same."""
+    """Events that become host nodes, themselves or as the same operator."""
     events = part.events
     found = (events.of_kind(*TIMED) & events.timed) | events.of_kind(EventKind.NODE)
     return found if found.any() else events.of_kind(EventKind.RECORD)
 
 
 def _operators(part: Excerpt, timed: Bools) -> Int64s:
-    """For each event the timed operator that it is the same as, or UNKNOWN."""
+    """For each event the row of the same timed operator, or UNKNOWN."""
     same = part.where(Relation.SAME)
     chosen = timed[same.target] & (part.events.kind[same.source] == EventKind.NODE)
     operator = np.full(len(part.events), UNKNOWN, np.int64)
@@ -85,47 +80,48 @@ def _operators(part: Excerpt, timed: Bools) -> Int64s:
 
 
 def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
-    """The nodes with what encloses them in the profile, else in the execution trace."""
+    """The nodes, each with the node that encloses it in the profile, else in the execution trace."""
     events, count = part.events, len(part.events)
-    place = np.full(count, UNKNOWN, np.int64)
-    place[rows] = np.arange(len(rows))
+    index = np.full(count, UNKNOWN, np.int64)
+    index[rows] = np.arange(len(rows))
     caller = callers(part)
-    nearest = innermost(caller, place != UNKNOWN)
+    nearest = innermost(caller, index != UNKNOWN)
     enclosing = outside(caller, nearest)[rows]
     timed = events.timed[rows]
     start, end = np.where(timed, events.start[rows], 0), np.where(timed, events.end[rows], 0)
-    around = _at(place, enclosing)
-    recorded = _recorded_parents(part, node, place)
+    around = _at(index, enclosing)
+    recorded = _recorded_parents(part, node, index)
     parent = np.where(timed & (around != UNKNOWN), around, recorded)
     untimed_parent = np.append(~timed, False)[recorded]
     parent = np.where(timed & (around == UNKNOWN) & ~untimed_parent, UNKNOWN, parent)
-    own = exclusive_time(start, end, np.where(timed, around, UNKNOWN))
-    nothing = np.zeros(len(rows), np.int64)
-    inside = _at(place, nearest)
-    return Host(rows, node, parent, nothing, start, end - start, own, nothing, timed, nothing, inside)
+    exclusive = exclusive_time(start, end, np.where(timed, around, UNKNOWN))
+    zero = np.zeros(len(rows), np.int64)
+    return Host(
+        rows, node, parent, zero, start, end - start, exclusive, zero, timed, zero, _at(index, nearest)
+    )
 
 
-def _recorded_parents(part: Excerpt, node: Int64s, place: Int64s) -> Int64s:
-    """The place of each node's parent in its execution trace, or UNKNOWN."""
-    ids, parents = part.key(Key.NODE_ID, NO_ID), part.key(Key.NODE_PARENT, NO_ID)
-    known = np.flatnonzero(ids != NO_ID)
-    represented = place.copy()
+def _recorded_parents(part: Excerpt, node: Int64s, index: Int64s) -> Int64s:
+    """The index of each node's parent in its execution trace, or UNKNOWN."""
+    ids, parents = part.key(Key.NODE_ID, _NO_ID), part.key(Key.NODE_PARENT, _NO_ID)
+    known = np.flatnonzero(ids != _NO_ID)
+    represented = index.copy()
     linked = node != UNKNOWN
     represented[node[linked]] = np.flatnonzero(linked)
     result = np.full(len(node), UNKNOWN, np.int64)
     for source in np.unique(part.events.source[known]).tolist():
         listed = known[part.events.source[known] == source]
         listed = listed[np.argsort(ids[listed], kind="stable")]
-        mine = np.flatnonzero(linked)[part.events.source[node[linked]] == source]
-        wanted = parents[node[mine]]
+        of_source = np.flatnonzero(linked)[part.events.source[node[linked]] == source]
+        wanted = parents[node[of_source]]
         found = np.minimum(np.searchsorted(ids[listed], wanted), len(listed) - 1)
-        exact = (ids[listed][found] == wanted) & (wanted != ids[node[mine]])
-        result[mine] = np.where(exact, represented[listed[found]], UNKNOWN)
+        exact = (ids[listed][found] == wanted) & (wanted != ids[node[of_source]])
+        result[of_source] = np.where(exact, represented[listed[found]], UNKNOWN)
     return result
 
 
-def _started(part: Excerpt, host: Host) -> Int64s:
-    """When each began: a node without a time when the node before it did, for ids are given in order of starts."""
+def _starts(part: Excerpt, host: Host) -> Int64s:
+    """The start of each node; without a time, that of the node before it, because ids are in the order of starts."""
     start = host.start.copy()
     without = ~host.timed
     if not without.any():
@@ -134,22 +130,23 @@ def _started(part: Excerpt, host: Host) -> Int64s:
     listed = np.flatnonzero(host.node != UNKNOWN)
     sources = part.events.source[host.node[listed]]
     for source in np.unique(sources).tolist():
-        mine = listed[sources == source]
-        mine = mine[np.argsort(ids[host.node[mine]], kind="stable")]
-        known = np.flatnonzero(host.timed[mine])
+        nodes = listed[sources == source]
+        nodes = nodes[np.argsort(ids[host.node[nodes]], kind="stable")]
+        known = np.flatnonzero(host.timed[nodes])
         if not len(known):
             continue
-        before = np.searchsorted(known, np.arange(len(mine)), side="right") - 1
-        filled = start[mine][known[np.maximum(before, 0)]]
-        filled[before < 0] = start[mine][known].min()
-        start[mine] = np.where(host.timed[mine], start[mine], filled)
-    others = without & (host.node == UNKNOWN)
-    start[others] = np.where(part.events.timed[host.row[others]], part.events.start[host.row[others]], 0)
+        before = np.searchsorted(known, np.arange(len(nodes)), side="right") - 1
+        filled = start[nodes][known[np.maximum(before, 0)]]
+        filled[before < 0] = start[nodes][known].min()
+        start[nodes] = np.where(host.timed[nodes], start[nodes], filled)
+    unlisted = without & (host.node == UNKNOWN)
+    rows = host.row[unlisted]
+    start[unlisted] = np.where(part.events.timed[rows], part.events.start[rows], 0)
     return start
 
 
 def _lanes(part: Excerpt, host: Host) -> Int64s:
-    """The thread of each; a node without a time is on the thread where most of its logical thread ran."""
+    """The thread of each node; without a time, the thread on which most of its logical thread ran."""
     lane = part.events.track[host.row].astype(np.int64)
     logical = part.key(Key.LOGICAL_THREAD, UNKNOWN)
     without = np.flatnonzero(~host.timed & (host.node != UNKNOWN))
@@ -157,88 +154,58 @@ def _lanes(part: Excerpt, host: Host) -> Int64s:
     for thread in np.unique(logical[host.node[without]]).tolist():
         ran = lane[linked[logical[host.node[linked]] == thread]]
         if len(ran):
-            mine = without[logical[host.node[without]] == thread]
-            lane[mine] = np.bincount(ran).argmax()
+            untimed = without[logical[host.node[without]] == thread]
+            lane[untimed] = np.bincount(ran).argmax()
     return lane
 
 
 def _at(values: Int64s, rows: Int64s) -> Int64s:
-    """`values[rows]`, UNKNOWN where the row is UNKNOWN."""
+    """`values[rows]`, UNKNOWN for UNKNOWN rows."""
     return np.where(rows == UNKNOWN, UNKNOWN, np.append(values, UNKNOWN)[rows])
 
 
-# Work on devices, and which node of the host put it there.
+# Device work and the host nodes that launched it.
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Kernels, copies and memsets, those of graphs and those without a recorded launch too."""
+    """Kernels, copies and memsets, including those of graphs and those without a recorded launch."""
 
     row: Int64s
     parent: Int64s
-    """The place on the host of the innermost node around the launch, or UNKNOWN."""
-    after: Int64s
-    """The place of the last node that began before the launch on the same thread, where none is around it."""
+    """The index of the innermost host node that encloses the launch, or UNKNOWN."""
+    previous: Int64s
+    """If none encloses it, the index of the last host node before the launch on its thread; else UNKNOWN."""
 
     def __len__(self) -> int:
         return len(self.row)
 
 
 def device_of(part: Excerpt, host: Host) -> Device:
-    """All work of a rank that has a time."""
+    """All device work of a rank with a time."""
     rows = part.rows(*GPU_WORK)
     rows = rows[part.events.timed[rows]]
     launches = part.where(Relation.LAUNCHES)
     launch = np.full(len(part.events), UNKNOWN, np.int64)
     launch[launches.target] = launches.source
     call = launch[rows]
-    parent = np.where(call == UNKNOWN, UNKNOWN, np.append(host.around, UNKNOWN)[call])
-    outside = np.flatnonzero((parent == UNKNOWN) & (call != UNKNOWN))
-    after = np.full(len(rows), UNKNOWN, np.int64)
-    after[outside] = last_before(part, host, call[outside])
-    return Device(rows, parent, after)
+    parent = np.where(call == UNKNOWN, UNKNOWN, np.append(host.innermost, UNKNOWN)[call])
+    not_enclosed = np.flatnonzero((parent == UNKNOWN) & (call != UNKNOWN))
+    previous = np.full(len(rows), UNKNOWN, np.int64)
+    previous[not_enclosed] = _last_node_before(part, host, call[not_enclosed])
+    return Device(rows, parent, previous)
 
 
-def last_before(part: Excerpt, host: Host, calls: Int64s) -> Int64s:
-    """For each call the place of the last node of its thread that began before it, or UNKNOWN."""
+def _last_node_before(part: Excerpt, host: Host, calls: Int64s) -> Int64s:
+    """For each call the index of the last node that started before it on its thread, or UNKNOWN."""
     events = part.events
     track, time = events.track[calls].astype(np.int64), events.start[calls]
     found = np.full(len(calls), UNKNOWN, np.int64)
     for lane in np.unique(track).tolist():
-        places = np.flatnonzero((host.lane == lane) & host.timed)
-        places = places[np.argsort(host.start[places], kind="stable")]
-        mine = np.flatnonzero(track == lane)
-        before = np.searchsorted(host.start[places], time[mine], side="right") - 1
-        if len(places):
-            found[mine] = np.where(before < 0, UNKNOWN, places[before])
+        nodes = np.flatnonzero((host.lane == lane) & host.timed)
+        nodes = nodes[np.argsort(host.start[nodes], kind="stable")]
+        of_lane = np.flatnonzero(track == lane)
+        before = np.searchsorted(host.start[nodes], time[of_lane], side="right") - 1
+        if len(nodes):
+            found[of_lane] = np.where(before < 0, UNKNOWN, nodes[before])
     return found
-
-
-# What of a communication those who are written have of it: a simulator waits for all of them, for the same bytes.
-
-
-def turns_with_nodes(part: Excerpt, told: Communicating) -> Int64s:
-    """The turns of those communications of a rank that become nodes."""
-    usable_ones, _ = usable(told.settled(part.events))
-    written = nodes_of_host(part) | (part.events.of_kind(*GPU_WORK) & part.events.timed)
-    turns: Int64s = usable_ones.turn[np.append(written, False)[usable_ones.row]]
-    return turns
-
-
-def compared(
-    told: Communicating, groups: GroupNumbers, ranks: Sequence[int], taking_part: Sequence[Int64s]
-) -> Communicating:
-    """The communications with how many of `ranks` they lack, and the largest size that any of these tells.
-
-    `taking_part` are the turns of each of these ranks.
-    """
-    count = int(told.turn.max(initial=-1)) + 1
-    seen = np.bincount(np.concatenate([np.empty(0, np.int64), *taking_part]), minlength=count)
-    written = np.array(sorted(ranks), np.int64)
-    members = [len(np.intersect1d(written, np.array(group, np.int64))) for group in groups.members]
-    expected = np.array([*members, len(written)], np.int64)[told.group]
-    ends = np.isin(told.source, written).astype(np.int64) + np.isin(told.target, written)
-    expected = np.where(told.type == NodeType.COMM_COLL, expected, ends)
-    most = np.full(count, told.size.min(initial=0), np.int64)
-    np.maximum.at(most, told.turn, told.size)
-    return replace(told, most=most[told.turn], lacking=np.maximum(expected - seen[told.turn], 0))

@@ -1,4 +1,4 @@
-"""Package."""
+"""Waiting times, dependencies of nodes by their origin, and device work ordered by operators."""
 
 from __future__ import annotations
 
@@ -12,18 +12,35 @@ from builders.chakra import Job
 from builders.chakra_written import only
 from builders.data import shared
 from builders.execution_trace import node, process_root, tensor
-from builders.graph import START, GraphBuilder
+from builders.graph import START
 from builders.ordering import RankBuilder
 from tracelink.api import merge
 from tracelink.converters.chakra.census import census
 from tracelink.converters.chakra.decode import decode
-from tracelink.converters.chakra.host import host_of
-from tracelink.converters.chakra.plan import HAND_OVER, HOST_WAIT, RESUMPTION, waited
+from tracelink.converters.chakra.host import device_of, host_of
+from tracelink.converters.chakra.node_order import (
+    Pairs,
+)
+from tracelink.converters.chakra.plan import (
+    HAND_OVER,
+    HOST_WAIT,
+    RESUMPTION,
+    device_flow,
+    waiting_times,
+    work_order,
+)
 from tracelink.converters.chakra.schema import Name
-from tracelink.model.events import EventKind, Relation
+from tracelink.model.columns import Int64s
+from tracelink.model.events import Relation
 from tracelink.ordering.order import Order
 
-# How long operators waited: what a replay does by itself is no part of how long they run.
+
+def column(values: list[int]) -> Int64s:
+    return np.array(values, np.int64)
+
+
+def listed(pairs: Pairs) -> list[tuple[int, int]]:
+    return sorted(zip(pairs.before.tolist(), pairs.after.tolist(), strict=True))
 
 
 def waits(rank: RankBuilder, orders: Mapping[str, tuple[int, int]]) -> dict[str, int]:
@@ -33,7 +50,7 @@ def waits(rank: RankBuilder, orders: Mapping[str, tuple[int, int]]) -> dict[str,
     pairs = {
         name: Order.of(np.array([before]), np.array([after])) for name, (before, after) in orders.items()
     }
-    time = waited(part, host, pairs)
+    time = waiting_times(part, host, pairs)
     return {part.graph.name(int(host.row[place])): int(time[place]) for place in np.flatnonzero(time)}
 
 
@@ -250,77 +267,64 @@ def test_works_of_one_operator_are_in_order_where_streams_are_not(tmp_path: Path
     assert trace.waits("of another") == ["another"]
 
 
-class TestGaps:
-    """Pauses of a thread between operators that nothing encloses, as nodes between them."""
+class TestWorkForTensors:
+    """The first work of who reads a tensor after the last work of who wrote it."""
 
-    def test_a_pause_is_a_node_between_two_operators(self, tmp_path: Path) -> None:
-        job = Job()
-        outer = job.operator("outer", 0, 10)
-        job.operator("inner", 2, 3, caller=outer)
-        job.operator("next", 12.6, 5)
-        trace = only(job.build(), tmp_path, gaps="yes")
-        assert trace.names == ["outer", "inner", "idle", "next"]
-        assert trace.waits("idle") == ["inner"]
-        assert trace.waits("next") == ["inner", "idle"]
-        assert trace.inside("idle") == []
-        assert trace.times("idle") == (START // 1000 + 10, 3)
-        said = trace.attributes_of("idle")
-        assert (said["start_ns"], said["duration_ns"]) == (START + 10_000, 2600)
-        assert (said["cat"], said["is_cpu_op"], said["stream"]) == ("idle", True, 0)
+    @pytest.fixture
+    def rank(self) -> RankBuilder:
+        return RankBuilder()
 
-    @pytest.mark.parametrize(("pause", "nodes"), [(0.999, 2), (1, 3)])
-    def test_less_than_a_microsecond_is_none(self, pause: float, nodes: int, tmp_path: Path) -> None:
-        job = Job()
-        job.operator("one", 0, 10)
-        job.operator("two", 10 + pause, 5)
-        assert len(only(job.build(), tmp_path, gaps="yes").names) == nodes
+    def flow(self, rank: RankBuilder, *both: tuple[int, int]) -> list[tuple[str, str]]:
+        part = rank.part()
+        host = host_of(part)
+        device = device_of(part, host)
+        place = {row: number for number, row in enumerate(host.row.tolist())}
+        writers, readers = (column([place[pair[side]] for pair in both]) for side in (0, 1))
+        found = device_flow(part.events, host, device, writers, readers)
+        rows = device.row.tolist()
+        return [
+            (part.graph.name(rows[before]), part.graph.name(rows[after])) for before, after in listed(found)
+        ]
 
-    def test_threads_pause_each_for_itself_and_devices_do_not(self, tmp_path: Path) -> None:
-        job = Job()
-        for thread, at in (("1", 0), ("2", 5)):
-            job.operator(f"one {thread}", at, 10, thread=thread)
-            job.operator(f"two {thread}", at + 20, 10, thread=thread)
-        job.kernel("early", 100, 1, None)
-        job.kernel("late", 200, 1, None)
-        trace = only(job.build(), tmp_path, gaps="yes")
-        assert trace.names.count("idle") == 2
-        numbers = [trace.attributes(row) for row, name in enumerate(trace.names) if name == "idle"]
-        assert [said["tid"] for said in numbers] == [1, 2]
-        assert [said["duration_ns"] for said in numbers] == [10_000, 10_000]
+    def test_the_last_after_the_first(self, rank: RankBuilder) -> None:
+        make, use = rank.op("make", 0, 10), rank.op("use", 20, 30)
+        for name, at, inside, stream in (
+            ("a", 40, make, 7),
+            ("b", 50, make, 7),
+            ("c", 70, use, 9),
+            ("d", 80, use, 9),
+        ):
+            rank.work(name, at, at + 5, stream, launched=1 if inside == make else 21, inside=inside)
+        assert self.flow(rank, (make, use)) == [("b", "c")]
 
-    def test_time_within_an_operator_is_its_own(self, tmp_path: Path) -> None:
-        job = Job()
-        outer = job.operator("outer", 0, 100)
-        job.operator("one", 0, 10, caller=outer)
-        job.operator("two", 50, 10, caller=outer)
-        assert "idle" not in only(job.build(), tmp_path, gaps="yes").names
+    def test_work_of_inner_operators_is_that_of_the_outer_one_too(self, rank: RankBuilder) -> None:
+        make = rank.op("make", 0, 10)
+        inner = rank.op("inner", 1, 9, inside=make)
+        use = rank.op("use", 20, 30)
+        rank.work("a", 40, 45, launched=2, inside=inner)
+        rank.work("b", 60, 65, 9, launched=21, inside=use)
+        assert self.flow(rank, (make, use)) == [("a", "b")]
 
-    def test_what_nodes_said_stays_theirs(self, tmp_path: Path) -> None:
-        job = Job()
-        job.node(process_root())
-        job.operator("one", 0, 10, node(5, "one", parent=1))
-        two = job.operator("two", 20, 10, node(6, "two", parent=1), kind=EventKind.ANNOTATION)
-        launched(job, "gemm", 40, 22, two)
-        plain, spaced = (only(job.build(), tmp_path / gaps, gaps=gaps) for gaps in ("no", "yes"))
-        assert [name for name in spaced.names if name != "idle"] == plain.names
-        for name in plain.names:
-            assert plain.attributes_of(name) == spaced.attributes_of(name)
-            assert plain.times(name) == spaced.times(name)
-            assert plain.inside(name) == spaced.inside(name)
-            assert plain.waits(name) == [other for other in spaced.waits(name) if other != "idle"]
+    def test_times_must_not_contradict_it(self, rank: RankBuilder) -> None:
+        make, use = rank.op("make", 0, 10), rank.op("use", 20, 30)
+        rank.work("a", 40, 90, launched=2, inside=make)
+        rank.work("b", 60, 65, 9, launched=21, inside=use)
+        assert self.flow(rank, (make, use)) == []
 
-    def test_a_pause_is_not_shown_before_what_it_follows(self, tmp_path: Path) -> None:
-        """Communication is shown after the one before it in its group, whatever its own time."""
-        builder = GraphBuilder()
-        threads = [builder.track(identity=name) for name in "12"]
-        late = builder.add(threads[0], "late", 50 * US, 5 * US)
-        early = builder.add(threads[1], "early", 0, 5 * US)
-        builder.add(threads[1], "next", 90 * US, 5 * US)
-        group = builder.group(0, 1, name="0")
-        for row in (late, early):
-            builder.together(group, row, as_what="operator", start=START, skew=0)
-            builder.participations[-1] |= {"bytes_in": 8}
-        trace = only(builder.build(), tmp_path, gaps="yes")
-        assert trace.waits("early") == ["late"]
-        assert trace.times("early")[0] == trace.times("idle")[0] == START // 1000 + 50
-        assert trace.attributes_of("idle")["start_ns"] == START + 5 * US
+    def test_operators_without_work_put_nothing_in_order(self, rank: RankBuilder) -> None:
+        make, use = rank.op("make", 0, 10), rank.op("use", 20, 30)
+        rank.work("a", 40, 45, launched=2, inside=make)
+        assert self.flow(rank, (make, use), (use, make)) == []
+
+    def test_works_of_one_operator(self, rank: RankBuilder) -> None:
+        make = rank.op("make", 0, 10)
+        other = rank.op("other", 10, 20)
+        for name, at, inside in (("a", 40, make), ("c", 60, make), ("b", 50, other), ("d", 62, make)):
+            rank.work(name, at, at + 5, at, launched=11 if inside == other else 1, inside=inside)
+        part = rank.part()
+        device = device_of(part, host_of(part))
+        rows = device.row.tolist()
+        found = listed(work_order(part.events, device))
+        assert [(part.graph.name(rows[before]), part.graph.name(rows[after])) for before, after in found] == [
+            ("a", "c")
+        ]

@@ -214,7 +214,7 @@ def _related(builder: GraphBuilder, relation: Relation, source: int, target: int
 
 
 def _communicating(draw: st.DrawFn, builder: GraphBuilder, rows: dict[int, list[int]]) -> None:
-    everybody = builder.group(*rows, name="0")
+    world = builder.group(*rows, name="0")
     pair = builder.group(0, 1, name="abc")
     columns = {
         EventKind.KERNEL: "kernel",
@@ -228,7 +228,7 @@ def _communicating(draw: st.DrawFn, builder: GraphBuilder, rows: dict[int, list[
         for rank, mine in rows.items()
     }
     for _ in range(draw(st.integers(0, 5))):
-        group = draw(st.sampled_from([everybody, pair]))
+        group = draw(st.sampled_from([world, pair]))
         taking = [rank for rank in builder.groups[group].ranks if able.get(rank) and draw(st.booleans())]
         if not taking:
             continue
@@ -246,7 +246,7 @@ def _communicating(draw: st.DrawFn, builder: GraphBuilder, rows: dict[int, list[
         source, target = draw(st.tuples(st.sampled_from(sorted(rows)), st.sampled_from(sorted(rows))))
         if able[source] and able[target]:
             send, receive = draw(st.sampled_from(able[source])), draw(st.sampled_from(able[target]))
-            _message(builder, everybody, send, receive, bytes=draw(st.integers(-1, 50)))
+            _message(builder, world, send, receive, bytes=draw(st.integers(-1, 50)))
 
 
 def _message(builder: GraphBuilder, group: int, send: int, receive: int, **said: Any) -> None:

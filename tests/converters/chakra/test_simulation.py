@@ -1,0 +1,337 @@
+"""Groups by number, and the communication that ASTRA-sim can run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders.chakra import Job
+from builders.chakra_written import groups, only, traces
+from builders.communicating_ranks import CommunicatingRanks
+from builders.graph import GraphBuilder
+from builders.job import JobBuilder
+from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
+from tracelink.converters.chakra.simulation import GroupNumbers, all_ranks, group_numbers
+from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.trace import ProcessGroup
+
+US = 1000
+
+
+class TestGroups:
+    def job(self, *members: tuple[str, tuple[int, ...]], ranks: int = 4) -> CommunicatingRanks:
+        """A collective of each group, by its name, on all of its members."""
+        job = CommunicatingRanks(*range(ranks))
+        rows = {
+            (rank, number): job.kernel(rank, f"{number}", 10 * number)
+            for rank in range(ranks)
+            for number, (_, group) in enumerate(members)
+            if rank in group
+        }
+        for number, (name, group) in enumerate(members):
+            row = job.builder.group(*group, name=name)
+            job.collective(row, *(rows[rank, number] for rank in group))
+        return job
+
+    def test_the_group_of_all_ranks_is_0_and_the_others_are_in_the_file(self, tmp_path: Path) -> None:
+        job = self.job(("default_pg", (0, 1, 2, 3)), ("5", (0, 1)), ("abc", (2, 3)))
+        found = traces(job.build(), tmp_path)
+        assert groups(tmp_path) == {"1": [2, 3], "5": [0, 1]}
+        assert [group for *_, group in found[0].communication()] == ["0", "5"]
+        assert [group for *_, group in found[3].communication()] == ["0", "1"]
+        assert found[3].attributes_of("2")["group_name"] == "abc"
+
+    def test_for_astra_sim_the_group_of_all_ranks_has_a_number_too_beside_others(
+        self, tmp_path: Path
+    ) -> None:
+        job = self.job(("0", (0, 1, 2, 3)), ("5", (0, 1)))
+        found = traces(job.build(), tmp_path, variant="astra-sim")
+        assert groups(tmp_path) == {"1": [0, 1, 2, 3], "5": [0, 1]}
+        assert [group for *_, group in found[0].communication()] == ["1", "5"]
+        assert [group for *_, group in found[3].communication()] == ["1"]
+
+    def test_for_astra_sim_it_is_0_where_there_is_no_other(self, tmp_path: Path) -> None:
+        found = traces(self.job(("0", (0, 1, 2, 3))).build(), tmp_path, variant="astra-sim")
+        assert groups(tmp_path) == {}
+        assert [group for *_, group in found[2].communication()] == ["0"]
+
+    def test_the_metadata_name_all_groups(self, tmp_path: Path) -> None:
+        job = self.job(("0", (0, 1)), ("abc", (1,)), ranks=2)
+        trace = traces(job.build(), tmp_path)[0]
+        assert '"0":{"name":"0","description":"","ranks":[0,1]}' in trace.decoded.metadata_value("groups")
+        assert '"1":{"name":"abc","description":"","ranks":[1]}' in trace.decoded.metadata_value("groups")
+
+
+# Process groups by number: 0 is all ranks, a name that is a number stays, the others get what is free.
+
+
+EVERYBODY = (0, 1, 2, 3)
+
+
+def numbered(
+    *groups: tuple[str, tuple[int, ...]], seen: dict[int, tuple[int, ...]] | None = None
+) -> GroupNumbers:
+    builder = JobBuilder()
+    for name, ranks in groups:
+        builder.group(name, ranks, description=f"of {name}")
+    job = builder.build()
+    return group_numbers(job, seen or {})
+
+
+@pytest.mark.parametrize("name", ["0", "default_pg", "", "abc"])
+def test_the_group_of_all_ranks_is_0(name: str) -> None:
+    assert numbered((name, EVERYBODY)).numbers == [0]
+
+
+def test_a_name_that_is_a_number_stays() -> None:
+    assert numbered(("0", EVERYBODY), ("7", (0, 1)), ("2", (2, 3)), ("5", EVERYBODY)).numbers == [0, 7, 2, 5]
+
+
+def test_other_names_get_the_first_number_that_nobody_has() -> None:
+    groups = (("0", EVERYBODY), ("abc", (0, 1)), ("1", (2, 3)), ("def", (1, 2)), ("3", (0, 3)))
+    assert numbered(*groups).numbers == [0, 2, 1, 4, 3]
+
+
+@pytest.mark.parametrize("name", ["2001", "999999999999", "01", "-1", "1.5", "٣", "0"])
+def test_a_name_that_simulators_would_not_keep_gets_another_number(name: str) -> None:
+    """ASTRA-sim counts a million on from each, in 32 bits."""
+    assert numbered(("default", EVERYBODY), (name, (0, 1))).numbers == [0, 1]
+
+
+def test_two_groups_of_one_name_are_two() -> None:
+    assert numbered(("0", EVERYBODY), ("1", (0, 1)), ("1", (2, 3))).numbers == [0, 1, 2]
+
+
+def test_members_that_no_source_lists_are_those_who_are_seen() -> None:
+    groups = numbered(("0", EVERYBODY), ("5", ()), ("6", ()), seen={1: (0, 2)})
+    assert groups.members == [EVERYBODY, (0, 2), ()]
+
+
+def test_the_file_has_all_but_the_group_of_all_ranks_in_order() -> None:
+    groups = numbered(("0", EVERYBODY), ("7", (0, 1)), ("2", (2, 3)))
+    assert list(groups.members_by_number.items()) == [(2, (2, 3)), (7, (0, 1))]
+
+
+def test_what_is_in_no_known_group_is_among_all() -> None:
+    groups = numbered(("7", (0, 1)))
+    assert (groups.number(-1), groups.number(0)) == (0, 7)
+
+
+def test_descriptions_by_number() -> None:
+    assert numbered(("0", EVERYBODY), ("7", (0, 1))).described == {
+        0: {"name": "0", "description": "of 0", "ranks": [0, 1, 2, 3]},
+        7: {"name": "7", "description": "of 7", "ranks": [0, 1]},
+    }
+
+
+class TestAmong:
+    """Groups of a simulation: 0 is safe only where no other group has collectives."""
+
+    GROUPS = (("0", EVERYBODY), ("7", (0, 1)), ("alone", (2,)), ("again", EVERYBODY))
+
+    @pytest.mark.parametrize("rows", [[], [0], [0, 2, 3]])
+    def test_all_ranks_are_0_where_no_other_group_of_several_communicates(self, rows: list[int]) -> None:
+        assert numbered(*self.GROUPS).for_simulation(rows).numbers == [0, 7, 1, 0]
+
+    @pytest.mark.parametrize("rows", [[1], [0, 1, 2]])
+    def test_else_they_have_one_number_of_their_own(self, rows: list[int]) -> None:
+        groups = numbered(*self.GROUPS).for_simulation(rows)
+        assert groups.numbers == [2, 7, 1, 2]
+        assert groups.members_by_number == {1: (2,), 2: EVERYBODY, 7: (0, 1)}
+
+
+class TestEverybody:
+    def test_the_world_as_ranks_say_it(self) -> None:
+        builder = JobBuilder()
+        builder.collective(builder.group("0", (0, 1)), {0: (0, 1), 1: (0, 1)})
+        assert all_ranks(builder.build()) == (0, 1)
+
+    def test_a_group_can_have_more_than_those_who_are_there(self) -> None:
+        builder = JobBuilder()
+        builder.groups.append(ProcessGroup("0", size=8))
+        assert all_ranks(builder.build()) == tuple(range(8))
+
+    def test_a_rank_alone_of_which_nothing_is_said(self) -> None:
+        builder = JobBuilder()
+        builder.unmatched(builder.group("1", ()), 5)
+        assert all_ranks(builder.build()) == tuple(range(6))
+
+    def test_nobody(self) -> None:
+        assert all_ranks(JobBuilder().build()) == ()
+
+
+# The variant astra-sim: what ASTRA-sim can run, and a word on everything that is written in another way.
+
+
+def kernels(builder: GraphBuilder, *ranks: int, at: int = 0, name: str = "nccl") -> list[int]:
+    """A kernel on a stream of each rank."""
+    tracks = [builder.track(TrackKind.STREAM, rank, "0", "7") for rank in ranks]
+    return [builder.add(track, name, at * US, 5 * US, EventKind.KERNEL) for track in tracks]
+
+
+def collective(operation: str, size: int, *ranks: int, **said: Any) -> GraphBuilder:
+    builder = GraphBuilder()
+    rows = kernels(builder, *ranks)
+    builder.together(builder.group(*ranks, name="0"), *rows, operation=operation, **said)
+    for part in builder.participations:
+        part |= {"bytes_in": size, "bytes_out": size}
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "size"),
+    [
+        ("all_reduce", CollectiveType.ALL_REDUCE, 64),
+        ("all_gather", CollectiveType.ALL_GATHER, 64),
+        ("reduce_scatter", CollectiveType.REDUCE_SCATTER, 64),
+        ("all_to_all", CollectiveType.ALL_TO_ALL, 64),
+        ("broadcast", CollectiveType.BROADCAST, 64),
+    ],
+)
+def test_what_it_knows_stays(operation: str, kind: CollectiveType, size: int, tmp_path: Path) -> None:
+    trace = traces(collective(operation, size, 0, 1).build(), tmp_path, variant="astra-sim")[0]
+    assert trace.communication() == [("COMM_COLL", kind, size, "0")]
+    assert "replaced_collective" not in trace.reasons
+
+
+@pytest.mark.parametrize(
+    ("operation", "instead", "size"),
+    [
+        ("barrier", CollectiveType.ALL_REDUCE, 0),
+        ("reduce", CollectiveType.ALL_REDUCE, 64),
+        ("gather", CollectiveType.ALL_GATHER, 64),
+        ("scatter", CollectiveType.BROADCAST, 64),
+    ],
+)
+def test_what_it_does_not_know_is_what_moves_nearly_as_much(
+    operation: str, instead: CollectiveType, size: int, tmp_path: Path
+) -> None:
+    trace = traces(collective(operation, size, 0, 1).build(), tmp_path, variant="astra-sim")[0]
+    assert trace.communication() == [("COMM_COLL", instead, size, "0")]
+    assert instead in SIMULATED
+    assert trace.attributes_of("nccl")["collective"] == operation
+    assert trace.reasons["replaced_collective"] == 1
+
+
+def test_an_all_gather_of_hardly_any_bytes_has_as_many_as_can_be_split(tmp_path: Path) -> None:
+    trace = traces(collective("all_gather", 3, 0, 1).build(), tmp_path, variant="astra-sim")[0]
+    assert trace.communication() == [("COMM_COLL", CollectiveType.ALL_GATHER, 16, "0")]
+    assert trace.reasons["enlarged"] == 1
+
+
+@pytest.mark.parametrize("variant", ["full", "astra-sim"])
+def test_a_group_of_one_is_computation_for_astra_sim(variant: str, tmp_path: Path) -> None:
+    trace = only(collective("all_reduce", 64, 0).build(), tmp_path, variant=variant)
+    full = variant == "full"
+    assert trace.type("nccl") == (NodeType.COMM_COLL if full else NodeType.COMP)
+    assert trace.reasons.get("alone", 0) == (0 if full else 1)
+
+
+def test_a_message_of_a_rank_to_itself_is_computation(tmp_path: Path) -> None:
+    builder = GraphBuilder()
+    (row,) = kernels(builder, 0)
+    builder.message(builder.group(0, 1, name="0"), row, row, bytes=64)
+    trace = only(builder.build(), tmp_path, variant="astra-sim")
+    assert trace.type("nccl") == NodeType.COMP
+    assert trace.reasons["alone"] == 2
+
+
+class TestWithoutPartners:
+    """ASTRA-sim waits for ever for a rank that takes no part, and for one that has another size."""
+
+    def job(self, *taking_part: int, **said: Any) -> GraphBuilder:
+        """A collective of ranks 0 to 2, and further work of each; ranks 3 and up have no files."""
+        builder = GraphBuilder()
+        rows = {}
+        for rank in range(3):
+            track = builder.track(TrackKind.STREAM, rank, "0", "7")
+            if rank in taking_part:
+                rows[rank] = builder.add(track, "nccl", 0, 5 * US, EventKind.KERNEL)
+            builder.add(track, "gemm", 10 * US, 5 * US, EventKind.KERNEL)
+        builder.together(builder.group(0, 1, 2, 3, name="0"), *rows.values(), **said)
+        for part in builder.participations:
+            part |= {"bytes_in": 64 * (part["rank"] + 1), "bytes_out": 64}
+        return builder
+
+    def test_one_that_a_rank_does_not_take_part_in_is_computation_on_the_others(self, tmp_path: Path) -> None:
+        found = traces(self.job(0, 2).build(), tmp_path, variant="astra-sim")
+        for rank in (0, 2):
+            assert found[rank].type("nccl") == NodeType.COMP
+            assert found[rank].waits("gemm") == ["nccl"]
+            assert found[rank].reasons["incomplete_communication"] == 1
+        assert found[1].names == ["gemm"]
+
+    def test_ranks_without_files_do_not_count(self, tmp_path: Path) -> None:
+        """They are often those of which one that is alike is copied."""
+        found = traces(self.job(0, 1, 2, operation="all_to_all").build(), tmp_path, variant="astra-sim")
+        assert [trace.type("nccl") for trace in found.values()] == [NodeType.COMM_COLL] * 3
+
+    def test_the_largest_size_is_that_of_all(self, tmp_path: Path) -> None:
+        found = traces(self.job(0, 1, 2).build(), tmp_path, variant="astra-sim")
+        assert [trace.communication() for trace in found.values()] == [[("COMM_COLL", 0, 192, "0")]] * 3
+        assert [trace.reasons.get("size_differs", 0) for trace in found.values()] == [1, 1, 0]
+
+    def test_everything_is_as_it_was_in_the_full_variant(self, tmp_path: Path) -> None:
+        found = traces(self.job(0, 2).build(), tmp_path)
+        assert [found[rank].communication() for rank in (0, 1, 2)] == [
+            [("COMM_COLL", 0, 64, "0")],
+            [],
+            [("COMM_COLL", 0, 192, "0")],
+        ]
+
+    def test_a_message_without_its_other_end_is_computation(self, tmp_path: Path) -> None:
+        builder = GraphBuilder()
+        rows = kernels(builder, 0, 1)
+        group = builder.group(0, 1, 2, name="0")
+        builder.message(group, *rows, bytes=8)
+        builder.message(group, *rows, bytes=16)
+        builder.messages[-1]["receive"] = -1
+        builder.message(group, *rows, bytes=32)
+        builder.messages[-1] |= {"receive": -1, "target": 2}
+        found = traces(builder.build(), tmp_path, variant="astra-sim")
+        assert [size for _, _, size, _ in found[0].communication()] == [8, 32]
+        assert [size for _, _, size, _ in found[1].communication()] == [8]
+        assert found[0].reasons["incomplete_communication"] == 1
+
+    def test_an_entry_of_the_recorder_is_no_part_beside_a_profile(self, tmp_path: Path) -> None:
+        """The profile of rank 1 begins later than that of rank 0, and only its recorder tells of the collective."""
+        builder = GraphBuilder()
+        (row,) = kernels(builder, 0)
+        entry = builder.add(builder.track(TrackKind.COMMUNICATOR, 1), "entry", 0, 5, EventKind.RECORD)
+        builder.add(builder.track(rank=1), "operator", 5, 5)
+        kernels(builder, 1, at=10, name="gemm")
+        builder.together(builder.group(0, 1, name="0"), row, entry)
+        for part, column, event in zip(
+            builder.participations, ("kernel", "record"), (row, entry), strict=True
+        ):
+            part |= {"bytes_in": 8, "kernel": -1} | {column: event}
+        found = traces(builder.build(), tmp_path, variant="astra-sim")
+        assert found[0].type("nccl") == NodeType.COMP
+        assert found[1].names == ["gemm"]
+
+
+def test_only_device_work_and_communication_without_control_dependencies(tmp_path: Path) -> None:
+    builder = GraphBuilder()
+    thread, stream = builder.track(), builder.track(TrackKind.STREAM, 0, "0", "7")
+    builder.add(thread, "operator", 0, 10)
+    builder.add(stream, "gemm", 20, 10, EventKind.KERNEL)
+    builder.add(stream, "copy", 40, 10, EventKind.MEMCPY)
+    trace = only(builder.build(), tmp_path, variant="astra-sim")
+    assert trace.names == ["gemm", "copy"]
+    assert (trace.inside("copy"), trace.waits("copy")) == ([], ["gemm"])
+    assert groups(tmp_path) == {}
+
+
+def test_a_wait_through_the_host_stays(tmp_path: Path) -> None:
+    """The host waits for one stream, then launches on another."""
+    job = Job()
+    launch = job.runtime("cudaLaunchKernel", 2, caller=job.operator("one", 0, 10))
+    job.kernel("first", 15, 5, launch)
+    job.runtime("cudaStreamSynchronize", 12, 10)
+    later = job.runtime("cudaLaunchKernel", 32, caller=job.operator("two", 30, 10))
+    job.kernel("second", 40, 5, later, stream="9")
+    trace = only(job.build(), tmp_path, variant="astra-sim")
+    assert trace.names == ["first", "second"]
+    assert trace.waits("second") == ["first"]
