@@ -1,4 +1,4 @@
-"""Columns of the event array."""
+"""Columns of one part of the event array, collected piece by piece, and parts joined to a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracelink.converters.kineto.schema import (
     LAUNCH_FLOWS,
     METADATA,
     PAIRED,
-    TELLING,
+    WITH_ARGUMENTS,
     Arguments,
     Element,
 )
@@ -53,7 +53,7 @@ KEYS_OF_KIND: dict[EventKind, tuple[tuple[Key, str], ...]] = {
 }
 """Which arguments are link keys, by kind of event: reading only those keeps the rest undecoded."""
 
-NOT_GIVEN = {
+LARGEST_UNKNOWN = {
     Key.CORRELATION: 0,
     Key.EXTERNAL_ID: 0,
     Key.RECORD_FUNCTION: 0,
@@ -62,10 +62,10 @@ NOT_GIVEN = {
     Key.PYTHON_ID: -1,
     Key.PYTHON_PARENT: -1,
 }
-"""A value up to this one means that the event has no such key (0 is how the profiler says "none" for most)."""
+"""Values up to this one mean that the event has no such key: for most keys the profiler writes 0."""
 
 COLUMN_TYPES = {
-    "place": np.int64,
+    "index": np.int64,
     "shape": np.uint16,
     "name": np.int32,
     "pid": np.int64,
@@ -73,22 +73,22 @@ COLUMN_TYPES = {
     "start": np.int64,
     "duration": np.int64,
 }
-"""The columns of events while they are gathered; `place` is the element's number in the file."""
+"""The columns of events while they are collected; `index` is the element's number in the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A metadata record: what a process or a thread is called, and where it is drawn."""
+class Metadata:
+    """A metadata record: the name or sort index of a process or thread."""
 
-    what: str
+    kind: str
     pid: int
     tid: int
     arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """Ends of arrows: one row for each."""
+class FlowColumns:
+    """Starts and ends of flows, one row each."""
 
     shape: Int64s
     identity: Int64s
@@ -109,7 +109,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A begin, an end or an instant of a slice that is recorded in two halves."""
+    """A begin, an end or an instant of a slice that is recorded as two events."""
 
     ph: str
     cat: str
@@ -118,47 +118,47 @@ class Half:
     tid: int
     time: int
     identity: int
-    place: int
+    index: int
 
 
 @dataclass(slots=True)
-class Columns:
-    """Everything in one part of the event array."""
+class ElementColumns:
+    """All elements of one part of the event array."""
 
     shapes: Shapes = field(default_factory=Shapes)
     names: StringTable = field(default_factory=StringTable)
     lanes: StringTable = field(default_factory=StringTable)
     chunks: list[dict[str, Any]] = field(default_factory=list)
     table: dict[str, Any] = field(default_factory=dict)
-    """The chunks in one, once all are there."""
+    """All chunks, once the part is complete."""
     keys: dict[Key, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
-    """(place of the element, value) of each link key, chunk by chunk."""
-    stated: list[tuple[int, Statement]] = field(default_factory=list)
-    """What events say of communication, by the place of the element."""
+    """(index of the element, value) of each link key, chunk by chunk."""
+    statements: list[tuple[int, Statement]] = field(default_factory=list)
+    """Statements on communication, by the index of the element."""
     communications: Communications = field(default_factory=Communications.empty)
-    """The same as a table; its rows are places."""
+    """The statements as a table; its rows are indexes of elements."""
     memory: list[tuple[Int64s, Int64s]] = field(default_factory=list)
     launch_ends: list[tuple[Int64s, Int64s]] = field(default_factory=list)
-    """(shape, id) of the ends of launch arrows."""
-    flows: list[Flow] = field(default_factory=list)
-    """The ends of all other arrows."""
-    named: list[Named] = field(default_factory=list)
+    """(shape, id) of the starts and ends of launch flows."""
+    flows: list[FlowColumns] = field(default_factory=list)
+    """The starts and ends of all other flows."""
+    metadata: list[Metadata] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     halves: list[Half] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
-    """Where each piece begins in the file, and how many elements it holds."""
+    """The start of each piece in the file, and its number of elements."""
     unusable_durations: int = 0
     not_events: int = 0
     total: int = 0
 
     def add(self, offset: int, piece: Decoded) -> None:
-        """Takes in one piece."""
+        """Adds one piece."""
         shape, events = piece.shape, piece.events
-        places, shape_of_event = self.total + np.flatnonzero(piece.slices), shape[piece.slices]
+        indexes, shape_of_event = self.total + np.flatnonzero(piece.slices), shape[piece.slices]
         self.chunks.append(
             {
-                "place": places,
+                "index": indexes,
                 "shape": shape_of_event.astype(np.uint16),
                 "name": piece.name,
                 "pid": int64s([event.pid for event in events]),
@@ -167,9 +167,9 @@ class Columns:
                 "duration": piece.duration,
             }
         )
-        self.stated += [(int(places[place]), statement) for place, statement in piece.stated]
-        self._add_keys(places, shape_of_event, events)
-        self._add_memory(places, shape_of_event, events)
+        self.statements += [(int(indexes[index]), statement) for index, statement in piece.statements]
+        self._add_keys(indexes, shape_of_event, events)
+        self._add_memory(indexes, shape_of_event, events)
         self._add_flows(shape, piece)
         self._add_rest(shape, piece)
         self.offsets.append(offset)
@@ -184,24 +184,27 @@ class Columns:
         self.table = {name: np.concatenate([chunk[name] for chunk in self.chunks]) for name in COLUMN_TYPES}
         self.chunks = []
         self.keys = {key: [_joined(chunks)] for key, chunks in self.keys.items()}
-        rows, statements = [row for row, _ in self.stated], [statement for _, statement in self.stated]
-        stated = communications(rows, statements, self.names)
-        self.communications, self.stated = Communications.concatenate([self.communications, stated]), []
+        rows, statements = (
+            [row for row, _ in self.statements],
+            [statement for _, statement in self.statements],
+        )
+        table = communications(rows, statements, self.names)
+        self.communications, self.statements = Communications.concatenate([self.communications, table]), []
 
-    def _add_keys(self, places: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
-        for group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):
-            kinds = frozenset(kind for kind, keys in KEYS_OF_KIND.items() if keys is group)
+    def _add_keys(self, indexes: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
+        for key_group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):
+            kinds = frozenset(kind for kind, keys in KEYS_OF_KIND.items() if keys is key_group)
             chosen = self.shapes.have_kind(shape, kinds)
             if not chosen.any():
                 continue
             arguments = [event.args for event in compress(events, chosen.tolist())]
-            for key, name in group:
+            for key, name in key_group:
                 values = _values(arguments, name)
-                given = values > NOT_GIVEN[key]
+                given = values > LARGEST_UNKNOWN[key]
                 if given.any():
-                    self.keys.setdefault(key, []).append((places[chosen][given], values[given]))
+                    self.keys.setdefault(key, []).append((indexes[chosen][given], values[given]))
 
-    def _add_memory(self, places: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
+    def _add_memory(self, indexes: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
         instants = self.shapes.are(shape, INSTANTS)
         if not instants.any():
             return
@@ -210,21 +213,21 @@ class Columns:
             [value for a in arguments for value in (a.allocated, a.reserved, a.device_type, a.device)]
         )
         table = table.reshape(-1, 4)
-        told = table[:, 0] >= 0
-        self.memory.append((places[instants][told], table[told]))
+        has_memory = table[:, 0] >= 0
+        self.memory.append((indexes[instants][has_memory], table[has_memory]))
 
     def _add_flows(self, shape: Int64s, piece: Decoded) -> None:
-        """Of launch arrows only the ids are of use; other arrows are bound to events by place and time."""
+        """Of launch flows only the ids are needed; other flows are bound to events by thread and time."""
         launches = self.shapes.are(shape, FLOWS) & self.shapes.in_category(shape, LAUNCH_FLOWS)
-        others = self.shapes.are(shape, FLOWS) & ~launches
+        other_flows = self.shapes.are(shape, FLOWS) & ~launches
         if launches.any():
             ids = [element.id for element in compress(piece.elements, launches.tolist())]
             self.launch_ends.append((shape[launches], int64s(ids)))
-        if others.any():
-            ends = list(compress(piece.elements, others.tolist()))
+        if other_flows.any():
+            ends = list(compress(piece.elements, other_flows.tolist()))
             self.flows.append(
-                Flow(
-                    shape[others],
+                FlowColumns(
+                    shape[other_flows],
                     int64s([end.id for end in ends]),
                     int64s([end.pid for end in ends]),
                     int64s([end.tid for end in ends]),
@@ -233,22 +236,24 @@ class Columns:
             )
 
     def _add_rest(self, shape: Int64s, piece: Decoded) -> None:
-        for place in np.flatnonzero(self.shapes.are(shape, TELLING)).tolist():
-            element, arguments = piece.elements[place], piece.arguments.get(place, {})
+        for index in np.flatnonzero(self.shapes.are(shape, WITH_ARGUMENTS)).tolist():
+            element, arguments = piece.elements[index], piece.arguments.get(index, {})
             if element.ph == METADATA:
-                self.named.append(Named(element.name, element.pid, element.tid, arguments))
+                self.metadata.append(Metadata(element.name, element.pid, element.tid, arguments))
             elif arguments:
                 time = int(piece.times([element])[0])
                 self.samples.append(Sample(element.name, element.pid, time, arguments))
-        for place in np.flatnonzero(self.shapes.are(shape, PAIRED)).tolist():
-            element = piece.elements[place]
+        for index in np.flatnonzero(self.shapes.are(shape, PAIRED)).tolist():
+            element = piece.elements[index]
             time = int(piece.times([element])[0])
             half = (element.ph, element.cat, element.name, element.pid, element.tid, time, int(element.id))
-            self.halves.append(Half(*half, self.total + place))
+            self.halves.append(Half(*half, self.total + index))
 
 
 def _joined(chunks: Sequence[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:
-    return np.concatenate([places for places, _ in chunks]), np.concatenate([values for _, values in chunks])
+    return np.concatenate([indexes for indexes, _ in chunks]), np.concatenate(
+        [values for _, values in chunks]
+    )
 
 
 def _values(arguments: Sequence[Arguments], name: str) -> Int64s:
@@ -261,19 +266,19 @@ def _values(arguments: Sequence[Arguments], name: str) -> Int64s:
             return int64s(list(map(attrgetter(name), arguments)))
 
 
-def join(parts: Sequence[Columns]) -> Columns:
-    """The columns of a whole file from those of its parts, in order."""
+def join(parts: Sequence[ElementColumns]) -> ElementColumns:
+    """The columns of a file from those of its parts, in order."""
     if len(parts) == 1:
         return parts[0]
-    whole = Columns()
+    merged = ElementColumns()
     for part in parts:
-        shapes = whole.shapes.table.absorb(part.shapes.table.texts()).astype(np.int64)
-        names = whole.names.absorb(part.names.texts())
-        lane = _lane_recoder(whole.lanes, part.lanes)
-        whole.chunks.append(
+        shapes = merged.shapes.table.absorb(part.shapes.table.texts()).astype(np.int64)
+        names = merged.names.absorb(part.names.texts())
+        lane = _lane_recoder(merged.lanes, part.lanes)
+        merged.chunks.append(
             {
                 **part.table,
-                "place": part.table["place"] + whole.total,
+                "index": part.table["index"] + merged.total,
                 "shape": shapes[part.table["shape"]].astype(np.uint16)
                 if len(shapes)
                 else part.table["shape"],
@@ -283,30 +288,35 @@ def join(parts: Sequence[Columns]) -> Columns:
             }
         )
         for key, columns in part.keys.items():
-            whole.keys.setdefault(key, []).extend(
-                (places + whole.total, values) for places, values in columns
+            merged.keys.setdefault(key, []).extend(
+                (indexes + merged.total, values) for indexes, values in columns
             )
-        whole.memory += [(places + whole.total, values) for places, values in part.memory]
-        whole.launch_ends += [(shapes[shape], lane(ids)) for shape, ids in part.launch_ends]
-        whole.flows += [
-            Flow(shapes[flow.shape], lane(flow.identity), lane(flow.pid), lane(flow.tid), flow.time)
+        merged.memory += [(indexes + merged.total, values) for indexes, values in part.memory]
+        merged.launch_ends += [(shapes[shape], lane(ids)) for shape, ids in part.launch_ends]
+        merged.flows += [
+            FlowColumns(shapes[flow.shape], lane(flow.identity), lane(flow.pid), lane(flow.tid), flow.time)
             for flow in part.flows
         ]
-        said = part.communications.recoded(names)
-        whole.communications = Communications.concatenate(
-            [whole.communications, replace(said, row=said.row + whole.total)]
+        communications_of_part = part.communications.recoded(names)
+        merged.communications = Communications.concatenate(
+            [
+                merged.communications,
+                replace(communications_of_part, row=communications_of_part.row + merged.total),
+            ]
         )
-        _join_rest(whole, part, lane)
-        whole.total += part.total
-    whole.shapes.learn()
-    whole.compact()
-    return whole
+        _join_rest(merged, part, lane)
+        merged.total += part.total
+    merged.shapes.learn()
+    merged.compact()
+    return merged
 
 
-def _join_rest(whole: Columns, part: Columns, lane: Callable[[Any], Any]) -> None:
-    whole.named += [Named(n.what, int(lane(n.pid)), int(lane(n.tid)), n.arguments) for n in part.named]
-    whole.samples += [Sample(s.name, int(lane(s.pid)), s.time, s.values) for s in part.samples]
-    whole.halves += [
+def _join_rest(merged: ElementColumns, part: ElementColumns, lane: Callable[[Any], Any]) -> None:
+    merged.metadata += [
+        Metadata(n.kind, int(lane(n.pid)), int(lane(n.tid)), n.arguments) for n in part.metadata
+    ]
+    merged.samples += [Sample(s.name, int(lane(s.pid)), s.time, s.values) for s in part.samples]
+    merged.halves += [
         Half(
             h.ph,
             h.cat,
@@ -315,18 +325,18 @@ def _join_rest(whole: Columns, part: Columns, lane: Callable[[Any], Any]) -> Non
             int(lane(h.tid)),
             h.time,
             int(lane(h.identity)),
-            h.place + whole.total,
+            h.index + merged.total,
         )
         for h in part.halves
     ]
-    whole.offsets += part.offsets
-    whole.counts += part.counts
-    whole.unusable_durations += part.unusable_durations
-    whole.not_events += part.not_events
+    merged.offsets += part.offsets
+    merged.counts += part.counts
+    merged.unusable_durations += part.unusable_durations
+    merged.not_events += part.not_events
 
 
-def _lane_recoder(whole: StringTable, part: StringTable) -> Callable[[Any], Any]:
-    codes = whole.absorb(part.texts())
+def _lane_recoder(merged: StringTable, part: StringTable) -> Callable[[Any], Any]:
+    codes = merged.absorb(part.texts())
     if not len(codes):
         return lambda ids: ids
 

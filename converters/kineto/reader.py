@@ -1,4 +1,8 @@
-"""File to rank trace."""
+"""The Kineto reader: a profile in, a rank trace out.
+
+The event array is read in pieces (`elements`), collected as columns (`columns`) and assembled with tracks, counters
+and flows (`tracks`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.kineto.columns import Columns, join
+from tracelink.converters.kineto.columns import ElementColumns, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
 from tracelink.converters.kineto.schema import (
     DISTRIBUTED,
@@ -28,13 +32,13 @@ from tracelink.converters.kineto.schema import (
     kind_of,
 )
 from tracelink.converters.kineto.tracks import (
-    Arrows,
-    Ends,
+    FlowEnds,
+    Flows,
     Names,
     bind,
     counters_of,
+    flows_by_category,
     pair,
-    sort_flows,
     tracks_of,
 )
 from tracelink.converters.pytorch.times import BASE_TIME, base_time
@@ -47,13 +51,257 @@ from tracelink.model.columns import Bools, Int32s, Int64s
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 
-# What a Kineto file says of itself: rank, host, groups, devices.
+WORTH_SPLITTING = 16 << 20
+"""Smaller files are read faster by one process."""
+
+
+class KinetoReader:
+    """Reads what `torch.profiler` wrote from 2020 to 2026, whatever the hardware."""
+
+    name = "kineto"
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """Reads a whole source, in as many processes as the engine gives."""
+        parts = engine.map(lambda part: _read_part(source, part, engine), _parts(source, engine))
+        header: dict[str, Any] = {}
+        damage: list[Damage] = []
+        for _, part_header, part_damage, _ in parts:
+            header |= part_header
+            damage += part_damage
+        columns = join([columns for columns, *_ in parts])
+        return assemble(source, columns, header, damage, parts[-1][3])
+
+
+PartRead = tuple[ElementColumns, Mapping[str, Any], Sequence[Damage], tuple[int, str] | None]
+
+
+def _read_part(source: Source, part: Part, engine: Engine) -> PartRead:
+    decoder = ElementDecoder()
+    document: ArrayDocument[Decoded] = ArrayDocument(
+        source, ArrayFormat(EVENTS, FIRST_KEYS, decoder.decode, decoder.convert), part
+    )
+    columns = ElementColumns(decoder.shapes, decoder.names, decoder.lanes)
+    for offset, piece in document.pieces(engine.meter.add):
+        columns.add(offset, piece)
+    columns.compact()
+    truncated_at = (
+        None if document.truncated_at is None else (document.truncated_at, document.truncated_reason)
+    )
+    return columns, document.header, document.damage, truncated_at
+
+
+def _parts(source: Source, engine: Engine) -> list[Part]:
+    """Byte ranges of similar size that start at an event; one range if the file cannot be split."""
+    with source.open() as stream:
+        plain = stream.plain
+    if engine.jobs < 2 or not plain or source.local is None or source.bytes < WORTH_SPLITTING:
+        return [Part()]
+    document: ArrayDocument[Decoded] = ArrayDocument(source, ArrayFormat(EVENTS, FIRST_KEYS, _never, _never))
+    wanted = np.linspace(0, source.bytes, engine.jobs + 1)[1:-1].astype(int).tolist()
+    found = [document.boundary_near(offset) for offset in wanted]
+    cuts = sorted({offset for offset in found if offset is not None})
+    return [Part(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
+
+
+def _never(_: object) -> Decoded:
+    raise NotImplementedError
+
+
+# From columns to a rank trace.
+
+
+def assemble(
+    source: Source,
+    columns: ElementColumns,
+    header: Mapping[str, Any],
+    damage: Sequence[Damage],
+    truncated_at: tuple[int, str] | None,
+) -> RankTrace:
+    """The rank trace of one file."""
+    names = Names(columns.lanes.texts())
+    names.learn(columns.metadata)
+    table, unmatched_ends = _table(columns)
+    base = base_time(header)
+    kind = _kinds(columns, table)
+    track, tracks = tracks_of(table["pid"], table["tid"], _on_device(kind), names)
+    events = _events(table, kind, track, base or 0)
+    flows = flows_by_category(columns.launch_ends, columns.flows, columns.shapes)
+    keys = _keys(columns, table["index"])
+    communications = columns.communications
+    keys |= _bound(flows, keys, table)
+    counters, counter_tracks = counters_of(columns, names, base or 0, len(tracks))
+    bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
+    loose = len(flows.other_out.identity) + len(flows.other_in.identity) - bound
+    trace = RankTrace(
+        [source_info(source, header, events, tracks, columns.total)],
+        columns.names,
+        events,
+        _with_process_names(tracks, names) + counter_tracks,
+        keys,
+        counters,
+        process_groups(header),
+        replace(communications, row=np.searchsorted(table["index"], communications.row)),
+        launch_flows=flows.launches,
+        payloads=[RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
+    )
+    if base is None:
+        trace.findings.append(_unusable_base_time(source.path, header))
+    trace.findings += _findings(source.path, columns, damage, truncated_at, len(events))
+    trace.findings += _pairing_findings(source.path, unmatched_ends, loose)
+    return trace
+
+
+def _events(table: Mapping[str, Any], kind: npt.NDArray[np.uint8], track: Int32s, base: int) -> Events:
+    """The events of the only source."""
+    source = np.zeros(len(kind), np.int32)
+    return Events(
+        kind, table["name"], track, table["start"] + base, table["duration"], source, table["index"]
+    )
+
+
+def _unusable_base_time(path: str, header: Mapping[str, Any]) -> Finding:
+    text = (
+        f"{path}: {BASE_TIME} is not a valid time: {str(header[BASE_TIME])[:40]!r}; it is not added to times."
+    )
+    return Finding(Severity.WARNING, "unusable_base_time", text, source=path)
+
+
+def _table(columns: ElementColumns) -> tuple[dict[str, Any], int]:
+    """One row for each event, in the order of the file."""
+    table: dict[str, Any] = dict(columns.table)
+    paired = pair(columns.halves)
+    if not paired.slices:
+        return table, paired.unmatched_ends
+    slices = paired.slices
+    shape = [columns.shapes.table["X" + slice_.cat] for slice_ in slices]
+    columns.shapes.learn()
+    added = {
+        "index": [slice_.index for slice_ in slices],
+        "shape": shape,
+        "name": [columns.names[slice_.name] for slice_ in slices],
+        "pid": [slice_.pid for slice_ in slices],
+        "tid": [slice_.tid for slice_ in slices],
+        "start": [slice_.start for slice_ in slices],
+        "duration": [slice_.duration for slice_ in slices],
+    }
+    joined = {name: np.concatenate([table[name], np.array(added[name], table[name].dtype)]) for name in table}
+    order = np.argsort(joined["index"], kind="stable")
+    return {name: column[order] for name, column in joined.items()}, paired.unmatched_ends
+
+
+def _kinds(columns: ElementColumns, table: Mapping[str, Any]) -> Any:
+    shapes = columns.shapes
+    kinds = np.array([int(kind_of(text[:1], text[1:])) for text in shapes.table.texts()] or [0], np.uint8)
+    kind = kinds[table["shape"]]
+    memory = columns.names.find(MEMORY_EVENT)
+    if memory >= 0:
+        instants = shapes.are(table["shape"], INSTANTS)
+        kind[instants & (table["name"] == memory)] = EventKind.MEMORY
+    return kind
+
+
+def _on_device(kind: Any) -> Bools:
+    marks = np.zeros(256, np.bool_)
+    marks[[int(kind) for kind in ON_DEVICE]] = True
+    chosen: Bools = marks[kind]
+    return chosen
+
+
+def _keys(columns: ElementColumns, index: Int64s) -> dict[Key, KeyColumn]:
+    keys = {}
+    for key, chunks in columns.keys.items():
+        places = np.concatenate([places for places, _ in chunks])
+        values = np.concatenate([values for _, values in chunks])
+        keys[key] = KeyColumn(np.searchsorted(index, places), values)
+    return keys
+
+
+def _bound(flows: Flows, keys: Mapping[Key, KeyColumn], table: Mapping[str, Any]) -> dict[Key, KeyColumn]:
+    """Flows that are not launches, at the events of their starts and ends."""
+    lanes, start = (table["pid"], table["tid"]), table["start"]
+    everything = np.arange(len(start))
+    with_sequence = keys.get(Key.SEQUENCE)
+    autograd = everything if with_sequence is None else np.sort(with_sequence.rows)
+    bound: dict[Key, KeyColumn] = {}
+
+    def bind_ends(key: Key, ends: FlowEnds, rows: Int64s, *, last: bool) -> None:
+        if len(ends.identity):
+            bound[key] = bind(ends, lanes, start, rows, last=last)
+
+    bind_ends(Key.BACKWARD_FLOW_OUT, flows.backward_out, autograd, last=True)
+    bind_ends(Key.BACKWARD_FLOW_IN, flows.backward_in, autograd, last=False)
+    bind_ends(Key.FLOW_OUT, flows.other_out, everything, last=True)
+    bind_ends(Key.FLOW_IN, flows.other_in, everything, last=True)
+    return bound
+
+
+def _with_process_names(tracks: Sequence[Track], names: Names) -> list[Track]:
+    process_names = {names.text(pid): name for pid, name in names.processes.items()}
+    return [
+        track if track.kind == TrackKind.STREAM else _named(track, process_names.get(track.process, ""))
+        for track in tracks
+    ]
+
+
+def _named(track: Track, process_name: str) -> Track:
+    return replace(track, process_label=process_name)
+
+
+def _findings(
+    path: str,
+    columns: ElementColumns,
+    damage: Sequence[Damage],
+    truncated_at: tuple[int, str] | None,
+    kept: int,
+) -> Iterator[Finding]:
+    yield from damage_findings(path, damage, truncated_at, kept, "events")
+    if columns.not_events:
+        text = f"{path}: {columns.not_events} elements are not events (null, or without a valid time) and are skipped."
+        yield Finding(Severity.WARNING, "not_an_event", text, columns.not_events, path)
+    if columns.unusable_durations:
+        text = (
+            f"{path}: {columns.unusable_durations} events have a duration that is negative, infinite or longer "
+            "than 116 days; they are kept as unfinished."
+        )
+        yield Finding(Severity.WARNING, "unusable_duration", text, columns.unusable_durations, path)
+    if not kept:
+        yield Finding(Severity.WARNING, "no_events", f"{path}: the file has no events.", source=path)
+
+
+def _pairing_findings(path: str, unmatched_ends: int, loose: int) -> Iterator[Finding]:
+    if unmatched_ends:
+        text = f"{path}: {unmatched_ends} slice ends have no begin and are skipped."
+        yield Finding(Severity.WARNING, "end_without_begin", text, unmatched_ends, path)
+    if loose:
+        text = f"{path}: {loose} flow ends are at no event and are skipped."
+        yield Finding(Severity.INFO, "loose_flow", text, loose, path)
+
+
+# Arguments of events, for payloads: a piece of the event array is read again.
+
+
+TEXTS = msgspec.json.Decoder(list[ArgumentsText])
+
+
+def _texts(text: memoryview) -> list[Payload]:
+    return [element.args for element in TEXTS.decode(bytes(text))]
+
+
+def _converted(values: list[Any]) -> list[Payload]:
+    arguments = [value.get("args") if isinstance(value, dict) else None for value in values]
+    return [b"" if value is None else as_json(value) for value in arguments]
+
+
+ARGUMENTS = ArrayFormat(EVENTS, FIRST_KEYS, _texts, _converted)
+
+
+# The header: rank, host, groups, devices.
 
 
 def source_info(
     source: Source, header: Mapping[str, Any], events: Events, tracks: Sequence[Track], records: int
 ) -> SourceInfo:
-    """What is known of the file now."""
+    """What the file contains about its rank and its times."""
     distributed = _mapping(header.get(DISTRIBUTED))
     timed = ~events.of_kind(EventKind.SPAN, EventKind.OVERHEAD)
     start, end = events.start[timed], events.end[timed]
@@ -76,7 +324,7 @@ def source_info(
 
 
 def process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
-    """The groups in the header; on-demand traces write the ranks of a group as text."""
+    """The groups in the header; in on-demand traces the ranks of a group are a string."""
     configured = _mapping(header.get(DISTRIBUTED)).get("pg_config")
     if not isinstance(configured, list):
         return []
@@ -89,7 +337,7 @@ def _group(group: Mapping[str, Any]) -> ProcessGroup:
         name=str(group.get("pg_name", "")),
         description=str(group.get("pg_desc", "")),
         ranks=ranks,
-        size=_whole(group.get("pg_size")) or len(ranks),
+        size=_integer_in(group.get("pg_size")) or len(ranks),
         backend=str(group.get("backend_config", "")),
     )
 
@@ -103,7 +351,7 @@ def _version(header: Mapping[str, Any]) -> str:
 
 
 def _process(events: Events, tracks: Sequence[Track]) -> int | None:
-    """The process that most CPU events are of."""
+    """The process with the most CPU events."""
     counts = np.bincount(events.track, minlength=len(tracks))
     threads = [
         (int(counts[row]), track.process)
@@ -135,252 +383,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _up_to(largest: int, value: Any) -> int | None:
-    number = _whole(value)
+    number = _integer_in(value)
     return None if number is None or not 0 <= number <= largest else number
 
 
-def _whole(value: Any) -> int | None:
+def _integer_in(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-# The arguments of Kineto events, found in a piece of the event array.
-
-
-TEXTS = msgspec.json.Decoder(list[ArgumentsText])
-
-
-def _texts(text: memoryview) -> list[Payload]:
-    return [element.args for element in TEXTS.decode(bytes(text))]
-
-
-def _converted(values: list[Any]) -> list[Payload]:
-    arguments = [value.get("args") if isinstance(value, dict) else None for value in values]
-    return [b"" if given is None else as_json(given) for given in arguments]
-
-
-ARGUMENTS = ArrayFormat(EVENTS, FIRST_KEYS, _texts, _converted)
-
-
-# The columns of a Kineto file, put together as a rank trace.
-
-
-def assemble(
-    source: Source,
-    columns: Columns,
-    header: Mapping[str, Any],
-    damage: Sequence[Damage],
-    truncated_at: tuple[int, str] | None,
-) -> RankTrace:
-    """A rank trace out of everything that was read from one file."""
-    names = Names(columns.lanes.texts())
-    names.learn(columns.named)
-    table, ends_alone = _table(columns)
-    base = base_time(header)
-    kind = _kinds(columns, table)
-    track, tracks = tracks_of(table["pid"], table["tid"], _on_device(kind), names)
-    events = _events(table, kind, track, base or 0)
-    arrows = sort_flows(columns.launch_ends, columns.flows, columns.shapes)
-    keys = _keys(columns, table["place"])
-    said = columns.communications
-    keys |= _bound(arrows, keys, table)
-    counters, counter_tracks = counters_of(columns, names, base or 0, len(tracks))
-    bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
-    loose = len(arrows.other_out.identity) + len(arrows.other_in.identity) - bound
-    trace = RankTrace(
-        [source_info(source, header, events, tracks, columns.total)],
-        columns.names,
-        events,
-        _with_process_names(tracks, names) + counter_tracks,
-        keys,
-        counters,
-        process_groups(header),
-        replace(said, row=np.searchsorted(table["place"], said.row)),
-        launch_flows=arrows.launches,
-        payloads=[RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
-    )
-    if base is None:
-        trace.findings.append(_unusable_base_time(source.path, header))
-    trace.findings += _findings(source.path, columns, damage, truncated_at, len(events))
-    trace.findings += _pairing_findings(source.path, ends_alone, loose)
-    return trace
-
-
-def _events(table: Mapping[str, Any], kind: npt.NDArray[np.uint8], track: Int32s, base: int) -> Events:
-    """The events of a file, which is the one source."""
-    source = np.zeros(len(kind), np.int32)
-    return Events(
-        kind, table["name"], track, table["start"] + base, table["duration"], source, table["place"]
-    )
-
-
-def _unusable_base_time(path: str, header: Mapping[str, Any]) -> Finding:
-    text = f"{path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."
-    return Finding(Severity.WARNING, "unusable_base_time", text, source=path)
-
-
-def _table(columns: Columns) -> tuple[dict[str, Any], int]:
-    """One row for each event, in the order of the file."""
-    table: dict[str, Any] = dict(columns.table)
-    paired = pair(columns.halves)
-    if not paired.slices:
-        return table, paired.ends_alone
-    whole = paired.slices
-    shape = [columns.shapes.table["X" + slice_.cat] for slice_ in whole]
-    columns.shapes.learn()
-    added = {
-        "place": [slice_.place for slice_ in whole],
-        "shape": shape,
-        "name": [columns.names[slice_.name] for slice_ in whole],
-        "pid": [slice_.pid for slice_ in whole],
-        "tid": [slice_.tid for slice_ in whole],
-        "start": [slice_.start for slice_ in whole],
-        "duration": [slice_.duration for slice_ in whole],
-    }
-    joined = {name: np.concatenate([table[name], np.array(added[name], table[name].dtype)]) for name in table}
-    order = np.argsort(joined["place"], kind="stable")
-    return {name: column[order] for name, column in joined.items()}, paired.ends_alone
-
-
-def _kinds(columns: Columns, table: Mapping[str, Any]) -> Any:
-    shapes = columns.shapes
-    kinds = np.array([int(kind_of(text[:1], text[1:])) for text in shapes.table.texts()] or [0], np.uint8)
-    kind = kinds[table["shape"]]
-    memory = columns.names.find(MEMORY_EVENT)
-    if memory >= 0:
-        instants = shapes.are(table["shape"], INSTANTS)
-        kind[instants & (table["name"] == memory)] = EventKind.MEMORY
-    return kind
-
-
-def _on_device(kind: Any) -> Bools:
-    marks = np.zeros(256, np.bool_)
-    marks[[int(kind) for kind in ON_DEVICE]] = True
-    chosen: Bools = marks[kind]
-    return chosen
-
-
-def _keys(columns: Columns, place: Int64s) -> dict[Key, KeyColumn]:
-    keys = {}
-    for key, chunks in columns.keys.items():
-        places = np.concatenate([places for places, _ in chunks])
-        values = np.concatenate([values for _, values in chunks])
-        keys[key] = KeyColumn(np.searchsorted(place, places), values)
-    return keys
-
-
-def _bound(arrows: Arrows, keys: Mapping[Key, KeyColumn], table: Mapping[str, Any]) -> dict[Key, KeyColumn]:
-    """The arrows that are not launches, at the events that they begin and end at."""
-    lanes, start = (table["pid"], table["tid"]), table["start"]
-    everything = np.arange(len(start))
-    with_sequence = keys.get(Key.SEQUENCE)
-    autograd = everything if with_sequence is None else np.sort(with_sequence.rows)
-    bound: dict[Key, KeyColumn] = {}
-
-    def bind_ends(key: Key, ends: Ends, rows: Int64s, *, last: bool) -> None:
-        if len(ends.identity):
-            bound[key] = bind(ends, lanes, start, rows, last=last)
-
-    bind_ends(Key.BACKWARD_FLOW_OUT, arrows.backward_out, autograd, last=True)
-    bind_ends(Key.BACKWARD_FLOW_IN, arrows.backward_in, autograd, last=False)
-    bind_ends(Key.FLOW_OUT, arrows.other_out, everything, last=True)
-    bind_ends(Key.FLOW_IN, arrows.other_in, everything, last=True)
-    return bound
-
-
-def _with_process_names(tracks: Sequence[Track], names: Names) -> list[Track]:
-    process_names = {names.text(pid): name for pid, name in names.processes.items()}
-    return [
-        track if track.kind == TrackKind.STREAM else _named(track, process_names.get(track.process, ""))
-        for track in tracks
-    ]
-
-
-def _named(track: Track, process_name: str) -> Track:
-    return replace(track, process_label=process_name)
-
-
-def _findings(
-    path: str, columns: Columns, damage: Sequence[Damage], truncated_at: tuple[int, str] | None, kept: int
-) -> Iterator[Finding]:
-    yield from damage_findings(path, damage, truncated_at, kept, "events")
-    if columns.not_events:
-        text = f"{path}: {columns.not_events} elements are no events (null, or without a usable time)."
-        yield Finding(Severity.WARNING, "not_an_event", text, columns.not_events, path)
-    if columns.unusable_durations:
-        text = (
-            f"{path}: {columns.unusable_durations} events have a duration that is negative, endless or longer "
-            "than 116 days; they are kept as unfinished."
-        )
-        yield Finding(Severity.WARNING, "unusable_duration", text, columns.unusable_durations, path)
-    if not kept:
-        yield Finding(Severity.WARNING, "no_events", f"{path}: it holds no events.", source=path)
-
-
-def _pairing_findings(path: str, ends_alone: int, loose: int) -> Iterator[Finding]:
-    if ends_alone:
-        text = f"{path}: {ends_alone} ends of slices have no begin; they are left out."
-        yield Finding(Severity.WARNING, "end_without_begin", text, ends_alone, path)
-    if loose:
-        text = f"{path}: {loose} ends of arrows stand at no event; they are left out."
-        yield Finding(Severity.INFO, "loose_flow", text, loose, path)
-
-
-# Kineto file to rank trace.
-
-
-WORTH_SPLITTING = 16 << 20
-"""Smaller files are read faster by one process."""
-
-
-class KinetoReader:
-    """Reads what `torch.profiler` wrote from 2020 to 2026, whatever the hardware."""
-
-    name = "kineto"
-
-    def read(self, source: Source, engine: Engine) -> RankTrace:
-        """Reads a whole source, in as many processes as the engine gives."""
-        parts = engine.map(lambda part: _read_part(source, part, engine), _parts(source, engine))
-        header: dict[str, Any] = {}
-        damage: list[Damage] = []
-        for _, part_header, part_damage, _ in parts:
-            header |= part_header
-            damage += part_damage
-        columns = join([columns for columns, *_ in parts])
-        return assemble(source, columns, header, damage, parts[-1][3])
-
-
-PartRead = tuple[Columns, Mapping[str, Any], Sequence[Damage], tuple[int, str] | None]
-
-
-def _read_part(source: Source, part: Part, engine: Engine) -> PartRead:
-    decoder = ElementDecoder()
-    document: ArrayDocument[Decoded] = ArrayDocument(
-        source, ArrayFormat(EVENTS, FIRST_KEYS, decoder.decode, decoder.convert), part
-    )
-    columns = Columns(decoder.shapes, decoder.names, decoder.lanes)
-    for offset, piece in document.pieces(engine.meter.add):
-        columns.add(offset, piece)
-    columns.compact()
-    truncated_at = (
-        None if document.truncated_at is None else (document.truncated_at, document.truncated_reason)
-    )
-    return columns, document.header, document.damage, truncated_at
-
-
-def _parts(source: Source, engine: Engine) -> list[Part]:
-    """Byte ranges of about equal size that begin at an event; one range where the file cannot be split."""
-    with source.open() as stream:
-        plain = stream.plain
-    if engine.jobs < 2 or not plain or source.local is None or source.bytes < WORTH_SPLITTING:
-        return [Part()]
-    document: ArrayDocument[Decoded] = ArrayDocument(source, ArrayFormat(EVENTS, FIRST_KEYS, _never, _never))
-    wanted = np.linspace(0, source.bytes, engine.jobs + 1)[1:-1].astype(int).tolist()
-    found = [document.boundary_near(offset) for offset in wanted]
-    cuts = sorted({offset for offset in found if offset is not None})
-    return [Part(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
-
-
-def _never(_: object) -> Decoded:
-    raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Field names and categories."""
+"""Field names, event types and categories of Kineto traces: the only place for these names."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ KEPT_HEADER = (
     "record_shapes",
     "trace_id",
 )
-"""Keys worth carrying on. The others hold paths, user names and log lines of the host."""
+"""Keys that are kept. The others contain paths, user names and log lines of the host."""
 
 PRODUCER_VERSIONS = ("cupti_version", "roctracer_version", "cuda_runtime_version", "hip_runtime_version")
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
-    """Those of an event's arguments that link it to others: each costs every event, so that no others are here."""
+    """The arguments that link an event to others: each one costs time for every event, so no others are here."""
 
     correlation: int = -1
     external_id: int = msgspec.field(name="External id", default=-1)
@@ -49,39 +49,39 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_ARGUMENTS = Arguments()
-NO_NUMBER = float("nan")
+NO_TIME_GIVEN = float("nan")
 
 
 class Element(msgspec.Struct, gc=False):
-    """One element of the event array, as almost all of them are."""
+    """One element of the event array, in the usual layout."""
 
     ph: str = "?"
     cat: str = ""
     name: str = ""
     pid: int = 0
     tid: int = 0
-    ts: float = NO_NUMBER
+    ts: float = NO_TIME_GIVEN
     dur: float = -1.0
     id: int = 0
     args: Arguments = NO_ARGUMENTS
 
 
 class MixedElement(msgspec.Struct, gc=False):
-    """The same where some process and thread ids are texts: `Spans`, `Traces`, all threads of 2021."""
+    """An element where process and thread ids can be strings: `Spans`, `Traces`, all threads of 2021."""
 
     ph: str = "?"
     cat: str = ""
     name: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: float = NO_NUMBER
+    ts: float = NO_TIME_GIVEN
     dur: float = -1.0
     id: int | str = 0
     args: Arguments = NO_ARGUMENTS
 
 
 class ExactElement(msgspec.Struct, gc=False):
-    """The same where microseconds since 1970 have a fraction, which only the decimal text holds."""
+    """An element with fractions of microseconds since 1970, which only the decimal string holds."""
 
     ph: str = "?"
     cat: str = ""
@@ -95,13 +95,13 @@ class ExactElement(msgspec.Struct, gc=False):
 
 
 class ArgumentsText(msgspec.Struct, gc=False):
-    """An element of which only the arguments are wanted, as they stand."""
+    """An element decoded only for its arguments, as raw JSON."""
 
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
 class AllArguments(msgspec.Struct, gc=False):
-    """An element of which all arguments are wanted."""
+    """An element decoded for all its arguments."""
 
     args: dict[str, Any] = {}
 
@@ -116,7 +116,7 @@ ELEMENTS_IN, ELEMENTS_OUT, NUMBER_TYPE = "In msg nelems", "Out msg nelems", "dty
 SENDER, RECEIVER = "Src Rank", "Dst Rank"
 """Ranks of the job. A sender names only the receiver, a receiver only the sender."""
 PEER = "Rank"
-"""The rank itself but for messages, where it is the other rank, and for what has a root; within the group."""
+"""Rank within the group: the rank itself, but the peer of a message and the root of a rooted operation."""
 UNKNOWN_MEMBERS = "[]"
 
 COMPLETE, BEGIN, END = "X", "B", "E"
@@ -183,8 +183,8 @@ ON_DEVICE = frozenset(
 SLICES = frozenset({COMPLETE, *INSTANTS})
 FLOWS = frozenset({FLOW_START, FLOW_STEP, FLOW_END})
 PAIRED = frozenset({BEGIN, END, ASYNC_BEGIN, ASYNC_END, ASYNC_INSTANT})
-TELLING = frozenset({COUNTER, METADATA})
-"""What is read for its arguments."""
+WITH_ARGUMENTS = frozenset({COUNTER, METADATA})
+"""Elements that are read for their arguments."""
 TIMED = SLICES | FLOWS | PAIRED | {COUNTER}
 
 

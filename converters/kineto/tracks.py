@@ -1,4 +1,4 @@
-"""Threads, counters, halves, arrows."""
+"""Tracks, counters, slices recorded in halves, and flows of a Kineto trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.kineto.columns import Columns, Flow, Half, Named
+from tracelink.converters.kineto.columns import ElementColumns, FlowColumns, Half, Metadata
 from tracelink.converters.kineto.elements import TEXT_LANE, Shapes
 from tracelink.converters.kineto.schema import (
     ASYNC_BEGIN,
@@ -32,20 +32,20 @@ from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.communications import text_in
 from tracelink.model.events import BYTES, Counters, KeyColumn, Track, TrackKind
 
-# Threads, streams and counters of a Kineto trace, and what they are called.
+# Threads and streams, and their names.
 
 
 SYNC_STREAM = 1_000_000
-"""Since 2026 stream synchronisations stand on a lane of their own: the stream's number plus this."""
+"""Since 2026 synchronisations of a stream have a lane of their own: the number of the stream plus this."""
 
 
-FARTHEST = 1 << 62
-"""An order beyond this is none."""
+LARGEST_SORT_INDEX = 1 << 62
+"""Larger sort indexes are invalid."""
 
 
 @dataclass(slots=True)
 class Names:
-    """What the metadata records say; the last record of a thread wins, as in every viewer."""
+    """Names and sort indexes from metadata records; the last record of a thread counts, as in every viewer."""
 
     texts: Sequence[str]
     processes: dict[int, str] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class Names:
     threads: dict[tuple[int, int], str] = field(default_factory=dict)
     thread_sort: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def learn(self, records: Sequence[Named]) -> int:
-        """Takes in metadata records; returns how many are of a kind that is not known."""
+    def learn(self, records: Sequence[Metadata]) -> int:
+        """Adds metadata records; returns the number of unknown records."""
         unknown = 0
         for record in records:
-            match record.what:
+            match record.kind:
                 case k if k == PROCESS_NAME:
                     self.processes[record.pid] = text_in(record.arguments.get(NAME))
                 case k if k == PROCESS_LABELS:
@@ -75,12 +75,12 @@ class Names:
 
     def text(self, identity: int) -> str:
         """A process or thread id as text."""
-        place = TEXT_LANE - identity
-        return self.texts[place] if 0 <= place < len(self.texts) else str(identity)
+        index = TEXT_LANE - identity
+        return self.texts[index] if 0 <= index < len(self.texts) else str(identity)
 
 
 def tracks_of(pid: Int64s, tid: Int64s, on_device: Bools, names: Names) -> tuple[Int32s, list[Track]]:
-    """The track of each event: one for each (process, thread), devices apart from processes of the same number."""
+    """The track of each event: one for each process and thread, and for each device and stream."""
     changes = np.flatnonzero(
         (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1]) | (on_device[1:] != on_device[:-1])
     )
@@ -95,8 +95,8 @@ def _numbered(rows: Int64s) -> tuple[list[tuple[int, int, int]], Int64s]:
     """The distinct columns of three rows, and for each column which one it is."""
     code = np.zeros(rows.shape[1], np.int64)
     for row in rows:
-        values, place = np.unique(row, return_inverse=True)
-        code = code * len(values) + place
+        values, index = np.unique(row, return_inverse=True)
+        code = code * len(values) + index
     _, first, number = np.unique(code, return_index=True, return_inverse=True)
     return [tuple(column) for column in rows[:, first].T.tolist()], number
 
@@ -116,20 +116,22 @@ def _track(pid: int, tid: int, on_device: int, names: Names) -> Track:
 
 
 def _order(value: Any) -> int:
-    return value if type(value) is int and abs(value) < FARTHEST else 0
+    return value if type(value) is int and abs(value) < LARGEST_SORT_INDEX else 0
 
 
-# Counters of a Kineto trace: sampled by the producer, or told by memory events.
+# Counters: sampled by the producer, or from memory events.
 
 
 DEVICE_TYPES = {0: "CPU", 1: "GPU", 20: "GPU"}
-"""c10 device types that have more than one spelling in practice: CPU, CUDA, HIP."""
+"""Names of c10 device types: CPU, CUDA, HIP."""
 
 Series = tuple[str, str, Int64s, npt.NDArray[np.float64]]
 """(process, counter, times, values)."""
 
 
-def counters_of(columns: Columns, names: Names, base: int, first_track: int) -> tuple[Counters, list[Track]]:
+def counters_of(
+    columns: ElementColumns, names: Names, base: int, first_track: int
+) -> tuple[Counters, list[Track]]:
     """All samples, and the tracks that they belong to, numbered from `first_track`."""
     numbers: dict[tuple[str, str, str], int] = {}
     parts = []
@@ -143,7 +145,7 @@ def counters_of(columns: Columns, names: Names, base: int, first_track: int) -> 
     return Counters.concatenate(parts), tracks
 
 
-def _sampled(columns: Columns, names: Names) -> Iterator[Series]:
+def _sampled(columns: ElementColumns, names: Names) -> Iterator[Series]:
     series: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
     for sample in columns.samples:
         for key, value in sample.values.items():
@@ -160,29 +162,29 @@ def _sampled(columns: Columns, names: Names) -> Iterator[Series]:
         yield process, counter, np.array(times, np.int64), np.array(values, np.float64)
 
 
-def _memory(columns: Columns) -> Iterator[Series]:
-    """Allocated and reserved bytes of each device, as memory events tell them."""
+def _memory(columns: ElementColumns) -> Iterator[Series]:
+    """Allocated and reserved bytes of each device, from memory events."""
     if not columns.memory:
         return
     places = np.concatenate([places for places, _ in columns.memory])
-    times = columns.table["start"][np.searchsorted(columns.table["place"], places)]
+    times = columns.table["start"][np.searchsorted(columns.table["index"], places)]
     allocated, reserved, kind, device = np.concatenate([values for _, values in columns.memory]).T
-    for where in np.unique(np.stack([kind, device], axis=1), axis=0).tolist():
-        of_device = (kind == where[0]) & (device == where[1])
-        label = DEVICE_TYPES.get(where[0], f"device type {where[0]}") + (
-            "" if where[1] < 0 else f" {where[1]}"
+    for device_key in np.unique(np.stack([kind, device], axis=1), axis=0).tolist():
+        of_device = (kind == device_key[0]) & (device == device_key[1])
+        label = DEVICE_TYPES.get(device_key[0], f"device type {device_key[0]}") + (
+            "" if device_key[1] < 0 else f" {device_key[1]}"
         )
         yield "", f"{label} allocated", times[of_device], allocated[of_device].astype(np.float64)
-        told = of_device & (reserved >= 0)
-        yield "", f"{label} reserved", times[told], reserved[told].astype(np.float64)
+        has_reserved = of_device & (reserved >= 0)
+        yield "", f"{label} reserved", times[has_reserved], reserved[has_reserved].astype(np.float64)
 
 
-# Slices recorded in two halves: begin and end on a thread, begin and end of something asynchronous.
+# Slices recorded in two halves: begin and end on a thread, or of an asynchronous operation.
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A slice put together: the arguments are those of the begin."""
+class Slice:
+    """A slice from two halves, with the arguments of its begin."""
 
     cat: str
     name: str
@@ -190,37 +192,36 @@ class Whole:
     tid: int
     start: int
     duration: int
-    place: int
-    asynchronous: bool
+    index: int
 
 
 @dataclass(slots=True)
-class Paired:
-    """Slices put together, and ends that no begin belongs to."""
+class PairedSlices:
+    """Slices from two halves, and the number of ends without a begin."""
 
-    slices: list[Whole] = field(default_factory=list)
-    ends_alone: int = 0
+    slices: list[Slice] = field(default_factory=list)
+    unmatched_ends: int = 0
 
 
-def pair(halves: Sequence[Half]) -> Paired:
-    """Joins begins and ends in the order of time; a begin without an end is an unfinished slice."""
-    paired = Paired()
+def pair(halves: Sequence[Half]) -> PairedSlices:
+    """Pairs begins and ends in the order of time; a begin without an end is an unfinished slice."""
+    paired = PairedSlices()
     open_slices: dict[tuple[object, ...], list[Half]] = {}
     for half in sorted(halves, key=lambda half: half.time):
         lane = _lane(half)
         if half.ph in (BEGIN, ASYNC_BEGIN):
             open_slices.setdefault(lane, []).append(half)
         elif half.ph == ASYNC_INSTANT:
-            paired.slices.append(_whole(half, 0))
+            paired.slices.append(_slice(half, 0))
         else:
             stack = open_slices.get(lane, [])
             begin = _matching(stack, half)
             if begin is None:
-                paired.ends_alone += 1
+                paired.unmatched_ends += 1
             else:
                 stack.remove(begin)
-                paired.slices.append(_whole(begin, half.time - begin.time))
-    paired.slices += [_whole(begin, UNKNOWN) for stack in open_slices.values() for begin in stack]
+                paired.slices.append(_slice(begin, half.time - begin.time))
+    paired.slices += [_slice(begin, UNKNOWN) for stack in open_slices.values() for begin in stack]
     return paired
 
 
@@ -231,29 +232,28 @@ def _lane(half: Half) -> tuple[object, ...]:
 
 
 def _matching(stack: Sequence[Half], end: Half) -> Half | None:
-    """The innermost open slice that this end can close: of the same name, where the end has one."""
+    """The innermost open slice that this end can close: with the same name, if the end has one."""
     return next((begin for begin in reversed(stack) if not end.name or begin.name == end.name), None)
 
 
-def _whole(begin: Half, duration: int) -> Whole:
-    return Whole(
+def _slice(begin: Half, duration: int) -> Slice:
+    return Slice(
         begin.cat,
         begin.name,
         begin.pid,
         begin.tid,
         begin.time,
         duration,
-        begin.place,
-        begin.ph not in (BEGIN, END),
+        begin.index,
     )
 
 
-# Arrows that the producer drew: bound to the events that they begin and end at.
+# Flows of the producer, bound to the events at their starts and ends.
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """The ends of one sort of arrow: starts and ends by id, with lane and time."""
+class FlowEnds:
+    """The starts, or the ends, of one category of flows: ids, with lane and time."""
 
     identity: Int64s
     pid: Int64s
@@ -262,58 +262,62 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrows:
-    """The arrows of a file by what they say."""
+class Flows:
+    """The flows of a file by category."""
 
     launches: Int64s
-    """Ids of launch arrows that have both ends: correlations that the producer linked itself."""
-    backward_out: Ends
-    backward_in: Ends
-    other_out: Ends
-    other_in: Ends
+    """Ids of complete launch flows: correlations that the producer linked itself."""
+    backward_out: FlowEnds
+    backward_in: FlowEnds
+    other_out: FlowEnds
+    other_in: FlowEnds
 
 
-def sort_flows(launch_ends: Sequence[tuple[Int64s, Int64s]], flows: Sequence[Flow], shapes: Shapes) -> Arrows:
-    """Sorts the ends of all arrows by category and direction."""
-    whole = _joined(flows)
+def flows_by_category(
+    launch_ends: Sequence[tuple[Int64s, Int64s]], flows: Sequence[FlowColumns], shapes: Shapes
+) -> Flows:
+    """The starts and ends of all flows, by category and direction."""
+    merged = _joined(flows)
     launch_shape = np.concatenate([np.empty(0, np.int64), *(shape for shape, _ in launch_ends)]).astype(
         np.int64
     )
     launch = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in launch_ends)]).astype(np.int64)
     category = [text[1:] for text in shapes.table.texts()]
-    starts = _of(whole, [role == FLOW_START for role in shapes.roles])
-    ends = _of(whole, [role == FLOW_END for role in shapes.roles])
-    backward = _of(whole, [name in BACKWARD_FLOWS for name in category])
+    starts = _of(merged, [role == FLOW_START for role in shapes.roles])
+    ends = _of(merged, [role == FLOW_END for role in shapes.roles])
+    backward = _of(merged, [name in BACKWARD_FLOWS for name in category])
     other = ~backward
-    return Arrows(
-        in_both(
+    return Flows(
+        _in_both(
             launch[shapes.are(launch_shape, frozenset({FLOW_START}))],
             launch[shapes.are(launch_shape, frozenset({FLOW_END}))],
         ),
-        _ends(whole, backward & starts),
-        _ends(whole, backward & ends),
-        _ends(whole, other & starts),
-        _ends(whole, other & ends),
+        _ends(merged, backward & starts),
+        _ends(merged, backward & ends),
+        _ends(merged, other & starts),
+        _ends(merged, other & ends),
     )
 
 
-def in_both(some: Int64s, others: Int64s) -> Int64s:
-    """The ids in both columns, in order. Ids that count up from small numbers are looked up, not sorted."""
-    if not len(some) or not len(others):
+def _in_both(first: Int64s, second: Int64s) -> Int64s:
+    """The ids in both columns, in order. Small ids are looked up in a table, not sorted."""
+    if not len(first) or not len(second):
         return np.empty(0, np.int64)
-    top = int(max(some.max(), others.max()))
-    if min(int(some.min()), int(others.min())) < 0 or top > 8 * (len(some) + len(others)) + (1 << 20):
-        return np.intersect1d(some, others)
+    top = int(max(first.max(), second.max()))
+    if min(int(first.min()), int(second.min())) < 0 or top > 8 * (len(first) + len(second)) + (1 << 20):
+        return np.intersect1d(first, second)
     seen = np.zeros((2, top + 1), np.bool_)
-    seen[0, some] = True
-    seen[1, others] = True
+    seen[0, first] = True
+    seen[1, second] = True
     return np.flatnonzero(seen[0] & seen[1])
 
 
-def bind(ends: Ends, lanes: tuple[Int64s, Int64s], start: Int64s, rows: Int64s, *, last: bool) -> KeyColumn:
-    """The event, of `rows`, that each end stands on: same process, same thread, same start.
+def bind(
+    ends: FlowEnds, lanes: tuple[Int64s, Int64s], start: Int64s, rows: Int64s, *, last: bool
+) -> KeyColumn:
+    """The event, of `rows`, at each flow end: same process, same thread, same start.
 
-    Where several begin there, the `last` of them in the file's order or the first.
+    Of several events the `last` in the order of the file, or the first.
     """
     pid, tid = lanes
     code = _codes(
@@ -323,27 +327,27 @@ def bind(ends: Ends, lanes: tuple[Int64s, Int64s], start: Int64s, rows: Int64s, 
     )
     of_event, of_end = code[: len(rows)], code[len(rows) :]
     order = np.argsort(of_event, kind="stable")
-    place = np.searchsorted(of_event[order], of_end, side="right" if last else "left") - (1 if last else 0)
-    inside = (place >= 0) & (place < len(order))
+    index = np.searchsorted(of_event[order], of_end, side="right" if last else "left") - (1 if last else 0)
+    inside = (index >= 0) & (index < len(order))
     found = np.zeros(len(of_end), np.bool_)
-    found[inside] = of_event[order[place[inside]]] == of_end[inside]
-    return KeyColumn(rows[order[place[found]]], ends.identity[found])
+    found[inside] = of_event[order[index[inside]]] == of_end[inside]
+    return KeyColumn(rows[order[index[found]]], ends.identity[found])
 
 
 def _codes(*columns: Int64s) -> Int64s:
     """One number for each row; equal numbers mean equal rows."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        code = np.unique(code * len(values) + place, return_inverse=True)[1].astype(np.int64)
+        values, index = np.unique(column, return_inverse=True)
+        code = np.unique(code * len(values) + index, return_inverse=True)[1].astype(np.int64)
     return code
 
 
-def _joined(flows: Sequence[Flow]) -> Flow:
+def _joined(flows: Sequence[FlowColumns]) -> FlowColumns:
     if not flows:
         empty = np.empty(0, np.int64)
-        return Flow(empty, empty, empty, empty, empty)
-    return Flow(
+        return FlowColumns(empty, empty, empty, empty, empty)
+    return FlowColumns(
         np.concatenate([flow.shape for flow in flows]),
         np.concatenate([flow.identity for flow in flows]),
         np.concatenate([flow.pid for flow in flows]),
@@ -352,9 +356,9 @@ def _joined(flows: Sequence[Flow]) -> Flow:
     )
 
 
-def _of(whole: Flow, marks: list[bool]) -> Bools:
-    return np.array(marks, np.bool_)[whole.shape] if marks else np.zeros(len(whole.shape), np.bool_)
+def _of(merged: FlowColumns, marks: list[bool]) -> Bools:
+    return np.array(marks, np.bool_)[merged.shape] if marks else np.zeros(len(merged.shape), np.bool_)
 
 
-def _ends(whole: Flow, chosen: Bools) -> Ends:
-    return Ends(whole.identity[chosen], whole.pid[chosen], whole.tid[chosen], whole.time[chosen])
+def _ends(merged: FlowColumns, chosen: Bools) -> FlowEnds:
+    return FlowEnds(merged.identity[chosen], merged.pid[chosen], merged.tid[chosen], merged.time[chosen])

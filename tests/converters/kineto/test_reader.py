@@ -163,7 +163,7 @@ def test_backward_arrows_stand_at_the_operators_with_a_sequence_number() -> None
     }
 
 
-def test_other_arrows_stand_where_they_begin_and_end_and_loose_ones_are_told() -> None:
+def test_other_flows_are_at_their_events_and_loose_ones_are_counted() -> None:
     one, other = cpu_op("one", 10, 5), cpu_op("other", 30, 5, tid=8)
     nowhere = cpu_op("nowhere", 77)
     result = read_trace(trace(one, other, *arrow(one, other, 5, "drawn"), arrow(one, nowhere, 6, "drawn")[1]))
