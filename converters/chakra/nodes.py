@@ -31,7 +31,7 @@ from tracelink.converters.chakra.schema import (
 )
 from tracelink.converters.chakra.simulation import GroupNumbers
 from tracelink.converters.chakra.table import Attribute, NodeTable
-from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, InputsText
+from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, OperatorInputs
 from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
 from tracelink.io.framing import delimited
 from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
@@ -60,7 +60,7 @@ _RECORDED = {
 
 _TEXT = msgspec.json.Decoder(TensorsText)
 _FLAT = msgspec.json.Decoder(FlatTensorsText)
-_OPERATOR = msgspec.json.Decoder(InputsText)
+_OPERATOR = msgspec.json.Decoder(OperatorInputs)
 _NOT_PYTHON = re.compile(rb"true|false|null|NaN|Infinity|[\\\n\x80-\xff]")
 """What JSON writes in another way than Python, or over several lines."""
 _QUOTE = b'"'

@@ -19,22 +19,22 @@ from tracelink.converters.pytorch.node_trace import (
     findings_of,
     groups_of,
     keys_of,
-    misfits_of,
+    node_payloads,
+    node_problems,
     parents_of,
-    whole_nodes,
 )
 from tracelink.converters.pytorch.nodes import (
     ID,
+    INDEX,
     NAME,
     PARENT,
-    PLACE,
     TABLE,
-    Columns,
+    NodeColumns,
     NodeFormat,
     Piece,
     convert,
     decode,
-    whole,
+    integer_in,
 )
 from tracelink.converters.pytorch.times import LATEST_US, base_time, decimal_nanoseconds
 from tracelink.engine import Engine
@@ -85,7 +85,7 @@ def _usual(texts: np.ndarray[tuple[int], np.dtype[np.bytes_]]) -> tuple[Bools, I
     """Which texts are plain decimals with at most so many digits, and their values, character by character."""
     characters = texts.view(np.uint8).reshape(len(texts), LONGEST + 1)
     count = len(texts)
-    value, whole, decimals = (np.zeros(count, np.int64) for _ in range(3))
+    value, digits, decimals = (np.zeros(count, np.int64) for _ in range(3))
     fraction = np.zeros(count, np.bool_)
     usual = (characters[:, -1] == NOTHING) & (characters[:, 0] != NOTHING)
     for place in range(LONGEST):
@@ -96,12 +96,12 @@ def _usual(texts: np.ndarray[tuple[int], np.dtype[np.bytes_]]) -> tuple[Bools, I
         point = character == POINT
         usual &= digit | (character == NOTHING) | (point & ~fraction) | ((character == MINUS) & (place == 0))
         value = np.where(
-            digit & (whole + decimals < MOST_DIGITS + DECIMALS), value * 10 + character - ZERO, value
+            digit & (digits + decimals < MOST_DIGITS + DECIMALS), value * 10 + character - ZERO, value
         )
-        whole += digit & ~fraction
+        digits += digit & ~fraction
         decimals += digit & fraction
         fraction |= point
-    usual &= (whole > 0) & (whole <= MOST_DIGITS) & (decimals <= DECIMALS)
+    usual &= (digits > 0) & (digits <= MOST_DIGITS) & (decimals <= DECIMALS)
     usual &= value <= LATEST_US * 10.0**decimals
     value *= 10 ** np.clip(DECIMALS - decimals, 0, DECIMALS)
     return usual, np.where(characters[:, 0] == MINUS, -value, value)
@@ -131,7 +131,7 @@ CATEGORY_CODES = {name: code for code, name in enumerate(schema.READ_CATEGORIES)
 
 
 @dataclass(slots=True)
-class LinkedColumns(Columns):
+class LinkedColumns(NodeColumns):
     """Everything in the node array."""
 
     chunks: dict[str, list[Int64s]] = field(default_factory=lambda: {name: [] for name in (*TABLE, *LINKED)})
@@ -139,7 +139,7 @@ class LinkedColumns(Columns):
     def add(self, offset: int, piece: Piece) -> None:
         """Takes in one piece."""
         piece.columns[WAITING] = piece.columns[WAITING] + self.nodes
-        Columns.add(self, offset, piece)
+        NodeColumns.add(self, offset, piece)
 
 
 def decode_linked(text: memoryview) -> Piece:
@@ -173,13 +173,13 @@ def _complete(piece: Piece, nodes: Sequence[Any]) -> None:
         AWAITED: int64s([number for _, number in awaited]),
     }
     groups = ((row, text_in(node.pg_name)) for row, node in enumerate(nodes) if node.cat)
-    piece.stated += [(row, Statement("", group=group)) for row, group in groups if group]
+    piece.statements += [(row, Statement("", group=group)) for row, group in groups if group]
 
 
 def _loose(value: Mapping[str, Any]) -> Any:
-    stream, other = whole(value.get(schema.STREAM)), whole(value.get(schema.OTHER_THREAD))
+    stream, other = integer_in(value.get(schema.STREAM)), integer_in(value.get(schema.OTHER_THREAD))
     awaited = value.get(schema.SYNCHRONISED)
-    numbers = [whole(number) for number in awaited] if isinstance(awaited, list) else []
+    numbers = [integer_in(number) for number in awaited] if isinstance(awaited, list) else []
     return LooseNode(
         ts=_number(value.get(schema.STARTED)),
         inclusive_dur=_number(value.get(schema.INCLUSIVE)),
@@ -337,7 +337,7 @@ def read_linked(source: Source, engine: Engine) -> RankTrace:
     columns = LinkedColumns()
     for offset, piece in document.pieces(engine.meter.add):
         columns.add(offset, piece)
-    payloads = RereadPayloads(source, whole_nodes(first_keys), columns.offsets, columns.counts)
+    payloads = RereadPayloads(source, node_payloads(first_keys), columns.offsets, columns.counts)
     return _assemble(document, columns, payloads)
 
 
@@ -345,13 +345,13 @@ def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: 
     table = columns.table()
     header = document.header
     base = base_time(header)
-    pid = whole(header.get(schema.PID))
+    pid = integer_in(header.get(schema.PID))
     places = places_of(table, "" if pid is None else str(pid))
     parents = _parents(table, columns)
     events = _events(table, places, base or 0)
     stated = stated_edges(table, parents, places.on_device)
     groups, unreadable_groups = groups_of(columns.group_nodes)
-    misfits = misfits_of(document, columns, table, parents, unreadable_groups)
+    problems = node_problems(document, columns, table, parents, unreadable_groups)
     path = document.source.path
     return RankTrace(
         sources=[_info(document.source, header, events, columns.elements)],
@@ -363,7 +363,7 @@ def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: 
         communications=columns.communications(),
         edges=stated.edges,
         payloads=[payloads],
-        findings=[*findings_of(misfits), *unread_findings(path, table, stated, header, base)],
+        findings=[*findings_of(problems), *unread_findings(path, table, stated, header, base)],
         derived_from=frozenset({PROFILE}),
     )
 
@@ -390,7 +390,7 @@ def _events(table: Mapping[str, Int64s], places: Places, base: int) -> Events:
         np.where(start == NO_TIME, start, start + base),
         table[DURATION],
         np.zeros(len(start), np.int32),
-        table[PLACE],
+        table[INDEX],
     )
 
 
@@ -409,7 +409,7 @@ def _info(source: Source, header: Mapping[str, object], events: Events, elements
         path=source.path,
         format=FORMAT,
         version=str(header.get(schema.SCHEMA, "")),
-        pid=whole(header.get(schema.PID)),
+        pid=integer_in(header.get(schema.PID)),
         events=len(events),
         records=elements,
         bytes=source.bytes,

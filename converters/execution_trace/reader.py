@@ -13,20 +13,20 @@ from tracelink.converters.pytorch.node_trace import (
     findings_of,
     groups_of,
     keys_of,
-    misfits_of,
+    node_payloads,
+    node_problems,
     parents_of,
-    whole_nodes,
 )
 from tracelink.converters.pytorch.nodes import (
     ID,
+    INDEX,
     NAME,
     PARENT,
-    PLACE,
-    Columns,
+    NodeColumns,
     Piece,
     convert,
     decode,
-    whole,
+    integer_in,
 )
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
@@ -49,23 +49,23 @@ class ExecutionTraceReader:
         document: ArrayDocument[Piece] = ArrayDocument(
             source, ArrayFormat(schema.NODES, first_keys, decode, convert)
         )
-        columns = Columns()
+        columns = NodeColumns()
         for offset, piece in document.pieces(engine.meter.add):
             columns.add(offset, piece)
-        payloads = RereadPayloads(source, whole_nodes(first_keys), columns.offsets, columns.counts)
+        payloads = RereadPayloads(source, node_payloads(first_keys), columns.offsets, columns.counts)
         trace = _assemble(document, columns, payloads)
         if is_linked(head):
             trace.findings.append(linked_trace(source.path))
         return trace
 
 
-def _assemble(document: ArrayDocument[Piece], columns: Columns, payloads: RereadPayloads) -> RankTrace:
+def _assemble(document: ArrayDocument[Piece], columns: NodeColumns, payloads: RereadPayloads) -> RankTrace:
     table = columns.table()
     info = _info(document.source, document.header, len(table[ID]), columns.elements)
     threads, track = np.unique(table[schema.THREAD], return_inverse=True)
     parents = parents_of(table[ID], table[PARENT], table[schema.THREAD], table[NAME], columns.names)
     groups, unreadable_groups = groups_of(columns.group_nodes)
-    misfits = misfits_of(document, columns, table, parents, unreadable_groups)
+    problems = node_problems(document, columns, table, parents, unreadable_groups)
     return RankTrace(
         sources=[info],
         strings=columns.names,
@@ -75,7 +75,7 @@ def _assemble(document: ArrayDocument[Piece], columns: Columns, payloads: Reread
         groups=groups,
         communications=columns.communications(),
         payloads=[payloads],
-        findings=list(findings_of(misfits)),
+        findings=list(findings_of(problems)),
     )
 
 
@@ -84,7 +84,7 @@ def _info(source: Source, header: Mapping[str, Any], nodes: int, elements: int) 
         path=source.path,
         format=ExecutionTraceReader.name,
         version=str(header.get(schema.SCHEMA, "")),
-        pid=whole(header.get(schema.PID)),
+        pid=integer_in(header.get(schema.PID)),
         events=nodes,
         records=elements,
         bytes=source.bytes,
@@ -101,7 +101,7 @@ def _events(table: Mapping[str, Int64s], track: Int64s) -> Events:
         np.full(count, NO_TIME, np.int64),
         np.full(count, UNKNOWN, np.int64),
         np.zeros(count, np.int32),
-        table[PLACE],
+        table[INDEX],
     )
 
 
@@ -112,6 +112,6 @@ def _tracks(threads: Int64s, pid: int | None) -> list[Track]:
 
 
 def linked_trace(path: str) -> Finding:
-    """What to say of a linked trace that the user named as an execution trace."""
-    text = f"{path}: it has times and device work (ET+ JSON), which are not read. Name the file without --et."
+    """The finding for a linked trace that was given as an execution trace (--et)."""
+    text = f"{path}: the file has times and device work (ET+ JSON), which were not read. Give the file without --et."
     return Finding(Severity.WARNING, "linked_trace", text, source=path)

@@ -13,8 +13,8 @@ INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete In
 INPUT_DIMS_MARK = b'"%s"' % INPUT_DIMS.encode()
 
 
-class InputsText(msgspec.Struct):
-    """Arguments of which only the inputs are wanted, as they stand."""
+class OperatorInputs(msgspec.Struct):
+    """The inputs in the arguments of an operator, as raw JSON."""
 
     values: msgspec.Raw = msgspec.field(name=INPUT_VALUES, default=msgspec.Raw(b"[]"))
     shapes: msgspec.Raw = msgspec.field(name=INPUT_DIMS, default=msgspec.Raw(b"[]"))
@@ -22,7 +22,7 @@ class InputsText(msgspec.Struct):
 
 
 class Synchronization(msgspec.Struct, gc=False):
-    """What the record of a wait says of streams and events; -1 is what it does not know."""
+    """Streams and events in the record of a wait; -1 is unknown."""
 
     device: int = -1
     stream: int = -1
@@ -33,8 +33,8 @@ class Synchronization(msgspec.Struct, gc=False):
 STREAM_WAITED_FOR, DEVICE_WAITED_FOR = "Stream Sync", "Context Sync"
 EVENT_WAITED_FOR, EVENT_WAITED_FOR_BY_STREAM = "Event Sync", "Stream Wait Event"
 
-ARGUMENTS_SYNCHRONIZATIONS = msgspec.json.Decoder(Synchronization)
-NOTHING_SAID = Synchronization()
+SYNCHRONIZATION = msgspec.json.Decoder(Synchronization)
+NO_ARGUMENTS = Synchronization()
 AWAITED = {
     STREAM_WAITED_FOR: Awaited.STREAM,
     DEVICE_WAITED_FOR: Awaited.DEVICE,
@@ -44,17 +44,18 @@ AWAITED = {
 
 
 def recorded_synchronizations(graph: EventGraph) -> Synchronizations:
-    """All waits that profiles of one rank recorded, by row; reads only the arguments of those."""
+    """All waits that profiles of one rank recorded; reads only their arguments."""
     events = graph.events
     meaning = np.array([AWAITED.get(text, -1) for text in graph.strings], np.int64)
     rows = np.flatnonzero(events.of_kind(EventKind.SYNCHRONIZATION) & events.timed)
     rows = rows[meaning[events.name[rows]] >= 0] if len(rows) else rows
     if not len(rows):
         return Synchronizations.empty()
-    said = {row: _decoded(text) for row, text in recorded_payloads(graph, rows)}
+    arguments = {row: _decoded(text) for row, text in recorded_payloads(graph, rows)}
+    waits = [arguments.get(row, NO_ARGUMENTS) for row in rows.tolist()]
     columns = [
-        (one.device, one.stream, one.wait_on_stream, one.wait_on_cuda_event_record_corr_id)
-        for one in (said.get(row, NOTHING_SAID) for row in rows.tolist())
+        (wait.device, wait.stream, wait.wait_on_stream, wait.wait_on_cuda_event_record_corr_id)
+        for wait in waits
     ]
     device, stream, event_stream, event_record = np.array(columns, np.int64).T
     return Synchronizations(rows, meaning[events.name[rows]], device, stream, event_stream, event_record)
@@ -62,6 +63,6 @@ def recorded_synchronizations(graph: EventGraph) -> Synchronizations:
 
 def _decoded(text: bytes | memoryview) -> Synchronization:
     try:
-        return ARGUMENTS_SYNCHRONIZATIONS.decode(text)
+        return SYNCHRONIZATION.decode(text)
     except msgspec.DecodeError:
-        return NOTHING_SAID
+        return NO_ARGUMENTS

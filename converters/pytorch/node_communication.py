@@ -1,4 +1,4 @@
-"""What nodes say of communication."""
+"""Statements of execution-trace nodes on communication."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ MOST_MEMBERS = 1 << 20
 
 
 def communicates(name: str) -> bool:
-    """Whether a node of this name says something of communication."""
+    """Whether a node with this name describes communication."""
     return bool(COLLECTIVE_OPERATOR.match(name) or COLLECTIVE_ANNOTATION.match(name))
 
 
 def statement_of(node: Mapping[str, Any], attributes: Mapping[str, Any]) -> Statement:
-    """What one node says."""
+    """The statement of one node."""
     name, inputs = text_in(node.get("name")), _Values(node, "input")
     record = _Record.of(inputs.values) if name == RECORD else None
     if record is not None:
@@ -64,7 +64,7 @@ def _recorded(record: _Record, attributes: Mapping[str, Any], inputs: _Values, o
     if record.counts_messages or not statement.point_to_point:
         statement.sequence = record.sequence
     if operation_of(statement.operation) == Operation.WAIT:
-        # The rest of a wait are fillers, and not of what it waits for.
+        # the other inputs of a wait are fillers, and do not describe what it waits for
         return statement
     statement.size = record.size
     statement.members = record.members
@@ -83,21 +83,21 @@ def _recorded(record: _Record, attributes: Mapping[str, Any], inputs: _Values, o
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The inputs of `record_param_comms`; behind the tensors, where there are any, they stand in one order."""
+    """The inputs of `record_param_comms`; after the tensors, if there are any, they have a fixed order."""
 
     tensors: bool
     sequence: int
     counts_messages: bool
     group_name: str
     rank: int
-    """The rank itself; since 1.1.0 the other end of a message, and the root of what has one."""
+    """The rank itself; since 1.1.0 the peer of a message, and the root of a rooted operation."""
     operation: str
     size: int
     members: str
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> _Record | None:
-        """The record that these inputs are; None if they are not laid out like one."""
+        """The record in these inputs; None if they have a different layout."""
         tensors = len(values) > 4 and isinstance(values[4], str) and not isinstance(values[3], str)
         rest = values[1:] if tensors else values
         if len(rest) < 4 or not isinstance(rest[3], str):
@@ -120,7 +120,7 @@ class _Record:
 
 
 def _group_name(group: Any) -> str:
-    """The name in [name, description]; before 1.0.3 a number that only this process knows, 0 for no group."""
+    """The name in [name, description]; before 1.0.3 a number of this process, 0 without a group."""
     if isinstance(group, list):
         return text_in(group[0]) if group else ""
     number = number_in(group)
@@ -128,7 +128,7 @@ def _group_name(group: Any) -> str:
 
 
 def _members(start: int, stride: int, size: int) -> str:
-    """The ranks of a group whose ranks are evenly spaced; others are told by a stride that is none."""
+    """The ranks of a group with evenly spaced ranks; others have an invalid stride."""
     if start < 0 or stride <= 0 or not 0 < size <= MOST_MEMBERS:
         return ""
     return str(list(range(start, start + size * stride, stride)))
@@ -138,37 +138,37 @@ class _Values:
     """The inputs or outputs of a node, in either layout."""
 
     def __init__(self, node: Mapping[str, Any], which: str) -> None:
-        told = node.get(f"{which}s")
-        if not isinstance(told, dict):
-            told = {
-                "values": told,
+        values_of = node.get(f"{which}s")
+        if not isinstance(values_of, dict):
+            values_of = {
+                "values": values_of,
                 "shapes": node.get(f"{which}_shapes"),
                 "types": node.get(f"{which}_types"),
             }
-        self.values = _list(told.get("values"))
-        self.shapes = _list(told.get("shapes"))
-        self.types = _list(told.get("types"))
+        self.values = _list(values_of.get("values"))
+        self.shapes = _list(values_of.get("shapes"))
+        self.types = _list(values_of.get("types"))
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def sizes(self, place: int) -> Sizes | None:
-        """The sizes of the tensors in one of them."""
-        shape = self.shapes[place] if place < len(self.shapes) else None
-        return [[]] if shape == [] and self._kind(place).startswith("Tensor(") else sizes_in(shape)
+    def sizes(self, index: int) -> Sizes | None:
+        """The sizes of the tensors in one value."""
+        shape = self.shapes[index] if index < len(self.shapes) else None
+        return [[]] if shape == [] and self._kind(index).startswith("Tensor(") else sizes_in(shape)
 
-    def type(self, place: int) -> str:
-        """The type of the numbers in one of them."""
-        found = TENSOR_TYPE.search(self._kind(place))
+    def type(self, index: int) -> str:
+        """The element type of one value."""
+        found = TENSOR_TYPE.search(self._kind(index))
         name = type_named(found[1]) if found else ""
         return name if item_bytes(name) is not None else ""
 
-    def value(self, place: int) -> Any:
-        """One of them."""
-        return self.values[place] if place < len(self.values) else None
+    def value(self, index: int) -> Any:
+        """One value, or None."""
+        return self.values[index] if index < len(self.values) else None
 
-    def _kind(self, place: int) -> str:
-        return text_in(self.types[place]) if place < len(self.types) else ""
+    def _kind(self, index: int) -> str:
+        return text_in(self.types[index]) if index < len(self.types) else ""
 
 
 def _list(value: Any) -> list[Any]:

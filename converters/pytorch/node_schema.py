@@ -1,4 +1,4 @@
-"""Field names; is it linked."""
+"""Field names and types of execution-trace nodes: the only place for these names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 from typing import Any, Literal
 
 import msgspec
-
-# What an execution trace says, as typed structures: the only place where its field names stand.
-
 
 NODES = "nodes"
 SCHEMA, PID, TIME, START, FINISH = "schema", "pid", "time", "start_ts", "finish_ts"
@@ -37,7 +34,7 @@ ATTRIBUTES_MARK = re.compile(rb'"attrs"\s*:')
 
 USUAL_FIRST_KEYS = ("id",)
 FLAT_FIRST_KEYS = ("name", "id")
-"""A flat node holds no objects, so that either key begins a node wherever it begins an object."""
+"""A flat node contains no objects, so an object that starts with either key is a node."""
 
 PROCESS_ROOTS = ("[pytorch|profiler|execution_trace|process]", "[pytorch|profiler|execution_graph|process]")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
@@ -46,7 +43,7 @@ PROCESS_GROUPS = "## process_group:init ##"
 RECORD_FUNCTION, SEQUENCE, SCOPE = "rf_id", "seq_id", "scope"
 THREAD, FORWARD_THREAD = "tid", "fw_tid"
 COLUMNS = {RECORD_FUNCTION: 0, SEQUENCE: -1, SCOPE: 0, THREAD: 0, FORWARD_THREAD: 0}
-"""Attributes that become link keys, and what they are where a node lacks them."""
+"""Attributes that become link keys, and their values if a node has none."""
 
 DEBUG, MISSING_COMMUNICATION = "debug", "missing comms info"
 MISSING_COMMUNICATION_MARK = re.compile(MISSING_COMMUNICATION.encode())
@@ -58,7 +55,7 @@ GROUP_NAME, GROUP_SIZE = "pg_name", "pg_size"
 """Attributes of a record since 1.1.0."""
 
 FUNCTIONAL = re.compile(r"_?c10d_functional(_autograd)?::")
-"""Operators that take the name of the group as their last input."""
+"""Operators with the name of the group as their last input."""
 
 TENSOR_TYPE = re.compile(r"Tensor\(([^()]*)\)")
 
@@ -69,34 +66,34 @@ NO_STORAGE = 0
 OPERATOR_SCHEMA = re.compile(
     rb'"op_schema"\s*+(?:,\s*+"type"\s*+:\s*+"string"\s*+,\s*+"value"\s*+)?:\s*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 )
-"""As an attribute, or beside the name as in 1.0.1."""
+"""As an attribute, or next to the name as in 1.0.1."""
 WRITTEN, RESULTS = b"!", b") -> "
-"""In a schema: of an argument that the operator writes to (`Tensor(a!) self`), and before what it gives back."""
+"""In a schema: the mark of an argument that is written (`Tensor(a!) self`), and what precedes the results."""
 
 
 class Attribute(msgspec.Struct, gc=False):
-    """One attribute of a node; its type is told by the value."""
+    """One attribute of a node."""
 
     name: str = ""
     value: Any = None
 
 
 class RecordFunction(msgspec.Struct, gc=False):
-    """The attribute by which a profile knows the node."""
+    """The id that the profile has too."""
 
     name: Literal["rf_id"]
     value: int
 
 
 class Sequence(msgspec.Struct, gc=False):
-    """Autograd's number."""
+    """Autograd's sequence number."""
 
     name: Literal["seq_id"]
     value: int
 
 
 class Scope(msgspec.Struct, gc=False):
-    """What sort of record function it was."""
+    """The kind of record function."""
 
     name: Literal["scope"]
     value: int
@@ -117,11 +114,11 @@ class ForwardThread(msgspec.Struct, gc=False):
 
 
 class Passed(msgspec.Struct, gc=False):
-    """An attribute that becomes no column."""
+    """An attribute without a column."""
 
 
 class UsualAttributes(msgspec.Struct, gc=False, array_like=True):
-    """The first attributes in the order in which every torch so far writes them; the decoder skips the others."""
+    """The first attributes in the order of all torch versions so far; the decoder skips the others."""
 
     rf_id: RecordFunction
     fw_parent: Passed
@@ -132,7 +129,7 @@ class UsualAttributes(msgspec.Struct, gc=False, array_like=True):
 
 
 class UsualNode(msgspec.Struct, gc=False):
-    """A node as almost all are since 1.0.2, without its inputs and outputs."""
+    """A node in the usual layout since 1.0.2, without its inputs and outputs."""
 
     id: int
     attrs: UsualAttributes
@@ -142,7 +139,7 @@ class UsualNode(msgspec.Struct, gc=False):
 
 
 class Node(msgspec.Struct, gc=False):
-    """A node in the layout since 1.0.2, whatever the order of its attributes."""
+    """A node since 1.0.2 with attributes in any order."""
 
     id: int
     name: str = ""
@@ -166,13 +163,13 @@ class FlatNode(msgspec.Struct, gc=False):
 
 
 class InputsText(msgspec.Struct, gc=False):
-    """A node of which only the inputs are wanted, as they stand: an object, in 1.0.1 a list."""
+    """A node decoded only for its inputs, as raw JSON: an object, in 1.0.1 a list."""
 
     inputs: msgspec.Raw = msgspec.Raw(b"")
 
 
 class ValuesText(msgspec.Struct, gc=False):
-    """Inputs since 1.0.2, each value as it stands."""
+    """Inputs since 1.0.2, each value as raw JSON."""
 
     values: list[msgspec.Raw] = []
 
@@ -181,7 +178,7 @@ NOTHING_LISTED = msgspec.Raw(b"[]")
 
 
 class Tensors(msgspec.Struct, frozen=True):
-    """The inputs or the outputs of a node since 1.0.2, as they stand."""
+    """The inputs or the outputs of a node since 1.0.2, as raw JSON."""
 
     values: msgspec.Raw = NOTHING_LISTED
     shapes: msgspec.Raw = NOTHING_LISTED
@@ -189,14 +186,14 @@ class Tensors(msgspec.Struct, frozen=True):
 
 
 class TensorsText(msgspec.Struct):
-    """A node of which inputs and outputs are wanted."""
+    """A node decoded for its inputs and outputs."""
 
     inputs: Tensors = Tensors()
     outputs: Tensors = Tensors()
 
 
 class FlatTensorsText(msgspec.Struct):
-    """The same in the layout of 1.0.1."""
+    """Inputs and outputs in the layout of 1.0.1."""
 
     inputs: msgspec.Raw = NOTHING_LISTED
     input_shapes: msgspec.Raw = NOTHING_LISTED
@@ -207,13 +204,13 @@ class FlatTensorsText(msgspec.Struct):
 
 
 class Group(msgspec.Struct):
-    """One process group in the text that `process_group:init` has as its input."""
+    """One process group in the input of `process_group:init`."""
 
     pg_name: Any = ""
     pg_desc: Any = ""
     backend_config: Any = ""
     backend_id: Any = ""
-    """What 1.0.2 names groups by in records of communication."""
+    """The name of the group in records of communication of 1.0.2."""
     ranks: Any = ()
     group_size: Any = 0
 

@@ -14,9 +14,9 @@ from tracelink.converters.pytorch.node_schema import NODES, PROCESS_ROOTS, THREA
 from tracelink.converters.pytorch.nodes import (
     ID,
     TEXTS,
-    Columns,
+    NodeColumns,
     Piece,
-    whole,
+    integer_in,
 )
 from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
@@ -26,7 +26,7 @@ from tracelink.model.columns import Bools, Int64s, StringTable
 from tracelink.model.events import Key, KeyColumn
 from tracelink.model.trace import Payload, ProcessGroup
 
-# Which node encloses which: the ids as written, put right where they lead nowhere.
+# Parents: the ids as written, corrected where they lead to no node.
 
 
 NO_NODE = 0
@@ -35,14 +35,14 @@ NO_NODE = 0
 
 @dataclass(frozen=True, slots=True)
 class Parents:
-    """The id of each node's parent, and the rows whose own parent is not in the file."""
+    """The id of each node's parent, and the rows of nodes with a parent that is not in the file."""
 
     column: KeyColumn
     orphans: Int64s
 
 
 def parents_of(ids: Int64s, written: Int64s, thread: Int64s, name: Int64s, names: StringTable) -> Parents:
-    """A node whose parent is not in the file hangs under the root of its thread, else of the process."""
+    """Parents; a node without its parent in the file gets the root of its thread, else of the process."""
     known = np.isin(written, ids)
     given = (written != ids) & (known | (written != NO_NODE))
     process = _rows_named(name, names, PROCESS_ROOTS)
@@ -60,12 +60,12 @@ def _rows_named(name: Int64s, names: StringTable, wanted: Iterable[str]) -> Bool
     return np.isin(name, [names.find(text) for text in wanted])
 
 
-# What did not fit in an execution trace.
+# Problems of a file.
 
 
 @dataclass(frozen=True, slots=True)
-class Misfits:
-    """What the reader came across in one file."""
+class NodeProblems:
+    """Counts of the problems in one file."""
 
     path: str
     nodes: int
@@ -81,17 +81,17 @@ class Misfits:
     unreadable_groups: int
 
 
-def misfits_of(
+def node_problems(
     document: ArrayDocument[Piece],
-    columns: Columns,
+    columns: NodeColumns,
     table: Mapping[str, Int64s],
     parents: Parents,
     unreadable_groups: int,
-) -> Misfits:
-    """What is told of a document that was read to its end."""
+) -> NodeProblems:
+    """The problems of a document that was read to its end."""
     ids = table[ID]
     version = str(document.header.get(schema.SCHEMA, ""))
-    return Misfits(
+    return NodeProblems(
         path=document.source.path,
         nodes=len(ids),
         unknown_version="" if version in schema.VERSIONS else version or "(none)",
@@ -108,45 +108,45 @@ def misfits_of(
     )
 
 
-def findings_of(misfits: Misfits) -> Iterator[Finding]:
-    """One finding for each kind of misfit."""
-    yield from _damage(misfits)
-    yield from _structure(misfits)
-    yield from _content(misfits)
+def findings_of(problems: NodeProblems) -> Iterator[Finding]:
+    """One finding for each kind of problem."""
+    yield from _damage(problems)
+    yield from _structure(problems)
+    yield from _content(problems)
 
 
-def _damage(m: Misfits) -> Iterator[Finding]:
-    hanging = f", {m.orphans} of them under the root of their thread because their parents are lost"
+def _damage(m: NodeProblems) -> Iterator[Finding]:
+    hanging = f", {m.orphans} of them placed under the root of their thread because their parents are missing"
     yield from damage_findings(
         m.path, m.damage, m.truncated_at, m.nodes, "nodes", hanging if m.orphans else ""
     )
 
 
-def _structure(m: Misfits) -> Iterator[Finding]:
+def _structure(m: NodeProblems) -> Iterator[Finding]:
     if m.orphans and not m.truncated_at:
         text = (
-            f"{m.path}: {m.orphans} nodes name a parent that is not in the file, first node {m.orphan}; they "
-            "hang under the root of their thread. The observer leaves out what was open when it stopped, and "
-            "operators that raised an exception."
+            f"{m.path}: {m.orphans} nodes have a parent that is not in the file, first node {m.orphan}; they "
+            "are placed under the root of their thread. The observer omits operators that were running when it "
+            "stopped, and operators that raised an exception."
         )
         yield Finding(Severity.WARNING, "missing_parent", text, m.orphans, m.path, f"node {m.orphan}")
     if m.duplicates:
-        text = f"{m.path}: {m.duplicates} nodes repeat the id of an earlier node; the earlier one is meant."
+        text = f"{m.path}: {m.duplicates} nodes have the id of an earlier node; references to it mean the earlier one."
         yield Finding(Severity.WARNING, "duplicate_node", text, m.duplicates, m.path)
     if m.not_nodes:
-        text = f"{m.path}: {m.not_nodes} elements are no nodes (null, or without an id)."
+        text = f"{m.path}: {m.not_nodes} elements are not nodes (null, or without an id) and are skipped."
         yield Finding(Severity.WARNING, "not_a_node", text, m.not_nodes, m.path)
     if not m.nodes:
-        yield Finding(Severity.WARNING, "no_nodes", f"{m.path}: it holds no nodes.", source=m.path)
+        yield Finding(Severity.WARNING, "no_nodes", f"{m.path}: the file has no nodes.", source=m.path)
 
 
-def _content(m: Misfits) -> Iterator[Finding]:
+def _content(m: NodeProblems) -> Iterator[Finding]:
     if m.unknown_version:
-        text = f"{m.path}: schema {m.unknown_version} is not one known here; what is known of it was read."
+        text = f"{m.path}: schema {m.unknown_version} is unknown; only known fields were read."
         yield Finding(Severity.INFO, "newer_version", text, source=m.path, example=m.unknown_version)
     if m.without_communication:
         text = (
-            f"{m.path}: {m.without_communication} records of communication say 'missing comms info': "
+            f"{m.path}: {m.without_communication} records of communication contain 'missing comms info': "
             "collective, group and sizes are unknown."
         )
         yield Finding(Severity.INFO, "missing_communication", text, m.without_communication, m.path)
@@ -162,7 +162,7 @@ GROUPS = msgspec.json.Decoder(list[Group])
 
 
 def groups_of(nodes: Iterable[Mapping[str, Any]]) -> tuple[list[ProcessGroup], int]:
-    """The groups that the nodes list, each once, and how many of the nodes cannot be read."""
+    """The distinct groups that nodes list, and the number of nodes that cannot be parsed."""
     groups: dict[ProcessGroup, None] = {}
     unreadable = 0
     for node in nodes:
@@ -183,15 +183,15 @@ def _texts_groups(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _group(group: Group) -> ProcessGroup:
-    """The default group lists no ranks: it is all of them."""
-    numbers = [whole(rank) for rank in (group.ranks if isinstance(group.ranks, list | dict) else ())]
+    """The default group has no list of ranks: it contains all ranks."""
+    numbers = [integer_in(rank) for rank in (group.ranks if isinstance(group.ranks, list | dict) else ())]
     usable = all(number is not None and 0 <= number <= LARGEST_RANK for number in numbers)
     ranks = tuple(number for number in numbers if number is not None and usable)
     return ProcessGroup(
         name=str(group.pg_name or group.backend_id),
         description=str(group.pg_desc),
         ranks=ranks,
-        size=whole(group.group_size) or len(ranks),
+        size=integer_in(group.group_size) or len(ranks),
         backend=str(group.backend_config),
     )
 
@@ -200,17 +200,17 @@ def _group(group: Group) -> ProcessGroup:
 
 
 def keys_of(table: Mapping[str, Int64s], parents: Parents) -> dict[Key, KeyColumn]:
-    """Those that nodes have: their ids and their parents', and what profiles know them by."""
-    whole_table = KeyColumn(np.arange(len(table[ID])), table[ID])
+    """Link keys of nodes: their ids and parents, and the ids that profiles have too."""
+    node_ids = KeyColumn(np.arange(len(table[ID])), table[ID])
     thread, scope = table[schema.THREAD], table[schema.SCOPE]
     keys = {
-        Key.NODE_ID: whole_table,
+        Key.NODE_ID: node_ids,
         Key.NODE_PARENT: parents.column,
         Key.RECORD_FUNCTION: _where(table[schema.RECORD_FUNCTION], none=0),
         Key.SEQUENCE: _where(table[schema.SEQUENCE], none=-1),
         Key.FORWARD_THREAD: _where(table[schema.FORWARD_THREAD], none=0),
-        Key.LOGICAL_THREAD: KeyColumn(whole_table.rows, thread),
-        Key.SCOPE: KeyColumn(whole_table.rows, scope),
+        Key.LOGICAL_THREAD: KeyColumn(node_ids.rows, thread),
+        Key.SCOPE: KeyColumn(node_ids.rows, scope),
     }
     return {key: column for key, column in keys.items() if len(column)}
 
@@ -220,18 +220,18 @@ def _where(values: Int64s, none: int) -> KeyColumn:
     return KeyColumn(rows, values[rows])
 
 
-# Whole nodes, found in a piece of the array of nodes.
+# Nodes as payloads: a piece of the node array is read again.
 
 
-def whole_nodes(first_keys: tuple[str, ...]) -> ArrayFormat[list[Payload]]:
-    """How nodes that begin with these keys are given back."""
+def node_payloads(first_keys: tuple[str, ...]) -> ArrayFormat[list[Payload]]:
+    """How nodes that start with these keys are read again."""
     return ArrayFormat(NODES, first_keys, _texts, _converted)
 
 
 def _texts(text: memoryview) -> list[Payload]:
     kept = bytes(text)
     if not kept.isascii():
-        kept.decode()  # the decoder leaves the bytes of a text that it passes over unchecked
+        kept.decode()  # the decoder does not check the bytes of strings that it skips
     return list(TEXTS.decode(kept))
 
 

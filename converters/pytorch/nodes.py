@@ -1,4 +1,4 @@
-"""Pieces of the node array as columns."""
+"""Nodes of execution traces as columns: decoded by position in the usual layout, else by name."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ from tracelink.converters.pytorch.node_schema import (
 from tracelink.model.columns import Int64s, StringTable, int64s
 from tracelink.model.communications import Communications, Statement, communications
 
-# Pieces of the node array as columns: by position where nodes are as usual, else by name.
-
-
 TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 Nodes = Sequence[UsualNode] | Sequence[Node] | Sequence[FlatNode]
@@ -39,31 +36,31 @@ ID, PARENT = "id", "parent"
 
 @dataclass(slots=True)
 class Piece:
-    """The nodes of one piece; `place` is each node's number among the elements of the piece."""
+    """The nodes of one piece; `index` is each node's number among the elements of the piece."""
 
     columns: dict[str, Int64s]
     names: list[str]
-    place: Int64s
+    index: Int64s
     elements: int
     group_nodes: list[Named] = field(default_factory=list)
-    """The nodes that list process groups, as they stand in the file."""
+    """The nodes that list process groups, as decoded JSON."""
     without_communication: int = 0
-    """Communications that the observer could not describe."""
-    stated: list[tuple[int, Statement]] = field(default_factory=list)
+    """The number of communications that the observer could not describe."""
+    statements: list[tuple[int, Statement]] = field(default_factory=list)
     """What nodes say of communication, by their row."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFormat:
-    """How nodes are decoded; a format that adds to nodes has types with more fields."""
+    """How nodes are decoded; a format that adds fields to nodes has types of its own."""
 
     usual: msgspec.json.Decoder[Any]
     unusual: msgspec.json.Decoder[Any]
     flat: msgspec.json.Decoder[Any]
     complete: Callable[[Piece, Sequence[Any]], None] = lambda _, __: None
-    """Adds to a piece what nodes say in those fields."""
+    """Adds the contents of additional fields to a piece."""
     loose: Callable[[Named], Any] = lambda node: node
-    """The fields that are added, of a node that only a lenient parser could read."""
+    """The additional fields of a node that only a lenient parser could read."""
 
 
 PLAIN = NodeFormat(
@@ -74,23 +71,23 @@ PLAIN = NodeFormat(
 
 
 def decode(text: memoryview, format_: NodeFormat = PLAIN) -> Piece:
-    """A piece that is valid JSON; raises `ValidationError` where a node is not as it should be."""
+    """A piece of valid JSON; raises `ValidationError` for a node with unexpected types."""
     piece = _decode_usual(text, format_) if ATTRIBUTES_MARK.search(text) else _decode_flat(text, format_)
-    telling = {name for name in set(piece.names) if name == PROCESS_GROUPS or communicates(name)}
-    if telling:
+    with_statement = {name for name in set(piece.names) if name == PROCESS_GROUPS or communicates(name)}
+    if with_statement:
         texts = TEXTS.decode(bytes(text))
-        rows = [row for row, name in enumerate(piece.names) if name in telling]
-        _look_again(piece, {row: msgspec.json.decode(texts[row]) for row in rows})
+        rows = [row for row, name in enumerate(piece.names) if name in with_statement]
+        _add_details(piece, {row: msgspec.json.decode(texts[row]) for row in rows})
     return piece
 
 
-def _look_again(piece: Piece, nodes: Mapping[int, Named]) -> None:
-    """Takes in what nodes say besides their columns, by their row."""
+def _add_details(piece: Piece, nodes: Mapping[int, Named]) -> None:
+    """Adds groups and statements of nodes, by their row."""
     for row, node in nodes.items():
         if piece.names[row] == PROCESS_GROUPS:
             piece.group_nodes.append(node)
         else:
-            piece.stated.append((row, statement_of(node, _named(node))))
+            piece.statements.append((row, statement_of(node, _named(node))))
 
 
 def _decode_usual(text: memoryview, format_: NodeFormat) -> Piece:
@@ -129,31 +126,31 @@ def _piece(nodes: Nodes, columns: dict[str, Int64s], format_: NodeFormat) -> Pie
 
 
 def convert(values: list[Any], format_: NodeFormat = PLAIN) -> Piece:
-    """Nodes that only a lenient parser could read; what has no id is no node."""
-    places, nodes, rows, names, attributes, telling = [], [], [], [], [], {}
-    for place, value in enumerate(values):
-        number = whole(value.get(ID)) if isinstance(value, dict) else None
+    """Nodes that only a lenient parser could read; an element without an id is not a node."""
+    indexes, nodes, rows, names, attributes, with_statement = [], [], [], [], [], {}
+    for index, value in enumerate(values):
+        number = integer_in(value.get(ID)) if isinstance(value, dict) else None
         if number is None:
             continue
-        places.append(place)
+        indexes.append(index)
         rows.append((number, _parent(value)))
         names.append(_text(value.get("name") or ""))
         attributes.append(_named(value))
         nodes.append(value)
         if names[-1] == PROCESS_GROUPS or communicates(names[-1]):
-            telling[len(names) - 1] = value
+            with_statement[len(names) - 1] = value
     columns = _by_name(attributes)
     columns[ID] = int64s([number for number, _ in rows])
     columns[PARENT] = int64s([parent for _, parent in rows])
-    piece = Piece(columns, names, np.array(places, np.int64), len(values))
+    piece = Piece(columns, names, np.array(indexes, np.int64), len(values))
     piece.without_communication = _undescribed(attributes)
     format_.complete(piece, [format_.loose(node) for node in nodes])
-    _look_again(piece, telling)
+    _add_details(piece, with_statement)
     return piece
 
 
-def whole(value: Any) -> int | None:
-    """A whole number, also where it is given as text."""
+def integer_in(value: Any) -> int | None:
+    """An integer, also if given as a string; None for anything else."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
@@ -163,7 +160,7 @@ def whole(value: Any) -> int | None:
 def _by_name(attributes: Sequence[Named]) -> dict[str, Int64s]:
     columns = {}
     for name, default in COLUMNS.items():
-        numbers = [whole(items.get(name)) for items in attributes]
+        numbers = [integer_in(items.get(name)) for items in attributes]
         columns[name] = int64s([default if number is None else number for number in numbers])
     return columns
 
@@ -187,45 +184,45 @@ def _parent(value: Named) -> int:
     parent = value.get("ctrl_deps", value.get(PARENT))
     if isinstance(parent, list):
         parent = parent[0] if parent else None
-    return whole(parent) or 0
+    return integer_in(parent) or 0
 
 
 def _text(value: Any) -> str:
-    """A text that can be written as UTF-8."""
+    """A string that can be encoded as UTF-8."""
     return str(value).encode("utf-8", "replace").decode()
 
 
-# Columns of the node array, gathered piece by piece.
+# Columns of the node array, collected piece by piece.
 
 
-NAME, PLACE = "name", "place"
-TABLE = (ID, PARENT, *COLUMNS, NAME, PLACE)
+NAME, INDEX = "name", "index"
+TABLE = (ID, PARENT, *COLUMNS, NAME, INDEX)
 
 
 @dataclass(slots=True)
-class Columns:
-    """Everything in the node array."""
+class NodeColumns:
+    """All nodes of a file."""
 
     names: StringTable = field(default_factory=StringTable)
     chunks: dict[str, list[Int64s]] = field(default_factory=lambda: {name: [] for name in TABLE})
     group_nodes: list[Mapping[str, Any]] = field(default_factory=list)
-    stated: list[tuple[int, Statement]] = field(default_factory=list)
+    statements: list[tuple[int, Statement]] = field(default_factory=list)
     """What nodes say of communication, by their row."""
     offsets: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
-    """Where each piece begins in the file, and how many elements it holds."""
+    """The start of each piece in the file, and its number of elements."""
     nodes: int = 0
     elements: int = 0
     without_communication: int = 0
 
     def add(self, offset: int, piece: Piece) -> None:
-        """Takes in one piece."""
+        """Adds one piece."""
         for name, column in piece.columns.items():
             self.chunks[name].append(column)
         self.chunks[NAME].append(self.names.encode(piece.names).astype(np.int64))
-        self.chunks[PLACE].append(self.elements + piece.place)
+        self.chunks[INDEX].append(self.elements + piece.index)
         self.group_nodes += piece.group_nodes
-        self.stated += [(self.nodes + row, statement) for row, statement in piece.stated]
+        self.statements += [(self.nodes + row, statement) for row, statement in piece.statements]
         self.nodes += len(piece.names)
         self.offsets.append(offset)
         self.counts.append(piece.elements)
@@ -233,11 +230,14 @@ class Columns:
         self.without_communication += piece.without_communication
 
     def communications(self) -> Communications:
-        """What was stated, as a table."""
-        rows, statements = [row for row, _ in self.stated], [statement for _, statement in self.stated]
+        """The statements as a table."""
+        rows, statements = (
+            [row for row, _ in self.statements],
+            [statement for _, statement in self.statements],
+        )
         return communications(rows, statements, self.names)
 
     def table(self) -> dict[str, Int64s]:
-        """The columns of the whole file, one row for each node."""
+        """The columns of the file, one row for each node."""
         nothing = np.empty(0, np.int64)
         return {name: np.concatenate([nothing, *chunks]) for name, chunks in self.chunks.items()}

@@ -1,4 +1,4 @@
-"""Which tensors share a storage."""
+"""Storages of the tensors that execution-trace nodes read and write."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class StorageReader:
-    """Collects what the nodes of an execution trace say, one after the other, in any order."""
+    """Collects the storages that nodes read and write; nodes come one at a time, in any order."""
 
     def __init__(self) -> None:
         self._row, self._storage = array("q"), array("q")
         self._reads, self._writes = array("q"), array("q")
 
     def add(self, row: int, text: bytes) -> None:
-        """Takes the text of the node at `row`; a text that is no node says nothing."""
+        """Adds the JSON text of the node at `row`; a text without tensors adds nothing."""
         mark = OUTPUTS_MARK.search(text)
         outputs = mark.start() if mark else len(text)
         inputs = text.find(INPUTS_KEY, outputs)
@@ -43,7 +43,7 @@ class StorageReader:
         else:
             read, written = STORAGE.findall(text, inputs), STORAGE.findall(text, outputs, inputs)
         if WRITTEN in text:
-            written = _told(text, read, written)
+            written = _written(text, read, written)
         elif read and written and not set(read).isdisjoint(written) and RESULTS in text:
             written = [storage for storage in written if storage not in read]
         if read or written:
@@ -54,7 +54,7 @@ class StorageReader:
             self._storage.extend(map(int, written))
 
     def uses(self) -> StorageUses:
-        """Everything so far."""
+        """The uses of all nodes so far."""
         counts = np.stack([self._reads, self._writes], axis=1).ravel()
         row = np.repeat(np.repeat(self._row, 2), counts)
         writes = np.repeat(np.arange(len(counts)) % 2, counts)
@@ -63,40 +63,40 @@ class StorageReader:
         return StorageUses(row, storage, writes == 1)
 
 
-def _told(text: bytes, read: list[bytes], written: list[bytes]) -> list[bytes]:
-    """The storages that a node writes to, where its schema names arguments that it writes to."""
+def _written(text: bytes, read: list[bytes], written: list[bytes]) -> list[bytes]:
+    """The storages that a node writes, if its schema has arguments that it writes to."""
     schema = OPERATOR_SCHEMA.search(text)
     if not schema:
         return written
     arguments, returned = written_arguments(schema[1])
     if returned:
         return written
-    given = [storage for value in _values(text, arguments) for storage in STORAGE.findall(value)]
-    return given + [storage for storage in written if storage not in read]
+    passed = [storage for value in _values(text, arguments) for storage in STORAGE.findall(value)]
+    return passed + [storage for storage in written if storage not in read]
 
 
 @lru_cache(maxsize=4096)
 def written_arguments(schema: bytes) -> tuple[tuple[int, ...], bool]:
-    """Which arguments an operator writes to, and whether it gives all of them back.
+    """The indexes of the arguments that an operator writes to, and whether it returns all of them.
 
-    `aten::add_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)`: the one at 0, and it does.
+    `aten::add_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)`: argument 0, which is returned.
     """
     arguments, _, results = schema.decode(errors="replace").partition("(")[2].rpartition(") -> ")
-    depth, texts = 0, [""]
-    for sign in arguments:
-        depth += (sign in "([") - (sign in ")]")
-        if sign == "," and depth == 0:
-            texts.append("")
+    depth, parts = 0, [""]
+    for character in arguments:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
         else:
-            texts[-1] += sign
-    types = [text.strip() for text in texts if text.strip() != "*"]
+            parts[-1] += character
+    types = [text.strip() for text in parts if text.strip() != "*"]
     mark = WRITTEN.decode()
-    written = tuple(place for place, text in enumerate(types) if mark in text)
+    written = tuple(index for index, text in enumerate(types) if mark in text)
     return written, len(written) == results.count(mark)
 
 
-def _values(text: bytes, places: tuple[int, ...]) -> list[bytes]:
-    """The inputs at these places."""
+def _values(text: bytes, indexes: tuple[int, ...]) -> list[bytes]:
+    """The inputs at these indexes."""
     inputs = bytes(INPUTS.decode(text).inputs)
     values = OBJECT.decode(inputs).values if inputs.startswith(b"{") else LIST.decode(inputs)
-    return [bytes(values[place]) for place in places if place < len(values)]
+    return [bytes(values[index]) for index in indexes if index < len(values)]

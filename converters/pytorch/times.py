@@ -10,11 +10,11 @@ BASE_TIME = "baseTimeNanoseconds"
 """Key of the header."""
 
 LATEST_US = 4e15
-"""Times after this (the year 2096) are garbage, and as nanoseconds they would not fit the column."""
+"""Later times (after the year 2096) are invalid, and would not fit the column as nanoseconds."""
 
 
 def base_time(header: Mapping[str, Any]) -> int | None:
-    """Nanoseconds to add to every time of the file; None where the header says something that is no time."""
+    """Nanoseconds to add to every time of the file; None if the value in the header is invalid."""
     try:
         base = int(header.get(BASE_TIME, 0))
     except (TypeError, ValueError, OverflowError):
@@ -23,11 +23,11 @@ def base_time(header: Mapping[str, Any]) -> int | None:
 
 
 def decimal_nanoseconds(text: Any) -> int:
-    """Nanoseconds of a decimal number of microseconds, given as text or as a number; `ValueError` if it is none."""
+    """Nanoseconds of a decimal number of microseconds, as string or number; `ValueError` if it is invalid."""
     try:
         number = Decimal(text)
         if not number.copy_abs() <= LATEST_US:
             raise ValueError
         return int((number * 1000).to_integral_value())
     except (InvalidOperation, OverflowError, TypeError, ValueError):
-        raise ValueError(f"{text!r} is not a time") from None
+        raise ValueError(f"{text!r} is not a valid time") from None
