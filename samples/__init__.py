@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+__all__ = ["names", "path"]
+
 _SAMPLES = ("cpu_job", "gpu_pair", "hung_job")
 
 

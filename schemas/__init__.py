@@ -6,6 +6,8 @@ import json
 from importlib.resources import files
 from typing import Any
 
+__all__ = ["load", "names"]
+
 _SUFFIX = ".schema.json"
 
 

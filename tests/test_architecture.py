@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +45,13 @@ def modules() -> dict[str, Path]:
 @cache
 def imports(name: str) -> frozenset[str]:
     """The modules of the product that a module imports, wherever in it, also for types only."""
-    found = {_module(one) for one in _imported(ast.parse(modules()[name].read_text()))}
+    found = {_module(imported) for imported in _imported(_tree(name))}
     return frozenset(found - {name, ""})
+
+
+@cache
+def _tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text())
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
@@ -106,6 +112,42 @@ def test_no_two_packages_import_each_other() -> None:
     assert [pair for pair in mutual if "tracelink" not in pair] == []
 
 
+def test_what_other_packages_import_is_listed() -> None:
+    """`__all__` of a package lists its formats or functions, and the modules that other packages import."""
+    unlisted = {
+        f"{package}: {name}"
+        for module in modules()
+        for other in imports(module)
+        for package, name in _steps(other)
+        if not f"{module}.".startswith(f"{package}.") and name not in listed(package)
+    }
+    assert unlisted == set(), "add it to __all__ of that package, or import another module"
+
+
+def test_every_package_says_what_it_contains() -> None:
+    packages = [name for name, path in modules().items() if path.name == "__init__.py"]
+    missing = [name for name in packages if not ast.get_docstring(_tree(name))]
+    assert missing == []
+    unknown = {f"{name}: {entry}" for name in packages for entry in listed(name) if not _exists(name, entry)}
+    assert unknown == set()
+
+
+def _exists(package: str, entry: str) -> bool:
+    return f"{package}.{entry}" in modules() or hasattr(import_module(package), entry)
+
+
+def _steps(name: str) -> list[tuple[str, str]]:
+    """Each package on the way to a module, below the first, and what of it leads there."""
+    parts = name.split(".")
+    return [(".".join(parts[:at]), parts[at]) for at in range(2, len(parts))]
+
+
+@cache
+def listed(package: str) -> tuple[str, ...]:
+    """What `__all__` of a package contains."""
+    return tuple(import_module(package).__all__)
+
+
 def _format(name: str) -> str:
     return name.removeprefix(FORMATS).partition(".")[0] if name.startswith(FORMATS) else ""
 
@@ -140,7 +182,7 @@ def test_no_module_is_too_long() -> None:
 
 
 def _public_names(name: str) -> list[str]:
-    body = ast.parse(modules()[name].read_text()).body
+    body = _tree(name).body
     definitions = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     return [node.name for node in definitions if not node.name.startswith("_")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
 from pathlib import Path
 
@@ -32,3 +33,13 @@ def test_no_module_takes_the_name_of_a_public_object() -> None:
     for name in modules():
         import_module(name)
     assert {name: getattr(tracelink, name) for name in public} == public
+
+
+def test_public_names_are_those_that_type_checkers_see() -> None:
+    tree = ast.parse(Path(tracelink.__file__).read_text())
+    checked = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
+    homes = {
+        alias.name: node.module for node in checked for alias in node.names if alias.asname == alias.name
+    }
+    assert sorted(homes) == tracelink.__all__
+    assert homes == {name: f"tracelink.{module}" for name, module in tracelink._HOME.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracelink.converters.chakra.recognition import is_chakra, is_node_list
 from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
 
-__all__ = ["CHAKRA", "CHAKRA_NODES", "DOT", "GRAPHML", "SVG"]
+__all__ = ["CHAKRA", "CHAKRA_NODES", "DOT", "GRAPHML", "SVG", "census", "schema", "table", "validation"]
 
 CHAKRA = Format(
     "chakra",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracelink.converters.flight_recorder.recognition import is_dump
 from tracelink.plugins import Format, ReaderSpec
 
-__all__ = ["FLIGHT_RECORDER"]
+__all__ = ["FLIGHT_RECORDER", "schema"]
 
 FLIGHT_RECORDER = Format(
     "flight-recorder",

@@ -2,3 +2,5 @@
 
 Formats do not know each other; what several of them contain is here.
 """
+
+__all__ = ["arguments", "node_recognition", "node_schema", "node_trace", "nodes", "storages", "times"]

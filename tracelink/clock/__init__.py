@@ -1,1 +1,3 @@
-"""The mathematics of one clock: arrays in, arrays out; `tracelink.clock.clock` gives them their names."""
+"""One clock for all ranks: offsets, drifts and their bounds, estimated from collectives and messages."""
+
+__all__ = ["clock"]

@@ -1,1 +1,3 @@
-"""Diagnosis."""
+"""Why a job hangs: recordings, participation, disagreements, waits, lateness, evidence and advice."""
+
+__all__ = ["database", "examine", "explain", "html", "journal", "matrix", "model", "timeline"]

@@ -1,1 +1,3 @@
-"""Io."""
+"""Bytes in and out: sources, streams, long JSON arrays, protobuf columns, targets, the spool."""
+
+__all__ = ["framing", "json_array", "protobuf", "salvage", "sources", "spool", "streams", "targets"]

@@ -2,3 +2,5 @@
 
 One module for each relation; linkers work on columns and know no file format.
 """
+
+__all__ = ["communicating", "groups", "job", "nesting", "rank", "stack"]

@@ -1,1 +1,19 @@
-"""Model."""
+"""Plain values: events, graphs, jobs, communications, clocks, selections; nothing here knows files or formats."""
+
+__all__ = [
+    "call_tree",
+    "clock",
+    "collectives",
+    "columns",
+    "communications",
+    "dependencies",
+    "events",
+    "graph",
+    "job",
+    "operations",
+    "ranges",
+    "records",
+    "selection",
+    "tables",
+    "trace",
+]

@@ -1,1 +1,3 @@
-"""Pipeline."""
+"""From sources to a job: the reader and the rank of each source, linking, joining, selection."""
+
+__all__ = ["gathering", "reading"]

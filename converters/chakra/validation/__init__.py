@@ -10,4 +10,4 @@ from tracelink.converters.chakra.validation.rules import (
 )
 from tracelink.converters.chakra.validation.validate import validate
 
-__all__ = ["RULES", "CheckedFile", "Rule", "RuleText", "Validation", "Violation", "validate"]
+__all__ = ["RULES", "CheckedFile", "Rule", "RuleText", "Validation", "Violation", "rules", "validate"]

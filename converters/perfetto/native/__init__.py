@@ -1,1 +1,3 @@
-"""Native."""
+"""Perfetto's own format: packets of a timeline."""
+
+__all__ = ["arguments", "decode", "schema", "trace"]

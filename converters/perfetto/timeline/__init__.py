@@ -1,1 +1,15 @@
 """The timeline that both formats write: layout, times, flows, groups; no text of any format."""
+
+__all__ = [
+    "blocks",
+    "counters",
+    "drawing",
+    "flows",
+    "forecast",
+    "groups",
+    "hangs",
+    "job",
+    "layout",
+    "rank",
+    "schema",
+]

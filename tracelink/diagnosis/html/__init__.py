@@ -1,1 +1,3 @@
-"""Html."""
+"""A diagnosis as one HTML page."""
+
+__all__ = ["page"]
