@@ -40,7 +40,7 @@ from tracelink.plugins import (
 )
 
 if TYPE_CHECKING:
-    from tracelink.open.forecast import Foresee
+    from tracelink.pipeline.forecast import OnForecast
 
 DEFAULT_FORMAT = "perfetto-json"
 WORTH_FORECASTING = 200_000
@@ -71,14 +71,14 @@ class Merged:
 
     job: Job
     outputs: Sequence[Output]
-    foreseen: Sequence[Finding] = ()
+    forecast_findings: Sequence[Finding] = ()
     """Findings of the forecast, before anything was written."""
 
     @property
     def findings(self) -> list[Finding]:
         """The findings of reading and linking, then those of writing."""
         written = [finding for output in self.outputs for finding in output.findings]
-        return [*self.job.findings, *self.foreseen, *written]
+        return [*self.job.findings, *self.forecast_findings, *written]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ def merge(
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
-    foresee: Foresee | None = None,
+    on_forecast: OnForecast | None = None,
 ) -> Merged:
     """Reads, links and writes traces, with few ranks in memory at a time.
 
@@ -287,7 +287,7 @@ def merge(
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
-        foresee: Is called with a forecast of the size before a large timeline is written.
+        on_forecast: Is called with a forecast of the size before a large timeline is written.
 
     Returns:
         The job that was read, the files that were written, and the findings of both.
@@ -313,7 +313,7 @@ def merge(
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=not copying)
-    return _merged(job, path, _of_files(writer, discovery), options or {}, engine, foresee)
+    return _merged(job, path, _of_files(writer, discovery), options or {}, engine, on_forecast)
 
 
 def convert(
@@ -325,7 +325,7 @@ def convert(
     view: View | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
-    foresee: Foresee | None = None,
+    on_forecast: OnForecast | None = None,
 ) -> Merged | Converted:
     """Writes one input in another format.
 
@@ -340,7 +340,7 @@ def convert(
         view: What a drawing shows: depth, time window, ranks, number of nodes.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
-        foresee: Is called with a forecast of the size before a large timeline is written.
+        on_forecast: Is called with a forecast of the size before a large timeline is written.
 
     Returns:
         `Converted` if a conversion was used, else `Merged`; both have `outputs` and `findings`.
@@ -356,7 +356,7 @@ def convert(
         return converted
     writer = _writer(os.fspath(output), to, options)
     job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
-    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, foresee)
+    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, on_forecast)
 
 
 def write(
@@ -449,15 +449,15 @@ def _merged(
     writer: Writer,
     options: Mapping[str, str],
     engine: Engine,
-    foresee: Foresee | None,
+    on_forecast: OnForecast | None,
 ) -> Merged:
     target = _target(writer, path, len(job.ranks))
     check_not_read(target.path(), [source.path for source in job.sources])
     warned: Sequence[Finding] = ()
     if job.events >= WORTH_FORECASTING:
-        from tracelink.open.forecast import foreseen
+        from tracelink.pipeline.forecast import forecast_output
 
-        warned = foreseen(job, writer, target.path(), options, engine, foresee)
+        warned = forecast_output(job, writer, target.path(), options, engine, on_forecast)
     return Merged(job, writer.write(job, target, engine), warned)
 
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tracelink.open.offer import Offer
-from tracelink.open.server import HOST, UI, Gate, Limits, Step, reserved, serve
+from tracelink.open.server import HOST, UI, AccessRule, Limits, Step, reserved_port, serve
+from tracelink.open.trace import OpenTrace
 
 TRACE = b'{"traceEvents": [{"ph": "X", "name": "step", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
 PATH = "/the-token/trace.json"
 PATIENCE = 20
-PATIENT = Limits(unasked=PATIENCE, head=PATIENCE, chunk=PATIENCE)
-QUICK = Limits(unasked=PATIENCE, head=0.5, chunk=1)
+PATIENT = Limits(idle=PATIENCE, head=PATIENCE, chunk=PATIENCE)
+QUICK = Limits(idle=PATIENCE, head=0.5, chunk=1)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Handover:
     error: Exception | None = None
 
     def __enter__(self) -> Handover:
-        self._offer = Offer.of(self.trace)
-        self._reserved = reserved(0)
+        self._offer = OpenTrace.of(self.trace)
+        self._reserved = reserved_port(0)
         self._door = self._reserved.__enter__()
         self._door.listen()
         self.address = self._door.getsockname()
@@ -63,7 +63,7 @@ class Handover:
     def _serve(self) -> None:
         try:
             with self._offer:
-                gate = Gate(PATH, UI)
+                gate = AccessRule(PATH, UI)
                 self.loaded = serve(self._door, self._offer, gate, self.limits, self._heard)
         except Exception as error:  # noqa: BLE001  shown to the test in place of the result
             self.error = error

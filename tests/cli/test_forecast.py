@@ -13,15 +13,14 @@ from click.testing import Result
 from builders.command_line import Run
 from builders.kineto import cpu_op, trace, write
 from tracelink import api, schemas
-from tracelink.open import forecast as prospect
-from tracelink.open import offer as weight
+from tracelink.pipeline import forecast
 
 
 @pytest.fixture
 def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A profile that is worth a word before it is written."""
     monkeypatch.setattr(api, "WORTH_FORECASTING", 1)
-    monkeypatch.setattr(prospect, "MAY_BE_HEAVY", 1)
+    monkeypatch.setattr(forecast, "LARGE_JOB", 1)
     operators = (cpu_op("aten::add", 2 * number, External_id=number) for number in range(1000))
     return str(write(tmp_path / "k_0.json", trace(*operators, rank=0)))
 
@@ -29,7 +28,7 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def small_browsers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Browsers that take native traces and no JSON."""
-    monkeypatch.setattr(weight, "MOST_OF_32_BITS", 150_000)
+    monkeypatch.setattr(forecast, "MAX_MEMORY_32_BIT", 150_000)
 
 
 def said(result: Result) -> list[str]:
@@ -80,7 +79,7 @@ class TestTooLarge:
         size, warning, written = said(tracelink("merge", profile, "-o", "job.json"))
         assert size.startswith("Writing job.json: about ")
         assert warning.startswith("warning: job.json: Perfetto's UI needs about ")
-        assert "What would fit, with `tracelink merge`: -o job.pftrace (about " in warning
+        assert "These fit, with `tracelink merge`: -o job.pftrace (about " in warning
         assert written.startswith("Wrote job.json (")
         assert (tmp_path / "job.json").exists()
 

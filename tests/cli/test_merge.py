@@ -25,7 +25,8 @@ from tracelink.errors import Finding, Severity
 from tracelink.model.clock import Clock
 from tracelink.model.graph import LinkReport
 from tracelink.model.selection import Selection
-from tracelink.open.offer import Kind, Offer
+from tracelink.open.trace import OpenTrace
+from tracelink.pipeline.forecast import TraceKind
 from tracelink.plugins import Output
 
 # `tracelink merge`: what it asks the library for, what it says, and how it ends.
@@ -425,8 +426,8 @@ def test_without_a_profile_there_is_nothing_to_bundle(tracelink: Run, tmp_path: 
 
 def test_open_takes_it(tracelink: Run, tmp_path: Path) -> None:
     tracelink("merge", profiles(tmp_path), "--bundle")
-    with Offer.of(tmp_path / "merged.tar") as offer:
-        assert offer.kind is Kind.ARCHIVE
+    with OpenTrace.of(tmp_path / "merged.tar") as offer:
+        assert offer.kind is TraceKind.ARCHIVE
 
 
 # `tracelink merge -o job.pftrace`: the options of the writer, and the files.

@@ -28,8 +28,8 @@ from tracelink.cli import open as handing_over
 from tracelink.errors import Finding, Severity
 from tracelink.open import server as port
 from tracelink.open import startup_view as browser
-from tracelink.open.offer import Offer
-from tracelink.open.server import HOST, UI, Gate, Limits, Step, Watcher
+from tracelink.open.server import HOST, UI, AccessRule, Limits, Observer, Step
+from tracelink.open.trace import OpenTrace
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
 PATIENCE = 60
@@ -58,11 +58,13 @@ class Served:
     error: BaseException | None = None
     pages: list[str] = field(default_factory=list)
     """What the browser was told to open."""
-    gates: list[Gate] = field(default_factory=list)
+    gates: list[AccessRule] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     limits: list[Limits] = field(default_factory=list)
 
-    def serve(self, door: Door, offer: Offer, gate: Gate, limits: Limits, watcher: Watcher) -> bool:
+    def serve(
+        self, door: Door, offer: OpenTrace, gate: AccessRule, limits: Limits, watcher: Observer
+    ) -> bool:
         self.gates.append(gate)
         self.names.append(offer.path)
         self.limits.append(limits)
@@ -79,7 +81,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Served:
     """A server and a browser that only remember, on a machine with a screen, and a trace."""
 
     @contextmanager
-    def reserved(number: int = 9001) -> Iterator[Door]:
+    def reserved_port(number: int = 9001) -> Iterator[Door]:
         doors.append(Door(number))
         yield doors[-1]
 
@@ -90,7 +92,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Served:
     doors: list[Door] = []
     made = Served()
     monkeypatch.setattr(handing_over, "serve", made.serve)
-    monkeypatch.setattr(port, "reserved", reserved)
+    monkeypatch.setattr(port, "reserved_port", reserved_port)
     monkeypatch.setattr(browser, "start", start)
     for name in ("SSH_CONNECTION", "SSH_TTY", "BROWSER", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
@@ -127,7 +129,7 @@ class TestOpen:
 
     def test_how_long_it_waits(self, tracelink: Run, served: Served) -> None:
         tracelink("open", "t.json", "--timeout", "20")
-        assert served.limits == [Limits(unasked=20)]
+        assert served.limits == [Limits(idle=20)]
 
     def test_json_is_the_address_and_all_there_is(self, tracelink: Run, served: Served) -> None:
         result = tracelink("open", "t.json", "--no-browser", "--json")
@@ -177,7 +179,7 @@ class TestOpen:
         self, tracelink: Run, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         heavy = Finding(Severity.WARNING, "larger_than_a_browser_takes", "Too large. Take fewer --steps.")
-        monkeypatch.setattr(handing_over, "too_heavy", lambda offer: [heavy])
+        monkeypatch.setattr(handing_over, "memory_findings", lambda offer: [heavy])
         assert tracelink("open", "t.json").stdout.startswith("warning: Too large. Take fewer --steps.\n")
         (finding,) = json.loads(tracelink("open", "t.json", "--json").stdout)["findings"]
         assert finding["reason"] == "larger_than_a_browser_takes"
@@ -243,7 +245,7 @@ class TestRefused:
         (tmp_path / "notes.txt").write_text("nothing to see")
         result = tracelink("open", "notes.txt")
         assert result.exit_code == 3
-        assert "notes.txt: this is no trace that Perfetto's UI shows" in result.stderr
+        assert "notes.txt: this is not a trace that Perfetto's UI shows" in result.stderr
         assert served.gates == []
 
     @pytest.mark.parametrize(
@@ -306,8 +308,8 @@ class TestMergeOpen:
     ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             taken = other.getsockname()[1]
-            real = port.reserved
-            monkeypatch.setattr(port, "reserved", lambda: real(taken))
+            real = port.reserved_port
+            monkeypatch.setattr(port, "reserved_port", lambda: real(taken))
             result = tracelink("merge", "traces/", "--open")
         assert result.exit_code == 1
         assert f"127.0.0.1:{taken} is taken by" in result.stderr

@@ -18,16 +18,16 @@ from builders.handover import PATH, PATIENCE, QUICK, TRACE, Answer, Handover, re
 from tracelink.errors import TraceError
 from tracelink.open.server import (
     HOST,
-    LONGEST,
-    MOST_HEADERS,
+    MAX_HEAD,
+    MAX_HEADERS,
     REFUSAL,
     UI,
     Limits,
     Request,
     Step,
-    holder,
     listen,
-    reserved,
+    port_holder,
+    reserved_port,
 )
 
 LARGE = 40 << 20
@@ -227,8 +227,8 @@ class TestWhoAsksBadly:
             request().replace(b"Accept: */*", f"Origin: {UI}".encode()),
             request().replace(b"Accept: */*", f"Accept: */*\r\n Origin: {UI}".encode()),
             request().replace(b"Accept: */*", b"Accept : */*"),
-            request(**{f"X{number}": "1" for number in range(MOST_HEADERS)}),
-            request(Accept="x" * LONGEST),
+            request(**{f"X{number}": "1" for number in range(MAX_HEADERS)}),
+            request(Accept="x" * MAX_HEAD),
             b"\x16\x03\x01" + bytes(100) + b"\r\n\r\n",
         ],
     )
@@ -243,7 +243,7 @@ class TestWhoAsksBadly:
                     connection.sendall(b"x" * 1024)
                     pieces += 1
                     time.sleep(0.01)
-        assert LONGEST <= pieces * 1024 < 40 * LONGEST
+        assert MAX_HEAD <= pieces * 1024 < 40 * MAX_HEAD
 
     @pytest.mark.parametrize("begun", [b"", b"GET ", request()[:-2]])
     def test_slowly_is_cut_off(self, trace: Path, begun: bytes) -> None:
@@ -253,7 +253,7 @@ class TestWhoAsksBadly:
             assert time.monotonic() - began < PATIENCE / 2
 
     def test_and_often_does_not_block_the_ui_for_ever(self, trace: Path) -> None:
-        limits = Limits(unasked=PATIENCE, head=0.5, chunk=1, connections=4)
+        limits = Limits(idle=PATIENCE, head=0.5, chunk=1, connections=4)
         with Handover(trace, limits) as serving, ExitStack() as stuck:
             for _ in range(8):
                 stuck.enter_context(serving.connect())
@@ -263,13 +263,13 @@ class TestWhoAsksBadly:
 class TestTheEnd:
     def test_comes_where_nobody_asks(self, trace: Path) -> None:
         began = time.monotonic()
-        with Handover(trace, Limits(unasked=0.3)) as serving:
+        with Handover(trace, Limits(idle=0.3)) as serving:
             assert serving.end() is False
         assert time.monotonic() - began < PATIENCE
 
     def test_is_not_put_off_by_who_is_refused(self, trace: Path) -> None:
         began = time.monotonic()
-        with Handover(trace, Limits(unasked=0.5)) as serving:
+        with Handover(trace, Limits(idle=0.5)) as serving:
             with suppress(OSError):  # nobody listens any more
                 while time.monotonic() - began < PATIENCE:
                     serving.get("/")
@@ -277,7 +277,7 @@ class TestTheEnd:
         assert time.monotonic() - began < PATIENCE
 
     def test_does_not_come_while_the_file_is_fetched(self, large: Path) -> None:
-        with Handover(large, Limits(unasked=0.2, chunk=PATIENCE)) as serving:
+        with Handover(large, Limits(idle=0.2, chunk=PATIENCE)) as serving:
             with serving.connect() as slow:
                 slow.sendall(request())
                 begun = slow.recv(1)
@@ -321,14 +321,14 @@ class TestThePort:
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
-            with pytest.raises(TraceError) as caught, reserved(port):
+            with pytest.raises(TraceError) as caught, reserved_port(port):
                 pass
         assert f"127.0.0.1:{port} is taken by" in str(caught.value)
         assert f"(process {os.getpid()})" in str(caught.value)
-        assert "from no other port than 9001" in caught.value.advice
+        assert "fetches only from port 9001" in caught.value.advice
 
     def test_that_two_reserved_is_of_who_listens_first(self) -> None:
-        with reserved(0) as first, reserved(first.getsockname()[1]) as second:
+        with reserved_port(0) as first, reserved_port(first.getsockname()[1]) as second:
             listen(first)
             with pytest.raises(TraceError, match="is taken by"):
                 listen(second)
@@ -336,20 +336,20 @@ class TestThePort:
     def test_that_is_taken_on_all_addresses_is_taken_here(self) -> None:
         with socket.create_server(("", 0)) as other:
             port = other.getsockname()[1]
-            with pytest.raises(TraceError, match="is taken"), reserved(port):
+            with pytest.raises(TraceError, match="is taken"), reserved_port(port):
                 pass
 
     def test_of_another_user_is_taken_by_nobody_that_is_known(self, tmp_path: Path) -> None:
         (tmp_path / "net").mkdir()
         line = "0: 0100007F:2329 00000000:0000 0A 00000000:00000000 00:00000000 00000000 1000 0 4711 1"
         (tmp_path / "net" / "tcp").write_text(f"header\n{line}\n")
-        assert holder(9001, tmp_path) == ""
+        assert port_holder(9001, tmp_path) == ""
 
     def test_can_be_used_again_at_once(self, trace: Path) -> None:
         with Handover(trace) as serving:
             serving.get()
             serving.end()
-            with reserved(serving.address[1]) as door:
+            with reserved_port(serving.address[1]) as door:
                 door.listen()
 
 

@@ -15,7 +15,7 @@ from builders.perfetto import write
 from tracelink import collectives, samples
 from tracelink.errors import UsageError
 from tracelink.open import startup_view as browser
-from tracelink.open.server import UI, origin_of, page_for, path_for
+from tracelink.open.server import UI, origin_of, secret_path, ui_address
 from tracelink.open.startup_view import (
     EXPAND,
     PIN,
@@ -34,10 +34,10 @@ def first_view(job: JobBuilder) -> StartupView:
 class TestThePage:
     def test_names_the_file_where_the_ui_may_fetch_it_and_what_to_show(self) -> None:
         path, view = (
-            path_for("merged.json.gz"),
+            secret_path("merged.json.gz"),
             StartupView(["^group "], ["^rank 3"], (1010, 1050)).query(1000),
         )
-        page = page_for(UI, path, view)
+        page = ui_address(UI, path, view)
         assert page.startswith(
             f"https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001{path}&referrer=tracelink&"
         )
@@ -55,7 +55,7 @@ class TestThePage:
         ]
 
     def test_is_another_each_time_and_too_long_to_guess(self) -> None:
-        paths = {path_for("t.json") for _ in range(100)}
+        paths = {secret_path("t.json") for _ in range(100)}
         assert len(paths) == 100
         assert all(re.fullmatch(r"/[\w-]{43}/t\.json", path) for path in paths)
 
@@ -184,7 +184,7 @@ class TestTheBrowser:
         ],
     )
     def test_is_where_it_can_be_seen(self, environment: dict[str, str], system: str, here: bool) -> None:
-        assert browser.is_here(environment, system) is here
+        assert browser.has_display(environment, system) is here
 
 
 def threads_of(sample: str) -> list[str]:

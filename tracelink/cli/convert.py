@@ -106,7 +106,7 @@ def convert(
             view=view,
             jobs=jobs,
             watch=watch,
-            foresee=announcing(console, watch, to_stderr=to_stderr),
+            on_forecast=announcing(console, watch, to_stderr=to_stderr),
         )
     if isinstance(result, Converted):
         code = _report(console, result, to_stderr=to_stderr)

@@ -80,11 +80,11 @@ def merge(
     with ExitStack() as stack:
         if opening:
             from tracelink.cli.open import BEST_SHOWN, check_openable, open_merged
-            from tracelink.open.server import reserved
+            from tracelink.open.server import reserved_port
 
             check_openable(output, to)
             to = to or (None if output else BEST_SHOWN)
-            listener = stack.enter_context(reserved())
+            listener = stack.enter_context(reserved_port())
         with watching(console, inputs.named) as watch:
             merged = api.merge(
                 **inputs.keywords(),
@@ -95,7 +95,7 @@ def merge(
                 selection=selection,
                 jobs=jobs,
                 watch=watch,
-                foresee=announcing(console, watch, to_stderr=to_stderr),
+                on_forecast=announcing(console, watch, to_stderr=to_stderr),
             )
         code = report_merge(console, merged, to_stderr=to_stderr)
         if opening and code != UNREADABLE:

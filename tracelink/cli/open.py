@@ -17,22 +17,23 @@ from tracelink.cli.summary import STDOUT
 from tracelink.cli.terminal import paragraph
 from tracelink.errors import UsageError, printable
 from tracelink.open import startup_view as browser
-from tracelink.open.offer import Kind, Offer, too_heavy
 from tracelink.open.server import (
     HOST,
     LOOPBACK,
     PORT,
     UI,
-    Gate,
+    AccessRule,
     Limits,
     Step,
     listen,
     origin_of,
-    page_for,
-    path_for,
+    secret_path,
     serve,
+    ui_address,
 )
 from tracelink.open.startup_view import startup_view
+from tracelink.open.trace import OpenTrace, memory_findings
+from tracelink.pipeline.forecast import TraceKind
 from tracelink.text import size
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1, max=86400),
-    default=Limits().unasked,
+    default=Limits().idle,
     show_default=True,
     metavar="SECONDS",
     help="Time to wait for the UI.",
@@ -82,13 +83,13 @@ def open(console: Console, file: str, no_browser: bool, origin: str, port: int, 
     The file is served once, only to the UI in a browser on this machine, and the command exits when it is loaded. The
     file does not leave the machine.
     """
-    from tracelink.open.offer import Offer
-    from tracelink.open.server import reserved
+    from tracelink.open.server import reserved_port
     from tracelink.open.startup_view import StartupView
+    from tracelink.open.trace import OpenTrace
 
-    serving = Serving(origin_of(origin), Limits(unasked=timeout), with_browser=not no_browser)
-    with Offer.of(file) as offer, reserved(port) as listener:
-        code = serve_once(console, offer, listener, StartupView().query(0), serving)
+    serving = Serving(origin_of(origin), Limits(idle=timeout), with_browser=not no_browser)
+    with OpenTrace.of(file) as trace, reserved_port(port) as listener:
+        code = serve_once(console, trace, listener, StartupView().query(0), serving)
     click.get_current_context().exit(code)
 
 
@@ -117,24 +118,24 @@ class Serving:
 
 
 def serve_once(
-    console: Console, offer: Offer, listener: socket.socket, view: Mapping[str, str], serving: Serving
+    console: Console, trace: OpenTrace, listener: socket.socket, view: Mapping[str, str], serving: Serving
 ) -> int:
     """Serves the file until the UI has it; returns the exit code."""
     listen(listener)
     port = listener.getsockname()[1]
-    gate = Gate(path_for(offer.name), serving.origin)
-    page = page_for(serving.origin, gate.path, view)
-    _announce(console, offer, serving, page, port)
-    if serving.with_browser and port == PORT and browser.is_here():
+    access = AccessRule(secret_path(trace.name), serving.origin)
+    page = ui_address(serving.origin, access.path, view)
+    _announce(console, trace, serving, page, port)
+    if serving.with_browser and port == PORT and browser.has_display():
         console.info(f"Opening {page}")
         browser.start(page, lambda: console.result(f"No browser could be started. Open {page}"))
     elif not console.json:
         _show_address(console, page, port)
-    if serve(listener, offer, gate, serving.limits, lambda step, detail: _show_step(console, step, detail)):
+    if serve(listener, trace, access, serving.limits, lambda step, detail: _show_step(console, step, detail)):
         console.info("Loaded. The file is no longer served.")
         return FINE
     console.error(
-        f"{offer.path}: the UI did not fetch it within {serving.limits.unasked:g} seconds. {NOT_FETCHED}"
+        f"{trace.path}: the UI did not fetch it within {serving.limits.idle:g} seconds. {NOT_FETCHED}"
     )
     return NO
 
@@ -152,20 +153,20 @@ def check_openable(output: str | None, to: str | None) -> None:
 def open_merged(console: Console, merged: Merged, listener: socket.socket) -> int:
     """Serves the output of a merge, with the slowest ranks in view; returns the exit code."""
     (output,) = merged.outputs
-    with Offer.of(output.path) as offer:
-        zero = 0 if offer.kind is Kind.NATIVE else merged.job.base_ns or 0
-        return serve_once(console, offer, listener, startup_view(merged.job).query(zero), Serving())
+    with OpenTrace.of(output.path) as trace:
+        zero = 0 if trace.kind is TraceKind.NATIVE else merged.job.base_ns or 0
+        return serve_once(console, trace, listener, startup_view(merged.job).query(zero), Serving())
 
 
-def _announce(console: Console, offer: Offer, serving: Serving, page: str, port: int) -> None:
+def _announce(console: Console, trace: OpenTrace, serving: Serving, page: str, port: int) -> None:
     """Prints what is served, before anything can be fetched."""
-    findings, listening = too_heavy(offer), f"{LOOPBACK}:{port}"
+    findings, listening = memory_findings(trace), f"{LOOPBACK}:{port}"
     if console.json:
         console.document(
             documents.Open(
                 url=page,
-                file=offer.path,
-                bytes=offer.size,
+                file=trace.path,
+                bytes=trace.size,
                 origin=serving.origin,
                 listening=listening,
                 findings=documents.findings_of(findings),
@@ -174,7 +175,7 @@ def _announce(console: Console, offer: Offer, serving: Serving, page: str, port:
     for finding in findings:
         console.info(paragraph(finding))
     console.info(
-        f"Serving {printable(offer.path)} ({size(offer.size)}) on {listening}, once, only to {serving.origin}"
+        f"Serving {printable(trace.path)} ({size(trace.size)}) on {listening}, once, only to {serving.origin}"
     )
 
 
@@ -183,7 +184,7 @@ def _show_address(console: Console, page: str, port: int) -> None:
     if port != PORT or browser.is_remote():
         console.info(
             f"The UI fetches only from {HOST}. On the machine with your browser, run\n\n"
-            f"  {browser.forwarding(port)}\n\nand then open"
+            f"  {browser.forwarding_command(port)}\n\nand then open"
         )
     else:
         console.info("Open this address in a browser on this machine:")

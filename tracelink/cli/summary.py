@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracelink.cli.terminal import Bar
     from tracelink.errors import Finding
     from tracelink.model.job import Job
-    from tracelink.open.forecast import Foresee, Prospect
+    from tracelink.pipeline.forecast import OnForecast, OutputForecast
     from tracelink.plugins import Output
 
 
@@ -132,26 +132,26 @@ def writes_to_stdout(console: Console, output: str | None) -> bool:
     return True
 
 
-def announcing(console: Console, bar: Bar | None, *, to_stderr: bool) -> Foresee | None:
+def announcing(console: Console, bar: Bar | None, *, to_stderr: bool) -> OnForecast | None:
     """A function that prints the estimated size of an output before it is written; None if nothing is printed."""
     if console.silent:
         return None
 
-    def announce(prospect: Prospect) -> None:
+    def announce(output: OutputForecast) -> None:
         if bar:
             bar.now_writing()
         page = Page(to_stderr=to_stderr)
-        page.line(_estimate(prospect))
-        show_findings(page, prospect.findings, verbose=console.verbose)
+        page.line(_estimate(output))
+        show_findings(page, output.findings, verbose=console.verbose)
         console.info(page.text, to_stderr=to_stderr)
 
     return announce
 
 
-def _estimate(prospect: Prospect) -> str:
-    forecast = prospect.forecast
+def _estimate(output: OutputForecast) -> str:
+    forecast = output.forecast
     unpacked = f" ({about(forecast.unpacked)} uncompressed)" if forecast.unpacked != forecast.bytes else ""
-    return f"Writing {output_name(prospect.path)}: about {about(forecast.bytes)}{unpacked}"
+    return f"Writing {output_name(output.path)}: about {about(forecast.bytes)}{unpacked}"
 
 
 def report_merge(console: Console, merged: Merged, *, to_stderr: bool = False) -> int:
@@ -180,7 +180,7 @@ def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
     others = [
         finding
         for finding in merged.findings
-        if not finding.reason.startswith(IN_SUMMARY) and finding not in merged.foreseen
+        if not finding.reason.startswith(IN_SUMMARY) and finding not in merged.forecast_findings
     ]
     show_findings(page, others, verbose=verbose)
     show_outputs(page, merged.outputs)

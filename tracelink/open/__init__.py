@@ -1,3 +1,3 @@
-"""A file opened in Perfetto's UI: forecast of its size, server, page, startup view."""
+"""Opens a trace in Perfetto's UI: serves it once, on this machine, to one page."""
 
-__all__ = ["forecast", "offer", "server", "startup_view"]
+__all__ = ["server", "startup_view", "trace"]

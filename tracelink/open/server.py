@@ -1,4 +1,4 @@
-"""Serves one file once to the UI."""
+"""Serves one file once to Perfetto's UI, on this machine alone: addresses, access rule, signals, server, port."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from types import FrameType
 from urllib.parse import quote
 
 from tracelink.errors import TraceError, UsageError
-from tracelink.open.offer import Offer
+from tracelink.open.trace import OpenTrace
 
-# Addresses: of the UI, of the file that it is to fetch, and both in one for a browser.
+# Addresses: of the UI, of the file, and both in one for a browser.
 
 
 UI = "https://ui.perfetto.dev"
 LOOPBACK = "127.0.0.1"
 PORT = 9001
-"""The one port of this machine that the UI's content security policy lets through, under the one name above."""
+"""The only port of this machine that the UI's content security policy allows, under the name above."""
 
 HOST = f"{LOOPBACK}:{PORT}"
-"""Whom the UI asks, also where another port is forwarded to this one."""
+"""The host that the UI requests, also if another port is forwarded to this one."""
 
 ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.ASCII)
 USUAL_PORTS = {"https": ":443", "http": ":80"}
 REFERRER = "tracelink"
-UNGUESSABLE = 32
-"""Bytes of chance in a path."""
+TOKEN_BYTES = 32
+"""Random bytes in a path."""
 
 
 def origin_of(text: str) -> str:
-    """An origin as browsers write it; raises `UsageError` for what is none."""
+    """An origin as browsers write it; raises `UsageError` for anything else."""
     origin = text.strip().lower().removesuffix("/")
     if not ORIGIN.fullmatch(origin):
         raise UsageError(
@@ -53,44 +53,44 @@ def origin_of(text: str) -> str:
     return origin.removesuffix(USUAL_PORTS[origin.partition(":")[0]])
 
 
-def path_for(name: str) -> str:
-    """A path that nobody guesses, for a name of letters that need no escape."""
-    return f"/{secrets.token_urlsafe(UNGUESSABLE)}/{name}"
+def secret_path(name: str) -> str:
+    """An unguessable path, for a name in characters that need no escape."""
+    return f"/{secrets.token_urlsafe(TOKEN_BYTES)}/{name}"
 
 
-def page_for(origin: str, path: str, view: Mapping[str, str]) -> str:
-    """The address that makes the UI of `origin` fetch `path` from this machine, and show it so."""
-    shown = "".join(f"&{name}={quote(value, safe='')}" for name, value in view.items())
-    return f"{origin}/#!/?url=http://{HOST}{path}&referrer={REFERRER}{shown}"
+def ui_address(origin: str, path: str, view: Mapping[str, str]) -> str:
+    """The address that makes the UI of `origin` fetch `path` from this machine, with this startup view."""
+    parameters = "".join(f"&{name}={quote(value, safe='')}" for name, value in view.items())
+    return f"{origin}/#!/?url=http://{HOST}{path}&referrer={REFERRER}{parameters}"
 
 
-# The head of an HTTP request, read strictly: whoever writes it otherwise is no browser.
+# The head of an HTTP request. Parsing is strict: a request that no browser writes is not answered.
 
 
-END = b"\r\n\r\n"
-LONGEST = 8 << 10
-"""Bytes of a head; that of a browser has about 1,000."""
+HEAD_END = b"\r\n\r\n"
+MAX_HEAD = 8 << 10
+"""Most bytes of a head; that of a browser has about 1,000."""
 
-MOST_HEADERS = 64
+MAX_HEADERS = 64
 FIRST_LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.[01]", re.ASCII)
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for."""
+    """A parsed request."""
 
     method: str
     target: str
     headers: Mapping[str, str]
-    """By names in small letters."""
+    """By lower-case names."""
 
     @classmethod
     def parse(cls, head: bytes) -> Request | None:
-        """The request that begins with `head`; None where it is none."""
-        first, *lines = head.removesuffix(END).decode("latin-1").split("\r\n")
-        asked = FIRST_LINE.fullmatch(first)
-        if not asked or len(lines) > MOST_HEADERS:
+        """The request with this head; None if it is invalid."""
+        first, *lines = head.removesuffix(HEAD_END).decode("latin-1").split("\r\n")
+        match = FIRST_LINE.fullmatch(first)
+        if not match or len(lines) > MAX_HEADERS:
             return None
         headers: dict[str, str] = {}
         for line in lines:
@@ -98,48 +98,48 @@ class Request:
             if not header or header[1].lower() in headers:
                 return None
             headers[header[1].lower()] = header[2].strip(" \t")
-        return cls(asked[1], asked[2], headers)
+        return cls(match[1], match[2], headers)
 
 
-# Who gets what: the file for the UI alone, and for everybody else an answer that says nothing.
+# Access: the file for the UI alone, and the same empty answer for all other requests.
 
 
-class Verdict(StrEnum):
-    """What to do about a request."""
+class Decision(StrEnum):
+    """How to answer a request."""
 
     FILE = "file"
     PREFLIGHT = "preflight"
     REFUSED = "refused"
     OTHER_ORIGIN = "other origin"
-    """Refused as well, but whoever asks knows the path: the user named another UI."""
+    """Refused too, but the client knows the path: the user opened another UI."""
 
 
 REFUSAL = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-"""The same for every reason, so that it tells nothing."""
+"""The same for every reason, so that it reveals nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """The one path that there is, and the one origin that may ask for it."""
+class AccessRule:
+    """The only path, and the only origin that may fetch it."""
 
     path: str
     origin: str
 
-    def verdict(self, request: Request) -> Verdict:
-        """What a request gets. A page with a name of its own for this machine is refused by its Host."""
+    def decide(self, request: Request) -> Decision:
+        """How to answer a request. Checking the Host rejects pages with a name of their own for this machine."""
         headers = request.headers
-        known = secrets.compare_digest(request.target.encode("latin-1"), self.path.encode())
-        if not known or headers.get("host") != HOST or request.method not in ("GET", "OPTIONS"):
-            return Verdict.REFUSED
+        path_matches = secrets.compare_digest(request.target.encode("latin-1"), self.path.encode())
+        if not path_matches or headers.get("host") != HOST or request.method not in ("GET", "OPTIONS"):
+            return Decision.REFUSED
         if headers.get("origin") != self.origin:
-            return Verdict.OTHER_ORIGIN
+            return Decision.OTHER_ORIGIN
         if request.method == "GET":
-            return Verdict.FILE
-        wanted = headers.get("access-control-request-method")
-        return Verdict.PREFLIGHT if wanted == "GET" else Verdict.REFUSED
+            return Decision.FILE
+        requested = headers.get("access-control-request-method")
+        return Decision.PREFLIGHT if requested == "GET" else Decision.REFUSED
 
     def head_of_file(self, size: int) -> bytes:
-        """What stands before the file. Ranges are not offered, so whoever asks for one gets the whole."""
+        """The head previous the file. Ranges are not supported: a request for one gets the whole file."""
         return self._head(
             "200 OK",
             "Content-Type: application/octet-stream",
@@ -148,7 +148,7 @@ class Gate:
         )
 
     def preflight(self, request: Request) -> bytes:
-        """Leave to ask, also from a public page for something on this machine."""
+        """The answer to a preflight request, also of a public page that wants to reach this machine."""
         private = request.headers.get("access-control-request-private-network") == "true"
         return self._head(
             "204 No Content",
@@ -169,87 +169,87 @@ class Gate:
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-# Signals that ask for the end of what runs in a loop.
+# Signals that end a loop.
 
 
-def _nobody() -> None:
-    """There is no loop to be told, yet or any more."""
+def _do_nothing() -> None:
+    """Does nothing: no loop is running."""
 
 
 @dataclass(slots=True)
-class Asked:
-    """What was asked for so far."""
+class DeferredSignals:
+    """Signals that arrived so far."""
 
-    signals: list[int] = field(default_factory=list)
-    tell: Callable[[], object] = _nobody
+    received: list[int] = field(default_factory=list)
+    callback: Callable[[], object] = _do_nothing
     """Called at each signal."""
 
-    def at_each(self, tell: Callable[[], object]) -> None:
-        """Tells also of what came before."""
-        self.tell = tell
-        if self.signals:
-            tell()
+    def on_signal(self, callback: Callable[[], object]) -> None:
+        """Calls `callback` at each signal, and at once if one has arrived already."""
+        self.callback = callback
+        if self.received:
+            callback()
 
-    def no_more(self) -> None:
-        """Nobody is told from now on."""
-        self.tell = _nobody
+    def ignore(self) -> None:
+        """Calls nothing from now on."""
+        self.callback = _do_nothing
 
 
 @contextmanager
-def kept() -> Iterator[Asked]:
-    """Keeps signals until the end, and does then what they do: raised anywhere they would leave half a loop.
+def deferred_signals() -> Iterator[DeferredSignals]:
+    """Defers signals until the end, and raises the first one then: raised at once, they would interrupt the loop.
 
-    Blocking them is not enough, for threads of libraries take them too.
+    Blocking them is not enough, because threads of libraries receive them too.
     """
-    asked = Asked()
+    signals = DeferredSignals()
 
-    def keep(number: int, frame: FrameType | None) -> None:
-        asked.signals.append(number)
-        asked.tell()
+    def defer(number: int, frame: FrameType | None) -> None:
+        signals.received.append(number)
+        signals.callback()
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if threading.current_thread() is not threading.main_thread():
-        before = {}
-    heeded = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
-    for number in heeded:
-        signal.signal(number, keep)
+        previous = {}
+    replaced = {number: old for number, old in previous.items() if old not in (signal.SIG_IGN, None)}
+    for number in replaced:
+        signal.signal(number, defer)
     try:
-        yield asked
+        yield signals
     finally:
-        for number, old in heeded.items():
+        for number, old in replaced.items():
             signal.signal(number, old)
-    for asked_for in asked.signals[:1]:
-        signal.raise_signal(asked_for)
+    if signals.received:
+        signal.raise_signal(signals.received[0])
 
 
-# Serves one file once. Whoever asks wrongly, slowly or a second time gets nothing.
+# The server. An invalid, a slow or a second request gets nothing.
 
 
 CHUNK = 1 << 20
 LEFTOVERS = 64 << 10
-"""Bytes that are read at a time to learn when the browser has hung up."""
+"""Bytes that are read at a time until the browser closes the connection."""
 
 
 class Step(StrEnum):
-    """What happens, for those who watch."""
+    """What happens, for the observer."""
 
     FETCHED = "fetched"
-    """The browser asks for the file, with leave to get it."""
+    """An allowed request for the file."""
     BROKEN_OFF = "broken off"
-    """The browser went away before it had everything; it may ask again."""
+    """The connection closed previous the browser had everything; it can fetch the file again."""
     OTHER_ORIGIN = "other origin"
-    """A page of another origin knows the path: what it says it is comes with this."""
+    """A page of another origin knows the path; the detail is that origin."""
 
 
-Watcher = Callable[[Step, str], None]
+Observer = Callable[[Step, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds to wait, and how many may ask at once."""
+    """Seconds to wait, and the number of simultaneous connections."""
 
-    unasked: float = 300
-    """Until the UI asks."""
+    idle: float = 300
+    """For the first request."""
     head: float = 10
     """For a whole request, and for the end of a connection."""
     chunk: float = 60
@@ -257,117 +257,119 @@ class Limits:
     connections: int = 16
 
 
-def serve(door: socket.socket, offer: Offer, gate: Gate, limits: Limits, watcher: Watcher) -> bool:
-    """Serves until the file is fetched; False where nobody asked for it in time."""
-    with kept() as asked:
-        return asyncio.run(_Handover(offer, gate, limits, watcher).run(door, asked))
+def serve(
+    listener: socket.socket, trace: OpenTrace, access: AccessRule, limits: Limits, observer: Observer
+) -> bool:
+    """Serves until the file was fetched; False if no allowed request arrived in time."""
+    with deferred_signals() as signals:
+        return asyncio.run(_Server(trace, access, limits, observer).run(listener, signals))
 
 
-class _Handover:
-    def __init__(self, offer: Offer, gate: Gate, limits: Limits, watcher: Watcher) -> None:
-        self.offer = offer
-        self.gate = gate
+class _Server:
+    def __init__(self, trace: OpenTrace, access: AccessRule, limits: Limits, observer: Observer) -> None:
+        self.trace = trace
+        self.access = access
         self.limits = limits
-        self.watcher = watcher
+        self.observer = observer
         self.sending = False
-        self.talks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, door: socket.socket, asked: Asked) -> bool:
-        """Serves; ends with the file fetched, with nobody asking, when asked to, or with an error."""
+    async def run(self, listener: socket.socket, signals: DeferredSignals) -> bool:
+        """Ends when the file was fetched, at a timeout, at a signal, or with an error."""
         self.loop = asyncio.get_running_loop()
         self.loaded: asyncio.Future[None] = self.loop.create_future()
-        self.asked_at = self.loop.time()
-        server = await asyncio.start_server(self._connected, sock=door, limit=LONGEST)
-        asked.at_each(lambda: self.loop.call_soon_threadsafe(self._end, None))
+        self.last_request = self.loop.time()
+        server = await asyncio.start_server(self._connected, sock=listener, limit=MAX_HEAD)
+        signals.on_signal(lambda: self.loop.call_soon_threadsafe(self._end, None))
         try:
             return await self._until_loaded()
         finally:
-            asked.no_more()
+            signals.ignore()
             server.close()
-            for talk in self.talks:
-                talk.cancel()
-            await asyncio.gather(*self.talks, return_exceptions=True)
+            for task in self.tasks:
+                task.cancel()
+            await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _until_loaded(self) -> bool:
-        """Time does not run while the file is sent, and is not won by who is refused."""
+        """Time does not count while the file is sent; refused requests do not extend it."""
         while not self.loaded.done():
-            left = self.asked_at + self.limits.unasked - self.loop.time()
+            left = self.last_request + self.limits.idle - self.loop.time()
             if left <= 0 and not self.sending:
                 return False
-            await asyncio.wait([self.loaded], timeout=left if left > 0 else self.limits.unasked)
+            await asyncio.wait([self.loaded], timeout=left if left > 0 else self.limits.idle)
         self.loaded.result()
         return True
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = asyncio.current_task()
-        assert talk is not None
-        if len(self.talks) >= self.limits.connections:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self.tasks) >= self.limits.connections:
             writer.transport.abort()
             return
-        self.talks.add(talk)
+        self.tasks.add(task)
         try:
-            await self._talk(reader, writer)
+            await self._handle(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            writer.transport.abort()  # one that ends as cancelled is told of on the terminal
+            writer.transport.abort()  # asyncio would report a cancelled task on the terminal
         finally:
-            self.talks.discard(talk)
+            self.tasks.discard(task)
             writer.close()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(self.limits.head):
-            request = Request.parse(await reader.readuntil(END))
+            request = Request.parse(await reader.readuntil(HEAD_END))
         if request is None:
             return
-        verdict = self.gate.verdict(request)
-        if verdict is Verdict.OTHER_ORIGIN:
-            self._tell(Step.OTHER_ORIGIN, request.headers.get("origin", ""))
-        if verdict is Verdict.FILE and not self.sending and not self.loaded.done():
+        decision = self.access.decide(request)
+        if decision is Decision.OTHER_ORIGIN:
+            self._report(Step.OTHER_ORIGIN, request.headers.get("origin", ""))
+        if decision is Decision.FILE and not self.sending and not self.loaded.done():
             await self._send(reader, writer)
             return
-        if verdict is Verdict.PREFLIGHT:
-            self.asked_at = self.loop.time()
-        writer.write(self.gate.preflight(request) if verdict is Verdict.PREFLIGHT else REFUSAL)
+        if decision is Decision.PREFLIGHT:
+            self.last_request = self.loop.time()
+        writer.write(self.access.preflight(request) if decision is Decision.PREFLIGHT else REFUSAL)
         await _hang_up(reader, writer, self.limits.head)
 
     async def _send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Sends the file to the one who holds the claim on it, and gives the claim back if that breaks off."""
+        """Sends the file; no other request gets it meanwhile. If the connection breaks, it can be fetched again."""
         self.sending = True
-        self._tell(Step.FETCHED)
+        self._report(Step.FETCHED)
         try:
             await self._send_all(writer)
             await self._delivered(reader, writer)
             self._end(None)
         except OSError:
-            self._tell(Step.BROKEN_OFF)
+            self._report(Step.BROKEN_OFF)
             raise
         finally:
             self.sending = False
-            self.asked_at = self.loop.time()
+            self.last_request = self.loop.time()
 
     async def _send_all(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(self.gate.head_of_file(self.offer.size))
+        writer.write(self.access.head_of_file(self.trace.size))
         await writer.drain()
-        for at in range(0, self.offer.size, CHUNK):
-            count = min(CHUNK, self.offer.size - at)
+        for at in range(0, self.trace.size, CHUNK):
+            count = min(CHUNK, self.trace.size - at)
             async with asyncio.timeout(self.limits.chunk):
-                sent = await self.loop.sendfile(writer.transport, self.offer.file, at, count)
+                sent = await self.loop.sendfile(writer.transport, self.trace.file, at, count)
             if sent < count:
                 problem = "the file became shorter while it was sent"
-                self._end(TraceError(problem, source=self.offer.path, advice="Open it again."))
+                self._end(TraceError(problem, source=self.trace.path, advice="Open it again."))
                 raise ConnectionAbortedError(problem)
 
     async def _delivered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Waits until the browser hangs up; one that does not do so may still have everything."""
+        """Waits until the browser closes the connection; one that does not may still have received everything."""
         try:
             await _hang_up(reader, writer, self.limits.chunk)
         except TimeoutError:
             if _undelivered(writer):
                 raise
 
-    def _tell(self, step: Step, detail: str = "") -> None:
-        """Says what happens; where nobody can hear it any more, everything ends."""
+    def _report(self, step: Step, detail: str = "") -> None:
+        """Reports a step; if the observer can no longer be reached, the server ends."""
         try:
-            self.watcher(step, detail)
+            self.observer(step, detail)
         except OSError as error:
             self._end(error)
 
@@ -381,67 +383,67 @@ class _Handover:
 
 
 def _undelivered(writer: asyncio.StreamWriter) -> int:
-    """Bytes that the other end's system has not confirmed."""
+    """Bytes that the other end has not acknowledged."""
     answer = fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
     return int.from_bytes(answer, sys.byteorder)
 
 
-async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> None:
-    """Waits until the other end has everything and closes, which it is told to do."""
+async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
+    """Ends the answer, and waits until the other end closes."""
     writer.write_eof()
-    async with asyncio.timeout(patience):
+    async with asyncio.timeout(seconds):
         while await reader.read(LEFTOVERS):
             pass
 
 
-# The port on which a file is handed over, for this machine alone.
+# The port, for this machine alone.
 
 
 PROC = Path("/proc")
 LISTENING = "0A"
 INODE = 9
-"""Column of the sockets' numbers in the system's tables."""
+"""Column of inode numbers in the system's tables of sockets."""
 
 
 @contextmanager
-def reserved(port: int = PORT) -> Iterator[socket.socket]:
-    """A socket on the loopback address that nobody can connect to until it listens."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def reserved_port(port: int = PORT) -> Iterator[socket.socket]:
+    """A socket on the loopback address; no client can connect until it listens."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            door.bind((LOOPBACK, port))
+            listener.bind((LOOPBACK, port))
         except OSError as error:
             raise _refused(port, error) from error
-        yield door
+        yield listener
 
 
-def listen(door: socket.socket) -> None:
-    """Lets the browser in; raises where somebody else who reserved the same port was faster."""
+def listen(listener: socket.socket) -> None:
+    """Starts listening; raises if another process that reserved_port the same port was faster."""
     try:
-        door.listen()
+        listener.listen()
     except OSError as error:
-        raise _refused(door.getsockname()[1], error) from error
+        raise _refused(listener.getsockname()[1], error) from error
 
 
 def _refused(port: int, error: OSError) -> TraceError:
-    place = f"{LOOPBACK}:{port}"
+    address = f"{LOOPBACK}:{port}"
     if error.errno != errno.EADDRINUSE:
-        return TraceError(f"{place} cannot be used: {(error.strerror or str(error)).lower()}")
-    who = holder(port)
+        return TraceError(f"{address} cannot be used: {(error.strerror or str(error)).lower()}")
+    program = port_holder(port)
+    stop = "it" if program else "the program that uses it, such as another tracelink or a trace_processor,"
     return TraceError(
-        f"{place} is taken" + (f" by {who}" if who else ""),
-        advice=f"Stop {'it' if who else 'who uses it, such as another tracelink or a trace_processor,'} and try "
-        f"again: Perfetto's UI fetches from no other port than {PORT}.",
+        f"{address} is taken" + (f" by {program}" if program else ""),
+        advice=f"Stop {stop} and try again: Perfetto's UI fetches only from port {PORT}.",
     )
 
 
-def holder(port: int, proc: Path = PROC) -> str:
-    """The program that listens on a port and its process, as far as the system tells; else empty."""
+def port_holder(port: int, proc: Path = PROC) -> str:
+    """The program and process that listen on a port, if the system reports them; else empty."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port, proc)}
     if not sockets:
         return ""
     for descriptor in proc.glob("[0-9]*/fd/*"):
-        with suppress(OSError):  # processes of others, and those that end meanwhile
+        with suppress(OSError):  # processes of other users, and those that end meanwhile
             if os.readlink(descriptor) in sockets:
                 process = descriptor.parent.parent
                 return f"{(process / 'comm').read_text().strip()} (process {process.name})"

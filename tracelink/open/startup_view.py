@@ -1,4 +1,4 @@
-"""What the UI shows first; the browser."""
+"""What the UI shows first after it loaded a trace; starting a browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.job import Job
 from tracelink.open.server import LOOPBACK, PORT
 
-# What the UI shows first: commands and times that it takes from the address once a trace is loaded.
+# The startup view: commands and times in the address.
 
 
 PIN = "dev.perfetto.PinTracksByRegex"
@@ -27,31 +27,31 @@ EXPAND = "dev.perfetto.ExpandTracksByRegex"
 """Commands that the UI allows in an address."""
 
 GROUP_TRACKS = "^group "
-"""Tracks of process groups over all ranks; the names of those of one rank begin with the rank."""
+"""Tracks of process groups over all ranks; the names of those of one rank start with the rank."""
 
 HUNG_TRACKS = "^group .* HUNG"
-"""Those of them on which everything hangs."""
+"""Tracks of process groups on which everything hangs."""
 
 NO_LANE = r"(?!.*\(\d+\))"
-"""Not the further lanes of a track, which hold what overlaps."""
+"""Excludes further lanes of a track, which contain overlapping slices."""
 
 MARGIN = 0.02
-"""What is shown on both sides of the work, as a part of it."""
+"""Time that is shown before and after the work, as a part of it."""
 
 WORTH = 0.5
-"""Of all the time at most, or there is no use in showing only a part."""
+"""A window longer than this part of the trace is not worth it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartupView:
-    """Patterns of the names of tracks, and the first and last nanosecond of what is shown."""
+    """Patterns of track names, and the first and last nanosecond to show."""
 
     pinned: Sequence[str] = (GROUP_TRACKS,)
     expanded: Sequence[str] = ()
     window: tuple[int, int] | None = None
 
     def query(self, zero_ns: int) -> Mapping[str, str]:
-        """The view as parts of an address, for a trace whose times count from `zero_ns`."""
+        """The view as parts of an address, for a trace whose time 0 is `zero_ns`."""
         commands = [(EXPAND, pattern) for pattern in self.expanded]
         commands += [(PIN, pattern) for pattern in self.pinned]
         listed = [{"id": command, "args": [pattern]} for command, pattern in commands]
@@ -63,10 +63,10 @@ class StartupView:
 
 
 def startup_view(job: Job) -> StartupView:
-    """Pins what the slowest rank of a job does, and the tracks of process groups, from when work was profiled.
+    """Pins the work of the slowest rank and the tracks of process groups, from the start of profiled work.
 
-    The groups come last: the UI gives what is pinned little room, and scrolls to its end. Where a job hangs, that is
-    pinned, and the rank that others wait for is expanded.
+    The groups come last, because the UI scrolls to the end of the pinned tracks. In a job that hangs, the tracks
+    that hang are pinned, and the rank that is missing is expanded.
     """
     hung, slowest = hung_collectives(job), slowest_rank(job)
     shown = awaited_rank(job, hung) if hung else slowest
@@ -86,14 +86,14 @@ def hung_collectives(job: Job) -> Sequence[int]:
 
 
 def awaited_rank(job: Job, hung: Sequence[int]) -> int | None:
-    """The rank of the job that is missing from most of these collectives; None where none of them is missing."""
+    """The rank of the job that is missing from most of these collectives; None if none is missing."""
     there = {rank.rank for rank in job.ranks}
     missing = Counter(rank for collective in hung for rank in missing_from(job, collective) & there)
     return max(missing, key=lambda rank: (missing[rank], -rank), default=None)
 
 
 def slowest_rank(job: Job) -> int | None:
-    """The rank for which the others waited longest, all collectives together; None where nobody waited."""
+    """The rank for which the other ranks waited longest in total; None if no rank waited."""
     ranks, skews = job.collectives.last_rank, job.collectives.skew
     known = (skews != UNKNOWN) & (ranks != UNKNOWN)
     if not known.any():
@@ -103,7 +103,7 @@ def slowest_rank(job: Job) -> int | None:
 
 
 def _work_of(job: Job, rank: int) -> str:
-    """The names of the GPU streams of a rank, else of what its recorder saw, else of its main thread."""
+    """A pattern for the GPU streams of a rank, else for its recorder tracks, else for its main thread."""
     parts = job.participations
     mine = parts.rank == rank
     if (parts.kernel[mine] != UNKNOWN).any():
@@ -114,7 +114,7 @@ def _work_of(job: Job, rank: int) -> str:
 
 
 def _profiled(job: Job) -> tuple[int, int] | None:
-    """When profilers saw collectives, where that is a small part of the job: recorders look further back."""
+    """The time of profiled collectives, if it is a small part of the job: recorders look further back."""
     parts = job.participations
     seen = (parts.kernel != UNKNOWN) | (parts.annotation != UNKNOWN) | (parts.operator != UNKNOWN)
     seen &= (parts.start != NO_TIME) & (parts.end != NO_TIME)
@@ -127,34 +127,34 @@ def _profiled(job: Job) -> tuple[int, int] | None:
     return max(first - margin, job.first_ns), min(last + margin, job.last_ns)
 
 
-# The user's browser: whether there is one here, and starting it.
+# The user's browser.
 
 
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 REMOTE = ("SSH_CONNECTION", "SSH_TTY")
 WITHOUT_DISPLAY = ("darwin", "win32")
-"""Systems that show windows without saying where."""
+"""Systems that show windows without such a variable."""
 
 
-def is_here(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
-    """Whether a browser that is started here can be seen."""
+def has_display(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
+    """True if a browser that is started here would be visible."""
     if any(environment.get(name) for name in DISPLAYS):
         return True
     return system in WITHOUT_DISPLAY and not is_remote(environment)
 
 
 def is_remote(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the user came here over SSH."""
+    """True if the user is connected over SSH."""
     return any(environment.get(name) for name in REMOTE)
 
 
-def forwarding(port: int) -> str:
-    """What to type where the browser is, so that it reaches a port of this machine."""
+def forwarding_command(port: int) -> str:
+    """The command to run where the browser is, so that it reaches a port of this machine."""
     return f"ssh -L {PORT}:{LOOPBACK}:{port} {socket.gethostname()}"
 
 
 def start(page: str, failed: Callable[[], None]) -> None:
-    """Opens a page; `failed` is called where no browser starts. Some last as long as this call: nobody waits."""
+    """Opens a page in a thread, because some browsers block until they end; calls `failed` if none starts."""
 
     def run() -> None:
         if not webbrowser.open(page):

@@ -16,8 +16,14 @@ from tracelink.errors import Finding, Severity
 from tracelink.io.targets import Target
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job
-from tracelink.open import offer as weight
-from tracelink.open.forecast import MAY_BE_HEAVY, Order, Prospect, foreseen, too_heavy_to_be
+from tracelink.pipeline import forecast as module
+from tracelink.pipeline.forecast import (
+    LARGE_JOB,
+    OutputForecast,
+    OutputPlan,
+    forecast_output,
+    memory_findings,
+)
 from tracelink.plugins import Forecast, Forecasting, Output
 from tracelink.text import about
 
@@ -55,7 +61,7 @@ def stored(format_name: str, **options: str) -> str:
 
 
 def heap(format_name: str, **options: str) -> int:
-    return Order(format_name, "", options).heap(forecast(format_name, **options).unpacked)
+    return OutputPlan(format_name, "", options).memory(forecast(format_name, **options).unpacked)
 
 
 @pytest.fixture
@@ -63,15 +69,15 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     """Sets what browsers without 64-bit WebAssembly have; others have ten times as much."""
 
     def set_to(count: int) -> None:
-        monkeypatch.setattr(weight, "MOST_OF_32_BITS", count)
-        monkeypatch.setattr(weight, "MOST", 10 * count)
+        monkeypatch.setattr(module, "MAX_MEMORY_32_BIT", count)
+        monkeypatch.setattr(module, "MAX_MEMORY", 10 * count)
 
     return set_to
 
 
-def message(order: Order) -> str:
+def message(order: OutputPlan) -> str:
     """The only finding."""
-    (finding,) = too_heavy_to_be(job(), Engine(1), order, forecast(order.format, **order.options).unpacked)
+    (finding,) = memory_findings(job(), Engine(1), order, forecast(order.format, **order.options).unpacked)
     assert (finding.severity, finding.reason, finding.source) == (
         Severity.WARNING,
         "larger_than_a_browser_takes",
@@ -80,7 +86,7 @@ def message(order: Order) -> str:
     return finding.message
 
 
-def offers(order: Order) -> list[str]:
+def offers(order: OutputPlan) -> list[str]:
     """What is offered, without sizes."""
     found = re.search(r"with `tracelink merge`: (.*?)\. Or load it", message(order))
     return [re.sub(r" \(.*| with .*", "", offer) for offer in found[1].split("; ")] if found else []
@@ -94,14 +100,14 @@ def just_enough_for(needed: int) -> int:
 class TestWhatFits:
     def test_is_not_said_of_what_fits_itself(self, limit: Limit) -> None:
         limit(heap(JSON))
-        assert too_heavy_to_be(job(), Engine(1), Order(JSON, "job.json"), forecast(JSON).unpacked) == []
+        assert memory_findings(job(), Engine(1), OutputPlan(JSON, "job.json"), forecast(JSON).unpacked) == []
 
     def test_is_said_with_sizes(self, limit: Limit) -> None:
         limit(heap(JSON) - 1000)
         share = 0.9 * (heap(JSON) - 1000) / heap(JSON)
-        assert message(Order(JSON, "job.json")) == (
-            f"Perfetto's UI needs about {about(heap(JSON))} of memory for this file, where browsers without 64-bit "
-            "WebAssembly stop at 0 GB. What would fit, with `tracelink merge`: "
+        assert message(OutputPlan(JSON, "job.json")) == (
+            f"Perfetto's UI needs about {about(heap(JSON))} of memory for this file; browsers without 64-bit "
+            "WebAssembly stop at 0 GB. These fit, with `tracelink merge`: "
             f"-o job.pftrace (about {stored(NATIVE)}); --args link (about {stored(JSON, args='link')}); "
             f"--no-python (about {stored(JSON, python='no')}); --ranks with 3 of the 4 ranks; "
             f"--steps or --window with {int(100 * share) // 5 * 5} % of the time. "
@@ -111,27 +117,29 @@ class TestWhatFits:
     def test_is_not_what_is_too_large_as_well(self, limit: Limit) -> None:
         assert heap(JSON, args="link") < min(heap(JSON, python="no"), heap(NATIVE))
         limit(just_enough_for(heap(JSON, args="link")))
-        assert offers(Order(JSON, "job.json")) == ["--args link", "--ranks", "--steps or --window"]
+        assert offers(OutputPlan(JSON, "job.json")) == ["--args link", "--ranks", "--steps or --window"]
 
     def test_is_not_what_is_chosen_already(self, limit: Limit) -> None:
         chosen = {"args": "none", "python": "no"}
         limit(heap(JSON, **chosen) - 1000)
-        assert not {"--args link", "--args none", "--no-python"} & {*offers(Order(JSON, "job.json", chosen))}
+        assert not {"--args link", "--args none", "--no-python"} & {
+            *offers(OutputPlan(JSON, "job.json", chosen))
+        }
 
     def test_may_be_no_arguments_at_all(self, limit: Limit) -> None:
         chosen = {"args": "link", "python": "no"}
-        assert [way.words for way in Order(NATIVE, "job.pftrace", chosen).with_args("none")] == [
+        assert [way.arguments for way in OutputPlan(NATIVE, "job.pftrace", chosen).with_args("none")] == [
             ("--args none",)
         ]
-        assert [*Order(NATIVE, "job.pftrace", chosen).with_args("link")] == []
+        assert [*OutputPlan(NATIVE, "job.pftrace", chosen).with_args("link")] == []
 
     def test_may_take_several_things(self, limit: Limit) -> None:
         limit(just_enough_for(heap(NATIVE, args="link", python="no")))
-        assert offers(Order(JSON, "job.json"))[0] == "-o job.pftrace --no-python --args link"
+        assert offers(OutputPlan(JSON, "job.json"))[0] == "-o job.pftrace --no-python --args link"
 
     def test_of_a_native_trace_is_a_smaller_one(self, limit: Limit) -> None:
         limit(heap(NATIVE) - 1000)
-        assert offers(Order(NATIVE, "job.pftrace")) == [
+        assert offers(OutputPlan(NATIVE, "job.pftrace")) == [
             "--args link",
             "--no-python",
             "--ranks",
@@ -140,12 +148,12 @@ class TestWhatFits:
 
     def test_past_what_any_browser_has_is_measured_by_that(self, limit: Limit) -> None:
         limit(heap(JSON) // 10 - 100)
-        assert ", and can have 0 GB. What would fit" in message(Order(JSON, "job.json"))
-        assert offers(Order(JSON, "job.json"))[0] == "-o job.pftrace"
+        assert ", and can have 0 GB. These fit" in message(OutputPlan(JSON, "job.json"))
+        assert offers(OutputPlan(JSON, "job.json"))[0] == "-o job.pftrace"
 
     def test_may_be_nothing(self, limit: Limit) -> None:
         limit(10)
-        assert offers(Order(JSON, "job.json")) == []
+        assert offers(OutputPlan(JSON, "job.json")) == []
 
 
 class TestTheNativeFormat:
@@ -160,18 +168,18 @@ class TestTheNativeFormat:
         ],
     )
     def test_is_called_as_the_file_would_be(self, path: str, word: str) -> None:
-        (way,) = Order(JSON, path).smallest()
-        assert (way.format, way.words) == (NATIVE, (word,))
+        (way,) = OutputPlan(JSON, path).smallest()
+        assert (way.format, way.arguments) == (NATIVE, (word,))
 
     def test_is_not_smaller_than_itself(self) -> None:
-        assert [*Order(NATIVE, "job.pftrace").smallest()] == []
+        assert [*OutputPlan(NATIVE, "job.pftrace").smallest()] == []
 
     def test_needs_more_for_each_byte_where_arguments_are_left_out(self) -> None:
-        bare = Order(NATIVE, "", {"args": "none"})
-        assert bare.heap(1000) > Order(NATIVE, "").heap(1000)
+        bare = OutputPlan(NATIVE, "", {"args": "none"})
+        assert bare.memory(1000) > OutputPlan(NATIVE, "").memory(1000)
 
     def test_other_formats_weigh_nothing(self) -> None:
-        assert Order("chakra", "et/").heap(10**12) == 0
+        assert OutputPlan("chakra", "et/").memory(10**12) == 0
 
 
 # What is known of an output before it is written: for large jobs, and for those who want to hear it.
@@ -201,18 +209,18 @@ class Seer:
         return self.forecasts[0]
 
 
-def told(writer: plugins.Writer, events: int, path: str = "job.json") -> list[Prospect]:
-    heard: list[Prospect] = []
-    foreseen(small_job(events), writer, path, {}, Engine(1), heard.append)
+def told(writer: plugins.Writer, events: int, path: str = "job.json") -> list[OutputForecast]:
+    heard: list[OutputForecast] = []
+    forecast_output(small_job(events), writer, path, {}, Engine(1), heard.append)
     return heard
 
 
 def test_the_size_is_told() -> None:
-    assert told(Seer(), 1000) == [Prospect("job.json", Forecast(3_000_000, 40_000_000), [])]
+    assert told(Seer(), 1000) == [OutputForecast("job.json", Forecast(3_000_000, 40_000_000), [])]
 
 
 def test_a_writer_that_cannot_tell_is_not_asked() -> None:
-    assert told(plugins.writer("chakra"), MAY_BE_HEAVY) == []
+    assert told(plugins.writer("chakra"), LARGE_JOB) == []
 
 
 @pytest.mark.parametrize(("path", "compressed"), [("job.json", False), ("job.json.gz", True), ("-", False)])
@@ -225,21 +233,21 @@ def test_the_name_says_whether_it_is_compressed(path: str, compressed: bool) -> 
 class TestWarnings:
     @pytest.fixture(autouse=True)
     def small_browsers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(weight, "MOST_OF_32_BITS", 1_000_000)
+        monkeypatch.setattr(module, "MAX_MEMORY_32_BIT", 1_000_000)
 
     def test_are_told_with_the_size_and_given_back(self) -> None:
-        heard: list[Prospect] = []
-        findings: Sequence[Finding] = foreseen(
+        heard: list[OutputForecast] = []
+        findings: Sequence[Finding] = forecast_output(
             small_job(1000), Seer(), "job.json", {}, Engine(1), heard.append
         )
         assert [finding.reason for finding in findings] == ["larger_than_a_browser_takes"]
         assert [prospect.findings for prospect in heard] == [findings]
 
     def test_are_given_back_where_nobody_listens(self) -> None:
-        (finding,) = foreseen(small_job(MAY_BE_HEAVY), Seer(), "job.json", {}, Engine(1), None)
+        (finding,) = forecast_output(small_job(LARGE_JOB), Seer(), "job.json", {}, Engine(1), None)
         assert finding.source == "job.json"
 
     def test_are_not_looked_for_where_nobody_listens_and_all_browsers_will_do(self) -> None:
         writer = Seer()
-        assert foreseen(small_job(MAY_BE_HEAVY - 1), writer, "job.json", {}, Engine(1), None) == ()
+        assert forecast_output(small_job(LARGE_JOB - 1), writer, "job.json", {}, Engine(1), None) == ()
         assert writer.compressed == []

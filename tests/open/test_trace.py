@@ -17,42 +17,44 @@ from builders.dumps import dumps, hang
 from builders.handover import TRACE
 from tracelink import samples
 from tracelink.errors import TraceError, UnreadableError, UsageError
-from tracelink.open.offer import (
-    GIGABYTE,
-    HEAP_PER_BUNDLED_BYTE,
-    HEAP_PER_BYTE,
-    MOST,
-    MOST_OF_32_BITS,
+from tracelink.open.trace import (
+    MEMORY_PER_BUNDLED_BYTE,
     SAMPLE,
-    Kind,
-    Offer,
+    OpenTrace,
     is_native,
-    too_heavy,
+    memory_findings,
+)
+from tracelink.pipeline.forecast import (
+    GIGABYTE,
+    MAX_MEMORY,
+    MAX_MEMORY_32_BIT,
+    MEMORY_PER_BYTE,
+    TraceKind,
 )
 
 PACKET = bytes([0x0A, 4, 8 << 3, 7, 10 << 3, 1])
 """A native packet: its time is 7, its sequence 1."""
 
 
-def offer(folder: Path, content: bytes, name: str = "trace.json") -> Offer:
+def offer(folder: Path, content: bytes, name: str = "trace.json") -> OpenTrace:
     path = folder / name
     path.write_bytes(content)
-    return Offer.of(path)
+    return OpenTrace.of(path)
 
 
 class TestWhatTheUiShows:
     @pytest.mark.parametrize(
         ("content", "kind"),
         [
-            (TRACE, Kind.JSON),
-            (b' \n[{"ph": "X", "ts": 1}', Kind.JSON),
-            (PACKET * 3, Kind.NATIVE),
-            (PACKET, Kind.NATIVE),
+            (TRACE, TraceKind.JSON),
+            (b' \n[{"ph": "X", "ts": 1}', TraceKind.JSON),
+            (PACKET * 3, TraceKind.NATIVE),
+            (PACKET, TraceKind.NATIVE),
         ],
     )
     @pytest.mark.parametrize("stored", [bytes, gzip.compress])
     def test_is_told_by_how_it_begins_under_any_name(
-        self, tmp_path: Path, content: bytes, kind: Kind, stored: type[bytes]
+        self, tmp_path: Path, content: bytes, kind: TraceKind, stored: type[bytes]
     ) -> None:
         with offer(tmp_path, stored(content), "anything") as made:
             assert (made.kind, made.size) == (kind, len(stored(content)))
@@ -63,15 +65,15 @@ class TestWhatTheUiShows:
 
         tracelink.merge(samples.path("cpu_job"), output=tmp_path / "merged.json.gz")
         for path in (tmp_path / "merged.json.gz", samples.path("gpu_pair") / "kineto_0.json.gz"):
-            with Offer.of(path) as made:
-                assert made.kind is Kind.JSON
+            with OpenTrace.of(path) as made:
+                assert made.kind is TraceKind.JSON
 
     def test_an_archive_that_says_what_belongs_together(self, tmp_path: Path) -> None:
         (tmp_path / "manifest.json").write_text('{"perfetto_manifest": {"version": 1}}')
         with tarfile.open(tmp_path / "bundle.tar", "w") as archive:
             archive.add(tmp_path / "manifest.json", "manifest.json")
-        with Offer.of(tmp_path / "bundle.tar") as made:
-            assert made.kind is Kind.ARCHIVE
+        with OpenTrace.of(tmp_path / "bundle.tar") as made:
+            assert made.kind is TraceKind.ARCHIVE
 
 
 class TestWhatItDoesNotShow:
@@ -88,7 +90,7 @@ class TestWhatItDoesNotShow:
         ],
     )
     def test_is_refused_with_what_it_shows(self, tmp_path: Path, content: bytes) -> None:
-        with pytest.raises(UnreadableError, match=r"no trace that Perfetto's UI shows.*\.pftrace"):
+        with pytest.raises(UnreadableError, match=r"this is not a trace that Perfetto's UI shows.*\.pftrace"):
             offer(tmp_path, content)
 
     def test_execution_traces_are_to_be_merged_first(self, tmp_path: Path) -> None:
@@ -100,12 +102,12 @@ class TestWhatItDoesNotShow:
 
         tracelink.merge(samples.path("gpu_pair"), output=tmp_path / "job", to="chakra")
         with pytest.raises(UnreadableError, match=r"is chakra.*merge FILE --open"):
-            Offer.of(tmp_path / "job.0.et")
+            OpenTrace.of(tmp_path / "job.0.et")
 
     def test_so_are_dumps(self, tmp_path: Path) -> None:
         (first, *_) = sorted(dumps(tmp_path / "dumps", hang(2, culprit=1)).iterdir())
         with pytest.raises(UnreadableError, match=r"is flight-recorder.*merge FILE --open"):
-            Offer.of(first)
+            OpenTrace.of(first)
 
     def test_an_empty_file(self, tmp_path: Path) -> None:
         with pytest.raises(UnreadableError, match="the file is empty"):
@@ -113,20 +115,20 @@ class TestWhatItDoesNotShow:
 
     def test_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="there is no such file"):
-            Offer.of(tmp_path / "gone.json")
+            OpenTrace.of(tmp_path / "gone.json")
 
     def test_a_folder_and_a_pipe_that_nobody_writes_to(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         for path in (tmp_path, tmp_path / "pipe"):
             with pytest.raises(UsageError, match="is not a file"):
-                Offer.of(path)
+                OpenTrace.of(path)
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_a_file_that_may_not_be_read(self, tmp_path: Path) -> None:
         (tmp_path / "t.json").write_bytes(TRACE)
         (tmp_path / "t.json").chmod(0)
         with pytest.raises(TraceError, match="permission denied"):
-            Offer.of(tmp_path / "t.json")
+            OpenTrace.of(tmp_path / "t.json")
 
 
 @given(
@@ -166,14 +168,14 @@ class TestTheNameInTheAddress:
 class TestRoomInABrowser:
     def test_is_there_for_what_is_small(self, tmp_path: Path) -> None:
         with offer(tmp_path, TRACE) as made:
-            assert too_heavy(made) == []
+            assert memory_findings(made) == []
 
-    @pytest.mark.parametrize("kind", [Kind.JSON, Kind.NATIVE])
-    def test_is_not_in_every_browser_from_4_gb_on(self, tmp_path: Path, kind: Kind) -> None:
-        most = int(MOST_OF_32_BITS / HEAP_PER_BYTE[kind])
+    @pytest.mark.parametrize("kind", [TraceKind.JSON, TraceKind.NATIVE])
+    def test_is_not_in_every_browser_from_4_gb_on(self, tmp_path: Path, kind: TraceKind) -> None:
+        most = int(MAX_MEMORY_32_BIT / MEMORY_PER_BYTE[kind])
         with offer(tmp_path, TRACE) as made:
-            assert too_heavy(replace(made, kind=kind, unpacked=most)) == []
-            (finding,) = too_heavy(replace(made, kind=kind, unpacked=most + GIGABYTE))
+            assert memory_findings(replace(made, kind=kind, unpacked=most)) == []
+            (finding,) = memory_findings(replace(made, kind=kind, unpacked=most + GIGABYTE))
         assert "browsers without 64-bit WebAssembly stop at 4 GB" in finding.message
         for way_out in (
             "--ranks",
@@ -186,15 +188,15 @@ class TestRoomInABrowser:
             assert way_out in finding.message
 
     def test_of_a_native_trace_in_bundles_is_told_by_their_size(self, tmp_path: Path) -> None:
-        most = int(MOST_OF_32_BITS / HEAP_PER_BUNDLED_BYTE)
+        most = int(MAX_MEMORY_32_BIT / MEMORY_PER_BUNDLED_BYTE)
         with offer(tmp_path, TRACE) as made:
             for size, warnings in ((most, 0), (most + 1000, 1)):
-                bundled = replace(made, kind=Kind.NATIVE, size=size, unpacked=size)
-                assert len(too_heavy(bundled)) == warnings
+                bundled = replace(made, kind=TraceKind.NATIVE, size=size, unpacked=size)
+                assert len(memory_findings(bundled)) == warnings
 
     def test_is_in_none_from_16_gb_on(self, tmp_path: Path) -> None:
         with offer(tmp_path, TRACE) as made:
-            (finding,) = too_heavy(replace(made, unpacked=MOST))
+            (finding,) = memory_findings(replace(made, unpacked=MAX_MEMORY))
         assert "needs about 26 GB of memory for this file, and can have 16 GB" in finding.message
 
     def test_compressed_files_are_judged_by_what_they_become(self, tmp_path: Path) -> None:
