@@ -48,7 +48,7 @@ time (UTC)    group           call           sizes     type   state      called 
   /home/me/train.py:20   step
   /home/me/train.py:200  main
 
-Rank 0 waits in all_reduce #3 of group 0 (default_pg), as do 2 other ranks:
+Rank 0 (one of 3 waiting ranks) waits in all_reduce #3 of group 0 (default_pg):
   /home/me/train.py:30   step
   /home/me/train.py:200  main
 
@@ -289,7 +289,7 @@ def test_a_directory_gets_parquet_files(tracelink: Run, dumps: str, tmp_path: Pa
 def test_a_name_that_says_nothing_is_refused_before_anything_is_read(tracelink: Run) -> None:
     result = tracelink("diagnose", "there-is-nothing-here", "-o", "flight.xlsx")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "'flight.xlsx' does not say what to write" in result.stderr
+    assert "'flight.xlsx' names neither a SQLite file nor a directory." in result.stderr
 
 
 def test_nothing_readable_writes_nothing(tracelink: Run, tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_what_profiles_show_stands_between_the_evidence_and_the_advice(tracelink
     assert (page.exit_code, page.stderr) == (NO, "")
     assert SEEN in page.stdout
     assert page.stdout.index(
-        "Rank 0 waits in all_reduce #3 of group 0 (default_pg), as do 2 other ranks"
+        "Rank 0 (one of 3 waiting ranks) waits in all_reduce #3 of group 0 (default_pg)"
     ) < page.stdout.index(SEEN)
 
 

@@ -116,7 +116,7 @@ def said(tracelink: Run, job: Job, *findings: Finding, verbose: bool = False) ->
     return [
         line
         for line in result.stdout.splitlines()
-        if line.startswith(("error", "warning", "info")) or "-v shows" in line
+        if line.startswith(("error", "warning", "note")) or "-v shows" in line
     ]
 
 
@@ -132,6 +132,27 @@ def test_where_how_often_and_an_example(tracelink: Run, job: Job) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("message", "times"),
+    [
+        ("13 nodes are cut.", ""),
+        ("nodes are cut.", " (13 times)"),
+        ("213 nodes are cut.", " (13 times)"),
+        ("13,000 nodes are cut.", " (13 times)"),
+        ("13.5 ms are cut.", " (13 times)"),
+        ("of 13, all are cut.", ""),
+    ],
+)
+def test_a_count_is_not_repeated(tracelink: Run, job: Job, message: str, times: str) -> None:
+    finding = Finding(Severity.WARNING, "cut", message, 13)
+    assert said(tracelink, job, finding) == [f"warning: {message}{times}"]
+
+
+def test_an_example_is_not_repeated(tracelink: Run, job: Job) -> None:
+    finding = Finding(Severity.WARNING, "cut", "truncated at byte 9.", example="byte 9")
+    assert said(tracelink, job, finding) == ["warning: truncated at byte 9."]
+
+
 def test_a_message_that_names_its_source_is_not_given_it_twice(tracelink: Run, job: Job) -> None:
     finding = Finding(Severity.WARNING, "cut", "k_0.json: cut off at byte 9.", source="k_0.json")
     assert said(tracelink, job, finding) == ["warning: k_0.json: cut off at byte 9."]
@@ -140,7 +161,7 @@ def test_a_message_that_names_its_source_is_not_given_it_twice(tracelink: Run, j
 def test_infos_are_counted_and_shown_to_the_verbose(tracelink: Run, job: Job) -> None:
     findings = [Finding(Severity.INFO, "skipped", f"{name}: passed over.") for name in "ab"]
     assert said(tracelink, job, *findings) == ["2 more notes (-v shows them)."]
-    assert said(tracelink, job, *findings, verbose=True) == ["info: a: passed over.", "info: b: passed over."]
+    assert said(tracelink, job, *findings, verbose=True) == ["note: a: passed over.", "note: b: passed over."]
 
 
 def test_many_of_one_sort_are_counted_and_shown_to_the_verbose(tracelink: Run, job: Job) -> None:

@@ -314,11 +314,11 @@ def _show_culprit(page: Page, rank: int, calls: Sequence[Sequence[Entry]], *, ve
 def _show_waiting(page: Page, evidence: Evidence, problem: Problem, *, verbose: bool) -> None:
     entry = evidence.entries[-1]
     waits = evidence.rank in problem.waiting
-    others = len(problem.waiting) - 1 if waits else 0
-    also = f", as {'does' if others == 1 else 'do'} {counted(others, 'other rank')}" if others > 0 else ""
+    count = len(problem.waiting)
+    one_of = f" (one of {number(count)} waiting ranks)" if waits and count > 1 else ""
     call = f"{_call_name(evidence.entries)} of {group_in_words(entry.group, entry.description)}"
     end = ":" if entry.frames else "."
-    page.line(f"Rank {evidence.rank} {'waits in' if waits else 'called'} {call}{also}{end}", "bold")
+    page.line(f"Rank {evidence.rank}{one_of} {'waits in' if waits else 'called'} {call}{end}", "bold")
     _show_stack(page, entry.frames, verbose=verbose)
 
 

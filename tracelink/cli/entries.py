@@ -115,7 +115,7 @@ MEANINGS = {
     RETIRED: "completed or aborted (the backend does not record which)",
     RECORDED: "state unknown",
     MISSING: "member of the group without an entry",
-    LOST: "unknown: no longer in the dump",
+    LOST: "unknown, because its dump does not contain these entries",
 }
 """The states of cells, in the order of the legend."""
 

@@ -174,7 +174,10 @@ def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
     if absent := [
         relation_name(name) for name in RELATIONS if not any(rank.links[name].candidates for rank in ranks)
     ]:
-        page.line(f"Nothing to link for {', '.join(absent)}: the sources do not record it.", "dim")
+        page.line(
+            f"Nothing to link for {', '.join(absent)}: the sources do not record {'it' if len(absent) == 1 else 'them'}.",
+            "dim",
+        )
     _show_matches(page, merged.job)
     _show_selection(page, merged.findings)
     others = [

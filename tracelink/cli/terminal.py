@@ -343,4 +343,5 @@ def paragraph(finding: Finding) -> str:
     has_count = finding.count == 1 or re.search(rf"(?<![\d,.]){re.escape(count)}(?![\d,]|\.\d)", message)
     times = "" if has_count else f" ({count} times)"
     example = f" For example: {finding.example}" if finding.example and finding.example not in message else ""
-    return f"{finding.severity}: {source}{message}{times}{example}"
+    severity = "note" if finding.severity is Severity.INFO else finding.severity
+    return f"{severity}: {source}{message}{times}{example}"
