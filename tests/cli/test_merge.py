@@ -149,7 +149,7 @@ class TestSummary:
     def test_relations_that_no_source_records_are_named(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport(relation, 1, 1) for relation in RELATIONS if relation != "launches"]}
         assert (
-            "Nothing to link for launches: the sources do not record it."
+            "Nothing to link: the sources do not record launches."
             in tracelink("merge", "traces/").stdout
         )
 

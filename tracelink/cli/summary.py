@@ -174,10 +174,7 @@ def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
     if absent := [
         relation_name(name) for name in RELATIONS if not any(rank.links[name].candidates for rank in ranks)
     ]:
-        page.line(
-            f"Nothing to link for {', '.join(absent)}: the sources do not record {'it' if len(absent) == 1 else 'them'}.",
-            "dim",
-        )
+        page.line(f"Nothing to link: the sources do not record {', '.join(absent)}.", "dim")
     _show_matches(page, merged.job)
     _show_selection(page, merged.findings)
     others = [
