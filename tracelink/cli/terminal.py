@@ -340,7 +340,7 @@ def paragraph(finding: Finding) -> str:
     message = " ".join(finding.message.split())
     source = f"{finding.source}: " if finding.source and finding.source not in message else ""
     count = number(finding.count)
-    has_count = finding.count == 1 or re.search(rf"(?<![\d,.]){re.escape(count)}(?![\d,]|\.\d)", message)
+    has_count = finding.count == 1 or re.search(rf"(?<![\d,.]){re.escape(count)}(?![,.]?\d)", message)
     times = "" if has_count else f" ({count} times)"
     example = f" For example: {finding.example}" if finding.example and finding.example not in message else ""
     severity = "note" if finding.severity is Severity.INFO else finding.severity
