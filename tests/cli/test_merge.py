@@ -334,7 +334,7 @@ class TestFiles:
     def test_standard_output_takes_one(self, tracelink: Run, profiles: Path) -> None:
         result = tracelink("merge", str(profiles), "--to", "chakra", "-o", "-")
         assert result.exit_code == 2
-        assert "standard output takes one file, and these are 2 ranks" in " ".join(result.stderr.split())
+        assert "standard output takes one file, but the job has 2 ranks" in " ".join(result.stderr.split())
         assert "-o et/job" in result.stderr
 
     def test_options_of_another_format(self, tracelink: Run, profiles: Path, tmp_path: Path) -> None:
