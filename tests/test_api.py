@@ -224,9 +224,7 @@ def test_what_was_merged_in_a_folder_is_passed_over_and_merged_again(job: Path) 
 
 def test_a_timeline_of_several_ranks_cannot_be_taken_apart(job: Path, tmp_path: Path) -> None:
     tracelink.merge(job, output=tmp_path / "merged.json")
-    with pytest.raises(
-        tracelink.TraceError, match="that tracelink wrote, in which they cannot be told apart"
-    ):
+    with pytest.raises(tracelink.TraceError, match="that tracelink wrote; its ranks cannot be separated"):
         tracelink.load(tmp_path / "merged.json")
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
 from tracelink.converters.pytorch import node_schema as traced
-from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, UsualNode
+from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, PositionalNode
 from tracelink.converters.pytorch.node_trace import (
     Parents,
     findings_of,
@@ -213,7 +213,9 @@ def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(list[msgspec.defstruct(kind.__name__, ADDED, bases=(kind,), gc=False)])  # type: ignore[misc]
 
 
-FORMAT_LINKED_NODES = NodeFormat(_decoder(UsualNode), _decoder(Node), _decoder(FlatNode), _complete, _loose)
+FORMAT_LINKED_NODES = NodeFormat(
+    _decoder(PositionalNode), _decoder(Node), _decoder(FlatNode), _complete, _loose
+)
 
 
 # What sort of event each node is, and on which track it stands.

@@ -1,6 +1,6 @@
 """Statements on communication: the events of a piece that describe communication, and what they state.
 
-They are few, so a second look at their arguments costs little; all other arguments stay undecoded.
+There are few of them, so that decoding their arguments again is fast; all other arguments stay undecoded.
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ class CommunicationFinder:
         role = self.roles[piece.shape[piece.slices]]
         matching = self.name_roles[piece.name] & role
         found: list[int] = np.flatnonzero(matching).tolist()
-        others = np.flatnonzero((role == KERNEL) & (matching == 0)).tolist()
-        collectives = list(map(COLLECTIVE_OF, map(piece.events.__getitem__, others)))
-        return sorted(found + list(compress(others, collectives))) if any(collectives) else found
+        unnamed_kernels = np.flatnonzero((role == KERNEL) & (matching == 0)).tolist()
+        collectives = list(map(COLLECTIVE_OF, map(piece.events.__getitem__, unnamed_kernels)))
+        return sorted(found + list(compress(unnamed_kernels, collectives))) if any(collectives) else found
 
     def _learn(self) -> None:
         """Adds the roles of new shapes and names."""

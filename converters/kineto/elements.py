@@ -305,9 +305,9 @@ LONGEST_US = 1e13
 
 def nanoseconds(microseconds: npt.NDArray[np.float64]) -> Int64s:
     """Integer nanoseconds: integer part and fraction are scaled separately, so that neither is rounded twice."""
-    whole = np.floor(microseconds)
-    fraction = np.rint((microseconds - whole) * 1000.0)
-    return whole.astype(np.int64) * 1000 + fraction.astype(np.int64)
+    integer = np.floor(microseconds)
+    fraction = np.rint((microseconds - integer) * 1000.0)
+    return integer.astype(np.int64) * 1000 + fraction.astype(np.int64)
 
 
 def loses_fractions(microseconds: npt.NDArray[np.float64], text: Buffer) -> bool:

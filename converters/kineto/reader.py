@@ -61,7 +61,7 @@ class KinetoReader:
     name = "kineto"
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
-        """Reads a whole source, in as many processes as the engine gives."""
+        """Reads a source, in as many processes as the engine has."""
         parts = engine.map(lambda part: _read_part(source, part, engine), _parts(source, engine))
         header: dict[str, Any] = {}
         damage: list[Damage] = []
@@ -210,9 +210,9 @@ def _on_device(kind: Any) -> Bools:
 def _keys(columns: ElementColumns, index: Int64s) -> dict[Key, KeyColumn]:
     keys = {}
     for key, chunks in columns.keys.items():
-        places = np.concatenate([places for places, _ in chunks])
+        indexes = np.concatenate([indexes for indexes, _ in chunks])
         values = np.concatenate([values for _, values in chunks])
-        keys[key] = KeyColumn(np.searchsorted(index, places), values)
+        keys[key] = KeyColumn(np.searchsorted(index, indexes), values)
     return keys
 
 

@@ -21,7 +21,7 @@ def refusal(head: bytes) -> str:
     if not is_timeline_of_ranks(head):
         return ""
     return (
-        "a timeline of several ranks that tracelink wrote, in which they cannot be told apart. "
+        "a timeline of several ranks that tracelink wrote; its ranks cannot be separated. "
         "Give tracelink the files that it was made of, or its .pftrace."
     )
 

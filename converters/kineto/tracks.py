@@ -166,8 +166,8 @@ def _memory(columns: ElementColumns) -> Iterator[Series]:
     """Allocated and reserved bytes of each device, from memory events."""
     if not columns.memory:
         return
-    places = np.concatenate([places for places, _ in columns.memory])
-    times = columns.table["start"][np.searchsorted(columns.table["index"], places)]
+    indexes = np.concatenate([indexes for indexes, _ in columns.memory])
+    times = columns.table["start"][np.searchsorted(columns.table["index"], indexes)]
     allocated, reserved, kind, device = np.concatenate([values for _, values in columns.memory]).T
     for device_key in np.unique(np.stack([kind, device], axis=1), axis=0).tolist():
         of_device = (kind == device_key[0]) & (device == device_key[1])

@@ -32,7 +32,7 @@ FIRST_KEY = re.compile(rb'"nodes"\s*:\s*\[\s*\{\s*"(\w+)"')
 ATTRIBUTES_MARK = re.compile(rb'"attrs"\s*:')
 """Only the layout since 1.0.2 has this key."""
 
-USUAL_FIRST_KEYS = ("id",)
+FIRST_KEYS = ("id",)
 FLAT_FIRST_KEYS = ("name", "id")
 """A flat node contains no objects, so an object that starts with either key is a node."""
 
@@ -117,7 +117,7 @@ class Passed(msgspec.Struct, gc=False):
     """An attribute without a column."""
 
 
-class UsualAttributes(msgspec.Struct, gc=False, array_like=True):
+class PositionalAttributes(msgspec.Struct, gc=False, array_like=True):
     """The first attributes in the order of all torch versions so far; the decoder skips the others."""
 
     rf_id: RecordFunction
@@ -128,11 +128,11 @@ class UsualAttributes(msgspec.Struct, gc=False, array_like=True):
     fw_tid: ForwardThread
 
 
-class UsualNode(msgspec.Struct, gc=False):
+class PositionalNode(msgspec.Struct, gc=False):
     """A node in the usual layout since 1.0.2, without its inputs and outputs."""
 
     id: int
-    attrs: UsualAttributes
+    attrs: PositionalAttributes
     name: str = ""
     ctrl_deps: int = 0
     parent: int = 0
@@ -216,9 +216,9 @@ class Group(msgspec.Struct):
 
 
 def first_keys(head: bytes) -> tuple[str, ...]:
-    """The keys that nodes begin with; `name` begins attributes too, so it serves only where there are none."""
+    """The keys that nodes start with; attributes can start with `name` too, so it is only used without attributes."""
     if not ATTRIBUTES_MARK.search(head):
         return FLAT_FIRST_KEYS
     match = FIRST_KEY.search(head)
     first = match[1].decode() if match else ""
-    return (first,) if first not in ("", "name") else USUAL_FIRST_KEYS
+    return (first,) if first not in ("", "name") else FIRST_KEYS

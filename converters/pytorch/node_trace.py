@@ -94,7 +94,7 @@ def node_problems(
     return NodeProblems(
         path=document.source.path,
         nodes=len(ids),
-        unknown_version="" if version in schema.VERSIONS else version or "(none)",
+        unknown_version="" if version in schema.VERSIONS else version or "(missing)",
         truncated_at=None
         if document.truncated_at is None
         else (document.truncated_at, document.truncated_reason),
@@ -206,17 +206,17 @@ def keys_of(table: Mapping[str, Int64s], parents: Parents) -> dict[Key, KeyColum
     keys = {
         Key.NODE_ID: node_ids,
         Key.NODE_PARENT: parents.column,
-        Key.RECORD_FUNCTION: _where(table[schema.RECORD_FUNCTION], none=0),
-        Key.SEQUENCE: _where(table[schema.SEQUENCE], none=-1),
-        Key.FORWARD_THREAD: _where(table[schema.FORWARD_THREAD], none=0),
+        Key.RECORD_FUNCTION: _where(table[schema.RECORD_FUNCTION], missing=0),
+        Key.SEQUENCE: _where(table[schema.SEQUENCE], missing=-1),
+        Key.FORWARD_THREAD: _where(table[schema.FORWARD_THREAD], missing=0),
         Key.LOGICAL_THREAD: KeyColumn(node_ids.rows, thread),
         Key.SCOPE: KeyColumn(node_ids.rows, scope),
     }
     return {key: column for key, column in keys.items() if len(column)}
 
 
-def _where(values: Int64s, none: int) -> KeyColumn:
-    rows = np.flatnonzero(values != none)
+def _where(values: Int64s, missing: int) -> KeyColumn:
+    rows = np.flatnonzero(values != missing)
     return KeyColumn(rows, values[rows])
 
 

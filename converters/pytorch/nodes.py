@@ -20,14 +20,14 @@ from tracelink.converters.pytorch.node_schema import (
     PROCESS_GROUPS,
     FlatNode,
     Node,
-    UsualNode,
+    PositionalNode,
 )
 from tracelink.model.columns import Int64s, StringTable, int64s
 from tracelink.model.communications import Communications, Statement, communications
 
 TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
-Nodes = Sequence[UsualNode] | Sequence[Node] | Sequence[FlatNode]
+Nodes = Sequence[PositionalNode] | Sequence[Node] | Sequence[FlatNode]
 Named = Mapping[str, Any]
 """A node, or its attributes, by name."""
 
@@ -47,15 +47,15 @@ class Piece:
     without_communication: int = 0
     """The number of communications that the observer could not describe."""
     statements: list[tuple[int, Statement]] = field(default_factory=list)
-    """What nodes say of communication, by their row."""
+    """Statements of nodes on communication, by their row."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFormat:
     """How nodes are decoded; a format that adds fields to nodes has types of its own."""
 
-    usual: msgspec.json.Decoder[Any]
-    unusual: msgspec.json.Decoder[Any]
+    by_position: msgspec.json.Decoder[Any]
+    by_name: msgspec.json.Decoder[Any]
     flat: msgspec.json.Decoder[Any]
     complete: Callable[[Piece, Sequence[Any]], None] = lambda _, __: None
     """Adds the contents of additional fields to a piece."""
@@ -64,7 +64,7 @@ class NodeFormat:
 
 
 PLAIN = NodeFormat(
-    msgspec.json.Decoder(list[UsualNode]),
+    msgspec.json.Decoder(list[PositionalNode]),
     msgspec.json.Decoder(list[Node]),
     msgspec.json.Decoder(list[FlatNode]),
 )
@@ -72,7 +72,9 @@ PLAIN = NodeFormat(
 
 def decode(text: memoryview, format_: NodeFormat = PLAIN) -> Piece:
     """A piece of valid JSON; raises `ValidationError` for a node with unexpected types."""
-    piece = _decode_usual(text, format_) if ATTRIBUTES_MARK.search(text) else _decode_flat(text, format_)
+    piece = (
+        _decode_by_position(text, format_) if ATTRIBUTES_MARK.search(text) else _decode_flat(text, format_)
+    )
     with_statement = {name for name in set(piece.names) if name == PROCESS_GROUPS or communicates(name)}
     if with_statement:
         texts = TEXTS.decode(bytes(text))
@@ -90,21 +92,21 @@ def _add_details(piece: Piece, nodes: Mapping[int, Named]) -> None:
             piece.statements.append((row, statement_of(node, _named(node))))
 
 
-def _decode_usual(text: memoryview, format_: NodeFormat) -> Piece:
+def _decode_by_position(text: memoryview, format_: NodeFormat) -> Piece:
     try:
-        nodes = format_.usual.decode(text)
+        nodes = format_.by_position.decode(text)
     except msgspec.ValidationError:
-        return _decode_unusual(text, format_)
+        return _decode_by_name(text, format_)
     attributes = [node.attrs for node in nodes]
     columns = {name: int64s([item.value for item in map(attrgetter(name), attributes)]) for name in COLUMNS}
     piece = _piece(nodes, columns, format_)
     if MISSING_COMMUNICATION_MARK.search(text):
-        piece.without_communication = _decode_unusual(text, format_).without_communication
+        piece.without_communication = _decode_by_name(text, format_).without_communication
     return piece
 
 
-def _decode_unusual(text: memoryview, format_: NodeFormat) -> Piece:
-    nodes = format_.unusual.decode(text)
+def _decode_by_name(text: memoryview, format_: NodeFormat) -> Piece:
+    nodes = format_.by_name.decode(text)
     attributes = [{item.name: item.value for item in node.attrs} for node in nodes]
     piece = _piece(nodes, _by_name(attributes), format_)
     piece.without_communication = _undescribed(attributes)
@@ -207,7 +209,7 @@ class NodeColumns:
     chunks: dict[str, list[Int64s]] = field(default_factory=lambda: {name: [] for name in TABLE})
     group_nodes: list[Mapping[str, Any]] = field(default_factory=list)
     statements: list[tuple[int, Statement]] = field(default_factory=list)
-    """What nodes say of communication, by their row."""
+    """Statements of nodes on communication, by their row."""
     offsets: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     """The start of each piece in the file, and its number of elements."""
@@ -239,5 +241,5 @@ class NodeColumns:
 
     def table(self) -> dict[str, Int64s]:
         """The columns of the file, one row for each node."""
-        nothing = np.empty(0, np.int64)
-        return {name: np.concatenate([nothing, *chunks]) for name, chunks in self.chunks.items()}
+        empty = np.empty(0, np.int64)
+        return {name: np.concatenate([empty, *chunks]) for name, chunks in self.chunks.items()}

@@ -55,10 +55,10 @@ class Slopes:
         few = self._count < FEWEST_POINTS
         farthest = np.where(np.isfinite(away), away, 0.0).max(axis=1)
         own = np.where(few, farthest, DEVIATIONS * _middle_of(away))
-        telling = own[(self._count > 2) & (few.all() | ~few)]
-        usual = float(np.median(telling)) if len(telling) else 0.0
-        several = (self._count > 1) & (usual > 0)
-        return np.where(few, np.where(several, np.maximum(own, usual), np.nan), own)
+        reliable = own[(self._count > 2) & (few.all() | ~few)]
+        typical = float(np.median(reliable)) if len(reliable) else 0.0
+        several = (self._count > 1) & (typical > 0)
+        return np.where(few, np.where(several, np.maximum(own, typical), np.nan), own)
 
     def _middle(self, points: Float64s) -> Float64s:
         """The weighted median of the slopes; 0 without any."""

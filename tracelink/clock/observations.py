@@ -41,8 +41,8 @@ class Segments:
         """For each number the smallest of its rows; inf if it has none."""
         return self._reduced(np.minimum, values, np.inf)
 
-    def _reduced(self, function: Any, values: Float64s, nothing: float) -> Float64s:
-        result = np.full(len(self.sizes), nothing)
+    def _reduced(self, function: Any, values: Float64s, empty: float) -> Float64s:
+        result = np.full(len(self.sizes), empty)
         filled = self.sizes > 0
         if filled.any():
             result[filled] = function.reduceat(values[self._order], self._starts[filled])
@@ -57,9 +57,9 @@ class Segments:
         for width in np.unique(widths[self.sizes > 0]):
             segments = np.flatnonzero((widths == width) & (self.sizes > 0))
             column = np.arange(width)
-            places = self._starts[segments, None] + column
+            positions = self._starts[segments, None] + column
             blocks.append(
-                (segments, order[np.where(column < self.sizes[segments, None], places, len(self._order))])
+                (segments, order[np.where(column < self.sizes[segments, None], positions, len(self._order))])
             )
         return blocks
 

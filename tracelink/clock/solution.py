@@ -27,7 +27,7 @@ from tracelink.model.columns import Bools, Float64s, Int64s, Table
 
 
 TOLERANCE_NS = 1000.0
-"""Sources with times in whole microseconds can be off by one; this is not a contradiction."""
+"""Sources with times in integer microseconds can be off by one; this is not a contradiction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,9 +161,9 @@ def _contradicted(calls: CallSequence, reference: CallSequence, index: Int64s, s
     slack = DECIDES * shift.spread
     distance = np.abs(reference.time[partner] - ended)
     contradicted[known] = distance > np.maximum(Timeline(reference).gaps(len(reference))[partner] / 2, slack)
-    began = shift.expected(calls.entered)[known]
+    started = shift.expected(calls.entered)[known]
     contradicted[known] |= (reference.entered[partner] > ended + slack) | (
-        began > reference.time[partner] + slack
+        started > reference.time[partner] + slack
     )
     return contradicted
 

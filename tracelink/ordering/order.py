@@ -44,9 +44,9 @@ def can_follow(events: Events, before: Int64s, after: Int64s) -> Bools:
     together have no cycle.
     """
     known = events.timed[before] & events.timed[after] & (events.duration[before] >= 0)
-    ended, began = events.end[before], events.start[after]
-    instant = (events.start[before] == began) & (events.duration[after] == 0)
-    allowed: Bools = known & (ended <= began) & (~instant | (before < after))
+    ended, started = events.end[before], events.start[after]
+    instant = (events.start[before] == started) & (events.duration[after] == 0)
+    allowed: Bools = known & (ended <= started) & (~instant | (before < after))
     return allowed
 
 

@@ -163,12 +163,15 @@ def _inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequenc
     view = _LaunchView.of(part, launched)
     joined = _JoinedCommunications(part.events, launched, view.communicates)
     thread = view.lane[part.events.track[calls]]
-    began = part.events.start[calls]
+    started = part.events.start[calls]
     around = view.around[calls]
-    previous, following = view.by_thread.last_before(thread, began), view.by_thread.first_since(thread, began)
-    last_other = view.others.last_before(thread, began)
-    next_other = view.next_other(thread, began, last_other)
-    last_recorded = view.by_thread.last_before(thread, view.recorded(thread, began))
+    previous, following = (
+        view.by_thread.last_before(thread, started),
+        view.by_thread.first_since(thread, started),
+    )
+    last_other = view.others.last_before(thread, started)
+    next_other = view.next_other(thread, started, last_other)
+    last_recorded = view.by_thread.last_before(thread, view.recorded(thread, started))
     kinds = _kinds(view, around, previous, following)
     waits: list[_Wait] = []
     for wait, kind in enumerate(kinds.tolist()):
@@ -176,7 +179,7 @@ def _inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequenc
             pair = int(last_other[wait]), int(following[wait])
         elif kind == _WaitKind.JOIN:
             after = int(next_other[wait])
-            pair = joined.awaited(int(began[wait]), after), after
+            pair = joined.awaited(int(started[wait]), after), after
         elif kind == _WaitKind.SIDE_STREAM:
             pair = int(last_recorded[wait]), int(following[wait])
         else:
@@ -230,20 +233,20 @@ class _LaunchView:
         communicates: Bools = self.within != UNKNOWN
         return communicates
 
-    def next_other(self, thread: Int64s, began: Int64s, last: Int64s) -> Int64s:
+    def next_other(self, thread: Int64s, started: Int64s, last: Int64s) -> Int64s:
         """The next work other than communication on the stream that a thread uses, launched by any thread.
 
         It is the stream of the thread's next such work, else of its last.
         """
-        following = self.others.first_since(thread, began)
+        following = self.others.first_since(thread, started)
         known = np.where(following == UNKNOWN, last, following)
         stream = np.where(known == UNKNOWN, UNKNOWN, self.stream[known])
-        return self.others_by_stream.first_since(stream, began)
+        return self.others_by_stream.first_since(stream, started)
 
-    def recorded(self, thread: Int64s, began: Int64s) -> Int64s:
+    def recorded(self, thread: Int64s, started: Int64s) -> Int64s:
         """When each thread recorded its last event before these times, else the times themselves."""
-        record = self.records.last_before(thread, began)
-        return np.where(record == UNKNOWN, began, np.append(self.record_start, 0)[record])
+        record = self.records.last_before(thread, started)
+        return np.where(record == UNKNOWN, started, np.append(self.record_start, 0)[record])
 
 
 def _kinds(view: _LaunchView, around: Int64s, previous: Int64s, following: Int64s) -> Int64s:
@@ -290,18 +293,18 @@ class _RecordedWaits:
 
 def _recorded_waits(part: Excerpt, launched: Launched, waits: Synchronizations) -> _RecordedWaits:
     """The last work launched on a stream before the event was recorded there, and the first after the wait."""
-    began, call = _wait_starts(part, waits)
+    started, call = _wait_starts(part, waits)
     recorded = record_starts(part, waits)
     by_stream = Lanes.of(launched.stream, launched.launched_at)
     waiting = lanes_of_streams(part, waits.device, waits.stream)
     awaited = lanes_of_streams(part, waits.device, waits.event_stream)
     last = by_stream.last_before(awaited, recorded)
-    first = by_stream.first_since(waiting, began)
+    first = by_stream.first_since(waiting, started)
     indirect = _IndirectWaits(launched.launched_at, launched.stream)
     pairs: list[tuple[int, int, int]] = []
-    for wait in np.argsort(began, kind="stable").tolist():
+    for wait in np.argsort(started, kind="stable").tolist():
         works = indirect.works(int(awaited[wait]), int(last[wait]), int(recorded[wait]))
-        indirect.keep(int(waiting[wait]), int(began[wait]), works)
+        indirect.keep(int(waiting[wait]), int(started[wait]), works)
         if first[wait] != UNKNOWN:
             pairs += [(work, int(first[wait]), wait) for work in works]
     table = np.array(pairs, np.int64).reshape(-1, 3)
@@ -319,16 +322,16 @@ def record_starts(part: Excerpt, waits: Synchronizations) -> Int64s:
 
     Profiles of 2023 do not have the call: it is the last such call of the thread, else the wait itself.
     """
-    began, call = _wait_starts(part, waits)
+    started, call = _wait_starts(part, waits)
     record = calls_of_waits(part, waits).record
     calls = runtime_calls(part, EVENT_RECORDS)
     lane = lane_of_tracks(part.graph.tracks)
     threads = Lanes.of(lane[part.events.track[calls]], part.events.start[calls])
     thread = np.where(call == UNKNOWN, UNKNOWN, lane[part.events.track[call]])
-    last = threads.last_before(thread, began)
+    last = threads.last_before(thread, started)
     latest = np.where(last == UNKNOWN, UNKNOWN, np.append(calls, UNKNOWN)[last])
     record = np.where(record == UNKNOWN, latest, record)
-    return np.where(record == UNKNOWN, began, part.events.start[record])
+    return np.where(record == UNKNOWN, started, part.events.start[record])
 
 
 @dataclass(slots=True)
