@@ -13,7 +13,7 @@ from tracelink.model.graph import Excerpt
 
 
 def callers(part: Excerpt) -> Int64s:
-    """The caller of each row, or -1."""
+    """The caller of each event, or UNKNOWN."""
     calls = part.where(Relation.CALLS)
     caller = np.full(len(part.events), UNKNOWN, np.int64)
     caller[calls.target] = calls.source
@@ -21,31 +21,28 @@ def callers(part: Excerpt) -> Int64s:
 
 
 def innermost(caller: Int64s, marked: Bools) -> Int64s:
-    """For each row the nearest marked one among itself and what encloses it, or -1.
-
-    Every step doubles how far each row has looked, so that depth costs little and a circle ends.
-    """
-    nowhere = len(caller)
-    place = np.where(marked, np.arange(nowhere), np.where(caller == UNKNOWN, nowhere, caller))
-    place = np.append(place, nowhere)
-    for _ in range(nowhere.bit_length()):
-        further = place[place]
-        if np.array_equal(further, place):
+    """For each event the nearest marked one among itself and all that enclose it, or UNKNOWN."""
+    count = len(caller)
+    row = np.where(marked, np.arange(count), np.where(caller == UNKNOWN, count, caller))
+    row = np.append(row, count)
+    for _ in range(count.bit_length()):
+        further = row[row]
+        if np.array_equal(further, row):
             break
-        place = further
-    found = place[:nowhere]
+        row = further
+    found = row[:count]
     return np.where(np.append(marked, False)[found], found, UNKNOWN)
 
 
 def outside(caller: Int64s, nearest: Int64s) -> Int64s:
-    """For each row the nearest marked one around it, itself left out, or -1."""
+    """For each event the nearest marked one that encloses it, itself excluded, or UNKNOWN."""
     return np.where(caller == UNKNOWN, UNKNOWN, nearest[caller])
 
 
 def depths(parent: Int64s) -> Int64s:
-    """How many enclose each; every step doubles how far it looks, so that a circle ends too."""
+    """For each event the number of events that enclose it."""
     hop = np.append(parent, UNKNOWN)
-    depth: Int64s = (hop != UNKNOWN).astype(np.int64)
+    depth = (hop != UNKNOWN).astype(np.int64)
     for _ in range(len(parent).bit_length()):
         inside = np.flatnonzero(hop != UNKNOWN)
         if not len(inside):
@@ -56,18 +53,18 @@ def depths(parent: Int64s) -> Int64s:
 
 
 def greatest_inside(parent: Int64s, values: Int64s) -> Int64s:
-    """For each the greatest value of itself and of all that it encloses; every step looks twice as far down."""
-    nowhere = len(parent)
+    """For each event the greatest value of itself and of all that it encloses."""
+    count = len(parent)
     greatest = np.append(values, np.iinfo(np.int64).min)
-    above = np.append(np.where(parent == UNKNOWN, nowhere, parent), nowhere)
-    for _ in range(nowhere.bit_length()):
-        if (above == nowhere).all():
+    above = np.append(np.where(parent == UNKNOWN, count, parent), count)
+    for _ in range(count.bit_length()):
+        if (above == count).all():
             break
         seen = greatest.copy()
         np.maximum.at(seen, above, greatest)
         greatest = seen
         above = above[above]
-    return greatest[:nowhere]
+    return greatest[:count]
 
 
 def exclusive_time(start: Int64s, end: Int64s, around: Int64s) -> Int64s:

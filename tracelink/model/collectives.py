@@ -1,4 +1,4 @@
-"""Collectives, Participations, Messages, Verdict."""
+"""What ranks do together: collectives, the part of each rank in them, and messages between two ranks."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tracelink.model.trace import ProcessGroup
 
 
 class Verdict(StrEnum):
-    """What is to be said of a collective or a message as a whole."""
+    """Whether a collective or a message is as it should be."""
 
     COMPLETE = "complete"
     """Every member of the group takes part."""
     PARTIAL = "partial"
-    """Members take no part whose sources do not reach so far, or that have no source."""
+    """Some members have no source, or their sources do not cover the time."""
     MISSING = "missing"
-    """Members take no part although their sources cover the time."""
+    """Some members take no part although their sources cover the time."""
     MISMATCH = "mismatch"
-    """Members do different things under one number."""
+    """Members call different operations with the same sequence number."""
     UNMATCHED = "unmatched"
-    """One call that no other could be matched with."""
+    """A call that was not matched with any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankCalls:
-    """The calls of one rank with everything that matching them needs; small, and independent of the events."""
+    """The calls of one rank with all that is needed to match them; small, and independent of the events."""
 
     rank: int
     strings: Sequence[str]
@@ -38,39 +38,39 @@ class RankCalls:
     host: str = ""
     world_size: int | None = None
     broken_off: bool = False
-    """Whether a source breaks off: the rank may have done more than it tells."""
+    """Whether a source is truncated: the rank may have made more calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collectives(Table):
-    """One row for each communication of a whole group. `operation`, `type` and `verdict` are texts' codes."""
+    """One row for each collective of a group."""
 
     group: Int32s
-    """Row of the groups."""
+    """Index of the group."""
     sequence: Int64s
-    """The number that the sources give it, or UNKNOWN where they give none."""
+    """The sequence number that the sources recorded, or UNKNOWN."""
     order: Int64s
-    """The place among the group's collectives."""
+    """The position among the collectives of the group, from 0."""
     operation: Codes
     type: Codes
     bytes: Int64s
-    """As nccl-tests counts the size of this operation, or UNKNOWN."""
+    """Size as nccl-tests counts it for this operation, or UNKNOWN."""
     start: Times
-    """When the first rank entered; NO_TIME where nobody is known to have."""
+    """When the first rank entered, or NO_TIME."""
     end: Times
-    """When the last rank left."""
+    """When the last rank left, or NO_TIME."""
     last_rank: Int32s
-    """Who entered last."""
+    """The rank that entered last, or UNKNOWN."""
     skew: Int64s
-    """From the first to the last entering, in ns, or UNKNOWN."""
+    """From the first rank's entry to the last one's, in ns, or UNKNOWN."""
     duration: Int64s
-    """From the last entering to the last leaving, in ns, or UNKNOWN."""
+    """From the last rank's entry to the last exit, in ns, or UNKNOWN."""
     algorithm_gb_s: Float64s
     bus_gb_s: Float64s
-    """Bandwidths as nccl-tests defines them, in 10^9 bytes a second; NaN where unknown."""
+    """Bandwidths as nccl-tests defines them, in 10^9 bytes per second, or NaN."""
     verdict: Codes
     root: Int32s
-    """The rank of the job that gives to all others or gets from them; UNKNOWN where all do the same."""
+    """The rank of the job that sends to or receives from all others, or UNKNOWN."""
 
 
 RankRows = Annotated[Int64s, EventRow("rank")]
@@ -81,7 +81,7 @@ TargetRows = Annotated[Int64s, EventRow("target")]
 
 @dataclass(frozen=True, slots=True)
 class Participations(Table):
-    """One row for each rank's part in a collective, grouped by collective. Event columns hold rows or UNKNOWN."""
+    """One row for each rank's part in a collective, grouped by collective."""
 
     collective: Int64s
     rank: Int32s
@@ -92,21 +92,21 @@ class Participations(Table):
     kernel: RankRows
     enqueued: Times
     start: Times
-    """When it entered, by the evidence that all participations of the collective share."""
+    """When the rank entered, by the evidence that all participations of the collective have."""
     end: Times
     evidence: Evidences
     wait: Int64s
-    """From its own entering to that of the last, in ns, or UNKNOWN."""
+    """From its own entry to that of the last rank, in ns, or UNKNOWN."""
     state: Codes
-    """Code of the recorder's word, or UNKNOWN."""
+    """The state that the flight recorder recorded: `completed`, `started`, `scheduled`."""
     bytes_in: Int64s
     bytes_out: Int64s
-    """What the rank gives and gets, over all tensors; UNKNOWN where its sources do not say."""
+    """Bytes of all tensors that the rank sends and receives, or UNKNOWN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Messages(Table):
-    """One row for each message that was sent from one rank to another. Events are rows or UNKNOWN."""
+    """One row for each message from one rank to another."""
 
     group: Int32s
     source: Int32s
@@ -114,16 +114,16 @@ class Messages(Table):
     """Ranks of the job."""
     tag: Int64s
     order: Int64s
-    """The place among the messages of this pair, group and tag."""
+    """The position among the messages of this pair of ranks, group and tag, from 0."""
     bytes: Int64s
     send: SourceRows
     receive: TargetRows
-    """The events that stand for both ends: kernel, annotation, operator or record."""
+    """The events that represent the two ends: kernel, annotation, operator or record."""
     send_node: SourceRows
     receive_node: TargetRows
-    """The nodes of the execution traces that ask for them."""
+    """The nodes of the execution traces that issue them."""
     sent: Times
-    """When the sending began."""
+    """When the send started, or NO_TIME."""
     received: Times
-    """When the receiving ended, or NO_TIME where no source tells."""
+    """When the receive ended, or NO_TIME."""
     verdict: Codes

@@ -1,4 +1,4 @@
-"""Kinds, relations, keys, Events, Edges, Track, Counters."""
+"""Events, the edges between them, the tracks they are on, and sampled counters."""
 
 from __future__ import annotations
 
@@ -22,21 +22,31 @@ from tracelink.model.columns import (
 
 
 class EventKind(IntEnum):
-    """What sort of thing happened."""
+    """What kind of thing happened."""
 
     OPERATOR = 0
+    """An operator of PyTorch on a CPU thread: `aten::mm`."""
     ANNOTATION = 1
+    """A range that the program or a library named: `ProfilerStep#3`, `nccl:all_reduce`."""
     PYTHON = 2
+    """A call of a Python function."""
     RUNTIME = 3
+    """A call of the device runtime or driver: `cudaLaunchKernel`."""
     KERNEL = 4
     MEMCPY = 5
     MEMSET = 6
     GPU_ANNOTATION = 7
+    """The work on a stream that was launched within an annotation."""
     SYNCHRONIZATION = 8
+    """A wait for a stream, an event or a device."""
     OVERHEAD = 9
+    """Time that the profiler itself took."""
     SPAN = 10
+    """A range of the whole process: the profiling window, an iteration."""
     INSTANT = 11
+    """Something without a duration."""
     MEMORY = 12
+    """An allocation or release of memory."""
     NODE = 13
     """An execution-trace node."""
     RECORD = 14
@@ -45,14 +55,14 @@ class EventKind(IntEnum):
 
 
 GPU_WORK = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
-"""What a launch can lead to."""
+"""Work on a device, which a runtime call launches."""
 
 ON_THREAD = (EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.RUNTIME)
-"""What nests on a CPU thread."""
+"""Kinds that nest on a CPU thread."""
 
 
 class Relation(IntEnum):
-    """Why there is an edge: `source` <relation> `target`."""
+    """The meaning of an edge: `source` <relation> `target`."""
 
     CALLS = 0
     LAUNCHES = 1
@@ -64,7 +74,7 @@ class Relation(IntEnum):
 
 
 class Key(StrEnum):
-    """A link key: what a source recorded to say which other events an event belongs to."""
+    """A link key: an id that a source recorded, by which events that belong together are found."""
 
     CORRELATION = "correlation"
     EXTERNAL_ID = "external_id"
@@ -82,24 +92,24 @@ class Key(StrEnum):
     LOGICAL_THREAD = "logical_thread"
     SCOPE = "scope"
     GROUP = "group"
-    """Interned name of the process group."""
+    """Code of the name of the process group."""
     COLLECTIVE_SEQUENCE = "collective_sequence"
     P2P_SEQUENCE = "p2p_sequence"
     STATE = "state"
-    """Interned state of a flight-recorder entry."""
+    """Code of the state of a flight-recorder entry."""
     WAITED = "waited"
-    """Nanoseconds that an operator did nothing but wait, where its source says so."""
+    """Nanoseconds that an operator only waited, if its source recorded them."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn(Table):
-    """The values of one link key, for those events that have it."""
+    """The values of one link key, for the events that have it."""
 
     rows: Rows
     values: Int64s
 
     def dense(self, length: int, default: int) -> Int64s:
-        """One value for each of `length` events, `default` where an event has none."""
+        """The value of each of `length` events; `default` for events without one."""
         column = np.full(length, default, dtype=np.int64)
         column[self.rows] = self.values
         return column
@@ -107,23 +117,24 @@ class KeyColumn(Table):
 
 @dataclass(frozen=True, slots=True)
 class Events(Table):
-    """One row for each thing that happened.
-
-    `name` is a code of the string table, `track` and `source` are rows of those tables, `payload` is the
-    event's place in its source: the source gives the event's own arguments back for it.
-    """
+    """One row for each thing that happened."""
 
     kind: UInt8s
+    """A value of `EventKind`."""
     name: Codes
     track: Int32s
+    """Index of the track."""
     start: Times
     duration: Int64s
+    """In ns; UNKNOWN if the end was not recorded."""
     source: Int32s
+    """Index of the source."""
     payload: Int64s
+    """Number of the event within its source, by which its arguments are read again."""
 
     @property
     def end(self) -> Int64s:
-        """Start plus duration; an unfinished event ends where it starts."""
+        """Start plus duration; the start if the end was not recorded."""
         return self.start + np.maximum(self.duration, 0)
 
     @property
@@ -140,11 +151,12 @@ class Events(Table):
 
 @dataclass(frozen=True, slots=True)
 class Edges(Table):
-    """Why: `source[i]` stands in `relation[i]` to `target[i]`."""
+    """One row for each edge: event `source` <relation> event `target`."""
 
     source: Rows
     target: Rows
     relation: UInt8s
+    """A value of `Relation`."""
 
     @classmethod
     def of_relation(cls, relation: Relation, source: Int64s, target: Int64s) -> Edges:
@@ -157,40 +169,45 @@ class Edges(Table):
 
 
 BYTES, COUNT = "bytes", "count"
-"""Units of counters that viewers know."""
+"""Units of counters that viewers format."""
 
 
 class TrackKind(StrEnum):
-    """What a track stands for."""
+    """What a track represents."""
 
     THREAD = "thread"
     STREAM = "stream"
     COMMUNICATOR = "communicator"
     PROCESS = "process"
-    """Something of the whole process that belongs to no thread: profiler spans, overhead, async slices."""
+    """Events of the whole process that belong to no thread: profiler spans, overhead, async slices."""
     NODES = "nodes"
-    """Nodes of a logical thread, without a time of their own."""
+    """Nodes of a logical thread; they have no times."""
     COUNTER = "counter"
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where: `process` is an OS process id or, for a stream, a device; `identity` tells its tracks apart."""
+    """Where events happen: a thread, a stream, ..."""
 
     kind: TrackKind
     process: str
+    """The id of the process; for a stream, the number of the device."""
     identity: str
+    """Distinguishes the tracks of one process: thread id, number of the stream, name of the counter."""
     label: str = ""
+    """The name to show."""
     rank: int = 0
     sort: int = 0
+    """The position that the source gives it among the tracks of the process."""
     process_label: str = ""
+    """The name of the process to show."""
     unit: str = ""
-    """What the values of a counter are in: `BYTES`, `COUNT` or anything else, where that is known."""
+    """The unit of a counter: `BYTES`, `COUNT`, any other, or empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters(Table):
-    """Sampled values: one row for each sample; the track (of kind counter) says of what."""
+    """One row for each sampled value; its track is of kind COUNTER."""
 
     track: Int32s
     time: Int64s

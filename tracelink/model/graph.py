@@ -29,42 +29,46 @@ if TYPE_CHECKING:
 
 
 STATED = "stated by the source"
-"""The note on edges that no linker had to find."""
+"""The note in reports on edges that a source declares, so that no linker had to find them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """How one relation was linked on one rank: `linked` of `candidates`, and why the others were not."""
+    """How many events of one rank were linked by one relation, and why the others were not."""
 
     relation: str
     linked: int
     candidates: int
+    """Events that could have such an edge."""
     unlinked: Mapping[str, int] = field(default_factory=dict)
-    """Reason to count; the counts of the reasons explain `candidates - linked`."""
+    """Reason to count; the counts add up to `candidates - linked`."""
     notes: Mapping[str, int] = field(default_factory=dict)
-    """Anything else worth counting: events left out of the candidates, ids that agree, names that differ."""
+    """Other counts: events that are no candidates, ids that agree, names that differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank of the job, and where its clock stands relative to the reference clock."""
+    """One rank of the job, and its clock (see `tracelink.model.clock.Clock`)."""
 
     rank: int
     host: str = ""
     world_size: int | None = None
     clock_offset_ns: int = 0
-    """What its clock shows more than the reference clock, at `clock_reference_ns`."""
+    """Its clock minus the reference clock, at `clock_reference_ns`."""
     clock_uncertainty_ns: int | None = None
+    """The largest possible error of the offset; None if unbounded."""
     clock_drift_ppm: float = 0.0
     clock_low_ns: int | None = None
+    """The smallest possible offset; None if unbounded."""
     clock_high_ns: int | None = None
-    """The offset must lie between these; None where nothing bounds it."""
+    """The largest possible offset; None if unbounded."""
     clock_constraints: int = 0
+    """Number of observations that the estimate is based on."""
     clock_reference_ns: int = 0
 
     @classmethod
     def with_clock(cls, clock: Clock, world_size: int | None = None) -> Rank:
-        """A rank whose clock is known."""
+        """A rank with this clock."""
         return cls(
             clock.rank,
             clock.host,
@@ -97,26 +101,42 @@ class Rank:
 class EventGraph:
     """Events of all ranks on one clock, and the edges between them.
 
-    Events of one source stand together and in the order of the source; `bounds[i]:bounds[i + 1]` are the rows
-    of source `i`. Columns of events in `participations` and `messages` are rows, or -1.
+    Tables refer to events by row, to strings by code, and to tracks, sources and groups by index;
+    unknown numbers are UNKNOWN (-1), unknown times NO_TIME. `table`, `to_pandas` and `to_arrow` resolve all of it.
     """
 
     strings: Sequence[str]
+    """Names and all other strings, by code."""
     events: Events
+    """What happened, grouped by source and in the order of each source."""
     edges: Edges
+    """Why it happened: pairs of events and their relation."""
     tracks: Sequence[Track]
+    """Where it happened; `events.track` is an index of this list."""
     ranks: Sequence[Rank]
+    """The ranks in ascending order, with their clocks."""
     sources: Sequence[SourceInfo]
+    """The inputs; `events.source` is an index of this list."""
     bounds: Sequence[int]
+    """Events `bounds[i]:bounds[i + 1]` are those of source `i`."""
     keys: Mapping[Key, KeyColumn] = field(default_factory=dict)
+    """Ids that the sources recorded to link events."""
     counters: Counters = field(default_factory=Counters.empty)
+    """Sampled values."""
     groups: Sequence[ProcessGroup] = ()
-    collectives: Collectives = field(default_factory=lambda: Collectives.of(0))
-    participations: Participations = field(default_factory=lambda: Participations.of(0))
-    messages: Messages = field(default_factory=lambda: Messages.of(0))
+    """The process groups of the job."""
+    collectives: Collectives = field(default_factory=Collectives.empty)
+    """Collectives, matched across ranks."""
+    participations: Participations = field(default_factory=Participations.empty)
+    """Each rank's part in each collective."""
+    messages: Messages = field(default_factory=Messages.empty)
+    """Point-to-point messages, matched across ranks."""
     payloads: Sequence[Payloads] = ()
+    """Arguments of events, one item for each source."""
     findings: Sequence[Finding] = ()
+    """Everything that was wrong or unexpected in the inputs."""
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
+    """How events were linked, by rank."""
 
     def __len__(self) -> int:
         return len(self.events)
@@ -131,7 +151,7 @@ class EventGraph:
 
     @property
     def span(self) -> tuple[int, int] | tuple[None, None]:
-        """The times of the first and the last event or sample; None where nothing has a time."""
+        """The times of the first and the last event or sample; (None, None) if nothing has a time."""
         timed, samples = self.events.timed, self.counters.time
         begins = [int(times.min()) for times in (self.events.start[timed], samples) if len(times)]
         ends = [int(times.max()) for times in (self.events.end[timed], samples) if len(times)]
@@ -142,7 +162,7 @@ class EventGraph:
         return np.array([track.rank for track in self.tracks], np.int32)[self.events.track]
 
     def key(self, key: Key) -> KeyColumn:
-        """The column of a link key; empty where no source has it."""
+        """The column of a link key; empty if no source recorded it."""
         return self.keys.get(key) or KeyColumn.empty()
 
     def rows_of_source(self, source: int) -> slice:
@@ -166,10 +186,9 @@ class EventGraph:
         return {}
 
     def targets(self, row: int, relation: Relation) -> Int64s:
-        """The events that stand in `relation` to `row`, seen from `row`."""
+        """The targets of the edges of one relation that start at `row`."""
         edges = self.edges
-        targets: Int64s = edges.target[(edges.source == row) & (edges.relation == relation)]
-        return targets
+        return edges.target[(edges.source == row) & (edges.relation == relation)]
 
     def to_networkx(
         self, selection: Iterable[int] | npt.NDArray[Any] | None = None
@@ -272,8 +291,8 @@ class EventGraph:
 
 
 def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
-    """Where each source's rows begin, for events that are grouped by source; one more entry for the end."""
-    bounds: list[int] = np.searchsorted(source, np.arange(sources + 1)).tolist()
+    """The first row of each source, for events that are grouped by source; and the number of rows."""
+    bounds = np.searchsorted(source, np.arange(sources + 1)).tolist()
     assert all(before <= after for before, after in pairwise(bounds))
     return bounds
 
@@ -292,13 +311,13 @@ def _rows(selection: Iterable[int] | npt.NDArray[Any] | None, length: int) -> In
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A graph of one rank."""
+    """The graph of one rank, with shorthands for code that looks at columns."""
 
     graph: EventGraph
 
     @property
     def events(self) -> Events:
-        """The rank's events."""
+        """The events of the rank."""
         return self.graph.events
 
     def where(self, relation: Relation) -> Edges:
@@ -306,16 +325,16 @@ class Excerpt:
         return self.graph.edges.where(relation)
 
     def key(self, key: Key, default: int) -> Int64s:
-        """The values of a link key, one for each row."""
+        """The value of a link key for each event; `default` if the event has none."""
         return self.graph.key(key).dense(len(self.events), default)
 
     def rows(self, *kinds: EventKind) -> Int64s:
-        """The rows of these kinds."""
+        """The rows of events of these kinds."""
         return np.flatnonzero(self.events.of_kind(*kinds))
 
 
 def recorded_payloads(graph: EventGraph, rows: Int64s) -> Iterator[tuple[int, Payload]]:
-    """What the sources recorded of these rows, in the order of the sources; each stretch of a source is read once."""
+    """Yields each of these rows with its arguments, source by source; each run of a source is read once."""
     events = graph.events
     for source in np.unique(events.source[rows]).tolist():
         mine = rows[events.source[rows] == source]
@@ -328,8 +347,7 @@ def recorded_payloads(graph: EventGraph, rows: Int64s) -> Iterator[tuple[int, Pa
 
 
 def execution_traces(graph: EventGraph) -> list[int]:
-    """The sources that hold nodes, the one with the most nodes first."""
+    """The sources that contain nodes, the one with the most nodes first."""
     nodes = graph.events.source[graph.events.of_kind(EventKind.NODE)]
     sources, counts = np.unique(nodes, return_counts=True)
-    order: list[int] = sources[np.argsort(-counts, kind="stable")].tolist()
-    return order
+    return sources[np.argsort(-counts, kind="stable")].tolist()

@@ -1,4 +1,4 @@
-"""Job: ranks loaded one at a time, ties between them."""
+"""A job: what writers and the diagnosis of late ranks get. Its ranks are loaded one at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracelink.model.columns import (
     frame,
 )
 from tracelink.model.communications import Evidence
-from tracelink.model.events import Edges, Relation
+from tracelink.model.events import Relation
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.tables import columns_of, shared_table
 from tracelink.model.trace import ProcessGroup, SourceInfo
@@ -37,11 +37,11 @@ EventTable = TypeVar("EventTable", Participations, Messages)
 
 
 class Part(Protocol):
-    """The events of one rank, on the reference clock; read from where they are kept whenever asked."""
+    """The events of one rank, on the reference clock; `load` reads them from memory or from a temporary file."""
 
     @property
     def rank(self) -> int:
-        """Which rank."""
+        """The rank."""
         ...
 
     def load(self) -> EventGraph:
@@ -51,39 +51,52 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ties(Table):
-    """Edges between ranks: one event of one rank made one of another possible. Rows are within the rank's part."""
+    """Edges between ranks: an event of one rank that another rank's event had to wait for.
+
+    Events are rows within the parts of their ranks.
+    """
 
     cause_rank: Int32s
     cause: Int64s
     effect_rank: Int32s
     effect: Int64s
     relation: Int32s
-    """WAITS_FOR: in a collective, for the last that entered. DEPENDS_ON: a message received, on its sending."""
+    """WAITS_FOR: a collective waits for the last rank that enters. DEPENDS_ON: a receive depends on its send."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What writers write: ranks one by one, and the tables that join them.
+    """All ranks, one at a time, and the tables that connect them.
 
-    Columns of events in `participations` and `messages` hold rows within the part of the rank in question.
+    In `participations` and `messages`, events are rows within the part of their rank.
     """
 
     parts: Sequence[Part]
+    """The events, rank by rank."""
     ranks: Sequence[Rank]
+    """The ranks in ascending order, with their clocks."""
     sources: Sequence[SourceInfo]
+    """The inputs."""
     strings: Sequence[str] = ()
-    """The texts of `collectives`, `participations` and `messages`."""
+    """The strings of `collectives`, `participations` and `messages`, by code."""
     groups: Sequence[ProcessGroup] = ()
-    collectives: Collectives = field(default_factory=lambda: Collectives.of(0))
-    participations: Participations = field(default_factory=lambda: Participations.of(0))
-    messages: Messages = field(default_factory=lambda: Messages.of(0))
+    """The process groups of the job."""
+    collectives: Collectives = field(default_factory=Collectives.empty)
+    """Collectives, matched across ranks."""
+    participations: Participations = field(default_factory=Participations.empty)
+    """Each rank's part in each collective."""
+    messages: Messages = field(default_factory=Messages.empty)
+    """Point-to-point messages, matched across ranks."""
     findings: Sequence[Finding] = ()
+    """Everything that was wrong or unexpected in the inputs."""
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
+    """How events were linked, by rank."""
     first_ns: int | None = None
-    """The earliest time of any event or sample; None where nothing has a time."""
+    """The time of the first event or sample; None if nothing has a time."""
     last_ns: int | None = None
-    """The latest."""
+    """The end of the last event or sample."""
     events: int = 0
+    """Number of events of all ranks."""
 
     @classmethod
     def of(cls, graph: EventGraph) -> Job:
@@ -127,14 +140,14 @@ class Job:
         tied[tied] &= _waited(parts, np.flatnonzero(tied), cause[tied])
         cause, effect = cause[tied], np.flatnonzero(tied)
         sent = self.messages
-        whole = (sent.send != UNKNOWN) & (sent.receive != UNKNOWN)
+        matched = (sent.send != UNKNOWN) & (sent.receive != UNKNOWN)
         return Ties(
-            np.concatenate([parts.rank[cause], sent.source[whole]]).astype(np.int32),
-            np.concatenate([event[cause], sent.send[whole]]),
-            np.concatenate([parts.rank[effect], sent.target[whole]]).astype(np.int32),
-            np.concatenate([event[effect], sent.receive[whole]]),
+            np.concatenate([parts.rank[cause], sent.source[matched]]).astype(np.int32),
+            np.concatenate([event[cause], sent.send[matched]]),
+            np.concatenate([parts.rank[effect], sent.target[matched]]).astype(np.int32),
+            np.concatenate([event[effect], sent.receive[matched]]),
             np.where(
-                np.arange(len(effect) + np.count_nonzero(whole)) < len(effect),
+                np.arange(len(effect) + np.count_nonzero(matched)) < len(effect),
                 Relation.WAITS_FOR,
                 Relation.DEPENDS_ON,
             ).astype(np.int32),
@@ -186,9 +199,9 @@ class GraphPart:
     rank: int
 
     def load(self) -> EventGraph:
-        """Views of the rank's rows."""
+        """The graph of this rank alone, of views of its rows."""
         graph = self.graph
-        (place,) = (place for place, rank in enumerate(graph.ranks) if rank.rank == self.rank)
+        (rank,) = (rank for rank in graph.ranks if rank.rank == self.rank)
         if len(graph.ranks) == 1:
             return graph
         rows = rank_rows(graph, self.rank)
@@ -204,20 +217,16 @@ class GraphPart:
         return EventGraph(
             strings=graph.strings,
             events=events,
-            edges=Edges(edges.source[inside], edges.target[inside], edges.relation[inside]).shifted(
-                -rows.start
-            ),
+            edges=edges.take(inside).shifted(-rows.start),
             tracks=graph.tracks,
-            ranks=[graph.ranks[place]],
+            ranks=[rank],
             sources=[graph.sources[number] for number in sources],
             bounds=source_bounds(events.source, len(sources)),
             keys={
                 key: column.take((column.rows >= rows.start) & (column.rows < rows.stop)).shifted(-rows.start)
                 for key, column in graph.keys.items()
             },
-            counters=type(graph.counters)(
-                graph.counters.track[samples], graph.counters.time[samples], graph.counters.value[samples]
-            ),
+            counters=graph.counters.take(samples),
             groups=graph.groups,
             payloads=[graph.payloads[number] for number in sources if number < len(graph.payloads)],
             reports={self.rank: graph.reports.get(self.rank, ())},
@@ -225,7 +234,7 @@ class GraphPart:
 
 
 def rank_rows(graph: EventGraph, rank: int) -> slice:
-    """The rows of one rank, which stand together."""
+    """The rows of one rank, which are consecutive."""
     numbers = [number for number, source in enumerate(graph.sources) if source.rank == rank]
     if not numbers:
         return slice(0, len(graph)) if len(graph.ranks) == 1 else slice(0, 0)
@@ -233,15 +242,14 @@ def rank_rows(graph: EventGraph, rank: int) -> slice:
 
 
 def _waited(parts: Participations, effect: Int64s, cause: Int64s) -> Bools:
-    """Whether each did not leave before the last had entered: the root of a broadcast waits for nobody."""
-    waited: Bools = (parts.end[effect] == NO_TIME) | (parts.end[effect] >= parts.start[cause])
-    return waited
+    """Whether each left after the last one had entered; the root of a broadcast, for example, need not."""
+    return (parts.end[effect] == NO_TIME) | (parts.end[effect] >= parts.start[cause])
 
 
 def event_of(participations: Participations) -> Int64s:
-    """The event that stands for each participation: the kernel, else annotation, operator or record.
+    """The event that represents each participation: the kernel, else annotation, operator or record.
 
-    An operator may only ask for the work: where the times are the recorder's, its entry stands before it.
+    An operator may only enqueue the work: if the times are those of the recorder, its entry is preferred.
     """
     recorded = (participations.evidence == Evidence.RECORDER) & (participations.record != UNKNOWN)
     event = np.where(
@@ -253,13 +261,13 @@ def event_of(participations: Participations) -> Int64s:
 
 
 def shifted_to_graph(table: EventTable, rows: Mapping[int, slice], sign: int = 1) -> EventTable:
-    """Participations or messages with rows of the whole graph in place of those within parts; -1 turns back."""
+    """Participations or messages with rows of the graph instead of rows within parts; `sign=-1` reverses that."""
     first = _by_rank({rank: sign * span.start for rank, span in rows.items()})
     return _changed(table, lambda ranks, events: events + first[ranks])
 
 
 def referenced_rows(job: Job) -> dict[int, Int64s]:
-    """The rows of each rank's events that participations or messages name, in order."""
+    """The sorted rows of each rank's events to which participations or messages refer."""
     ranks: list[Int64s] = [np.empty(0, np.int64)]
     rows: list[Int64s] = [np.empty(0, np.int64)]
     for table in (job.participations, job.messages):
@@ -267,7 +275,7 @@ def referenced_rows(job: Job) -> dict[int, Int64s]:
             given = getattr(table, name) != UNKNOWN
             rows.append(getattr(table, name)[given])
             ranks.append(getattr(table, owner)[given].astype(np.int64))
-    named: Int64s = np.unique(np.stack([np.concatenate(ranks), np.concatenate(rows)]), axis=1)
+    named = np.unique(np.stack([np.concatenate(ranks), np.concatenate(rows)]), axis=1)
     numbers = [part.rank for part in job.parts]
     begins = np.searchsorted(named[0], numbers).tolist()
     ends = np.searchsorted(named[0], numbers, side="right").tolist()
@@ -275,24 +283,24 @@ def referenced_rows(job: Job) -> dict[int, Int64s]:
 
 
 def renumbered_events(table: EventTable, old: Mapping[int, Int64s], new: Mapping[int, Int64s]) -> EventTable:
-    """The table where event `old[rank][i]` has become `new[rank][i]`."""
+    """The table after event `old[rank][i]` became `new[rank][i]`."""
     ordered: list[int] = sorted(old)
     begins = dict(zip(ordered, np.cumsum([0, *(len(old[rank]) for rank in ordered)]).tolist(), strict=False))
     first = _by_rank(begins)
     every_new = np.concatenate([np.empty(0, np.int64), *(new[rank] for rank in ordered)])
 
-    def places(owners: Int32s, events: Int64s) -> Int64s:
-        place = np.empty(len(events), np.int64)
+    def renumbered(owners: Int32s, events: Int64s) -> Int64s:
+        index = np.empty(len(events), np.int64)
         for rank in np.unique(owners).tolist():
             mine = owners == rank
-            place[mine] = first[rank] + np.searchsorted(old[rank], events[mine])
-        return every_new[place]
+            index[mine] = first[rank] + np.searchsorted(old[rank], events[mine])
+        return every_new[index]
 
-    return _changed(table, places)
+    return _changed(table, renumbered)
 
 
 def _changed(table: EventTable, change: Callable[[Int32s, Int64s], Int64s]) -> EventTable:
-    """The table with every event replaced by `change(its rank, its row)`."""
+    """The table with every event replaced by `change(rank, row)`."""
     changed: dict[str, Any] = {}
     for name, owner in table.event_columns().items():
         events = getattr(table, name).copy()
@@ -310,7 +318,7 @@ def _by_rank(numbers: Mapping[int, int]) -> Int64s:
 
 
 def _first_of(group: Int64s, chosen: Bools) -> Int64s:
-    """For each group the first chosen row, or UNKNOWN."""
+    """The first chosen row of each group, or UNKNOWN."""
     result = np.full(int(group.max()) + 1 if len(group) else 0, UNKNOWN, np.int64)
     rows = np.flatnonzero(chosen)[::-1]
     result[group[rows]] = rows

@@ -24,7 +24,7 @@ Objects = npt.NDArray[np.object_]
 
 
 def shared_table(of: EventGraph | Job, name: str) -> dict[str, Any]:
-    """The columns of a table that a graph and a job share; KeyError where there is no such table."""
+    """The columns of a table that graphs and jobs have; KeyError if there is no such table."""
     match name:
         case "collectives" | "participations" | "messages":
             return _readable(getattr(of, name), of)
@@ -39,19 +39,18 @@ def shared_table(of: EventGraph | Job, name: str) -> dict[str, Any]:
 
 
 def columns_of(kind: Any, rows: Sequence[Any]) -> dict[str, Any]:
-    """The columns of a table whose rows are of a kind."""
+    """The columns of a list of dataclasses of one type."""
     plain = msgspec.to_builtins(list(rows))
     return {column.name: [row[column.name] for row in plain] for column in fields(kind)}
 
 
 def texts_of(names: Sequence[str], codes: npt.NDArray[Any]) -> Objects:
-    """The text of each code; None where it is unknown."""
-    texts: Objects = np.array([*names, None], dtype=object)[codes]
-    return texts
+    """The string of each code; None if unknown."""
+    return np.array([*names, None], dtype=object)[codes]
 
 
 def evidence_names(codes: npt.NDArray[Any]) -> Objects:
-    """The word for what the times of participations rest on."""
+    """What the times of participations are based on: `recorder`, `annotation`, `kernel`, `none`."""
     names = [evidence.name.lower() for evidence in Evidence]
     return texts_of(names, np.maximum(codes, Evidence.NONE))
 
@@ -67,8 +66,7 @@ def _readable(table: Collectives | Participations | Messages, of: EventGraph | J
 
 
 def _known(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The column with what is not known masked, so that no sum or mean takes it for a number."""
+    """The column with unknown values masked, so that sums and means leave them out."""
     if not np.issubdtype(column.dtype, np.integer):
         return column
-    masked: npt.NDArray[Any] = np.ma.masked_array(column, (column == UNKNOWN) | (column == NO_TIME))
-    return masked
+    return np.ma.masked_array(column, (column == UNKNOWN) | (column == NO_TIME))

@@ -1,4 +1,4 @@
-"""RankTrace, SourceInfo, ProcessGroup, Payloads."""
+"""What a reader returns: the events, tracks, groups and communications of one rank, and where they come from."""
 
 from __future__ import annotations
 
@@ -14,122 +14,143 @@ from tracelink.model.communications import Communications
 from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track
 
 Payload = bytes | memoryview
-"""The JSON text of one event's own arguments: an object, or nothing."""
+"""The JSON text of one event's arguments: an object, or empty."""
 
 
 class Payloads(Protocol):
-    """Gives events their own arguments back, from the source, when someone asks."""
+    """Access to the arguments of events, which are read again from the source when they are needed."""
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
-        """Runs of consecutive payloads in [first, last): the number of the first, and the JSON text of each."""
+        """Yields runs of consecutive payloads in [first, last): the number of the first, and the JSON text of each."""
         ...
 
 
 @runtime_checkable
 class SparsePayloads(Payloads, Protocol):
-    """Payloads of which a few cost less than all between them."""
+    """Payloads that can be read one at a time, without reading those between them."""
 
     def near(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-        """Runs of consecutive payloads in which these, which are in order, are found."""
+        """Yields runs of consecutive payloads that contain these numbers, which are sorted."""
         ...
 
 
 class NoPayloads:
-    """Events that have no arguments of their own."""
+    """Payloads of a source whose events have no arguments."""
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
-        """Nothing."""
+        """Yields no run."""
         return iter(())
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPayloads:
-    """Payloads that are held in memory."""
+    """Payloads held in memory."""
 
     texts: Sequence[Payload]
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
-        """One run."""
+        """Yields one run."""
         if chosen := self.texts[first:last]:
             yield first, chosen
 
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """What is known of one input once it was read."""
+    """One input after it was read: a file, an archive member, or standard input."""
 
     path: str
+    """The path as the user gave it; a member of an archive is `archive:member`."""
     format: str
+    """The name of the reader: `kineto`, `execution-trace`, `flight-recorder`."""
     version: str = ""
+    """The version of the format, as recorded; empty if unknown."""
     rank: int | None = None
     host: str = ""
     world_size: int | None = None
     pid: int | None = None
     events: int = 0
+    """Number of events in the graph."""
     records: int = 0
-    """Everything that the file lists, events and what only describes or links them."""
+    """Number of entries in the file: events, and entries that only describe or link events."""
     bytes: int = 0
+    """Size as stored, compressed if it is."""
     start_ns: int | None = None
+    """Time of the first event by the clock of the rank, in ns since 1970; None if no event has a time."""
     end_ns: int | None = None
+    """End of the last event."""
     zero_ns: int = 0
-    """What the file calls time 0."""
+    """The time that is 0 in the file."""
     header: Mapping[str, Any] = field(default_factory=dict)
-    """What the file says of itself as a whole: device properties, distributed info, schema."""
+    """Properties of the whole file: devices, distributed setup, schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """A process group as one source describes it; `ranks` is empty where the source does not list them."""
+    """A process group as one source describes it."""
 
     name: str
+    """The name that torch gives the group: `0`, `14`, or a hash."""
     description: str = ""
+    """The description that the program gave: `default_pg`, `tensor_parallel`."""
     ranks: tuple[int, ...] = ()
+    """Ranks of the job, in the order of the group; empty if the source does not list them."""
     size: int = 0
+    """Number of ranks; 0 if unknown."""
     backend: str = ""
+    """`nccl`, `gloo`, ..."""
 
 
 @dataclass(slots=True)
 class RankTrace:
-    """Everything known of one rank: first from one source, then from all of them together.
+    """The events of one rank: of one source at first, of all its sources after `combine`.
 
-    `events.source` is a row of `sources` and `payloads`, `events.track` a row of `tracks`.
+    Readers fill it; linking adds edges. Times are by the clock of the rank.
     """
 
     sources: list[SourceInfo]
+    """The inputs; `events.source` is an index of this list."""
     strings: StringTable
+    """Names of events and all other strings that columns refer to by code."""
     events: Events
+    """What happened, grouped by source and in the order of each source."""
     tracks: list[Track] = field(default_factory=list)
+    """Threads, streams and so on; `events.track` is an index of this list."""
     keys: dict[Key, KeyColumn] = field(default_factory=dict)
+    """Ids that the sources recorded, by which linking finds the edges."""
     counters: Counters = field(default_factory=Counters.empty)
+    """Sampled values."""
     groups: list[ProcessGroup] = field(default_factory=list)
+    """Process groups as the sources describe them; may contain duplicates."""
     communications: Communications = field(default_factory=Communications.empty)
+    """What events declare about communication."""
     launch_flows: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    """Correlations that a producer linked itself, by an arrow with both ends: a check on the launches."""
+    """Correlation ids that the source itself linked by a flow with both ends: used to verify launches."""
     edges: Edges = field(default_factory=Edges.empty)
-    """What the sources say themselves of their events; each has at most one caller and one launch."""
+    """Edges that the sources declare; an event has at most one caller and one launch."""
     payloads: list[Payloads] = field(default_factory=list)
+    """Arguments of events, one item for each source; `events.payload` is a number within it."""
     findings: list[Finding] = field(default_factory=list)
     derived_from: frozenset[str] = frozenset()
-    """Formats of which a source was made: beside one of them its events would stand twice."""
+    """Formats that the source was made from. If a rank has a source of one of them too, this one is skipped."""
 
     def key(self, key: Key) -> KeyColumn:
-        """The column of a link key; empty where no source has it."""
+        """The column of a link key; empty if no source recorded it."""
         return self.keys.get(key) or KeyColumn.empty()
 
     @property
     def source(self) -> SourceInfo:
-        """The source of a trace that comes from one."""
+        """The source of a trace that has exactly one."""
         (source,) = self.sources
         return source
 
     def with_rank(self, rank: int) -> RankTrace:
-        """The same trace, as one of `rank`."""
+        """The same trace with sources and tracks of `rank`."""
         sources = [replace(source, rank=rank) for source in self.sources]
         return replace(self, sources=sources, tracks=[replace(track, rank=rank) for track in self.tracks])
 
 
 def combine(traces: Sequence[RankTrace]) -> RankTrace:
-    """One trace out of several: rows, tracks, texts and sources renumbered, nothing lost."""
+    """One trace with the events of several: rows, tracks, strings and sources are renumbered."""
     if len(traces) == 1:
         return traces[0]
     whole = RankTrace([], StringTable(), Events.empty())
@@ -167,11 +188,11 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
 
 
 TEXT_KEYS = frozenset({Key.GROUP, Key.STATE})
-"""Link keys whose values are codes of the string table."""
+"""Link keys whose values are codes of strings."""
 
 
 def _behind(whole: RankTrace, events: Events, codes: Int32s) -> Events:
-    """The same events where their tracks and sources stand behind those of `whole`, with texts by their new codes."""
+    """The events with tracks and sources numbered after those of `whole`, and with their new codes of strings."""
     if not len(events):
         return events
     return replace(
