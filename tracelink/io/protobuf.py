@@ -94,8 +94,7 @@ class Octets:
         edges = self.words(begins) | self.words(np.maximum(ends - WORD, begins))
         aligned = begins + WORD - 1 >> 3
         between = self._beyond[np.maximum(ends >> 3, aligned)] - self._beyond[aligned]
-        plain: Bools = ((edges & leading(lengths) & CONTINUES) == 0) & (between == 0) | (lengths == 0)
-        return plain
+        return ((edges & leading(lengths) & CONTINUES) == 0) & (between == 0) | (lengths == 0)
 
     @cached_property
     def _beyond(self) -> npt.NDArray[np.int32]:
@@ -114,8 +113,7 @@ class Octets:
         shift = ((places & 7) << 3).view(np.uint64)
         low = self._words[word] >> shift
         high = (self._words[word + 1] << np.uint64(1)) << (np.uint64(63) - shift)
-        words: Words = low | high
-        return words
+        return low | high
 
     def varints(self, places: Int64s) -> tuple[Int64s, Int64s]:
         """The number of 64 bits at each place and how many bytes it takes, 0 where it is in no usual form."""

@@ -1,4 +1,4 @@
-"""Where each rank's clock stands."""
+"""The clocks of ranks: how far each is from the reference clock."""
 
 from __future__ import annotations
 
@@ -15,45 +15,48 @@ from tracelink.model.trace import SourceInfo
 
 
 class ClockMode(StrEnum):
-    """What is assumed of the ranks' clocks."""
+    """What is assumed about the clocks of ranks."""
 
     NONE = "none"
-    """They agree: nothing is corrected."""
+    """All clocks are equal: times are not corrected."""
     HOST = "host"
-    """Ranks of one host share a clock; a rank whose host is not known has one of its own."""
+    """Ranks of one host share a clock; a rank of unknown host has a clock of its own."""
     COLLECTIVES = "collectives"
     """Every rank has a clock of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where one rank's clock stands: at `reference_ns` it shows `offset_ns` more than the reference clock."""
+    """The clock of one rank relative to the reference clock."""
 
     rank: int
     host: str = ""
     offset_ns: int = 0
+    """This clock minus the reference clock, at `reference_ns`."""
     drift_ppm: float = 0.0
-    """How much faster than the reference clock it goes."""
+    """How much faster than the reference clock it runs."""
     low_ns: int | None = None
+    """The smallest possible offset; None if unbounded."""
     high_ns: int | None = None
-    """The offset must lie between these; None where nothing bounds it."""
+    """The largest possible offset; None if unbounded."""
     constraints: int = 0
-    """On how many pairs of an entering and a leaving that rests."""
+    """Number of pairs of an entry and an exit that the bounds are based on."""
     reference_ns: int = 0
+    """The time, by the reference clock, of the offset."""
 
     @property
     def uncertainty_ns(self) -> int | None:
-        """How far the offset can be from the true one at most."""
+        """The largest possible error of the offset; None if unbounded."""
         if self.low_ns is None or self.high_ns is None:
             return None
         return max(self.offset_ns - self.low_ns, self.high_ns - self.offset_ns)
 
     def corrected_time(self, time: int) -> int:
-        """One time of this clock on the reference clock."""
+        """A time of this clock, on the reference clock."""
         return int(self.corrected(np.array([time], np.int64))[0])
 
     def corrected(self, times: Int64s) -> Int64s:
-        """Times of this clock on the reference clock; NO_TIME stays."""
+        """Times of this clock, on the reference clock; NO_TIME stays."""
         if not self.offset_ns and not self.drift_ppm:
             return times
         drift = np.rint((times - self.reference_ns - self.offset_ns) * (self.drift_ppm * 1e-6)).astype(
@@ -64,7 +67,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of all ranks, and what contradicts itself."""
+    """The clocks of all ranks, and findings on observations that contradict each other."""
 
     clocks: Mapping[int, Clock]
     findings: Sequence[Finding] = ()
@@ -72,12 +75,12 @@ class Clocks:
     """The files that the clocks were estimated from."""
 
     def for_ranks(self, hosts: Mapping[int, str]) -> Clocks:
-        """The clocks of these ranks and hosts; one of which nothing is said is not corrected."""
-        strangers = sorted(set(self.clocks) - set(hosts))
+        """The clocks of these ranks, with their hosts; a rank without a clock is not corrected."""
+        unmatched = sorted(set(self.clocks) - set(hosts))
         findings: list[Finding] = []
-        if strangers:
-            message = f"Clocks are given for ranks that have no source: {Numbers.of(strangers)}."
-            findings.append(Finding(Severity.WARNING, "clock_of_no_rank", message, len(strangers)))
+        if unmatched:
+            message = f"Clocks are given for ranks that have no source: {Numbers.of(unmatched)}."
+            findings.append(Finding(Severity.WARNING, "clock_of_no_rank", message, len(unmatched)))
         given = {rank: self.clocks.get(rank) or Clock(rank) for rank in hosts}
         named = {rank: replace(clock, host=clock.host or hosts[rank]) for rank, clock in given.items()}
         return Clocks(named, findings)

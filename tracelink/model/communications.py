@@ -1,4 +1,4 @@
-"""Statement (as a reader says it), Communications, Calls."""
+"""Communication of one rank: what its events declare (`Communications`), and the calls these are parts of (`Calls`)."""
 
 from __future__ import annotations
 
@@ -32,60 +32,57 @@ from tracelink.model.operations import (
     peers_of,
 )
 
-# What the events of one rank say of communication, and the calls that they are parts of.
+# Tables
 
 
 @dataclass(frozen=True, slots=True)
 class Communications(Table):
-    """One row for each event that says something of communication, as its reader found it.
-
-    `operation`, `group`, `type`, `members` and `shape` are codes of the trace's string table.
-    """
+    """One row for each event that declares something about communication, as its source recorded it."""
 
     row: Rows
     """The event."""
     operation: Codes
-    """As the source spells it: `allreduce`, `nccl:send 1->2`, `c10d::allreduce_`."""
+    """As the source writes it: `allreduce`, `nccl:send 1->2`, `c10d::allreduce_`."""
     group: Codes
-    """The group's name."""
+    """The name of the group."""
     sequence: Int64s
-    """The number within the group, of collectives or of messages.
+    """The sequence number within the group, of collectives or of messages.
 
-    A message has none where the source counts it with the collectives, for then the two ends differ.
+    UNKNOWN for a message that the source counts together with collectives: then its two ends have different numbers.
     """
     point_to_point: Bools
-    """Whether `sequence` counts messages and not collectives."""
+    """Whether this is a message, and `sequence` counts messages."""
     source: Int32s
-    """Rank that sends, or that is the root."""
+    """The rank that sends, or the root."""
     target: Int32s
-    """Rank that receives. Most sources name only the other end, not the rank itself."""
+    """The rank that receives. Most sources record only the peer, not the rank itself."""
     global_ranks: Bools
-    """Whether `source` and `target` are ranks of the job and not of the group."""
+    """Whether `source` and `target` are ranks of the job; else they are ranks within the group."""
     tag: Int64s
     elements_in: Int64s
     elements_out: Int64s
-    """How many numbers the rank gives and gets, over all tensors; UNKNOWN for a rank that gives or gets none."""
+    """Elements of all tensors that the rank sends and receives; UNKNOWN if it sends or receives none."""
     type: Codes
-    """Of the numbers: `Float`, `BFloat16`."""
+    """The type of the elements: `Float`, `BFloat16`."""
     size: Int32s
-    """How many ranks the group has."""
+    """Number of ranks of the group."""
     members: Codes
-    """The group's ranks as a JSON list; a profile cuts it after 30 of them, with `...` at the end."""
+    """The ranks of the group as a JSON list; profiles truncate it after 30 ranks, with `...` at the end."""
     shape: Codes
-    """The sizes of the input tensors as text: tells alike operations apart."""
+    """The sizes of the input tensors as JSON, to distinguish similar operations."""
 
 
 class Evidence(IntEnum):
-    """What the start and the end of a call rest on, from the weakest to the best."""
+    """What the start and the end of a call are based on, from the weakest to the best."""
 
     NONE = 0
-    """There is no time but that of the enqueuing, if that."""
+    """No times, except perhaps when it was enqueued."""
     RECORDER = 1
-    """The recorder's watchdog saw it start or complete: late by design."""
+    """When the flight recorder's watchdog noticed that it started or completed: late by design."""
     ANNOTATION = 2
-    """The annotation around the work of a CPU backend."""
+    """The annotation around the work of a CPU backend such as gloo."""
     KERNEL = 3
-    """The kernels."""
+    """The kernels on the device."""
 
 
 Evidences = Annotated[Int32s, Unknown(Evidence.NONE)]
@@ -93,10 +90,9 @@ Evidences = Annotated[Int32s, Unknown(Evidence.NONE)]
 
 @dataclass(frozen=True, slots=True)
 class Calls(Table):
-    """One row for each communication of one rank, joined from everything that tells of it.
+    """One row for each communication of one rank, joined from all events that describe it.
 
-    The columns that end in a kind of event hold its row, or UNKNOWN. `operation`, `group`, `type`, `members`,
-    `state` and `shape` are codes of the string table; `operation` is the name that `operation_of` gives.
+    Columns are as in `Communications`, except that `operation` is the common name that `operation_of` returns.
     """
 
     operation: Codes
@@ -120,21 +116,21 @@ class Calls(Table):
     annotation: Rows
     """`nccl:…` or `gloo:…`."""
     node: Rows
-    """The execution-trace node that is the same as the operator."""
+    """The node of the execution trace that is the same as the operator."""
     kernel: Rows
     """The first kernel."""
     enqueued: Times
-    """When the rank asked for it: the recorder's creation time, else the operator's start. Or NO_TIME."""
+    """When the rank issued it: the creation time of the recorder's entry, else the start of the operator."""
     start: Times
-    """When the rank entered it, as far as `evidence` tells. Or NO_TIME."""
+    """When the rank entered it, by `evidence`."""
     end: Times
-    """When the rank left it, as far as `evidence` tells. Or NO_TIME."""
+    """When the rank left it, by `evidence`."""
     evidence: Evidences
     state: Codes
-    """The recorder's word for how far it got."""
+    """The state in the flight recorder: `scheduled`, `started`, `completed`."""
 
 
-# What one event says of communication, as a reader puts it down while it reads.
+# Statements: what one event declares, collected by readers
 
 
 LARGEST_RANK = int(np.iinfo(np.int32).max)
@@ -142,12 +138,12 @@ LARGEST_NUMBER = int(np.iinfo(np.int64).max)
 LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
 Sizes = list[list[int]]
-"""Of several tensors."""
+"""The sizes of several tensors."""
 
 
 @dataclass(slots=True)
 class Statement:
-    """One row of `Communications`; a text that is not known is empty, a number is UNKNOWN."""
+    """One row of `Communications`; unknown strings are empty, unknown numbers UNKNOWN."""
 
     operation: str
     group: str = ""
@@ -165,7 +161,7 @@ class Statement:
     shape: str = ""
 
     def name_peer(self, rank: int) -> None:
-        """Takes in the one rank of the group that a source names: the other end of a message, or the root."""
+        """Sets the only rank of the group that a source names: the peer of a message, or the root."""
         operation = operation_of(self.operation)
         if operation == Operation.SEND:
             self.target = rank
@@ -174,7 +170,7 @@ class Statement:
 
 
 def stated_by(name: str) -> Statement:
-    """What the name of an event says, and nothing more."""
+    """What the name of an event declares."""
     source, target = peers_of(name) or (UNKNOWN, UNKNOWN)
     return Statement(name, point_to_point=operation_of(name) in POINT_TO_POINT, source=source, target=target)
 
@@ -182,7 +178,7 @@ def stated_by(name: str) -> Statement:
 def communications(
     rows: Sequence[int], statements: Sequence[Statement], strings: StringTable
 ) -> Communications:
-    """The table of what was stated of events; its texts are added to `strings`."""
+    """The table of statements about the events in `rows`; its strings are added to `strings`."""
     texts = Communications.text_columns()
     columns: dict[str, Any] = {"row": rows}
     for field in fields(Statement):
@@ -194,24 +190,24 @@ def communications(
 
 
 def rank_in(value: Any) -> int:
-    """A rank or a count of ranks; UNKNOWN where the value is none."""
-    return _whole(value, LARGEST_RANK)
+    """A rank or a number of ranks; UNKNOWN if the value is invalid."""
+    return _integer(value, LARGEST_RANK)
 
 
 def number_in(value: Any) -> int:
-    """A sequence number, a tag or a count; UNKNOWN where the value is none."""
-    return _whole(value, LARGEST_NUMBER)
+    """A sequence number, a tag or a count; UNKNOWN if the value is invalid."""
+    return _integer(value, LARGEST_NUMBER)
 
 
 def text_in(value: Any) -> str:
-    """A text that can be written as UTF-8; empty where the value is none."""
+    """A string that can be written as UTF-8; empty if the value is not a string."""
     if not isinstance(value, str):
         return ""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def elements_of(sizes: Sizes | None) -> int:
-    """How many numbers tensors of these sizes hold together; UNKNOWN where there are none."""
+    """Number of elements of tensors of these sizes together; UNKNOWN if there are no tensors."""
     return number_in(sum(map(math.prod, sizes))) if sizes else UNKNOWN
 
 
@@ -221,7 +217,7 @@ def shape_of(sizes: Sizes | None) -> str:
 
 
 def sizes_in(dims: Any) -> Sizes | None:
-    """The sizes in lists of tensors, or in lists of such lists; None where something in them is no size."""
+    """The sizes in lists of tensors, or in lists of such lists; None if anything in them is not a size."""
     try:
         sizes = list(_tensors(dims, 3)) if isinstance(dims, list) else []
     except TypeError:
@@ -230,9 +226,9 @@ def sizes_in(dims: Any) -> Sizes | None:
 
 
 def _tensors(dims: Any, depth: int) -> Iterator[list[int]]:
-    """The sizes of each tensor; `depth` is how deep lists of tensors may stand in each other."""
+    """The size of each tensor; lists of tensors may be nested up to `depth`."""
     if not isinstance(dims, list) or not depth:
-        raise TypeError(f"{dims!r} is no size of a tensor")
+        raise TypeError(f"{dims!r} is not the size of a tensor")
     if dims and all(type(dim) is int and dim >= 0 for dim in dims):
         yield dims
         return
@@ -243,48 +239,48 @@ def _tensors(dims: Any, depth: int) -> Iterator[list[int]]:
             yield from _tensors(inner, depth - 1)
 
 
-def _whole(value: Any, largest: int) -> int:
+def _integer(value: Any, largest: int) -> int:
     if isinstance(value, str) and value.isdecimal() and len(value) <= LONGEST_NUMBER:
         value = int(value)
     return value if type(value) is int and 0 <= value <= largest else UNKNOWN
 
 
-# What the inputs of an operator that communicates say: which are its tensors, its peer and its tag.
+# Statements from the inputs of operators: which of them are the tensors, the peer and the tag
 
 
 class Inputs(Protocol):
-    """The inputs of an operator or an annotation, as far as a source recorded them; each by its place."""
+    """The inputs of an operator or an annotation, as far as a source recorded them, by index."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of inputs."""
         ...
 
-    def sizes(self, place: int) -> Sizes | None:
-        """The sizes of the tensors in one; None where they are not known, or it is none."""
+    def sizes(self, index: int) -> Sizes | None:
+        """The sizes of the tensors in one input; None if they are unknown, or it is not a tensor."""
         ...
 
-    def type(self, place: int) -> str:
-        """The type of the numbers in one, by torch's name; empty where it is not known."""
+    def type(self, index: int) -> str:
+        """The type of the elements of one input, by torch's name; empty if unknown."""
         ...
 
-    def value(self, place: int) -> Any:
-        """One that is a number."""
+    def value(self, index: int) -> Any:
+        """The value of an input that is a number."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Places among the inputs, and None for what is not among them."""
+    """Indices of inputs; None for what is not an input."""
 
     given: int | None = 0
-    """The tensors whose numbers the rank gives."""
+    """The tensors that the rank sends."""
     got: int | None = 0
-    """The tensors that it gets; those that it gives where the operation is in place."""
+    """The tensors that it receives; those that it sends if the operation is in place."""
     source: int | None = None
     target: int | None = None
     tag: int | None = None
     all_given: bool = False
-    """Whether every input from `given` on is a tensor that the rank gives."""
+    """Whether every input from `given` on is a tensor that the rank sends."""
 
 
 IN_PLACE = Signature()
@@ -316,35 +312,35 @@ C10D_SIGNATURES = {
     "recv_": Signature(source=2, tag=3),
     "recv_any_source_": Signature(tag=2),
 }
-"""By `torch/csrc/distributed/c10d/Ops.cpp`. A barrier's tensor only names a device."""
+"""From `torch/csrc/distributed/c10d/Ops.cpp`. The tensor of a barrier only names a device."""
 
 
 def signature_of(name: str) -> Signature:
-    """The signature of `c10d::…`, of an annotation, or of any other operator: what it gives comes first."""
+    """The signature of `c10d::…`, of an annotation, or of any other operator, whose first input is what it sends."""
     if name.startswith(C10D):
         return C10D_SIGNATURES.get(name.removeprefix(C10D), INPUT_FIRST)
     return INPUTS_ONLY if COLLECTIVE_ANNOTATION.match(name) else INPUT_FIRST
 
 
 def stated_by_inputs(name: str, inputs: Inputs) -> Statement:
-    """What the name and the inputs of an operator or an annotation say."""
+    """What the name and the inputs of an operator or an annotation declare."""
     statement, signature = stated_by(name), signature_of(name)
-    tensors = range(len(inputs)) if signature.all_given else _places(signature.given)
-    given = [inputs.sizes(place) for place in tensors]
+    tensors = range(len(inputs)) if signature.all_given else _indices(signature.given)
+    given = [inputs.sizes(index) for index in tensors]
     sizes = None if None in given else [size for sizes in given if sizes for size in sizes]
     statement.elements_in, statement.shape = elements_of(sizes), shape_of(sizes)
-    for place in _places(signature.got):
-        statement.elements_out = elements_of(inputs.sizes(place))
-    types = (inputs.type(place) for place in (*tensors, *_places(signature.got)))
+    for index in _indices(signature.got):
+        statement.elements_out = elements_of(inputs.sizes(index))
+    types = (inputs.type(index) for index in (*tensors, *_indices(signature.got)))
     statement.type = next(filter(None, types), "")
-    for place in _places(signature.source):
-        statement.source = rank_in(inputs.value(place))
-    for place in _places(signature.target):
-        statement.target = rank_in(inputs.value(place))
-    for place in _places(signature.tag):
-        statement.tag = number_in(inputs.value(place))
+    for index in _indices(signature.source):
+        statement.source = rank_in(inputs.value(index))
+    for index in _indices(signature.target):
+        statement.target = rank_in(inputs.value(index))
+    for index in _indices(signature.tag):
+        statement.tag = number_in(inputs.value(index))
     return statement
 
 
-def _places(place: int | None) -> tuple[int, ...]:
-    return () if place is None else (place,)
+def _indices(index: int | None) -> tuple[int, ...]:
+    return () if index is None else (index,)

@@ -1,4 +1,4 @@
-"""One name for each operation and number type."""
+"""The names of communication operations and of element types, which sources write in many ways."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 from enum import StrEnum
 from functools import cache
 
-# What ranks do together, by one name whatever a source calls it.
-
 
 class Operation(StrEnum):
-    """The operations that are known; any other keeps the name that its source gives it."""
+    """The known operations; any other keeps the name in its source."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -24,9 +22,9 @@ class Operation(StrEnum):
     SEND = "send"
     RECV = "recv"
     COALESCED = "coalesced"
-    """Closes a group of operations that were issued as one."""
+    """Ends a group of operations that were issued together."""
     WAIT = "wait"
-    """Waits for an operation; none of its own."""
+    """Waits for an operation; transfers nothing itself."""
 
 
 SYNCHRONIZING = frozenset(
@@ -38,10 +36,10 @@ SYNCHRONIZING = frozenset(
         Operation.BARRIER,
     }
 )
-"""Nobody leaves one of these before the last has entered."""
+"""No rank leaves one of these before the last rank has entered."""
 
 ROOTED = frozenset({Operation.BROADCAST, Operation.REDUCE, Operation.GATHER, Operation.SCATTER})
-"""One rank gives to all others, or gets from them."""
+"""One rank sends to all others, or receives from them."""
 
 POINT_TO_POINT = frozenset({Operation.SEND, Operation.RECV})
 
@@ -70,12 +68,12 @@ KNOWN = {spelling: operation for operation, spellings in SPELLINGS.items() for s
 
 COLLECTIVE_OPERATOR = re.compile(r"^(_?c10d(_functional)?(_autograd)?::|record_param_comms$)")
 COLLECTIVE_ANNOTATION = re.compile(r"^(ncclx?|rcclx?|xccl|mccl|hccl|gloo|mpi|ucc)\d*(-\w+)?:\w")
-"""A backend and its operation; a wrapper of a backend adds to its name (`nccl2`, `nccl-lazy`)."""
+"""A backend and its operation; wrappers extend the name of the backend (`nccl2`, `nccl-lazy`)."""
 COLLECTIVE_KERNEL = re.compile(
     "[nrmhxNRMHX][cC][cC][lL]|[mM][sS][cC][cC][lL]|[oO][nN][eE][cC][cC][lL]"
     "|hcom_|cross_device_reduce|symm_mem"
 )
-"""Spelt out, for ignoring case is ten times as slow, and names of kernels are many and long."""
+"""Both cases are listed because re.IGNORECASE is ten times slower, and names of kernels are many and long."""
 
 DECORATION = re.compile(r"intotensor|coalesced$|outofplace$")
 KERNEL = re.compile(r"^nccl(?:Dev|SymDev|SymkDev)?Kernel_([A-Za-z]+)")
@@ -86,7 +84,7 @@ MESSAGE = re.compile(r"\s(\d{1,6})(->|<-)(\d{1,6})$")
 
 @cache
 def operation_of(name: str) -> str:
-    """The operation behind a name such as `nccl:_all_gather_base`, `c10d::allreduce_` or `allreduce`."""
+    """The operation of a name such as `nccl:_all_gather_base`, `c10d::allreduce_` or `allreduce`."""
     if kernel := KERNEL.match(name):
         name = kernel.group(1)
     plain = PEERS.sub("", name.rsplit(":", 1)[-1]).replace("_", "").lower()
@@ -96,7 +94,7 @@ def operation_of(name: str) -> str:
 
 @cache
 def peers_of(name: str) -> tuple[int, int] | None:
-    """The ranks within the group that send and receive, of `nccl:send 1->2` or `nccl:recv 2<-1`."""
+    """The sending and the receiving rank within the group, in `nccl:send 1->2` or `nccl:recv 2<-1`; or None."""
     message = MESSAGE.search(name)
     if not message:
         return None
@@ -104,7 +102,7 @@ def peers_of(name: str) -> tuple[int, int] | None:
     return (int(own), int(other)) if direction == "->" else (int(other), int(own))
 
 
-# Types of numbers, by the names that torch gives them, and how many bytes each takes.
+# Element types, by torch's names
 
 
 ITEM_BYTES = {
@@ -164,18 +162,18 @@ BY_CPP_NAME = {
     "c10::complex<float>": "ComplexFloat",
     "c10::complex<double>": "ComplexDouble",
 }
-"""Compilers differ in how they spell the integers."""
+"""Compilers write integer types in different ways."""
 
 BY_FOLDED_NAME = {name.lower(): name for name in ITEM_BYTES}
 
 
 def type_named(cpp_name: str) -> str:
-    """torch's name of a C++ type: `Float` of `float`, `BFloat16` of `c10::BFloat16`; else the text itself."""
+    """torch's name of a C++ type: `Float` of `float`, `BFloat16` of `c10::BFloat16`; else the name itself."""
     if known := BY_CPP_NAME.get(cpp_name):
         return known
     return BY_FOLDED_NAME.get(cpp_name.removeprefix("c10::").lower(), cpp_name)
 
 
 def item_bytes(name: str) -> int | None:
-    """The bytes of one number of a type by torch's name; None where the type is not known."""
+    """Bytes of one element of a type by torch's name; None if the type is unknown."""
     return ITEM_BYTES.get(name)

@@ -141,5 +141,4 @@ class Spans:
         """
         following = np.searchsorted(self.ends, start, side="right")
         begins = np.append(self.starts, LATEST)[following]
-        overlapping: Bools = (following < len(self)) & ((begins < end) | (begins <= start))
-        return overlapping
+        return (following < len(self)) & ((begins < end) | (begins <= start))

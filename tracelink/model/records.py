@@ -1,4 +1,4 @@
-"""A recorder's entries as columns; Entry, Frame."""
+"""Flight-recorder dumps: entries as columns (`Records`, `Requests`), and single entries for people (`Entry`)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from tracelink.errors import Finding
-from tracelink.model.columns import Bools, Codes, Int8s, Int32s, Int64s, Table, Times
+from tracelink.model.columns import UNKNOWN, Bools, Codes, Int8s, Int32s, Int64s, Table, Times
 from tracelink.model.trace import NoPayloads, Payloads, ProcessGroup, SourceInfo
-
-# Shared definitions
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A line of a Python stack."""
+    """One frame of a Python stack."""
 
     name: str
     filename: str
@@ -24,7 +22,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a recorder, as it was recorded."""
+    """One entry of a flight recorder, as recorded."""
 
     group: str
     description: str
@@ -39,14 +37,14 @@ class Entry:
     created_ns: int | None
     timeout_ms: int | None
     frames: tuple[Frame, ...]
-    """Innermost first; without those of torch itself."""
+    """Innermost first; without the frames of torch itself."""
 
 
-# Records: what a flight recorder holds of one process, entry by entry, as columns.
+# Entries as columns
 
 
 class State(IntEnum):
-    """How far an entry got, as its recorder says."""
+    """How far an entry got."""
 
     UNKNOWN = -1
     SCHEDULED = 0
@@ -56,7 +54,7 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requests(Table):
-    """One row for each different thing that was asked for. `operation` and the types are codes of texts."""
+    """One row for each distinct request for communication."""
 
     operation: Codes
     """As recorded: `nccl:all_reduce`, `nccl:send 1->2`."""
@@ -65,51 +63,51 @@ class Requests(Table):
     """The ranks within the group that send and receive a message, or UNKNOWN."""
     elements_in: Int64s
     elements_out: Int64s
-    """How many numbers go in and come out, over all tensors; UNKNOWN where no tensor is recorded."""
+    """Elements of all input and output tensors; UNKNOWN if no tensor is recorded."""
     shape_in: Int64s
     shape_out: Int64s
-    """Stand for the sizes of all tensors: equal where these are."""
+    """Hashes of the sizes of all tensors: equal if the sizes are equal."""
     type_in: Codes
     type_out: Codes
-    """Of the first tensor."""
+    """The type of the first tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records(Table):
-    """One row for each entry, in the order of recording."""
+    """One row for each entry, in the order of the dump."""
 
     group: Codes
-    """Code of the group's name."""
+    """The name of the group."""
     request: Int32s
     """Row of the requests."""
     sequence: Int64s
-    """The number within the group: of messages where `point_to_point`, else of collectives; or UNKNOWN."""
+    """The sequence number within the group: of messages if `point_to_point`, else of collectives; or UNKNOWN."""
     point_to_point: Bools
     state: Int8s
     retired: Int8s
-    """Whether it has left the list of work: 1, 0, or UNKNOWN."""
+    """Whether it was removed from the list of pending work: 1, 0, or UNKNOWN."""
     created: Times
     started: Times
     completed: Times
-    """Unix time in ns, or NO_TIME. The last two are when a watchdog saw it: late by design."""
+    """Unix time in ns. The last two are when a watchdog noticed it: late by design."""
     timeout_ms: Int64s
-    """Or UNKNOWN."""
+    """The timeout of the operation, or UNKNOWN."""
     place: Int64s
-    """The entry's number in its dump."""
+    """The index of the entry in its dump."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a process says it got in one group: numbers of collectives, -1 where there was none."""
+    """The last collectives of a process in one group, by sequence number; UNKNOWN if there were none."""
 
-    enqueued: int = -1
-    started: int = -1
-    completed: int = -1
+    enqueued: int = UNKNOWN
+    started: int = UNKNOWN
+    completed: int = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One dump: its entries, the groups it names, and what is known of the entries that it lacks."""
+    """One dump: its entries, its groups, and what is known about entries that it does not contain."""
 
     source: SourceInfo
     strings: Sequence[str]
@@ -119,8 +117,8 @@ class Recording:
     progress: Mapping[str, Progress] = field(default_factory=dict)
     """By the name of the group."""
     overwritten: int = 0
-    """How many entries were recorded before the first that is kept."""
+    """Number of entries that were overwritten before the dump."""
     broken_off: bool = False
-    """Whether the file ends before the dump does: there may be more entries."""
+    """Whether the file is truncated: there may be more entries."""
     payloads: Payloads = field(default_factory=NoPayloads)
     findings: Sequence[Finding] = ()
