@@ -458,7 +458,7 @@ def _merged(
         from tracelink.pipeline.forecast import forecast_output
 
         warned = forecast_output(job, writer, target.path(), options, engine, on_forecast)
-    return Merged(job, writer.write(job, target, engine), warned)
+    return Merged(job, writer.write(job, target, engine.for_events(job.events)), warned)
 
 
 def _target(writer: Writer, path: str, ranks: int) -> Target:

@@ -69,6 +69,9 @@ Result = TypeVar("Result")
 SLOTS = 256
 SLOT = struct.Struct("=q")
 
+WORTH_FORKING = 20_000
+"""Events: to write fewer takes about as long as to fork two processes and to collect their results."""
+
 
 class Meter:
     """Counts bytes across processes: each adds to a slot of its own in shared memory.
@@ -114,6 +117,10 @@ class Engine:
         return cls(
             jobs=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         )
+
+    def for_events(self, count: int) -> Engine:
+        """An engine for work on so many events: few are dealt with faster than processes are forked."""
+        return self if count >= WORTH_FORKING else replace(self, jobs=1)
 
     def split(self, items: int) -> tuple[Engine, Engine]:
         """An engine for so many items and one for the work inside each: whichever can use all processes does."""

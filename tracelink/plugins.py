@@ -7,21 +7,21 @@ class reads, writes or converts, to be imported when it is used. Formats of othe
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 from tracelink import __version__
 from tracelink.errors import Finding, UsageError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from tracelink.engine import Engine
     from tracelink.io.sources import Source
     from tracelink.io.targets import Target
@@ -244,32 +244,34 @@ class PluginError(UsageError):
 class Plugin:
     """An entry point that declares a format."""
 
-    point: EntryPoint
+    name: str
+    value: str
+    """Where the declaration is, as `module:name`."""
+    distribution: str = ""
+    """The folder with the metadata of the distribution; empty for a checkout that is not installed."""
 
     @property
     def origin(self) -> str:
         """The distribution that declares it, with its version."""
-        distribution = self.point.dist
-        return (
-            f"{distribution.name} {distribution.version}"
-            if distribution
-            else f"torch-tracelink {__version__}"
-        )
+        from importlib.metadata import Distribution
+
+        if not self.distribution:
+            return f"torch-tracelink {__version__}"
+        distribution = Distribution.at(self.distribution)
+        return f"{distribution.name} {distribution.version}"
 
     def format(self) -> Format:
         """What it declares; raises `PluginError` if that cannot be imported."""
-        return _declared(self.point)
+        return _declared(self)
 
 
 @cache
 def installed() -> dict[str, Plugin]:
     """All formats that are installed, by name, even those that cannot be imported."""
-    from importlib.metadata import entry_points
-
-    points = [*entry_points(group=ENTRY_POINTS)]
-    if not any(point.value.startswith("tracelink.") for point in points):
-        points += _points_of_checkout()
-    return {point.name: Plugin(point) for point in sorted(points, key=lambda point: point.name)}
+    found = {plugin.name: plugin for folder in reversed(sys.path) for plugin in _plugins_in(Path(folder))}
+    if not any(plugin.value.startswith("tracelink.") for plugin in found.values()):
+        found |= {plugin.name: plugin for plugin in _plugins_of_checkout()}
+    return dict(sorted(found.items()))
 
 
 def formats(first: str = "") -> Iterator[Format]:
@@ -350,25 +352,42 @@ def _spec(name: str, role: str, all_specs: Callable[[], dict[str, _Spec]]) -> _S
     raise UsageError(f"there is no {role} {name!r}", advice=f"Installed: {known}. See: tracelink formats")
 
 
-def _points_of_checkout() -> list[EntryPoint]:
+def _plugins_in(folder: Path) -> Iterator[Plugin]:
+    """The formats that distributions in a folder of the module path declare.
+
+    This is `importlib.metadata.entry_points`, the import of which takes as long as that of all declarations.
+    """
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return
+    for name in names:
+        with suppress(OSError):
+            _, found, section = (
+                (folder / name / "entry_points.txt").read_text().partition(f"[{ENTRY_POINTS}]")
+            )
+            for line in section.partition("\n[")[0].splitlines() if found else ():
+                point, equals, value = line.partition("=")
+                if equals:
+                    yield Plugin(point.strip(), value.strip(), str(folder / name))
+
+
+def _plugins_of_checkout() -> Iterator[Plugin]:
     """The formats of a checkout that is used without being installed."""
     import tomllib
-    from importlib.metadata import EntryPoint
 
     project = Path(__file__).parent.parent / "pyproject.toml"
-    if not project.is_file():
-        return []
-    declared = tomllib.loads(project.read_text())["project"]["entry-points"][ENTRY_POINTS]
-    return [EntryPoint(name, value, ENTRY_POINTS) for name, value in declared.items()]
+    if project.is_file():
+        declared = tomllib.loads(project.read_text())["project"]["entry-points"][ENTRY_POINTS]
+        yield from (Plugin(name, value) for name, value in declared.items())
 
 
 @cache
-def _declared(point: EntryPoint) -> Format:
-    with _import_errors(point.name, point.value):
-        declared = point.load()
-    if not isinstance(declared, Format) or declared.name != point.name:
+def _declared(plugin: Plugin) -> Format:
+    declared = _imported(plugin.name, plugin.value)
+    if not isinstance(declared, Format) or declared.name != plugin.name:
         raise PluginError(
-            f"the plugin {point.name!r} ({point.value}) is not a declaration of the format {point.name!r}",
+            f"the plugin {plugin.name!r} ({plugin.value}) is not a declaration of the format {plugin.name!r}",
             advice="It must be a tracelink.plugins.Format of this name; uninstall it, or install another version.",
         )
     return declared
@@ -376,15 +395,14 @@ def _declared(point: EntryPoint) -> Format:
 
 def _instance(name: str, implementation: str) -> object:
     """An object of a class that a format declares."""
-    with _import_errors(name, implementation):
-        module, _, attribute = implementation.partition(":")
-        return getattr(import_module(module), attribute)()
+    created: object = _imported(name, implementation)()
+    return created
 
 
-@contextmanager
-def _import_errors(name: str, value: str) -> Iterator[None]:
+def _imported(name: str, value: str) -> Any:
+    module, _, attribute = value.partition(":")
     try:
-        yield
+        return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise PluginError(
             f"the plugin {name!r} ({value}) cannot be imported: {error}",

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import click
@@ -296,7 +295,7 @@ class TestFormats:
     def test_a_plugin_that_cannot_be_imported_does_not_hide_the_others(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gone = Plugin(EntryPoint("mine", "gone:FORMAT", plugins.ENTRY_POINTS))
+        gone = Plugin("mine", "gone:FORMAT")
         installed = {**plugins.installed(), "mine": gone}
         monkeypatch.setattr(plugins, "installed", lambda: installed)
         result = tracelink("formats")

@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import re
-import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -227,7 +226,7 @@ def whole_place(path: Path) -> Iterator[Path]:
     place = Path(os.path.realpath(path))  # a link keeps leading to the file
     if place.exists() and not place.is_file():
         raise TraceError("cannot be written: it is not a file", source=str(path), advice=ANOTHER_PLACE)
-    temporary = place.with_name(f".{place.name[:200]}.{secrets.token_hex(4)}.part")
+    temporary = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}.part")
     _opened(temporary, "xb", path).close()
     try:
         yield temporary
