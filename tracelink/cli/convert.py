@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import update_wrapper
-from typing import Any
-
 import click
 
 from tracelink import api
@@ -13,7 +9,7 @@ from tracelink.api import Converted
 from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import command, takes_format, takes_jobs
+from tracelink.cli.options import collected, command, takes_format, takes_jobs
 from tracelink.cli.summary import (
     announcing,
     output_document,
@@ -25,52 +21,43 @@ from tracelink.cli.terminal import Page, print_errors, show_findings, watching
 from tracelink.errors import Severity
 from tracelink.model.selection import View
 
-VIEWING = (
-    click.option(
-        "--depth",
-        type=int,
-        metavar="N",
-        help="Draw N levels of nesting; deeper nodes become part of the box around them.",
-    ),
-    click.option(
-        "--window",
-        metavar="FROM..TO",
-        help="Draw only nodes that overlap this time range after the first node, such as 2.5s..3.1s, 800us.. or ..2ms.",
-    ),
-    click.option(
-        "--ranks",
-        "only_ranks",
-        metavar="N-M,...",
-        help="Draw only these ranks of a directory, such as 0-7,64.",
-    ),
-    click.option(
-        "--limit",
-        type=int,
-        metavar="N",
-        help="Draw at most N nodes. Default: 2000; no limit for .graphml.",
+
+def _view(depth: int | None, window: str | None, only_ranks: str | None, limit: int | None) -> View | None:
+    view = View.parse(depth=depth, window=window, ranks=only_ranks, limit=limit)
+    return None if view == View() else view
+
+
+takes_view = collected(
+    "view",
+    _view,
+    (
+        click.option(
+            "--depth",
+            type=int,
+            metavar="N",
+            help="Draw N levels of nesting; deeper nodes become part of the box around them.",
+        ),
+        click.option(
+            "--window",
+            metavar="FROM..TO",
+            help="Draw only nodes that overlap this time range after the first node, such as 2.5s..3.1s, "
+            "800us.. or ..2ms.",
+        ),
+        click.option(
+            "--ranks",
+            "only_ranks",
+            metavar="N-M,...",
+            help="Draw only these ranks of a directory, such as 0-7,64.",
+        ),
+        click.option(
+            "--limit",
+            type=int,
+            metavar="N",
+            help="Draw at most N nodes. Default: 2000; no limit for .graphml.",
+        ),
     ),
 )
-"""The options of drawings."""
-
-
-def takes_view(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of drawings; the function gets them as `view`, None if none is given."""
-
-    def with_view(
-        *args: Any,
-        depth: int | None,
-        window: str | None,
-        only_ranks: str | None,
-        limit: int | None,
-        **kwargs: Any,
-    ) -> None:
-        view = View.parse(depth=depth, window=window, ranks=only_ranks, limit=limit)
-        function(*args, view=None if view == View() else view, **kwargs)
-
-    decorated: Callable[..., None] = update_wrapper(with_view, function)
-    for option in reversed(VIEWING):
-        decorated = option(decorated)
-    return decorated
+"""Adds the options of drawings; the function gets them as `view`, None if none is given."""
 
 
 @command(

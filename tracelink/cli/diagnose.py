@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -14,7 +12,7 @@ from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.entries import EntrySelection, Shown
 from tracelink.cli.entries_page import entries_document, entries_page, entries_table
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import RANKS_OR_RANK, Inputs, command, takes_inputs, takes_jobs
+from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis
@@ -32,47 +30,6 @@ if TYPE_CHECKING:
 SHOWN = 20
 """Rows of the table of entries without --limit."""
 
-ENTRIES = (
-    click.option(
-        "--entries",
-        is_flag=True,
-        help="Show the last entries of all ranks side by side.",
-    ),
-    click.option(
-        "--ranks",
-        "only_ranks",
-        metavar="N-M,...",
-        help="With --entries: show only these ranks, such as 0-7,64.",
-    ),
-    click.option(
-        "-g",
-        "--group",
-        "groups",
-        multiple=True,
-        metavar="NAME",
-        help="With --entries: show only groups with this name or description, or part of it. Repeatable.",
-    ),
-    click.option("--stacks", is_flag=True, help="With --entries: also show the Python stack of each entry."),
-    click.option("--csv", "as_csv", is_flag=True, help="With --entries: print a CSV row for each entry."),
-)
-
-
-DUMPS = (
-    click.option(
-        "-p",
-        "--prefix",
-        default="",
-        metavar="TEXT",
-        help="Read only files whose names start with TEXT; a number after it is the rank.",
-    ),
-    click.option(
-        "--replica-size",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Number of ranks in each replica, if groups number the ranks of a replica from 0 (torchft).",
-    ),
-)
-
 
 class DumpKeywords(TypedDict):
     """Arguments of `tracelink.diagnose` that select dumps."""
@@ -81,46 +38,79 @@ class DumpKeywords(TypedDict):
     replica_size: int | None
 
 
-def takes_dumps(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that select dumps; the function gets them as `dumps`."""
-
-    def with_dumps(*args: Any, prefix: str, replica_size: int | None, **kwargs: Any) -> None:
-        function(*args, dumps=DumpKeywords(prefix=prefix, replica_size=replica_size), **kwargs)
-
-    decorated: Callable[..., None] = update_wrapper(with_dumps, function)
-    for option in reversed(DUMPS):
-        decorated = option(decorated)
-    return decorated
+def _dumps(prefix: str, replica_size: int | None) -> DumpKeywords:
+    return DumpKeywords(prefix=prefix, replica_size=replica_size)
 
 
-def takes_entries(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that show entries; the function gets them as `entries`, None without --entries."""
+takes_dumps = collected(
+    "dumps",
+    _dumps,
+    (
+        click.option(
+            "-p",
+            "--prefix",
+            default="",
+            metavar="TEXT",
+            help="Read only files whose names start with TEXT; a number after it is the rank.",
+        ),
+        click.option(
+            "--replica-size",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Number of ranks in each replica, if groups number the ranks of a replica from 0 (torchft).",
+        ),
+    ),
+)
+"""Adds the options that select dumps; the function gets them as `dumps`."""
 
-    def with_entries(
-        *args: Any,
-        entries: bool,
-        only_ranks: str | None,
-        groups: tuple[str, ...],
-        stacks: bool,
-        as_csv: bool,
-        **kwargs: Any,
-    ) -> None:
-        options = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks, "--csv": as_csv}
-        given = [name for name, value in options.items() if value]
-        if given and not entries:
-            raise click.UsageError(f"{given[0]} needs --entries.")
-        if "=" in (only_ranks or ""):
-            raise click.UsageError(RANKS_OR_RANK)
-        if as_csv and args[0].json:
-            raise click.UsageError("--csv and --json cannot be combined.")
-        ranks = None if only_ranks is None else Numbers.parse(only_ranks, "--ranks")
-        selection = EntrySelection(ranks, groups, stacks, kwargs["limit"], as_csv)
-        function(*args, entries=selection if entries else None, **kwargs)
 
-    decorated: Callable[..., None] = update_wrapper(with_entries, function)
-    for option in reversed(ENTRIES):
-        decorated = option(decorated)
-    return decorated
+def _entries(
+    entries: bool, only_ranks: str | None, groups: tuple[str, ...], stacks: bool, as_csv: bool
+) -> EntrySelection | None:
+    options = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks, "--csv": as_csv}
+    given = [name for name, value in options.items() if value]
+    if given and not entries:
+        raise click.UsageError(f"{given[0]} needs --entries.")
+    if "=" in (only_ranks or ""):
+        raise click.UsageError(RANKS_OR_RANK)
+    context = click.get_current_context()
+    if as_csv and context.obj.json:
+        raise click.UsageError("--csv and --json cannot be combined.")
+    ranks = None if only_ranks is None else Numbers.parse(only_ranks, "--ranks")
+    selection = EntrySelection(ranks, groups, stacks, context.params["limit"], as_csv)
+    return selection if entries else None
+
+
+takes_entries = collected(
+    "entries",
+    _entries,
+    (
+        click.option(
+            "--entries",
+            is_flag=True,
+            help="Show the last entries of all ranks side by side.",
+        ),
+        click.option(
+            "--ranks",
+            "only_ranks",
+            metavar="N-M,...",
+            help="With --entries: show only these ranks, such as 0-7,64.",
+        ),
+        click.option(
+            "-g",
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="NAME",
+            help="With --entries: show only groups with this name or description, or part of it. Repeatable.",
+        ),
+        click.option(
+            "--stacks", is_flag=True, help="With --entries: also show the Python stack of each entry."
+        ),
+        click.option("--csv", "as_csv", is_flag=True, help="With --entries: print a CSV row for each entry."),
+    ),
+)
+"""Adds the options that show entries; the function gets them as `entries`, None without --entries."""
 
 
 # `tracelink diagnose`.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
+from inspect import signature
 from typing import Any, TypedDict, TypeVar
 
 import click
@@ -14,10 +15,10 @@ from tracelink import plugins
 from tracelink.cli.console import Console
 from tracelink.model.selection import KINDS, Selection
 
-# Commands: each has -v, -q, --json and examples.
-
-
 Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+# Commands: each has -v, -q, --json and examples.
 
 
 FLAGS = (
@@ -64,6 +65,29 @@ def _set_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         setattr(console, param.name, True)
     if console.quiet and console.verbose:
         raise click.UsageError("--quiet and --verbose cannot be combined.", ctx)
+
+
+def collected(name: str, collect: Callable[..., Any], options: Sequence[Decorator]) -> Decorator:
+    """Adds options to a command, which gets what `collect` makes of them as its argument `name`.
+
+    The parameters of `collect` are those of the options; the help lists `options` in this order.
+    """
+    parameters = tuple(signature(collect).parameters)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def with_collected(*args: Any, **kwargs: Any) -> None:
+            value = collect(**{parameter: kwargs.pop(parameter) for parameter in parameters})
+            function(*args, **kwargs, **{name: value})
+
+        decorated: Callable[..., Any] = update_wrapper(with_collected, function)
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+# Inputs.
 
 
 class InputKeywords(TypedDict):
@@ -117,25 +141,31 @@ def _rank_of_file(ctx: click.Context, param: click.Parameter, value: str) -> tup
     return file, int(rank)
 
 
-def takes_inputs(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the arguments that name inputs; the function gets them as `inputs`."""
+def _inputs(
+    paths: tuple[str, ...],
+    et: tuple[str, ...],
+    kineto: tuple[str, ...],
+    fr: tuple[str, ...],
+    rank_of: tuple[tuple[str, int], ...],
+) -> Inputs:
+    inputs = Inputs(paths, et, kineto, fr, rank_of)
+    if not inputs.named:
+        raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
+    return inputs
 
-    def with_inputs(
-        *args: Any,
-        paths: tuple[str, ...],
-        et: tuple[str, ...],
-        kineto: tuple[str, ...],
-        fr: tuple[str, ...],
-        rank_of: tuple[tuple[str, int], ...],
-        **kwargs: Any,
-    ) -> None:
-        inputs = Inputs(paths, et, kineto, fr, rank_of)
-        if not inputs.named:
-            raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
-        function(*args, inputs=inputs, **kwargs)
 
-    decorated: Callable[..., None] = update_wrapper(with_inputs, function)
-    for option in (
+def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(short, long, multiple=True, type=click.Path(), metavar="PATH", help=text)
+
+
+takes_inputs = collected(
+    "inputs",
+    _inputs,
+    (
+        click.argument("paths", nargs=-1, type=click.Path()),
+        _path_option("-e", "--et", "Execution trace. Repeatable."),
+        _path_option("-k", "--kineto", "Kineto profile. Repeatable."),
+        _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
         click.option(
             "-r",
             "--rank",
@@ -145,17 +175,9 @@ def takes_inputs(function: Callable[..., None]) -> Callable[..., None]:
             metavar="FILE=N",
             help="Rank of a file that does not contain its rank. Repeatable.",
         ),
-        _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
-        _path_option("-k", "--kineto", "Kineto profile. Repeatable."),
-        _path_option("-e", "--et", "Execution trace. Repeatable."),
-        click.argument("paths", nargs=-1, type=click.Path()),
-    ):
-        decorated = option(decorated)
-    return decorated
-
-
-def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(short, long, multiple=True, type=click.Path(), metavar="PATH", help=text)
+    ),
+)
+"""Adds the arguments that name inputs; the function gets them as `inputs`."""
 
 
 def takes_jobs(function: Function) -> Function:
@@ -180,86 +202,85 @@ def takes_format(function: Function) -> Function:
     )(function)
 
 
-WRITING = (
-    click.option(
-        "--compress",
-        is_flag=True,
-        help="perfetto, perfetto-json: write a smaller file: gzip for JSON, stronger deflate for native traces.",
-    ),
-    click.option(
-        "--python/--no-python",
-        default=None,
-        help="perfetto, perfetto-json: write calls of Python functions (default), or leave them out.",
-    ),
-    click.option(
-        "--args",
-        "arguments",
-        type=click.Choice(["all", "link", "none"]),
-        help="perfetto, perfetto-json: write all arguments of events (default), only those that linking adds, or none.",
-    ),
-    click.option("--gaps", is_flag=True, help="chakra: write pauses between operators as idle nodes."),
-    click.option(
-        "--deps",
-        type=click.Choice(["both", "time", "data"]),
-        help="chakra: let nodes depend on what ran before them (time), on what produced their tensors (data), or both "
-        "(default).",
-    ),
-    click.option(
-        "--variant",
-        type=click.Choice(["full", "astra-sim"]),
-        help="chakra: write everything (default), or only device work and communication, as ASTRA-sim runs them.",
+def _writing(
+    variant: str | None,
+    deps: str | None,
+    gaps: bool,
+    arguments: str | None,
+    python: bool | None,
+    compress: bool,
+) -> dict[str, str]:
+    given = {
+        "variant": variant,
+        "deps": deps,
+        "gaps": "yes" if gaps else None,
+        "args": arguments,
+        "python": None if python is None else "yes" if python else "no",
+        "compress": "yes" if compress else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+takes_writing = collected(
+    "options",
+    _writing,
+    (
+        click.option(
+            "--variant",
+            type=click.Choice(["full", "astra-sim"]),
+            help="chakra: write everything (default), or only device work and communication, as ASTRA-sim runs them.",
+        ),
+        click.option(
+            "--deps",
+            type=click.Choice(["both", "time", "data"]),
+            help="chakra: let nodes depend on what ran before them (time), on what produced their tensors (data), or "
+            "both (default).",
+        ),
+        click.option("--gaps", is_flag=True, help="chakra: write pauses between operators as idle nodes."),
+        click.option(
+            "--args",
+            "arguments",
+            type=click.Choice(["all", "link", "none"]),
+            help="perfetto, perfetto-json: write all arguments of events (default), only those that linking "
+            "adds, or none.",
+        ),
+        click.option(
+            "--python/--no-python",
+            default=None,
+            help="perfetto, perfetto-json: write calls of Python functions (default), or leave them out.",
+        ),
+        click.option(
+            "--compress",
+            is_flag=True,
+            help="perfetto, perfetto-json: write a smaller file: gzip for JSON, stronger deflate for native traces.",
+        ),
     ),
 )
-"""The options of writers, in reverse order of the help."""
-
-
-def takes_writing(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of writers; the function gets them as `options`."""
-
-    def with_options(
-        *args: Any,
-        variant: str | None,
-        deps: str | None,
-        gaps: bool,
-        arguments: str | None,
-        python: bool | None,
-        compress: bool,
-        **kwargs: Any,
-    ) -> None:
-        given = {
-            "variant": variant,
-            "deps": deps,
-            "gaps": "yes" if gaps else None,
-            "args": arguments,
-            "python": None if python is None else "yes" if python else "no",
-            "compress": "yes" if compress else None,
-        }
-        options = {name: value for name, value in given.items() if value is not None}
-        function(*args, options=options, **kwargs)
-
-    decorated: Callable[..., None] = update_wrapper(with_options, function)
-    for option in WRITING:
-        decorated = option(decorated)
-    return decorated
+"""Adds the options of writers; the function gets them as `options`."""
 
 
 BUNDLE = "perfetto-bundle"
 
 
-def takes_bundle(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--bundle`, which is short for a value of `to`."""
+def _format(bundle: bool, to: str | None) -> str | None:
+    if bundle and to not in (None, BUNDLE):
+        raise click.UsageError(f"--bundle writes {BUNDLE}, but --to is {to}: use only one of them.")
+    return BUNDLE if bundle else to
 
-    def with_format(*args: Any, bundle: bool, to: str | None, **kwargs: Any) -> None:
-        if bundle and to not in (None, BUNDLE):
-            raise click.UsageError(f"--bundle writes {BUNDLE}, but --to is {to}: use only one of them.")
-        function(*args, to=BUNDLE if bundle else to, **kwargs)
 
-    return click.option(
-        "--bundle",
-        is_flag=True,
-        help="Write the profiles unchanged into one TAR, with the clock offsets of all ranks; Perfetto (v58 and "
-        f"later) merges them. Short for --to {BUNDLE}.",
-    )(update_wrapper(with_format, function))
+takes_bundle = collected(
+    "to",
+    _format,
+    (
+        click.option(
+            "--bundle",
+            is_flag=True,
+            help="Write the profiles unchanged into one TAR, with the clock offsets of all ranks; Perfetto (v58 and "
+            f"later) merges them. Short for --to {BUNDLE}.",
+        ),
+    ),
+)
+"""Adds `--bundle`, which is short for a value of `to`."""
 
 
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -302,52 +323,45 @@ def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 RANKS_OR_RANK = "--ranks selects ranks, such as 0-7; --rank FILE=N sets the rank of a file."
 
-SELECTING = (
-    click.option(
-        "--ranks",
-        "only_ranks",
-        metavar="N-M,...",
-        help="Read only these ranks, such as 0-7,64.",
-    ),
-    click.option(
-        "--window",
-        metavar="FROM..TO",
-        help="Keep only events that overlap this time range after the first event, such as 2.5s..3.1s, 800ms.. or "
-        "..2min.",
-    ),
-    click.option(
-        "--steps",
-        metavar="N-M,...",
-        help="Keep only events in these steps, such as 3-5,7, and the device work that they launch. A step is an "
-        "annotation such as ProfilerStep#3 or step 3.",
-    ),
-    click.option(
-        "--only",
-        metavar="KIND,...",
-        shell_complete=_complete_kinds,
-        help=f"Keep only these kinds of events: {', '.join(KINDS)}. The kind collectives contains all events of "
-        "collectives and messages.",
+
+def _selection(
+    only_ranks: str | None, window: str | None, steps: str | None, only: str | None
+) -> Selection | None:
+    if "=" in (only_ranks or ""):
+        raise click.UsageError(RANKS_OR_RANK)
+    selection = Selection.parse(ranks=only_ranks, window=window, steps=steps, only=only)
+    return None if selection == Selection() else selection
+
+
+takes_selection = collected(
+    "selection",
+    _selection,
+    (
+        click.option(
+            "--ranks",
+            "only_ranks",
+            metavar="N-M,...",
+            help="Read only these ranks, such as 0-7,64.",
+        ),
+        click.option(
+            "--window",
+            metavar="FROM..TO",
+            help="Keep only events that overlap this time range after the first event, such as 2.5s..3.1s, 800ms.. or "
+            "..2min.",
+        ),
+        click.option(
+            "--steps",
+            metavar="N-M,...",
+            help="Keep only events in these steps, such as 3-5,7, and the device work that they launch. A step is an "
+            "annotation such as ProfilerStep#3 or step 3.",
+        ),
+        click.option(
+            "--only",
+            metavar="KIND,...",
+            shell_complete=_complete_kinds,
+            help=f"Keep only these kinds of events: {', '.join(KINDS)}. The kind collectives contains all events of "
+            "collectives and messages.",
+        ),
     ),
 )
-
-
-def takes_selection(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that select events; the function gets them as `selection`, None if none is given."""
-
-    def with_selection(
-        *args: Any,
-        only_ranks: str | None,
-        window: str | None,
-        steps: str | None,
-        only: str | None,
-        **kwargs: Any,
-    ) -> None:
-        if "=" in (only_ranks or ""):
-            raise click.UsageError(RANKS_OR_RANK)
-        selection = Selection.parse(ranks=only_ranks, window=window, steps=steps, only=only)
-        function(*args, selection=None if selection == Selection() else selection, **kwargs)
-
-    decorated: Callable[..., None] = update_wrapper(with_selection, function)
-    for option in reversed(SELECTING):
-        decorated = option(decorated)
-    return decorated
+"""Adds the options that select events; the function gets them as `selection`, None if none is given."""
