@@ -1,4 +1,4 @@
-"""What is in a trace; the longest chain."""
+"""The census of a trace: nodes by role, communication by group, and the longest chain of dependencies."""
 
 from __future__ import annotations
 
@@ -23,134 +23,23 @@ from tracelink.converters.chakra.table import (
 )
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
-# What of a trace must come before what, and when each node could begin at the earliest.
-
-
-RELEASED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Precedence:
-    """Pairs of rows, each pair once: the effect waits for the cause."""
-
-    count: int
-    """How many nodes there are."""
-    cause: Int64s
-    effect: Int64s
-    data: Bools
-    """Whether it is a data dependency."""
-    control: Bools
-    """Whether it is a control dependency; it can be both."""
-    missing: int = 0
-    """Dependencies on nodes that do not exist."""
-    itself: int = 0
-    """Dependencies of nodes on themselves."""
-
-    @classmethod
-    def of(cls, nodes: NodeTable) -> Precedence:
-        """The union of data and control dependencies; of several nodes with one id the first is meant."""
-        pairs, missing, itself = list[Int64s](), 0, 0
-        for links in (nodes.data, nodes.control):
-            cause, effect = nodes.rows_of(links), links.owners
-            missing += int((cause == UNKNOWN).sum())
-            itself += int((cause == effect).sum())
-            fits = (cause != UNKNOWN) & (cause != effect)
-            pairs.append(np.unique(cause[fits] * len(nodes) + effect[fits]))
-        both = np.union1d(*pairs)
-        cause, effect = np.divmod(both, max(len(nodes), 1))
-        data, control = (np.isin(both, some, assume_unique=True) for some in pairs)
-        return cls(len(nodes), cause, effect, data, control, missing, itself)
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """An order in which causes come first, and how early each node can begin."""
-
-    order: Sequence[int]
-    """Rows; those of a cycle, and those that wait for one, have no place in it."""
-    begins: Sequence[float]
-    """For each row when all its causes have ended; 0 where it has none."""
-    last_cause: Sequence[int]
-    """For each row that cause of it which ends last, or -1."""
-
-    def chain(self, row: int) -> list[int]:
-        """The rows that `row` waited for, one for the other, and itself."""
-        rows = [row]
-        while (row := self.last_cause[row]) != UNKNOWN:
-            rows.append(row)
-        return rows[::-1]
-
-
-def earliest(precedence: Precedence, durations: Sequence[float], *, through_cycles: bool = False) -> Schedule:
-    """Every node begins as soon as all that it waits for has ended. Linear, and a cycle only leaves nodes out.
-
-    `through_cycles` lets a node of a cycle begin where nothing else can, so that none is left out.
-    """
-    count = precedence.count
-    waiting = np.bincount(precedence.effect, minlength=count).tolist()
-    bounds = np.searchsorted(precedence.cause, np.arange(count + 1)).tolist()
-    effects = precedence.effect.tolist()
-    begins: list[float] = [0] * count
-    last_cause = [UNKNOWN] * count
-    order = [row for row, causes in enumerate(waiting) if not causes]
-    for row in _growing(order, waiting) if through_cycles else order:
-        end = begins[row] + durations[row]
-        for effect in effects[bounds[row] : bounds[row + 1]]:
-            if end > begins[effect] or last_cause[effect] == UNKNOWN:
-                begins[effect], last_cause[effect] = max(end, begins[effect]), row
-            waiting[effect] -= 1
-            if not waiting[effect]:
-                order.append(effect)
-    return Schedule(order, begins, last_cause)
-
-
-def _growing(order: list[int], waiting: list[int]) -> Iterator[int]:
-    """The rows of a list that grows meanwhile; where it ends, the next row that still waits is put behind it."""
-    yield from order
-    done = len(order)
-    for row in range(len(waiting)):
-        if waiting[row] > 0:
-            waiting[row] = RELEASED
-            order.append(row)
-            while done < len(order):
-                yield order[done]
-                done += 1
-
-
-def cycle(precedence: Precedence, schedule: Schedule) -> list[int]:
-    """Rows of which each waits for the one before, and the first for the last; empty where there are none."""
-    left = np.ones(precedence.count, np.bool_)
-    left[np.array(schedule.order, np.int64)] = False
-    among = left[precedence.cause] & left[precedence.effect]
-    cause_of = dict(zip(precedence.effect[among].tolist(), precedence.cause[among].tolist(), strict=True))
-    if not cause_of:
-        return []
-    row, place = next(iter(cause_of)), dict[int, int]()
-    while row not in place:
-        place[row] = len(place)
-        row = cause_of[row]
-    return list(place)[place[row] :][::-1]
-
-
-# What is in a trace: counts, what is communicated, the longest chain.
-
 
 @dataclass(frozen=True, slots=True)
 class Communicated:
-    """What the nodes of one kind in one group communicate."""
+    """The communication of one kind in one group."""
 
     kind: str
     group: str
-    """The number of the group as nodes say it; empty stands for all ranks."""
+    """The number of the group in the nodes; empty means all ranks."""
     count: int
     bytes: int
     sizeless: int = 0
-    """How many of them say no size."""
+    """Nodes without a size."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongestChain:
-    """The nodes of which each waits for the one before, and which take the most time together."""
+    """The chain of nodes, each depending on the previous one, that takes the most time."""
 
     total_ns: int = 0
     compute_ns: int = 0
@@ -161,24 +50,24 @@ class LongestChain:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What is in the trace of one rank."""
+    """Counts of the trace of one rank."""
 
     nodes: Mapping[Role, int]
     communicated: Sequence[Communicated] = ()
     longest: LongestChain = field(default_factory=LongestChain)
     device_nodes: int = 0
     device_nodes_after_device: int = 0
-    """How many of them wait for another one, directly."""
+    """Device nodes that depend on another device node."""
     missing: int = 0
     """Dependencies on nodes that do not exist."""
     unordered: int = 0
-    """Nodes on a cycle or behind one; the longest chain is without them."""
+    """Nodes in a dependency cycle or behind one; they are not in the longest chain."""
     cycle: Sequence[int] = ()
-    """Ids of nodes of which each waits for the one before, and the first for the last."""
+    """Ids of a dependency cycle: each node depends on the previous one, and the first on the last."""
 
 
 def census(nodes: NodeTable) -> Census:
-    """Counts everything in the nodes of one rank."""
+    """The census of the nodes of one rank."""
     roles = roles_of(nodes)
     precedence = Precedence.of(nodes)
     durations = durations_ns(nodes)
@@ -200,7 +89,7 @@ def census(nodes: NodeTable) -> Census:
 
 
 def communicated(nodes: NodeTable) -> list[Communicated]:
-    """What is communicated, by kind and group, the most bytes first."""
+    """Communication by kind and group, sorted by bytes."""
     kinds = kinds_of(nodes)
     groups = nodes.attribute(Name.GROUP).strings(len(nodes))
     sizes = nodes.attribute(Name.COMM_SIZE).integers(len(nodes), UNKNOWN).tolist()
@@ -210,16 +99,16 @@ def communicated(nodes: NodeTable) -> list[Communicated]:
         Counter[tuple[str, str]](),
     )
     for row, kind in kinds.items():
-        what = kind, groups[row]
-        counts[what] += 1
-        bytes_[what] += max(sizes[row], 0)
-        sizeless[what] += sizes[row] < 0
-    rows = [Communicated(*what, count, bytes_[what], sizeless[what]) for what, count in counts.items()]
+        key = kind, groups[row]
+        counts[key] += 1
+        bytes_[key] += max(sizes[row], 0)
+        sizeless[key] += sizes[row] < 0
+    rows = [Communicated(*key, count, bytes_[key], sizeless[key]) for key, count in counts.items()]
     return sorted(rows, key=lambda row: (-row.bytes, row.kind, row.group))
 
 
 def kinds_of(nodes: NodeTable) -> dict[int, str]:
-    """What each communication node does, by row: `all_reduce`, `send`."""
+    """The kind of each communication node, by row: `all_reduce`, `send`."""
     types = nodes.attribute(Name.COMM_TYPE).integers(len(nodes), UNKNOWN)
     kinds = {
         row: _kind(int(types[row])) for row in np.flatnonzero(nodes.of_type(NodeType.COMM_COLL)).tolist()
@@ -241,15 +130,121 @@ def _counts(roles: Roles) -> dict[Role, int]:
 
 
 def _chain(rows: Sequence[int], roles: Roles, durations: Sequence[int]) -> LongestChain:
-    taken = Counter[str]()
+    time = Counter[str]()
     for row in rows:
-        taken[_share(ROLES[roles[row]])] += durations[row]
-    return LongestChain(
-        sum(taken.values()), taken["compute"], taken["communication"], taken["host"], len(rows)
-    )
+        time[_share(ROLES[roles[row]])] += durations[row]
+    return LongestChain(sum(time.values()), time["compute"], time["communication"], time["host"], len(rows))
 
 
 def _share(role: Role) -> str:
     if role in COMMUNICATION:
         return "communication"
     return "compute" if role in ON_DEVICE else "host"
+
+
+# Precedence: which nodes must end before others, and the earliest start of each node.
+
+_RELEASED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """Dependencies as pairs of rows without duplicates: the effect waits for the cause."""
+
+    count: int
+    """The number of nodes."""
+    cause: Int64s
+    effect: Int64s
+    data: Bools
+    """True for a data dependency."""
+    control: Bools
+    """True for a control dependency; a pair can be both."""
+    missing: int = 0
+    """Dependencies on nodes that do not exist."""
+    itself: int = 0
+    """Dependencies of nodes on themselves."""
+
+    @classmethod
+    def of(cls, nodes: NodeTable) -> Precedence:
+        """The data and control dependencies of nodes; a duplicate id means its first node."""
+        pairs, missing, itself = list[Int64s](), 0, 0
+        for links in (nodes.data, nodes.control):
+            cause, effect = nodes.rows_of(links), links.owners
+            missing += int((cause == UNKNOWN).sum())
+            itself += int((cause == effect).sum())
+            fits = (cause != UNKNOWN) & (cause != effect)
+            pairs.append(np.unique(cause[fits] * len(nodes) + effect[fits]))
+        both = np.union1d(*pairs)
+        cause, effect = np.divmod(both, max(len(nodes), 1))
+        data, control = (np.isin(both, some, assume_unique=True) for some in pairs)
+        return cls(len(nodes), cause, effect, data, control, missing, itself)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """An order with causes before effects, and the earliest start of each node."""
+
+    order: Sequence[int]
+    """Rows; those in a cycle or behind one are not in it."""
+    begins: Sequence[float]
+    """For each row the time when all its causes have ended; 0 without causes."""
+    last_cause: Sequence[int]
+    """For each row the cause that ends last, or UNKNOWN."""
+
+    def chain(self, row: int) -> list[int]:
+        """The chain of last causes up to `row`."""
+        rows = [row]
+        while (row := self.last_cause[row]) != UNKNOWN:
+            rows.append(row)
+        return rows[::-1]
+
+
+def earliest(precedence: Precedence, durations: Sequence[float], *, through_cycles: bool = False) -> Schedule:
+    """Starts every node as soon as its causes have ended, in linear time; nodes in cycles are left out.
+
+    `through_cycles` starts a node of a cycle whenever no other node can start, so that no node is left out.
+    """
+    count = precedence.count
+    waiting = np.bincount(precedence.effect, minlength=count).tolist()
+    bounds = np.searchsorted(precedence.cause, np.arange(count + 1)).tolist()
+    effects = precedence.effect.tolist()
+    begins: list[float] = [0] * count
+    last_cause = [UNKNOWN] * count
+    order = [row for row, causes in enumerate(waiting) if not causes]
+    for row in _with_cycles(order, waiting) if through_cycles else order:
+        end = begins[row] + durations[row]
+        for effect in effects[bounds[row] : bounds[row + 1]]:
+            if end > begins[effect] or last_cause[effect] == UNKNOWN:
+                begins[effect], last_cause[effect] = max(end, begins[effect]), row
+            waiting[effect] -= 1
+            if not waiting[effect]:
+                order.append(effect)
+    return Schedule(order, begins, last_cause)
+
+
+def _with_cycles(order: list[int], waiting: list[int]) -> Iterator[int]:
+    """The rows of a list that grows meanwhile; at its end, the next row that still waits is appended."""
+    yield from order
+    done = len(order)
+    for row in range(len(waiting)):
+        if waiting[row] > 0:
+            waiting[row] = _RELEASED
+            order.append(row)
+            while done < len(order):
+                yield order[done]
+                done += 1
+
+
+def cycle(precedence: Precedence, schedule: Schedule) -> list[int]:
+    """The rows of a cycle: each waits for the previous one, and the first for the last; empty without a cycle."""
+    left = np.ones(precedence.count, np.bool_)
+    left[np.array(schedule.order, np.int64)] = False
+    inside = left[precedence.cause] & left[precedence.effect]
+    cause_of = dict(zip(precedence.effect[inside].tolist(), precedence.cause[inside].tolist(), strict=True))
+    if not cause_of:
+        return []
+    row, index = next(iter(cause_of)), dict[int, int]()
+    while row not in index:
+        index[row] = len(index)
+        row = cause_of[row]
+    return list(index)[index[row] :][::-1]

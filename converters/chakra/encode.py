@@ -1,4 +1,4 @@
-"""Columns to bytes."""
+"""Columns of nodes to the bytes of an `.et` file, a column at a time: one object per node costs four times as much."""
 
 from __future__ import annotations
 
@@ -30,89 +30,32 @@ from tracelink.io.framing import DELIMITED, VARINT, VARINT_BYTES, delimited, fra
 from tracelink.io.protobuf import varints
 from tracelink.model.columns import Int64s
 
-# Columns to the bytes of protobuf fields, a column at a time: a message object for each node costs four times as much.
-
-
-def number_fields(number: int, values: Int64s) -> list[bytes]:
-    """A scalar field of each node; empty where it is zero, which is what its absence means."""
-    head = key(number, VARINT)
-    buffer, bounds = varints(values)
-    return [
-        head + buffer[begin:end] if given else b""
-        for (begin, end), given in zip(pairwise(bounds.tolist()), (values != 0).tolist(), strict=True)
-    ]
-
-
-def packed_fields(number: int, bounds: Int64s, ids: Int64s) -> list[bytes]:
-    """A repeated field of each node: that of node `i` holds `ids[bounds[i]:bounds[i + 1]]`."""
-    buffer, places = varints(ids)
-    cuts = places[bounds].tolist()
-    return [delimited(number, buffer[begin:end]) if end > begin else b"" for begin, end in pairwise(cuts)]
-
-
-def attribute(name: str, kind: Kind, value: Any) -> bytes:
-    """One attribute of a node; negative numbers take ten bytes, as protobuf writes them."""
-    body = delimited(ATTRIBUTE_NAME, name.encode())
-    if kind == Kind.STRING:
-        body += delimited(kind, value.encode())
-    else:
-        body += key(kind, VARINT) + varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
-    return delimited(ATTRIBUTE, body)
-
-
-def number_attributes(name: str, kind: Kind, values: Int64s) -> list[bytes]:
-    """An attribute that is a whole number, of each node."""
-    before = delimited(ATTRIBUTE_NAME, name.encode()) + key(kind, VARINT)
-    heads = [
-        key(ATTRIBUTE, DELIMITED) + varint(len(before) + width) + before for width in range(VARINT_BYTES + 1)
-    ]
-    buffer, bounds = varints(values)
-    return [heads[end - begin] + buffer[begin:end] for begin, end in pairwise(bounds.tolist())]
-
-
-def scattered(length: int, rows: Int64s, fields: Sequence[bytes]) -> list[bytes]:
-    """Fields of some nodes as one for each node, empty for the others."""
-    if len(rows) == length:
-        return list(fields)
-    column = [b""] * length
-    for row, text in zip(rows.tolist(), fields, strict=True):
-        column[row] = text
-    return column
-
-
-def repeated(values: npt.NDArray[Any], fields: Sequence[bytes]) -> list[bytes]:
-    """`fields[i]` for each `i` in `values`."""
-    return list(map(fields.__getitem__, values.tolist()))
-
-
-# Columns of nodes to the bytes of an `.et` file.
-
-
-FEW = 4096
-"""An attribute of at most so many different values is spelt once for all nodes that share one."""
-TOGETHER = 8192
-"""Nodes that are written at a time."""
+FEW_VALUES = 4096
+"""Each value of an attribute with at most so many different ones is encoded once."""
+BATCH = 8192
+"""Nodes written at once."""
 
 Metadata = Mapping[str, tuple[Kind, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Spelt:
-    """An attribute whose values are known as bytes already; `codes` say which each node has."""
+class _Encoded:
+    """An attribute with few values, which are encoded already."""
 
     rows: Int64s
     codes: Int64s
-    texts: Sequence[bytes]
+    """The index in `values` of each node."""
+    values: Sequence[bytes]
 
     def fields(self, begin: int, end: int) -> list[bytes]:
         """The attribute of the nodes from `begin` to `end`."""
         inside = slice(*np.searchsorted(self.rows, [begin, end]))
-        return scattered(end - begin, self.rows[inside] - begin, repeated(self.codes[inside], self.texts))
+        return scattered(end - begin, self.rows[inside] - begin, repeated(self.codes[inside], self.values))
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """An attribute that is another number almost everywhere."""
+    """An attribute with many different numbers."""
 
     name: str
     kind: Kind
@@ -127,12 +70,12 @@ class _Numbers:
 
 
 def encoded(metadata: Metadata, nodes: NodeTable, tensors: Sequence[bytes] | None = None) -> Iterator[bytes]:
-    """The pieces of a file; `tensors` are the fields of inputs and outputs of each node, if any."""
+    """The chunks of a file; `tensors` are the fields of inputs and outputs of each node, if any."""
     yield framed(metadata_message(metadata))
     names = [delimited(NAME, text.encode()) if text else b"" for text in nodes.strings]
-    attributes = [_spelt(name, column) for name, column in nodes.attributes.items()]
-    for begin in range(0, len(nodes), TOGETHER):
-        end = min(begin + TOGETHER, len(nodes))
+    attributes = [_encoded_attribute(name, column) for name, column in nodes.attributes.items()]
+    for begin in range(0, len(nodes), BATCH):
+        end = min(begin + BATCH, len(nodes))
         inside = slice(begin, end)
         columns = [
             number_fields(ID, nodes.id[inside]),
@@ -162,15 +105,70 @@ def _ids(number: int, links: Links, begin: int, end: int) -> list[bytes]:
     return packed_fields(number, bounds - bounds[0], links.ids[bounds[0] : bounds[-1]])
 
 
-def _spelt(name: str, column: Attribute) -> _Spelt | _Numbers:
-    """An attribute of one kind, as it is written."""
+def _encoded_attribute(name: str, column: Attribute) -> _Encoded | _Numbers:
+    """An attribute with one kind, ready to be written."""
     kind = Kind(int(column.kinds[0])) if len(column) else Kind.INT64
     if kind == Kind.STRING:
         codes: dict[str, int] = {}
         coded = np.array([codes.setdefault(text, len(codes)) for text in column.values], np.int64)
-        return _Spelt(column.rows, coded, [attribute(name, kind, text) for text in codes])
+        return _Encoded(column.rows, coded, [attribute(name, kind, text) for text in codes])
     values = np.asarray(column.values, np.int64)
     distinct, coded = np.unique(values, return_inverse=True)
-    if len(distinct) > FEW:
+    if len(distinct) > FEW_VALUES:
         return _Numbers(name, kind, column.rows, values)
-    return _Spelt(column.rows, coded, [attribute(name, kind, value) for value in distinct.tolist()])
+    return _Encoded(column.rows, coded, [attribute(name, kind, value) for value in distinct.tolist()])
+
+
+# Fields of all nodes.
+
+
+def number_fields(number: int, values: Int64s) -> list[bytes]:
+    """An integer field of each node; empty for zero, which is what a missing field means."""
+    head = key(number, VARINT)
+    buffer, bounds = varints(values)
+    return [
+        head + buffer[begin:end] if is_set else b""
+        for (begin, end), is_set in zip(pairwise(bounds.tolist()), (values != 0).tolist(), strict=True)
+    ]
+
+
+def packed_fields(number: int, bounds: Int64s, ids: Int64s) -> list[bytes]:
+    """A packed field of each node: node `i` has `ids[bounds[i]:bounds[i + 1]]`."""
+    buffer, offsets = varints(ids)
+    cuts = offsets[bounds].tolist()
+    return [delimited(number, buffer[begin:end]) if end > begin else b"" for begin, end in pairwise(cuts)]
+
+
+def attribute(name: str, kind: Kind, value: Any) -> bytes:
+    """One attribute of a node; negative numbers take ten bytes, as protobuf writes them."""
+    body = delimited(ATTRIBUTE_NAME, name.encode())
+    if kind == Kind.STRING:
+        body += delimited(kind, value.encode())
+    else:
+        body += key(kind, VARINT) + varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
+    return delimited(ATTRIBUTE, body)
+
+
+def number_attributes(name: str, kind: Kind, values: Int64s) -> list[bytes]:
+    """An integer attribute of each node."""
+    before = delimited(ATTRIBUTE_NAME, name.encode()) + key(kind, VARINT)
+    heads = [
+        key(ATTRIBUTE, DELIMITED) + varint(len(before) + width) + before for width in range(VARINT_BYTES + 1)
+    ]
+    buffer, bounds = varints(values)
+    return [heads[end - begin] + buffer[begin:end] for begin, end in pairwise(bounds.tolist())]
+
+
+def scattered(length: int, rows: Int64s, fields: Sequence[bytes]) -> list[bytes]:
+    """Fields of some nodes as one for each node, empty for the others."""
+    if len(rows) == length:
+        return list(fields)
+    column = [b""] * length
+    for row, text in zip(rows.tolist(), fields, strict=True):
+        column[row] = text
+    return column
+
+
+def repeated(values: npt.NDArray[Any], fields: Sequence[bytes]) -> list[bytes]:
+    """`fields[i]` for each `i` in `values`."""
+    return list(map(fields.__getitem__, values.tolist()))

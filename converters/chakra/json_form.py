@@ -1,4 +1,4 @@
-""".et as JSON and back."""
+"""The JSON form of `.et` files: one object of metadata and nodes, without loss in either direction."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
 from tracelink.converters.chakra.decode import Frame, buffered, frames, truncated_at
+from tracelink.converters.chakra.schema import CONTROL_DEPS, DATA_DEPS
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
 from tracelink.io.framing import FramingError, framed
@@ -26,34 +27,34 @@ from tracelink.io.sources import Source
 from tracelink.io.targets import GZIP_SUFFIX, Target
 from tracelink.model.trace import Payload
 from tracelink.plugins import Output
-
-# One message as JSON and back: protobuf's own mapping, with names as in the .proto and 64-bit numbers as numbers.
-
+from tracelink.text import counted
 
 Message = TypeVar("Message", GlobalMetadata, Node)
 Form = dict[str, Any]
 
 WIRE = "@wire"
-NAN = b'"NaN"'
-TYPE_NAMES = {value.number: value.name for value in NodeType.DESCRIPTOR.values}
+"""The key of a message's bytes in base64, if its JSON alone would lose something."""
+_NAN = b'"NaN"'
+_TYPE_NAMES = {value.number: value.name for value in NodeType.DESCRIPTOR.values}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A message made from JSON, and what of the JSON could not be kept."""
+class EncodedMessage:
+    """A message made from JSON."""
 
     body: bytes
     reason: str = ""
+    """Why the JSON could not be kept completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageForm(Generic[Message]):
-    """The JSON of one kind of message."""
+    """The mapping between one kind of message and JSON: names as in the .proto, 64-bit integers as numbers."""
 
     kind: type[Message]
     to_form: Callable[[Message], Form]
 
-    def text(self, body: bytes) -> bytes:
+    def json(self, body: bytes) -> bytes:
         """The JSON of a message."""
         try:
             message = self.kind.FromString(body)
@@ -64,10 +65,10 @@ class MessageForm(Generic[Message]):
         if message.SerializeToString(deterministic=True) != body:
             return _with_wire(form, body)
         text = msgspec.json.encode(form)
-        return text if NAN not in text or self._becomes(text, body) else _with_wire(form, body)
+        return text if _NAN not in text or self._is_lossless(text, body) else _with_wire(form, body)
 
-    def said(self, form: Any) -> Said | None:
-        """The message that JSON stands for; None where it is none."""
+    def encoded(self, form: Any) -> EncodedMessage | None:
+        """The message of a JSON value; None if it is invalid."""
         if not isinstance(form, dict):
             return None
         if WIRE not in form:
@@ -75,28 +76,28 @@ class MessageForm(Generic[Message]):
         plain = {key: value for key, value in form.items() if key != WIRE}
         wire = _bytes_of(form[WIRE])
         if wire is not None and self._plain(wire) == plain:
-            return Said(wire)
+            return EncodedMessage(wire)
         made = self._made(plain)
-        return made and Said(made.body, made.reason or f"{WIRE} says something else than the rest")
+        return made and EncodedMessage(made.body, made.reason or f"{WIRE} contradicts the other keys")
 
     def _plain(self, wire: bytes) -> Form:
-        form: Form = msgspec.json.decode(self.text(wire))
+        form: Form = msgspec.json.decode(self.json(wire))
         form.pop(WIRE, None)
         return form
 
-    def _becomes(self, text: bytes, body: bytes) -> bool:
-        """Whether the message comes back; there are many numbers that are none, and JSON has one word for them."""
+    def _is_lossless(self, text: bytes, body: bytes) -> bool:
+        """True if the JSON becomes the same message: floats have many NaN values, and JSON has one name for them."""
         made = self._made(msgspec.json.decode(text))
         return made is not None and made.body == body
 
-    def _made(self, form: Mapping[str, Any]) -> Said | None:
+    def _made(self, form: Mapping[str, Any]) -> EncodedMessage | None:
         try:
-            return Said(self.kind(**form).SerializeToString(deterministic=True))
+            return EncodedMessage(self.kind(**form).SerializeToString(deterministic=True))
         except (TypeError, ValueError):
             return self._mapped(form)
 
-    def _mapped(self, form: Mapping[str, Any]) -> Said | None:
-        """The same by the library's own mapping, which takes more (numbers and bytes as texts) but is slow."""
+    def _mapped(self, form: Mapping[str, Any]) -> EncodedMessage | None:
+        """The same by protobuf's own mapping, which is slow but accepts more, such as numbers and bytes as strings."""
         reason = ""
         for lenient in (False, True):
             try:
@@ -104,16 +105,16 @@ class MessageForm(Generic[Message]):
             except (json_format.ParseError, OverflowError) as error:
                 reason = reason or str(error)
                 continue
-            return Said(message.SerializeToString(deterministic=True), reason)
+            return EncodedMessage(message.SerializeToString(deterministic=True), reason)
         return None
 
 
 def _node(node: Node) -> Form:
-    form: Form = {"id": node.id, "name": node.name, "type": TYPE_NAMES.get(node.type, node.type)}
+    form: Form = {"id": node.id, "name": node.name, "type": _TYPE_NAMES.get(node.type, node.type)}
     if control := node.ctrl_deps:
-        form["ctrl_deps"] = list(control)
+        form[CONTROL_DEPS] = list(control)
     if data := node.data_deps:
-        form["data_deps"] = list(data)
+        form[DATA_DEPS] = list(data)
     if start := node.start_time_micros:
         form["start_time_micros"] = start
     if duration := node.duration_micros:
@@ -135,8 +136,8 @@ def _metadata(metadata: GlobalMetadata) -> Form:
 
 
 def _tensors(tensors: IOInfo) -> Form:
-    said = {"values": tensors.values, "shapes": tensors.shapes, "types": tensors.types}
-    return {name: text for name, text in said.items() if text}
+    form = {"values": tensors.values, "shapes": tensors.shapes, "types": tensors.types}
+    return {name: text for name, text in form.items() if text}
 
 
 def _attribute(attribute: AttributeProto) -> Form:
@@ -147,9 +148,9 @@ def _attribute(attribute: AttributeProto) -> Form:
     if kind is None:
         return form
     value = getattr(attribute, kind)
-    convert = SPECIAL.get(kind.partition("_")[0], _same)
+    convert = _CONVERSIONS.get(kind.partition("_")[0], _same)
     if kind.endswith("_list"):
-        form[kind] = {"values": [convert(one) for one in value.values]} if value.values else {}
+        form[kind] = {"values": [convert(item) for item in value.values]} if value.values else {}
     else:
         form[kind] = convert(value)
     return form
@@ -169,8 +170,8 @@ def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-SPECIAL: dict[str, Callable[[Any], Any]] = {"double": _real, "float": _real, "bytes": _base64}
-"""Kinds of which JSON has no values of its own."""
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {"double": _real, "float": _real, "bytes": _base64}
+"""For kinds whose values are not JSON values."""
 
 
 def _with_wire(form: Form, body: bytes) -> bytes:
@@ -188,46 +189,45 @@ NODES = cast("MessageForm[Node]", MessageForm(Node, _node))
 METADATA = cast("MessageForm[GlobalMetadata]", MessageForm(GlobalMetadata, _metadata))
 
 
-# The JSON form read piece by piece: nodes back to messages.
-
+# The array of nodes, read in chunks.
 
 Decoded = TypeVar("Decoded")
 
 METADATA_KEY, NODES_KEY = "metadata", "nodes"
-FIRST_KEY = re.compile(rb'"nodes"\s*:\s*\[\s*\{\s*"([\w@]+)"')
-USUAL_FIRST_KEYS = ("id", "@wire")
-SORTED_FIRST_KEYS = ("attr", "@wire", "ctrl_deps", "data_deps", "duration_micros", "id")
-"""Those of nodes whose keys a tool has put in order."""
-VALUES = msgspec.json.Decoder(list[Any])
-TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
+_FIRST_KEY = re.compile(rb'"nodes"\s*:\s*\[\s*\{\s*"([\w@]+)"')
+_FIRST_KEYS = ("id", WIRE)
+_SORTED_FIRST_KEYS = ("attr", WIRE, CONTROL_DEPS, DATA_DEPS, "duration_micros", "id")
+"""Of nodes whose keys were sorted by a tool."""
+_VALUES = msgspec.json.Decoder(list[Any])
+_TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def messages_format(head: bytes) -> ArrayFormat[list[Said | None]]:
-    """How pieces of a document that begins with `head` become messages; None for what is no node."""
+def messages_format(head: bytes) -> ArrayFormat[list[EncodedMessage | None]]:
+    """How chunks of a document that starts with `head` become messages; None for elements that are not nodes."""
     return _format(
-        head, lambda text: _messages(VALUES.decode(text)), lambda values: _messages(_floats(values))
+        head, lambda text: _messages(_VALUES.decode(text)), lambda values: _messages(_floats(values))
     )
 
 
 def texts_format(head: bytes) -> ArrayFormat[list[Payload]]:
-    """How pieces of it become the texts of nodes; that of what is no object is empty."""
+    """How chunks become the JSON of nodes; empty for elements that are not objects."""
     return _format(head, _texts, _converted)
 
 
 def _format(
     head: bytes, decode: Callable[[memoryview], Decoded], convert: Callable[[list[Any]], Decoded]
 ) -> ArrayFormat[Decoded]:
-    first = FIRST_KEY.search(head)
-    usual = first is None or first[1].decode() in USUAL_FIRST_KEYS
-    return ArrayFormat(NODES_KEY, USUAL_FIRST_KEYS if usual else SORTED_FIRST_KEYS, decode, convert)
+    first = _FIRST_KEY.search(head)
+    is_sorted = first is not None and first[1].decode() not in _FIRST_KEYS
+    return ArrayFormat(NODES_KEY, _SORTED_FIRST_KEYS if is_sorted else _FIRST_KEYS, decode, convert)
 
 
-def _messages(values: list[Any]) -> list[Said | None]:
-    return [NODES.said(value) for value in values]
+def _messages(values: list[Any]) -> list[EncodedMessage | None]:
+    return [NODES.encoded(value) for value in values]
 
 
 def _texts(text: memoryview) -> list[Payload]:
-    kept = [bytes(raw) for raw in TEXTS.decode(text)]
+    kept = [bytes(raw) for raw in _TEXTS.decode(text)]
     return [raw if raw.startswith(b"{") else b"" for raw in kept]
 
 
@@ -236,56 +236,52 @@ def _converted(values: list[Any]) -> list[Payload]:
 
 
 def _floats(value: Any) -> Any:
-    """Numbers that only a lenient parser could read, as numbers."""
+    """Decimals of the lenient parser as floats."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, list):
-        return [_floats(one) for one in value]
+        return [_floats(item) for item in value]
     if isinstance(value, dict):
-        return {key: _floats(one) for key, one in value.items()}
+        return {key: _floats(item) for key, item in value.items()}
     return value
 
 
-# How files of both forms are called.
-
+# `.et` to JSON: nodes are written as they are read, one on each line.
 
 JSON_SUFFIXES = (".json", ".json.gz")
 ET_SUFFIXES = (".et", ".et.gz")
 
 
 def renamed(name: str, suffix: str) -> str:
-    """The name of a file in the other form."""
+    """A file name with the suffix of the other form."""
     stem = name.removesuffix(GZIP_SUFFIX)
     for known in (*JSON_SUFFIXES, *ET_SUFFIXES):
         stem = stem.removesuffix(known)
     return stem + suffix
 
 
-# `.et` to JSON: one object of metadata and nodes, a node on each line, written as they are read.
-
-
-OPENING, BETWEEN, CLOSING = b'{"metadata":', b',"nodes":[\n', b"\n]}\n"
-WIRE_MARK = b'"%s":"' % WIRE.encode()
-TOGETHER = 1024
-"""Nodes that are written at a time."""
+_OPENING, _BETWEEN, _CLOSING = b'{"metadata":', b',"nodes":[\n', b"\n]}\n"
+_WIRE_MARK = b'"%s":"' % WIRE.encode()
+_BATCH = 1024
+"""Nodes written at once."""
 
 
 @dataclass(slots=True)
-class _Written:
-    """What was written so far, and what did not fit."""
+class _Progress:
+    """What was written so far, and the findings on it."""
 
     path: str
     nodes: int = 0
     raw: int = 0
-    """Messages that JSON says in base64 only, or too."""
+    """Messages with their bytes in base64."""
     findings: list[Finding] = field(default_factory=list)
 
     def texts(self, messages: Iterator[Frame]) -> Iterator[bytes]:
-        """The nodes, until the messages end."""
+        """The JSON of the nodes, up to the end or to a truncated message."""
         try:
             for frame in messages:
-                text = NODES.text(frame.body)
-                self.raw += WIRE_MARK in text
+                text = NODES.json(frame.body)
+                self.raw += _WIRE_MARK in text
                 self.nodes += 1
                 yield text
         except FramingError as error:
@@ -293,20 +289,20 @@ class _Written:
 
 
 class NodesAsJson:
-    """Everything in an `.et` file as one JSON document."""
+    """Converts an `.et` file to one JSON document."""
 
     name = "chakra-nodes"
 
     def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
         """Writes one JSON document."""
         name = renamed(source.name, JSON_SUFFIXES[0])
-        written = _Written(source.path)
+        written = _Progress(source.path)
         with buffered(source, engine.meter.add) as (stream, opened), target.file(name) as out:
             messages = frames(stream)
             first = next(messages, None)
-            out.write(OPENING + METADATA.text(first.body if first else b"") + BETWEEN)
+            out.write(_OPENING + METADATA.json(first.body if first else b"") + _BETWEEN)
             _write_lines(out, written.texts(messages))
-            out.write(CLOSING)
+            out.write(_CLOSING)
             if opened.damage and not written.findings:
                 written.findings.append(truncated_at(source.path, opened.damage, written.nodes, source.bytes))
         findings = (*written.findings, *_wire_findings(written))
@@ -318,7 +314,7 @@ def _write_lines(out: BinaryIO, texts: Iterator[bytes]) -> None:
     before = b""
     for text in texts:
         lines.append(text)
-        if len(lines) == TOGETHER:
+        if len(lines) == _BATCH:
             out.write(before + b",\n".join(lines))
             before = b",\n"
             lines.clear()
@@ -326,99 +322,101 @@ def _write_lines(out: BinaryIO, texts: Iterator[bytes]) -> None:
         out.write(before + b",\n".join(lines))
 
 
-def _wire_findings(written: _Written) -> Iterator[Finding]:
+def _wire_findings(written: _Progress) -> Iterator[Finding]:
     if written.raw:
         text = (
-            f"{written.path}: {written.raw:,} messages say more than JSON can, such as fields of a newer format; "
-            f"their bytes stand under {WIRE!r}."
+            f"{written.path}: JSON cannot represent {counted(written.raw, 'message')}, such as fields of a newer"
+            f" format; their bytes are under the key {WIRE!r}."
         )
         yield Finding(Severity.INFO, "kept_as_bytes", text, written.raw, written.path)
 
 
-# JSON back to `.et`: the messages that the JSON came from.
+# JSON to `.et`: the messages that the JSON was made from.
 
 
 @dataclass(slots=True)
 class Rebuilt:
-    """The messages of a JSON document; iterate `pieces` to the end, then look at the rest."""
+    """The messages of a JSON document; the attributes are complete after the last of `chunks`."""
 
     source: Source
     engine: Engine
     not_nodes: int = 0
     changed: Counter[str] = field(default_factory=Counter)
-    """What could not be kept, and in how many messages."""
+    """The number of messages that could not be kept completely, by reason."""
     offsets: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
-    """Where each piece of the array begins in the document, and how many elements it holds."""
+    """The offset in the document of each chunk of the array, and the number of its elements."""
     elements: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    """Of each node which element it is, and where its message begins."""
+    """The element of each node, and the offset of its message."""
     findings: list[Finding] = field(default_factory=list)
 
-    def pieces(self) -> Iterator[bytes]:
-        """The bytes of an `.et` file."""
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of an `.et` file, in chunks."""
         document = ArrayDocument(self.source, messages_format(self.source.head()))
         written = 0
-        for offset, piece in document.pieces(self.engine.meter.add):
+        for offset, chunk in document.pieces(self.engine.meter.add):
             if not self.offsets:
                 metadata = self._metadata(document.header)
                 written += len(metadata)
                 yield metadata
-            body = b"".join(self._placed(piece, written))
+            body = b"".join(self._messages(chunk, written))
             self.offsets.append(offset)
-            self.counts.append(len(piece))
+            self.counts.append(len(chunk))
             written += len(body)
             yield body
-        self.findings += self._misfits(document)
+        self.findings += self._findings(document)
 
     def _metadata(self, header: Mapping[str, Any]) -> bytes:
-        said = METADATA.said(header.get(METADATA_KEY, {}))
-        if said is None:
-            self.changed["the metadata are no metadata"] += 1
+        message = METADATA.encoded(header.get(METADATA_KEY, {}))
+        if message is None:
+            self.changed["the metadata are not valid"] += 1
             return framed(b"")
-        return self._framed(said)
+        return self._framed(message)
 
-    def _placed(self, piece: Sequence[Said | None], position: int) -> Iterator[bytes]:
-        """The messages of a piece, the first at `position`."""
+    def _messages(self, chunk: Sequence[EncodedMessage | None], position: int) -> Iterator[bytes]:
+        """The messages of a chunk, the first at `position`."""
         first = sum(self.counts)
-        for element, said in enumerate(piece, first):
-            if said is None:
+        for element, message in enumerate(chunk, first):
+            if message is None:
                 self.not_nodes += 1
                 continue
             self.elements.append(element)
             self.positions.append(position)
-            message = self._framed(said)
-            position += len(message)
-            yield message
+            body = self._framed(message)
+            position += len(body)
+            yield body
 
-    def _framed(self, said: Said) -> bytes:
-        if said.reason:
-            self.changed[said.reason] += 1
-        return framed(said.body)
+    def _framed(self, message: EncodedMessage) -> bytes:
+        if message.reason:
+            self.changed[message.reason] += 1
+        return framed(message.body)
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.elements)
 
-    def _misfits(self, document: ArrayDocument[list[Said | None]]) -> Iterator[Finding]:
+    def _findings(self, document: ArrayDocument[list[EncodedMessage | None]]) -> Iterator[Finding]:
         path = self.source.path
         cut = None if document.truncated_at is None else (document.truncated_at, document.truncated_reason)
         yield from damage_findings(path, document.damage, cut, self.nodes, "nodes")
         if self.not_nodes:
-            text = f"{path}: {self.not_nodes:,} elements of {NODES_KEY!r} are no nodes and are left out."
+            text = f"{path}: {counted(self.not_nodes, 'element')} of {NODES_KEY!r} left out: not valid nodes."
             yield Finding(Severity.WARNING, "not_a_node", text, self.not_nodes, path)
         if self.changed:
             reason, count = self.changed.most_common(1)[0]
-            text = f"{path}: {self.changed.total():,} messages could not be kept as they stand, most because: {reason}."
+            text = (
+                f"{path}: {counted(self.changed.total(), 'message')} changed, most often because: {reason}."
+            )
             yield Finding(Severity.WARNING, "not_kept", text, count, path, reason)
-        if strange := sorted(document.header.keys() - {METADATA_KEY, NODES_KEY}):
-            text = f"{path}: an .et file has no place for {', '.join(strange)}, which is left out."
-            yield Finding(Severity.WARNING, "not_kept", text, len(strange), path)
+        if unknown := sorted(document.header.keys() - {METADATA_KEY, NODES_KEY}):
+            text = f"{path}: an .et file cannot contain {', '.join(unknown)}; left out."
+            yield Finding(Severity.WARNING, "not_kept", text, len(unknown), path)
 
 
 class JsonAsNodes:
-    """The `.et` file that a JSON document was made from."""
+    """Converts a JSON document to the `.et` file that it was made from."""
 
     name = "chakra"
 
@@ -427,7 +425,7 @@ class JsonAsNodes:
         name = renamed(source.name, ET_SUFFIXES[0])
         rebuilt = Rebuilt(source, engine)
         with target.file(name) as out:
-            for piece in rebuilt.pieces():
-                out.write(piece)
+            for chunk in rebuilt.chunks():
+                out.write(chunk)
         findings = tuple(rebuilt.findings)
         return [Output(target.path(name), self.name, None, target.size(name), rebuilt.nodes, findings)]

@@ -140,12 +140,12 @@ def test_a_file_is_what_protobuf_writes(nodes: NodeTable) -> None:
 
 
 @given(tables(), st.integers(1, 3), st.integers(0, 2))
-def test_pieces_and_spelling_do_not_change_the_bytes(nodes: NodeTable, together: int, few: int) -> None:
-    """Large columns are written in pieces; numbers of many values are spelt one by one."""
+def test_batches_and_shared_encoding_do_not_change_the_bytes(nodes: NodeTable, batch: int, few: int) -> None:
+    """Large tables are written in batches; attributes with many values are encoded one by one."""
     whole = b"".join(encoded({}, nodes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "TOGETHER", together)
-        patch.setattr(encoding, "FEW", few)
+        patch.setattr(encoding, "BATCH", batch)
+        patch.setattr(encoding, "FEW_VALUES", few)
         assert b"".join(encoded({}, nodes)) == whole
 
 
