@@ -1,4 +1,4 @@
-"""Package."""
+"""Clocks of recorders: ages of entries, and lags of ranks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from builders.recorder import process_group
 from tracelink.diagnosis.clocks import Elapsed, lags_of
 from tracelink.diagnosis.journal import Journal
 
-# How long something has been pending.
+# Ages of unfinished entries.
 
 
-def test_an_entry_is_as_old_as_the_last_that_any_recorder_saw() -> None:
+def test_age_of_an_entry() -> None:
     entries = rounds(at=[[0, 0], [10, 12]])
     entries[1] += rounds(at=[[500]], ranks=[1], group=("1", ""))[1]
     journal = recorded(entries)
@@ -23,29 +23,29 @@ def test_an_entry_is_as_old_as_the_last_that_any_recorder_saw() -> None:
     assert elapsed.longest({0: 1, 1: 3}) == 489 * MS
 
 
-def test_what_a_watchdog_saw_counts_too() -> None:
+def test_age_from_completion_times() -> None:
     entries = rounds(at=[[0, 0]], time_discovered_started_ns=together(at=[[70]]).records.created[0].item())
     assert Elapsed(recorded(entries)).since({0: 0}) == {0: 70 * MS}
 
 
-def test_a_rank_that_is_usually_late_tells_less_for_its_clock_may_be_ahead() -> None:
+def test_age_is_corrected_by_lag() -> None:
     journal = together(at=[[0, 0], [100, 100], [200, 200]], ahead={1: 3000})
     assert Elapsed(journal).since({0: 2, 1: 5}) == {0: 0, 1: 0}
     assert Elapsed(journal).longest({0: 2, 1: 5}) is None
 
 
-def test_recorders_that_share_nothing_tell_nothing_of_each_other() -> None:
+def test_age_without_common_collectives() -> None:
     entries = rounds(at=[[0]], ranks=[0]) | rounds(at=[[9000]], ranks=[1], group=("1", ""))
     assert Elapsed(recorded(entries)).since({0: 0}) == {0: 0}
 
 
-def test_what_has_no_time_has_no_age() -> None:
+def test_age_without_times() -> None:
     entries = rounds(at=[[0, 0]])
     entries[0][0]["time_created_ns"] = 0
     assert Elapsed(recorded(entries)).since({0: 0}) == {}
 
 
-# How the times of different ranks compare.
+# Lags of ranks.
 
 
 CHAIN = process_group("1", [0, 1], "tp") | process_group("2", [1, 2], "dp")
@@ -65,30 +65,30 @@ def chained(ahead: dict[int, float]) -> Journal:
     return recorded(entries, pg_config=CHAIN)
 
 
-def test_a_clock_that_is_ahead_makes_its_rank_late_to_everything() -> None:
+def test_lag_of_a_clock_that_is_ahead() -> None:
     assert lags(together(at=[[0, 1, 0], [9, 9, 10], [20, 20, 20]], ahead={1: 500, 2: -70})) == [0, 500, -70]
 
 
-def test_being_late_once_is_no_habit() -> None:
+def test_late_once_is_not_a_lag() -> None:
     assert lags(together(at=[[0, 0, 0], [10, 10, 9000], [9001, 9001, 9001]])) == [0, 0, 0]
 
 
-def test_ranks_compare_through_groups_that_they_share_with_others() -> None:
+def test_lags_through_several_groups() -> None:
     assert lags(chained({1: 30, 2: -5})) == [0, 30, -5]
 
 
-def test_ranks_that_share_nothing_do_not_compare() -> None:
+def test_lags_without_common_groups() -> None:
     entries = rounds(at=[[0]], ranks=[0], group=("9", "alone")) | rounds(at=[[4, 4]], ranks=[1, 2])
     assert lags_of(recorded(entries)).component.tolist() == [0, 1, 1]
 
 
-def test_a_collective_that_one_did_not_join_compares_nobody() -> None:
+def test_incomplete_collectives_are_ignored() -> None:
     entries = rounds(at=[[0, 0], [10, 90]])
     del entries[0][1]
     assert lags(recorded(entries)) == [0, 0]
 
 
-def test_what_belongs_together_counts_from_its_first_entry() -> None:
+def test_coalesced_entries_count_from_the_first() -> None:
     entries = rounds(at=[[0, 3], [10, 13], [20, 23]])
     entries[0] = [
         part | {"time_created_ns": part["time_created_ns"] + extra * MS}
@@ -99,7 +99,7 @@ def test_what_belongs_together_counts_from_its_first_entry() -> None:
 
 
 @given(st.lists(st.integers(-10_000, 10_000), min_size=2, max_size=6), st.data())
-def test_clocks_are_told_apart_where_ranks_come_together(ahead: list[int], data: st.DataObject) -> None:
+def test_any_clock_offsets_are_found(ahead: list[int], data: st.DataObject) -> None:
     jitter = st.floats(0, 1)
     at = [[100 * number + data.draw(jitter) for _ in ahead] for number in range(5)]
     expected = [float(offset - ahead[0]) for offset in ahead]

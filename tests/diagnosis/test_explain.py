@@ -1,4 +1,4 @@
-"""Package."""
+"""Explanations: evidence and advice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracelink.diagnosis.explain import (
 from tracelink.diagnosis.model import Checked, Diagnosis, Evidence, Kind, Link, Problem, Role
 from tracelink.model.records import Entry, Frame
 
-# What to look at next: for each kind of problem, and with what the evidence knows.
+# Advice for each kind of problem.
 
 
 OWN = Frame("evaluate", "/home/me/train.py", 30), Frame("main", "/home/me/train.py", 200)
@@ -58,7 +58,7 @@ def test_every_kind_has_advice() -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("own", [None, entry(), entry(3, OWN)], ids=["nothing", "no stack", "stack"])
-def test_advice_is_whole_sentences_whatever_is_known(kind: Kind, own: Entry | None) -> None:
+def test_advice_is_complete_sentences(kind: Kind, own: Entry | None) -> None:
     said = advice_for(problem(kind, own, None), RANKS)
     assert said[0].isupper()
     assert said.endswith(".")
@@ -66,7 +66,7 @@ def test_advice_is_whole_sentences_whatever_is_known(kind: Kind, own: Entry | No
     assert " ." not in said
 
 
-def test_who_never_joined_is_asked_what_it_does_and_where_it_went_another_way() -> None:
+def test_advice_on_never_joined() -> None:
     assert advice_for(problem(Kind.NEVER_JOINED), RANKS) == (
         "Check what rank 2 is doing now: run py-spy dump --pid PID on its host, and read the end of its log. Its last "
         "call was at train.py:30 (evaluate), the others wait at train.py:20 (step): between these lines look for a "
@@ -74,24 +74,24 @@ def test_who_never_joined_is_asked_what_it_does_and_where_it_went_another_way() 
     )
 
 
-def test_in_a_loop_it_did_not_come_back() -> None:
+def test_advice_on_a_loop() -> None:
     said = advice_for(problem(Kind.NEVER_JOINED, entry(2, OTHER)), RANKS)
     assert said.endswith(" It did not return to train.py:20 (step), where the others wait.")
 
 
-def test_without_stacks_it_is_said_how_to_get_them() -> None:
+def test_advice_without_stacks() -> None:
     said = advice_for(problem(Kind.NEVER_JOINED, entry(2), entry(3)), RANKS)
     assert said.endswith(
         "its log. These dumps have no stacks; pickled dumps have them unless stack traces were disabled."
     )
 
 
-def test_what_is_queued_waits_for_its_device() -> None:
+def test_advice_on_a_queued_call() -> None:
     said = advice_for(problem(Kind.LAGGING, entry(4, OWN)), RANKS)
     assert said.startswith("Rank 2 queued it, but its device has not started it")
 
 
-def test_of_many_culprits_one_is_named() -> None:
+def test_advice_with_many_culprits() -> None:
     said = advice_for(problem(Kind.NEVER_JOINED, culprits=(1, 2, 3)), RANKS)
     assert said.startswith("Check what rank 1 (for example) is doing now")
 
@@ -106,18 +106,18 @@ def test_of_many_culprits_one_is_named() -> None:
         ),
     ],
 )
-def test_who_has_no_dump_is_looked_for(culprits: tuple[int, ...], said: str) -> None:
+def test_advice_on_missing_dumps(culprits: tuple[int, ...], said: str) -> None:
     assert said in advice_for(problem(Kind.NEVER_JOINED, None, culprits=culprits), [0, 1])
 
 
-def test_a_skip_names_both_lines() -> None:
+def test_advice_on_skipped() -> None:
     assert advice_for(problem(Kind.SKIPPED), RANKS) == (
         "The others called it at train.py:20 (step), and rank 2 continued at train.py:30 (evaluate): look for the "
         "branch that skipped the call."
     )
 
 
-def test_another_operation_names_both_lines() -> None:
+def test_advice_on_operation_mismatch() -> None:
     assert advice_for(problem(Kind.OPERATION_MISMATCH), RANKS) == (
         "Rank 2 called from train.py:30 (evaluate), the others from train.py:20 (step): look for the condition "
         "that takes them to different lines."
@@ -125,7 +125,7 @@ def test_another_operation_names_both_lines() -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH])
-def test_another_tensor_is_looked_for_where_it_is_given(kind: Kind) -> None:
+def test_advice_on_tensor_mismatch(kind: Kind) -> None:
     assert advice_for(problem(kind), RANKS).startswith(
         "Check the tensor that rank 2 passes at train.py:30 (eval"
     )
@@ -135,7 +135,7 @@ def test_another_tensor_is_looked_for_where_it_is_given(kind: Kind) -> None:
     )
 
 
-def test_a_ring_of_collectives_names_who_is_first_where() -> None:
+def test_advice_on_deadlock_of_collectives() -> None:
     ring = (Link("0", 3, "nccl:all_reduce", (0, 1, 3), (2,)), Link("5", 2, "nccl:all_reduce", (2,), (0,)))
     assert advice_for(replace(problem(Kind.DEADLOCK), cycle=ring), RANKS) == (
         "Call the collectives of groups 0 and 5 in the same order on all ranks: rank 2 is in group 0 (tp) first, at "
@@ -143,7 +143,7 @@ def test_a_ring_of_collectives_names_who_is_first_where() -> None:
     )
 
 
-def test_a_ring_of_messages_asks_for_an_order_of_sends_and_receives() -> None:
+def test_advice_on_deadlock_of_messages() -> None:
     ring = (Link("0", 1, "nccl:recv 0<-1", (0,), (1,)), Link("0", 1, "nccl:recv 1<-0", (1,), (0,)))
     assert advice_for(replace(problem(Kind.DEADLOCK), cycle=ring), RANKS) == (
         "Let one side send while the other receives, in the same order, or issue both with batch_isend_irecv: see "
@@ -151,7 +151,7 @@ def test_a_ring_of_messages_asks_for_an_order_of_sends_and_receives() -> None:
     )
 
 
-def test_messages_are_compared_by_their_ends_and_collectives_by_their_root() -> None:
+def test_advice_on_peer_mismatch() -> None:
     message = replace(problem(Kind.PEER_MISMATCH), operation="nccl:send 0->1")
     assert advice_for(message, RANKS).startswith(
         "Compare source, destination and order of the calls at train.py:30"
@@ -162,12 +162,12 @@ def test_messages_are_compared_by_their_ends_and_collectives_by_their_root() -> 
     )
 
 
-def test_what_timed_out_may_just_have_taken_longer() -> None:
+def test_advice_on_timed_out() -> None:
     said = advice_for(problem(Kind.TIMED_OUT, None, culprits=()), RANKS)
     assert said.endswith("or the work took longer than its timeout of 10 min.")
 
 
-def test_a_diagnosis_gets_advice_where_it_has_none() -> None:
+def test_existing_advice_is_kept() -> None:
     known = replace(problem(Kind.STRAGGLER), advice="Buy another one.")
     made = with_advice(Diagnosis([known, problem(Kind.FAILED)], [], [], list(RANKS), [], {}, Checked()))
     first, second = made.problems
@@ -175,7 +175,7 @@ def test_a_diagnosis_gets_advice_where_it_has_none() -> None:
     assert second.advice == advice_for(second, RANKS)
 
 
-# What a diagnosis shows: the last calls of who is to blame, and where another waits.
+# Evidence: the last calls of culprits, and the call of a waiting rank.
 
 
 STEP, MAIN = Frame("step", "/home/me/train.py", 20), Frame("main", "/home/me/train.py", 200)
@@ -194,14 +194,14 @@ def told(one: Evidence) -> list[tuple[str, int | None]]:
     return [(entry.operation, entry.sequence) for entry in one.entries]
 
 
-def test_the_culprits_last_calls_and_the_call_in_which_another_waits(tmp_path: Path) -> None:
+def test_evidence_of_a_hang(tmp_path: Path) -> None:
     assert [(one.rank, one.role, told(one)) for one in evidence(tmp_path, hang(4, culprit=2))] == [
         (2, Role.CULPRIT, [("nccl:all_reduce", 1), ("nccl:all_reduce", 2)]),
         (0, Role.WAITING, [("nccl:all_reduce", 3)]),
     ]
 
 
-def test_an_entry_says_what_the_dump_says(tmp_path: Path) -> None:
+def test_evidence_is_as_recorded(tmp_path: Path) -> None:
     (culprit, _) = evidence(tmp_path, hang(4, culprit=2))
     recorded = steps(2, 3)[1]
     assert culprit.entries[-1] == Entry(
@@ -221,7 +221,7 @@ def test_an_entry_says_what_the_dump_says(tmp_path: Path) -> None:
     )
 
 
-def test_calls_of_other_groups_are_shown_too_and_no_more_than_the_last_few(tmp_path: Path) -> None:
+def test_evidence_of_several_groups(tmp_path: Path) -> None:
     entries = hang(4, culprit=2)
     entries[2][1:1] = steps(2, MOST_CALLS + 3, group=("1", "tp"))[:-1]
     (culprit, _) = evidence(tmp_path, entries)
@@ -229,7 +229,7 @@ def test_calls_of_other_groups_are_shown_too_and_no_more_than_the_last_few(tmp_p
     assert groups == [*(("1", number) for number in range(4, MOST_CALLS + 3)), ("0", 2)]
 
 
-def test_a_call_that_was_issued_as_several_entries_counts_as_one(tmp_path: Path) -> None:
+def test_coalesced_call_counts_once(tmp_path: Path) -> None:
     entries = {rank: [*steps(rank, 2)[:1], *_coalesced(2), *steps(rank, 3)[2:]] for rank in range(4)}
     del entries[1][5:]
     (culprit, _) = evidence(tmp_path, entries)
@@ -245,7 +245,7 @@ def _coalesced(sequence: int) -> list[dict[str, Any]]:
     return [collective(name, sequence, completed=1, state="completed", retired=True) for name in names]
 
 
-def test_a_batch_of_messages_has_one_number_whatever_its_end_says(tmp_path: Path) -> None:
+def test_batch_has_one_sequence_number(tmp_path: Path) -> None:
     entries = hang(4, culprit=2)
     entries[2] += [_message("send 2->3", 5), _message("recv 2<-1", 5), _end_of_batch(collective_number=2)]
     entries[3].insert(2, _message("recv 3<-2", 5))
@@ -263,7 +263,7 @@ def _end_of_batch(collective_number: int) -> dict[str, Any]:
     return collective("nccl:coalesced", collective_number, completed=1, p2p_seq_id=5, **nothing)
 
 
-def test_of_many_culprits_the_first_are_shown(tmp_path: Path) -> None:
+def test_evidence_limit_of_culprits(tmp_path: Path) -> None:
     entries = hang(10, culprit=9)
     for rank in range(5, 9):
         del entries[rank][2:]
@@ -271,7 +271,7 @@ def test_of_many_culprits_the_first_are_shown(tmp_path: Path) -> None:
     assert shown == [5, 6, 7][:MOST_CULPRITS]
 
 
-def test_of_many_problems_the_worst_have_evidence(tmp_path: Path) -> None:
+def test_evidence_limit_of_problems(tmp_path: Path) -> None:
     entries: dict[int, list[dict[str, Any]]] = {rank: [] for rank in range(3 * (MOST_PROBLEMS + 1))}
     for rank in entries:
         size = [[8]] if rank % 3 == 2 else [[4]]
@@ -281,12 +281,12 @@ def test_of_many_problems_the_worst_have_evidence(tmp_path: Path) -> None:
     assert shown == [True] * MOST_PROBLEMS + [False]
 
 
-def test_a_culprit_that_recorded_nothing_has_nothing_to_show(tmp_path: Path) -> None:
+def test_culprit_without_entries(tmp_path: Path) -> None:
     shown = evidence(tmp_path, hang(4, culprit=2) | {2: []})
     assert [(one.rank, one.role) for one in shown] == [(0, Role.WAITING)]
 
 
-def test_a_dump_in_json_has_no_stacks(tmp_path: Path) -> None:
+def test_json_dump_has_no_stacks(tmp_path: Path) -> None:
     folder = dumps(tmp_path, {})
     for rank, rows in hang(4, culprit=2).items():
         without = [{name: value for name, value in row.items() if name != "frames"} for row in rows]
@@ -296,9 +296,7 @@ def test_a_dump_in_json_has_no_stacks(tmp_path: Path) -> None:
     assert all(entry.frames == () for one in shown for entry in one.entries)
 
 
-def test_a_dump_that_is_gone_when_it_is_read_again_is_a_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_dump_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tracelink.converters.flight_recorder.reader import RecorderPayloads
 
     def gone(self: RecorderPayloads, places: object) -> object:
@@ -323,7 +321,7 @@ def test_a_dump_that_is_gone_when_it_is_read_again_is_a_finding(
         "",
     ],
 )
-def test_frames_of_torch_are_left_out(file: str) -> None:
+def test_frames_of_torch_are_removed(file: str) -> None:
     assert own_frames([Frame("inner", file, 1), STEP]) == (STEP,)
 
 
@@ -331,16 +329,16 @@ def test_frames_of_torch_are_left_out(file: str) -> None:
     "file",
     ["train.py", "/home/torch/train.py", "/opt/site-packages/torchtitan/train.py", "/opt/megatron/torch.py"],
 )
-def test_frames_of_others_are_kept(file: str) -> None:
+def test_other_frames_are_kept(file: str) -> None:
     assert own_frames([Frame("inner", file, 1), STEP]) == (Frame("inner", file, 1), STEP)
 
 
-def test_where_there_is_nothing_but_torch_that_is_shown() -> None:
+def test_stack_with_torch_only() -> None:
     inner = Frame("all_reduce", "/opt/site-packages/torch/distributed/distributed_c10d.py", 1)
     assert own_frames([inner]) == (inner,)
 
 
-def test_what_an_entry_says_in_a_way_that_cannot_be_used_counts_as_not_said(tmp_path: Path) -> None:
+def test_invalid_fields_count_as_missing(tmp_path: Path) -> None:
     odd = {"frames": [7, {"name": 3, "filename": None, "line": -1}], "timeout_ms": "x", "retired": 2}
     entries = hang(4, culprit=2)
     entries[2][1] |= odd | {"input_dtypes": "Float", "output_dtypes": [None], "thread_name": stack("x", 1)}

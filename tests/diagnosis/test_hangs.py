@@ -1,4 +1,4 @@
-"""Package."""
+"""Hangs: deadlocks, missing ranks, and stuck or running collectives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from builders.journal import MS, Entries, journal, recorded, rounds
+from builders.programs import diagnosis_of_programs, problems
 from builders.recorder import collective, dump, process_group
-from builders.told import diagnosed, problems
 from tracelink.diagnosis.clocks import Elapsed, longest_finished_work
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.hangs import is_stuck
@@ -20,33 +20,33 @@ from tracelink.diagnosis.participation import parts_of, positions_of
 from tracelink.diagnosis.waits import Wait, collective_waits
 from tracelink.model.columns import UNKNOWN
 
-# Rings of waits: who waits for whom, and who left the order that others keep.
+# Deadlocks: cycles of waits, and their culprits.
 
 
 TP = {"b": "tp", "c": "tp", "d": "tp"}
 SIX = [0, 1, 2, 3, 4, 5]
 
 
-def test_one_that_began_with_its_pair_where_all_others_began_with_the_whole() -> None:
+def test_deadlock_by_pair_first() -> None:
     found = problems(
         {0: "a1~", 1: "a1~", 2: "a1~", 3: "b1~"}, descriptions=TP, a=[0, 1, 2, 3], b=[2, 3], c=[0, 1]
     )
     assert found == ["deadlock a1 by 3, for 0 1 2"]
 
 
-def test_one_that_began_with_the_whole_where_all_others_did_their_pairs_first() -> None:
+def test_deadlock_by_all_ranks_first() -> None:
     ranks = {0: "b1 a1!", 1: "b1 a1!", 2: "c1!", 3: "a1!", 4: "d1 a1!", 5: "d1 a1!"}
     found = problems(ranks, descriptions=TP, a=SIX, b=[0, 1], c=[2, 3], d=[4, 5])
     assert found == ["deadlock c1 by 3, for 0 1 2 4 5"]
 
 
-def test_two_that_wait_for_each_other_and_nothing_tells_who_is_wrong() -> None:
+def test_deadlock_of_two_is_a_tie() -> None:
     found = problems({0: "a1!", 1: "b1!"}, a=[0, 1], b=[0, 1])
     assert found == ["deadlock a1 by 0 1 (tie), for 0 1"]
 
 
-def test_the_ring_link_by_link() -> None:
-    (problem,) = diagnosed({0: "a1!", 1: "b1!", 2: "c1!"}, a=[0, 1], b=[1, 2], c=[2, 0]).problems
+def test_links_of_a_deadlock() -> None:
+    (problem,) = diagnosis_of_programs({0: "a1!", 1: "b1!", 2: "c1!"}, a=[0, 1], b=[1, 2], c=[2, 0]).problems
     assert set(problem.cycle) == {
         Link("a", 1, "nccl:all_reduce", (0,), (1,)),
         Link("b", 1, "nccl:all_reduce", (1,), (2,)),
@@ -54,36 +54,38 @@ def test_the_ring_link_by_link() -> None:
     }
 
 
-def test_all_queued_everything_and_one_device_is_in_the_second() -> None:
+def test_device_starts_in_another_order() -> None:
     found = problems({0: "a1^ b1!", 1: "a1^ b1!", 2: "b1^ a1!"}, a=[0, 1, 2], b=[0, 1, 2])
     assert found == ["deadlock a1 by 2, for 0 1"]
 
 
-def test_without_states_the_order_in_which_they_were_asked_for_tells() -> None:
+def test_order_of_entries_without_states() -> None:
     found = problems({0: "a1! b1!", 1: "a1! b1!", 2: "b1! a1!"}, a=[0, 1, 2], b=[0, 1, 2])
     assert found == ["deadlock a1 by 2, for 0 1"]
 
 
-def test_who_waits_for_the_ring_is_no_part_of_it() -> None:
-    (problem,) = diagnosed({0: "a1!", 1: "b1!", 2: "c1!"}, a=[0, 1], b=[0, 1], c=[1, 2]).problems
+def test_ranks_waiting_for_a_cycle() -> None:
+    (problem,) = diagnosis_of_programs({0: "a1!", 1: "b1!", 2: "c1!"}, a=[0, 1], b=[0, 1], c=[1, 2]).problems
     assert (problem.culprits, problem.waiting) == ((0, 1), (0, 1, 2))
 
 
-def test_a_ring_with_a_way_out_is_the_fault_of_the_one_outside() -> None:
+def test_cycle_waiting_for_an_outside_rank() -> None:
     ranks = {0: "a1! d1!", 1: "b1!", 2: "", 3: "d1!"}
     found = problems(ranks, a=[0, 1], b=[0, 1], d=[0, 2, 3])
     assert found == ["never_joined d1 by 2, for 0 1 3"]
 
 
-def test_of_a_long_ring_the_message_tells_the_first_links_and_the_cycle_all() -> None:
+def test_message_of_a_long_cycle() -> None:
     groups = {name: [rank, (rank + 1) % 20] for rank, name in enumerate(ascii_lowercase[:20])}
-    (problem,) = diagnosed({rank: f"{name}1!" for rank, name in enumerate(groups)}, **groups).problems
+    (problem,) = diagnosis_of_programs(
+        {rank: f"{name}1!" for rank, name in enumerate(groups)}, **groups
+    ).problems
     assert len(problem.cycle) == 20
     assert problem.message.count(" waits for rank ") == 6
     assert problem.message.endswith("; and 14 more waits.")
 
 
-def test_a_ring_of_very_many_groups_takes_no_long_time() -> None:
+def test_cycle_of_many_groups_is_fast() -> None:
     names = [str(number) for number in range(150)]
     dumps = {
         rank: dump(
@@ -101,137 +103,139 @@ def test_a_ring_of_very_many_groups_takes_no_long_time() -> None:
     assert process_time() - began < 5
 
 
-# Who did not join what others wait in: from the entries of all ranks to the one cause.
+# Ranks that did not join.
 
 
 TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
 
 
-def test_everybody_finished_everything() -> None:
+def test_all_finished() -> None:
     assert problems({0: "a1 a2", 1: "a1 a2"}, a=TWO) == []
 
 
-def test_one_is_in_no_collective_and_the_others_wait() -> None:
+def test_never_joined() -> None:
     found = problems({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=THREE)
     assert found == ["never_joined a2 by 2, for 0 1"]
 
 
-def test_one_that_never_took_part_in_a_group() -> None:
+def test_never_joined_any_collective_of_a_group() -> None:
     assert problems({0: "a1!", 1: "a1!", 2: "b1"}, a=THREE, b=[2]) == ["never_joined a1 by 2, for 0 1"]
 
 
-def test_others_that_queued_more_are_ahead_and_the_first_counts() -> None:
+def test_lagging() -> None:
     found = problems({0: "a1 a2! a3! a4!", 1: "a1 a2! a3!", 2: "a1"}, a=THREE)
     assert found == ["lagging a2 by 2, for 0 1"]
 
 
-def test_two_that_are_missing() -> None:
+def test_two_missing_ranks() -> None:
     found = problems({0: "a1!", 1: "b1", 2: "a1!", 3: "b1"}, a=FOUR, b=[1, 3])
     assert found == ["never_joined a1 by 1 3, for 0 2"]
 
 
-def test_two_groups_that_hang_by_themselves_are_two_problems() -> None:
+def test_two_hanging_groups() -> None:
     found = problems({0: "a1!", 1: "c1", 2: "b1!", 3: "c1"}, a=TWO, b=[2, 3], c=[1, 3])
     assert found == ["never_joined a1 by 1, for 0", "never_joined b1 by 3, for 2"]
 
 
-def test_who_waits_for_one_that_waits_is_no_cause() -> None:
+def test_chain_of_waits() -> None:
     found = problems({0: "a1!", 1: "b1!", 2: "c1!", 3: ""}, a=TWO, b=[1, 2], c=[2, 3])
     assert found == ["never_joined c1 by 3, for 0 1 2"]
 
 
-def test_of_several_that_it_did_not_join_the_first_in_its_program() -> None:
+def test_first_missed_collective_in_program_order() -> None:
     """Ranks 1 and 2 show that the pair comes before the group of all."""
     ranks = {0: "b1! a1!", 1: "c1 a1!", 2: "c1 a1!", 3: ""}
     found = problems(ranks, descriptions={"b": "tp", "c": "tp"}, a=FOUR, b=[0, 3], c=[1, 2])
     assert found == ["never_joined b1 by 3, for 0 1 2"]
 
 
-def test_on_gloo_what_was_retired_is_not_finished_while_somebody_is_missing() -> None:
+def test_gloo_retired_with_a_missing_rank() -> None:
     found = problems({0: "a1~ a2~", 1: "a1~ a2~", 2: "a1~"}, a=THREE)
     assert found == ["never_joined a2 by 2, for 0 1"]
 
 
-def test_who_finished_proves_that_all_had_joined() -> None:
+def test_finished_proves_that_all_joined() -> None:
     """The dump of rank 2 was made before those of the others."""
     assert problems({0: "a1 a2 a3", 1: "a1 a2 a3", 2: "a1"}, a=THREE) == []
 
 
-def test_a_broadcast_can_be_over_before_all_have_joined() -> None:
+def test_broadcast_finished_early() -> None:
     found = problems({0: "a1 a2=broadcast a3!", 1: "a1 a2=broadcast a3!", 2: "a1"}, a=THREE)
     assert found == ["lagging a3 by 2, for 0 1"]
 
 
-def test_that_some_have_finished_what_others_have_only_started_is_nothing() -> None:
+def test_started_on_some_ranks() -> None:
     assert problems({0: "a1 a2", 1: "a1 a2^", 2: "a1 a2!"}, a=THREE) == []
 
 
-def test_what_all_joined_and_nobody_finished_is_worth_a_note() -> None:
-    diagnosis = diagnosed({0: "a1 a2!", 1: "a1 a2!"}, a=TWO)
+def test_in_flight_is_a_note() -> None:
+    diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=TWO)
     assert diagnosis.problems == []
     assert len(diagnosis.notes) == 1
 
 
-def test_what_all_joined_and_gave_up_has_timed_out() -> None:
+def test_timed_out() -> None:
     assert problems({0: "a1 a2?", 1: "a1 a2?"}, a=TWO) == ["timed_out a2 by nobody, for 0 1"]
 
 
-def test_what_all_gave_up_because_one_was_missing_elsewhere_is_a_consequence() -> None:
+def test_consequence_of_a_missing_rank() -> None:
     found = problems({0: "a1? b1?", 1: "a1?", 2: "c1", 3: "b1?"}, a=THREE, b=[0, 3], c=[2])
     assert found == ["never_joined a1 by 2, for 0 1 3"]
 
 
-def test_who_is_missing_because_it_began_with_what_others_queued_behind_it_is_in_a_ring() -> None:
+def test_deadlock_behind_queued_calls() -> None:
     found = problems({0: "a1? b1?", 1: "a1?", 2: "b1?"}, a=THREE, b=[0, 2])
     assert found == ["deadlock a1 by 2, for 0 1"]
 
 
-def test_of_what_all_gave_up_the_first_is_told() -> None:
+def test_first_timed_out_collective() -> None:
     found = problems({0: "a1? b1?", 1: "a1? b1?", 2: "b1?"}, a=TWO, b=THREE)
     assert found == ["timed_out a1 by nobody, for 0 1 2"]
 
 
-class TestWithoutADump:
-    def test_the_others_prove_the_one_that_is_missing(self) -> None:
-        (problem,) = diagnosed({0: "a1 a2!", 1: "a1 a2!"}, a=THREE).problems
+class TestMissingDumps:
+    def test_other_dumps_prove_the_culprit(self) -> None:
+        (problem,) = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=THREE).problems
         assert (problem.culprits, problem.proven) == ((2,), False)
 
-    def test_one_that_has_a_dump_and_is_missing_is_blamed_alone(self) -> None:
-        diagnosis = diagnosed({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=FOUR)
+    def test_rank_with_a_dump_is_the_culprit(self) -> None:
+        diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=FOUR)
         assert [problem.culprits for problem in diagnosis.problems] == [(2,)]
         assert list(diagnosis.missing) == [3]
 
-    def test_of_several_it_is_one_of_them(self) -> None:
-        (problem,) = diagnosed({0: "a1 a2!"}, a=THREE).problems
+    def test_one_of_several(self) -> None:
+        (problem,) = diagnosis_of_programs({0: "a1 a2!"}, a=THREE).problems
         assert problem.culprits == (1, 2)
         assert problem.message.startswith("At least one of ranks 1 and 2 (no complete dumps) is missing in")
 
-    def test_beside_one_that_is_proven_it_may_be_waiting_itself(self) -> None:
-        diagnosis = diagnosed({0: "a1!", 1: "b1", 2: "c1!"}, a=TWO, b=[1], c=[2, 3])
+    def test_unproven_rank_is_a_note(self) -> None:
+        diagnosis = diagnosis_of_programs({0: "a1!", 1: "b1", 2: "c1!"}, a=TWO, b=[1], c=[2, 3])
         assert [problem.culprits for problem in diagnosis.problems] == [(1,)]
         assert diagnosis.notes == [
             "Other ranks also wait for rank 3, whose dump does not show why. It may wait because of the problem above."
         ]
 
-    def test_without_anybody_waiting_nothing_is_said_of_it(self) -> None:
+    def test_no_waiting_ranks(self) -> None:
         assert problems({0: "a1", 1: "a1"}, a=THREE) == []
 
 
-class TestWrapped:
-    def test_a_ring_that_begins_later_misses_nothing(self) -> None:
+class TestWrappedBuffers:
+    def test_later_start_of_the_buffer(self) -> None:
         found = problems({0: "a3 a4", 1: "a1 a2 a3 a4"}, forgotten={0: 2}, a=TWO)
         assert found == []
 
-    def test_a_group_that_was_forgotten_is_unknown_and_not_unused(self) -> None:
-        (problem,) = diagnosed({0: "a1 b1! b2!", 1: "a1 a2 a3"}, forgotten={1: 5}, a=TWO, b=TWO).problems
+    def test_overwritten_group_is_unknown(self) -> None:
+        (problem,) = diagnosis_of_programs(
+            {0: "a1 b1! b2!", 1: "a1 a2 a3"}, forgotten={1: 5}, a=TWO, b=TWO
+        ).problems
         assert (problem.culprits, problem.proven) == ((1,), False)
 
-    def test_the_last_entries_tell_who_is_missing(self) -> None:
+    def test_missing_rank_in_wrapped_buffers(self) -> None:
         found = problems({0: "a8 a9!", 1: "a8 a9!", 2: "a7 a8"}, forgotten={0: 7, 1: 7, 2: 6}, a=THREE)
         assert found == ["never_joined a9 by 2, for 0 1"]
 
 
-# What is stuck, and what is only under way.
+# Stuck or running.
 
 
 SECOND = 1000
@@ -269,32 +273,32 @@ def judged(entries: Entries) -> bool:
     return is_stuck(Elapsed(journal), pending(journal))
 
 
-def test_what_was_pending_when_everything_else_ended_too_is_under_way() -> None:
+def test_pending_at_the_end_is_running() -> None:
     assert not judged(job(100, others=[90, 101]))
 
 
-def test_what_is_pending_while_others_go_on_for_long_is_stuck() -> None:
+def test_pending_for_long_is_stuck() -> None:
     assert judged(job(100, others=[90, 101, 12 * SECOND]))
 
 
-def test_what_usually_takes_long_may_take_long() -> None:
+def test_usually_slow_is_not_stuck() -> None:
     assert not judged(job(SECOND, others=[12 * SECOND], usual=700))
     assert judged(job(SECOND, others=[16 * SECOND], usual=700))
 
 
-def test_a_timeout_that_has_passed_is_stuck_however_short() -> None:
+def test_passed_timeout_is_stuck() -> None:
     assert judged(job(100, others=[4 * SECOND], timeout_ms=3000))
     assert not judged(job(100, others=[4 * SECOND], timeout_ms=5000))
 
 
-def test_the_first_of_a_group_may_take_longer() -> None:
+def test_first_of_a_group_may_take_longer() -> None:
     entries = {rank: rows[2:] for rank, rows in job(100, others=[15 * SECOND]).items()}
     assert not judged(entries)
     entries = {rank: rows[2:] for rank, rows in job(100, others=[21 * SECOND]).items()}
     assert judged(entries)
 
 
-def test_a_clock_that_is_ahead_makes_nothing_old() -> None:
+def test_clock_ahead_is_not_stuck() -> None:
     entries = job(100, others=[90, 101])
     for entry in entries[2]:
         entry["time_created_ns"] += 3600 * SECOND * MS
@@ -302,7 +306,7 @@ def test_a_clock_that_is_ahead_makes_nothing_old() -> None:
     assert not judged(entries)
 
 
-def test_what_was_seen_by_a_clock_that_is_behind_still_makes_it_old() -> None:
+def test_clock_behind_is_stuck() -> None:
     entries = job(100, others=[90, 101, 20 * SECOND])
     for entry in entries[2]:
         entry["time_created_ns"] -= 3600 * SECOND * MS
@@ -310,12 +314,12 @@ def test_what_was_seen_by_a_clock_that_is_behind_still_makes_it_old() -> None:
     assert judged(entries)
 
 
-def test_what_was_given_up_is_stuck() -> None:
+def test_dropped_is_stuck() -> None:
     assert judged(job(100, others=[101], retired=True))
 
 
 @pytest.mark.parametrize(("name", "longest"), [("nccl:all_reduce", 5 * MS), ("gloo:all_reduce", 10 * MS)])
-def test_without_completion_the_next_entry_tells_that_one_is_over(name: str, longest: int) -> None:
+def test_duration_until_the_next_entry(name: str, longest: int) -> None:
     entries = rounds(at=[[0, 0], [10, 10]], done=[5, 15], name=name)
     if name.startswith("gloo"):
         for entry in (entry for rows in entries.values() for entry in rows):
@@ -324,5 +328,5 @@ def test_without_completion_the_next_entry_tells_that_one_is_over(name: str, lon
     assert longest_finished_work(journal).tolist()[0] == longest
 
 
-def test_nobody_knows_how_long_what_never_finished_takes() -> None:
+def test_unfinished_work_has_no_duration() -> None:
     assert longest_finished_work(recorded(rounds(at=[[0, 0]]))).tolist() == [UNKNOWN]

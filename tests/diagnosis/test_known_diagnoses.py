@@ -1,4 +1,4 @@
-"""Package."""
+"""Diagnoses of recorded jobs with known faults."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", HEALTHY)
-def test_nothing_is_said_of_a_healthy_job(case: str) -> None:
+def test_healthy_job(case: str) -> None:
     assert (diagnosed(case).verdict, told(diagnosed(case))) == ("ok", [])
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_the_one_cause_is_named(case: str) -> None:
+def test_faulty_job(case: str) -> None:
     assert told(diagnosed(case)) == [BROKEN[case]]
 
 
-def test_a_healthy_job_of_which_there_are_profiles_too() -> None:
+def test_healthy_job_with_profiles() -> None:
     diagnosis = tracelink.diagnose(shared("matched8"))
     assert (diagnosis.verdict, list(diagnosis.present)) == ("ok", list(range(8)))
 
 
-def test_everybody_else_waits_for_the_culprit() -> None:
+def test_all_others_wait() -> None:
     (problem,) = diagnosed("skip_hang/dumps_hang").problems
     assert problem.waiting == (0, 1, 2, 4, 5, 6, 7)
 
 
-def test_the_ring_of_a_deadlock_rank_by_rank_and_group_by_group() -> None:
+def test_links_of_a_deadlock() -> None:
     (problem,) = diagnosed("subgroup_deadlock/dumps_hang").problems
     assert [(link.group, link.sequence, link.ranks, link.waits_for) for link in problem.cycle] == [
         ("0", 5, (0, 1, 2, 3, 4, 5, 7), (6,)),
@@ -71,17 +71,17 @@ def test_the_ring_of_a_deadlock_rank_by_rank_and_group_by_group() -> None:
     ]
 
 
-def test_an_absent_dump_is_named_and_its_rank_is_not_blamed() -> None:
+def test_missing_dump_of_another_rank() -> None:
     assert list(diagnosed("missing_other/dumps").missing) == [5]
 
 
-def test_of_a_dump_that_breaks_off_the_others_are_used() -> None:
+def test_truncated_dump() -> None:
     diagnosis = diagnosed("truncated/dumps")
     assert (diagnosis.verdict, list(diagnosis.unreadable)) == ("ok", [4])
     assert list(diagnosis.present) == [0, 1, 2, 3, 5, 6, 7]
 
 
-def test_the_others_prove_who_is_missing_without_its_dump(tmp_path: Path) -> None:
+def test_missing_dump_of_the_culprit(tmp_path: Path) -> None:
     for dump in shared("fr/skip_hang/dumps_hang").iterdir():
         if not dump.name.endswith("_3"):
             shutil.copy(dump, tmp_path / dump.name)
@@ -90,7 +90,7 @@ def test_the_others_prove_who_is_missing_without_its_dump(tmp_path: Path) -> Non
     assert not diagnosis.problems[0].proven
 
 
-def test_every_case_of_the_truth_is_held_here() -> None:
+def test_all_cases_are_tested() -> None:
     truth = orjson.loads(shared("fr/truth.json").read_bytes())
     cases = {case.partition("/")[0] for case in (*HEALTHY, *BROKEN, "truncated/dumps")}
     assert {case for case in truth if not case.startswith("_")} == cases

@@ -1,4 +1,4 @@
-"""Package."""
+"""Lateness: tables, ranks that are late together, clocks, and stragglers."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from tracelink.diagnosis.lateness import (
 from tracelink.diagnosis.model import Kind, Lateness
 from tracelink.diagnosis.participation import parts_of
 
-# Who comes late, and by how much.
+# The table of lateness.
 
 
 def lateness(journal: Journal) -> list[Lateness]:
     return list(lateness_report(journal, parts_of(journal)).lateness)
 
 
-def test_the_last_rank_of_a_collective_is_late_by_how_long_it_was_the_only_one_missing() -> None:
+def test_lateness_of_last_ranks() -> None:
     assert lateness(together(at=[[0, 5, 2], [10, 11, 13], [20, 29, 20]])) == [
         Lateness(1, collectives=2, of=3, worst_ns=9 * MS, total_ns=12 * MS, group="0", sequence=3),
         Lateness(2, collectives=1, of=3, worst_ns=2 * MS, total_ns=2 * MS, group="0", sequence=2),
     ]
 
 
-def test_where_all_come_at_once_nobody_is_late() -> None:
+def test_simultaneous_arrivals() -> None:
     assert lateness(together(at=[[0, 0], [7, 7]])) == []
 
 
-def test_nobody_waits_for_the_last_rank_of_a_broadcast() -> None:
+def test_broadcasts_are_ignored() -> None:
     assert lateness(together(at=[[0, 50]], name="gloo:broadcast")) == []
 
 
-def test_a_collective_that_not_all_joined_tells_of_nobody() -> None:
+def test_incomplete_collectives_are_ignored() -> None:
     entries = rounds(at=[[0, 1, 2], [10, 11, 12]])
     del entries[2][1]
     assert [(one.rank, one.of) for one in lateness(journal_of_entries(entries))] == [(2, 1)]
 
 
-def test_a_rank_without_a_dump_is_nobody_that_the_others_can_be_compared_with() -> None:
+def test_ranks_without_dumps_are_ignored() -> None:
     entries = rounds(at=[[0, 1, 2], [10, 12, 11]])
     del entries[2]
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
@@ -68,7 +68,7 @@ def test_a_rank_without_a_dump_is_nobody_that_the_others_can_be_compared_with() 
     ]
 
 
-def test_each_group_is_looked_at_by_itself() -> None:
+def test_groups_are_separate() -> None:
     entries = rounds(at=[[0, 1], [5, 6]])
     pair = rounds(at=[[8, 30]], ranks=[0, 1], group=("1", "tp"))
     both = {rank: entries[rank] + pair[rank] for rank in entries}
@@ -77,17 +77,17 @@ def test_each_group_is_looked_at_by_itself() -> None:
     assert (late.rank, late.collectives, late.group, late.sequence) == (1, 3, "1", 1)
 
 
-def test_entries_without_a_time_are_left_out() -> None:
+def test_entries_without_times_are_ignored() -> None:
     entries = rounds(at=[[0, 3], [10, 11]])
     entries[1][0]["time_created_ns"] = 0
     assert [(one.rank, one.of) for one in lateness(journal_of_entries(entries))] == [(1, 1)]
 
 
-def test_a_journal_without_entries_knows_of_nobody() -> None:
+def test_empty_journal() -> None:
     assert lateness(journal_of_entries({0: [], 1: []})) == []
 
 
-# Ranks that come late together.
+# Ranks that are late together.
 
 
 def found(lags: Sequence[float], count: int = 30) -> LateRanks | None:
@@ -101,7 +101,7 @@ def found(lags: Sequence[float], count: int = 30) -> LateRanks | None:
     return ranks_late_together(journal, parts, synchronizing_collectives(journal, parts, parts.created))
 
 
-def test_ranks_of_a_slow_host_come_late_together() -> None:
+def test_ranks_of_a_slow_host() -> None:
     late = found([0, 1, 0, 1, 40, 41])
     assert late is not None
     assert late.ranks == (4, 5)
@@ -118,15 +118,15 @@ def test_ranks_of_a_slow_host_come_late_together() -> None:
         pytest.param([0, 40], id="there are but two"),
     ],
 )
-def test_nobody_comes_late_together_where(lags: list[float]) -> None:
+def test_no_ranks_late_together(lags: list[float]) -> None:
     assert found(lags) is None
 
 
-def test_few_collectives_show_no_habit() -> None:
+def test_too_few_collectives() -> None:
     assert found([0, 0, 0, 40, 40], count=10) is None
 
 
-# How much of being late may be a clock.
+# Clocks.
 
 
 NCCL = "nccl:all_reduce"
@@ -160,64 +160,64 @@ def moved(journal: Journal) -> list[float] | None:
     return [round(one - shift[0], 2) for one in shift]
 
 
-def test_a_rank_that_is_not_late_has_no_clock_that_is_ahead() -> None:
+def test_punctual_rank_has_no_clock_lead() -> None:
     assert doubt(EVERY_100_MS) == (0, False)
     assert doubt(late_by(-3)) == (0, False)
 
 
-def test_what_is_so_in_every_round_may_be_the_clock() -> None:
+def test_always_late_may_be_the_clock() -> None:
     assert doubt(late_by(30)) == (30, False)
 
 
-def test_what_is_so_in_most_rounds_is_not() -> None:
+def test_mostly_late_is_not_the_clock() -> None:
     at = [row for number, row in enumerate(late_by(30)) if number % 5] + EVERY_100_MS[::5]
     assert doubt(sorted(at)) == (0, False)
 
 
-def test_that_others_go_on_at_once_when_it_comes_is_no_accident() -> None:
+def test_prompt_continuation_excludes_the_clock() -> None:
     at = [[31 * number, 31 * number + 30, 31 * number + 0.5] for number in range(30)]
     assert doubt(at) == (1, False)
 
 
-def test_a_short_while_can_be_an_accident() -> None:
+def test_short_lateness_may_be_a_coincidence() -> None:
     at = [[9 * number, 9 * number + 8.75, 9 * number + 0.25] for number in range(30)]
     assert doubt(at) == (8.62, False)
 
 
-def test_where_all_leave_at_once_by_their_clocks_these_agree() -> None:
+def test_equal_completion_times_exclude_the_clock() -> None:
     assert doubt(late_by(30), done=[row[0] + 31 for row in EVERY_100_MS], name=NCCL) == (0, True)
 
 
-def test_where_one_leaves_later_its_clock_is_ahead() -> None:
+def test_later_completion_is_a_clock_lead() -> None:
     done = [row[0] + 50 for row in EVERY_100_MS]
     assert doubt(EVERY_100_MS, done=done, ahead={1: 30}, name=NCCL) == (30, True)
 
 
-def test_few_looks_of_a_watchdog_tell_nothing() -> None:
+def test_too_few_polls() -> None:
     """All is seen at two looks, and these are not at the same time on all ranks."""
     done = [[1500 + 1500 * (number > 14) + rank * 20 for rank in range(3)] for number in range(30)]
     assert doubt(late_by(30), done=done, name=NCCL) == (30, False)
 
 
-def test_clocks_that_may_agree_are_left_alone() -> None:
+def test_plausible_clocks_are_kept() -> None:
     assert moved(together(at=EVERY_100_MS)) is None
     assert moved(together(at=late_by(30))) is None
     assert moved(together(at=late_by(30), done=[row[0] + 31 for row in EVERY_100_MS], name=NCCL)) is None
 
 
 @pytest.mark.parametrize("how", [{}, {"done": [row[0] + 50 for row in EVERY_100_MS], "name": NCCL}])
-def test_clocks_by_which_ranks_leave_before_others_come_are_corrected(how: dict[str, Any]) -> None:
+def test_contradicting_clocks_are_corrected(how: dict[str, Any]) -> None:
     assert moved(together(at=EVERY_100_MS, ahead={1: 700, 2: -9000}, **how)) == [0, -700, 9000]
 
 
-def test_ranks_that_do_not_wait_for_the_end_need_no_other_clock() -> None:
+def test_asynchronous_ranks_are_not_corrected() -> None:
     at = [
         [100 * number + 3 * burst + rank for rank in (0, 5, 1)] for number in range(10) for burst in range(6)
     ]
     assert moved(together(at=at)) is None
 
 
-def test_a_single_contradiction_is_an_exception_where_recorders_see_nothing() -> None:
+def test_single_contradiction_is_ignored() -> None:
     at = [list(row) for row in EVERY_100_MS]
     at[7] = [700, 850, 700]
     at[8] = [800, 860, 800]
@@ -225,7 +225,7 @@ def test_a_single_contradiction_is_an_exception_where_recorders_see_nothing() ->
 
 
 @given(st.floats(0, 200), st.floats(-200, 200))
-def test_a_clock_is_never_thought_less_ahead_than_it_is(delay: float, offset: float) -> None:
+def test_clock_lead_is_an_upper_bound(delay: float, offset: float) -> None:
     """Where recorders see the end, however late the rank comes."""
     at = [[1000 * number, 1000 * number + delay * (number % 3 > 0), 1000 * number] for number in range(30)]
     done = [max(row) + 1 for row in at]
@@ -234,7 +234,7 @@ def test_a_clock_is_never_thought_less_ahead_than_it_is(delay: float, offset: fl
     assert ahead <= max(offset, 0) + 0.01
 
 
-# Ranks that others wait for over and over, and those that only seem to be late.
+# Stragglers.
 
 
 STEP, INSIDE = 100, (0, 40, 41, 60)
@@ -263,7 +263,7 @@ def steps(
     return times
 
 
-def test_a_rank_that_is_late_to_every_step_is_a_straggler() -> None:
+def test_straggler() -> None:
     (problem,) = late(together(at=steps(10, delay=60))).problems
     assert (problem.kind, problem.culprits, problem.waiting) == (Kind.STRAGGLER, (2,), (0, 1, 3))
     assert (problem.group, problem.description, problem.operation) == ("0", "default_pg", "gloo:all_reduce")
@@ -291,11 +291,11 @@ def test_a_rank_that_is_late_to_every_step_is_a_straggler() -> None:
         ),
     ],
 )
-def test_nobody_is_a_straggler_where(at: list[list[float]]) -> None:
+def test_no_straggler(at: list[list[float]]) -> None:
     assert late(together(at=at)).problems == []
 
 
-def test_being_late_once_is_worth_a_note() -> None:
+def test_late_once_is_a_note() -> None:
     at = steps(10)
     at[20:] = [[time + 6200 for time in row] for row in at[20:]]
     at[20] = [time - 6200 * (rank != 2) for rank, time in enumerate(at[20])]
@@ -304,7 +304,7 @@ def test_being_late_once_is_worth_a_note() -> None:
     assert found.notes == ["Rank 2 arrived 6.2 s late at all_reduce #21 of group 0 (default_pg)."]
 
 
-def test_always_late_by_the_same_may_be_a_clock() -> None:
+def test_constant_lateness_is_a_note() -> None:
     found = late(together(at=[[100 * step, 100 * step + 40 + step % 3, 100 * step] for step in range(30)]))
     assert found.problems == []
     assert found.notes == [
@@ -313,13 +313,13 @@ def test_always_late_by_the_same_may_be_a_clock() -> None:
     ]
 
 
-def test_that_all_left_together_shows_that_clocks_agree() -> None:
+def test_straggler_with_equal_completion_times() -> None:
     at = [[100 * step, 100 * step + 40, 100 * step] for step in range(30)]
     done = [max(row) + 0.3 for row in at]
     assert culprits(together(at=at, done=done, name="nccl:all_reduce")) == [(1,)]
 
 
-def test_that_a_rank_left_later_than_others_shows_that_its_clock_is_ahead() -> None:
+def test_clock_lead_is_not_a_straggler() -> None:
     at = [[100 * step] * 3 for step in range(30)]
     done = [row[0] + 50 for row in at]
     found = late(together(at=at, done=done, name="nccl:all_reduce", ahead={1: 40}))
@@ -340,7 +340,7 @@ def seen_by_a_watchdog(delay: float, offset: float) -> Journal:
     return together(at=at, done=done, name="nccl:all_reduce", ahead={1: offset})
 
 
-def test_when_a_rank_sees_the_end_tells_a_straggler_from_a_clock() -> None:
+def test_straggler_or_clock_by_completion_times() -> None:
     assert culprits(seen_by_a_watchdog(delay=300, offset=0)) == [(1,)]
     assert culprits(seen_by_a_watchdog(delay=300, offset=-5)) == [(1,)]
     for offset in (40, 300):
@@ -349,7 +349,7 @@ def test_when_a_rank_sees_the_end_tells_a_straggler_from_a_clock() -> None:
         assert [note for note in found.notes if "slow" in note] == []
 
 
-def test_of_two_ranks_with_different_clocks_nothing_tells_which_is_late() -> None:
+def test_two_ranks_with_different_clocks() -> None:
     at = [[100 * number, 100 * number + 60 * (number % 2)] for number in range(40)]
     assert culprits(together(at=at)) == [(1,)]
     found = late(together(at=at, ahead={0: 7000}))
@@ -357,19 +357,19 @@ def test_of_two_ranks_with_different_clocks_nothing_tells_which_is_late() -> Non
     assert len(found.notes) == 1
 
 
-def test_that_others_go_on_as_soon_as_it_comes_shows_that_they_waited() -> None:
+def test_straggler_with_prompt_continuation() -> None:
     at = [[41 * step, 41 * step + 40, 41 * step + 0.2] for step in range(30)]
     assert culprits(together(at=at)) == [(1,)]
 
 
-def test_clocks_that_cannot_be_right_are_corrected_by_how_late_ranks_usually_are() -> None:
+def test_straggler_with_corrected_clocks() -> None:
     found = late(together(at=steps(10, delay=60), ahead={0: 5000, 3: -90_000}))
     assert [problem.culprits for problem in found.problems] == [(2,)]
     assert found.lateness[0].rank == 2
     assert "Clocks of ranks differ" in found.notes[0]
 
 
-def test_who_waited_for_a_late_rank_is_not_late_itself() -> None:
+def test_inherited_lateness() -> None:
     """Rank 0 is late in its pair with 1; then 1 is late to its pair with 2, for it had to wait."""
     entries: Entries = {0: [], 1: [], 2: []}
     for step in range(12):
@@ -387,7 +387,7 @@ def test_who_waited_for_a_late_rank_is_not_late_itself() -> None:
     assert culprits(recorded(entries, pg_config=groups)) == [(0,)]
 
 
-def test_nobody_waits_for_a_late_rank_who_goes_on_without_it() -> None:
+def test_others_do_not_wait() -> None:
     at = steps(10, delay=60)
     entries = rounds(at=at)
     meanwhile = rounds(
@@ -399,7 +399,7 @@ def test_nobody_waits_for_a_late_rank_who_goes_on_without_it() -> None:
     assert culprits(recorded(entries)) == []
 
 
-def test_a_straggler_is_no_cause_of_a_hang() -> None:
+def test_straggler_in_a_hanging_job() -> None:
     at = steps(10, delay=60)
     entries = rounds(at=at, done=[max(row) + 0.5 for row in at], name="nccl:all_reduce")
     assert [problem.kind for problem in diagnosis_of(recorded(entries)).problems] == [Kind.STRAGGLER]
@@ -412,7 +412,7 @@ def test_a_straggler_is_no_cause_of_a_hang() -> None:
     assert [note for note in diagnosis.notes if note.startswith("Rank 2 arrived last at 19 of 40")]
 
 
-def test_of_a_rank_that_never_came_it_is_said_that_it_was_always_late() -> None:
+def test_never_joined_after_always_late() -> None:
     at = [[100 * step, 100 * step + 30, 100 * step + step % 2] for step in range(30)]
     entries = rounds(at=at, done=[max(row) + 1 for row in at], name="nccl:all_reduce")
     left = rounds(at=[[3000, 3001]], ranks=[0, 2], name="nccl:all_reduce", collective_seq_id=31)
@@ -423,7 +423,7 @@ def test_of_a_rank_that_never_came_it_is_said_that_it_was_always_late() -> None:
     assert problem.message.endswith("Before, it arrived last at 30 of 30 collectives.")
 
 
-def test_ranks_of_one_slow_host_are_noted_together() -> None:
+def test_slow_host_is_a_note() -> None:
     at = [[100 * step + 40 * (rank > 3) + (step + rank) % 3 for rank in range(6)] for step in range(30)]
     assert late(together(at=at)).notes == [
         "Ranks 4 and 5 usually arrive 39.8 ms after the others: a slow host, more work, or a clock that is ahead. "
@@ -436,7 +436,7 @@ def test_ranks_of_one_slow_host_are_noted_together() -> None:
     st.integers(0, 10**6),
     st.booleans(),
 )
-def test_neither_clocks_nor_noise_make_a_straggler(ahead: list[float], seed: int, seen: bool) -> None:
+def test_any_clocks_and_noise_are_not_stragglers(ahead: list[float], seed: int, seen: bool) -> None:
     at, state = [], seed
     for number in range(40):
         row = []
@@ -450,13 +450,13 @@ def test_neither_clocks_nor_noise_make_a_straggler(ahead: list[float], seed: int
 
 @given(plans())
 @settings(max_examples=15)
-def test_healthy_jobs_have_no_stragglers(plan: Plan) -> None:
+def test_healthy_jobs(plan: Plan) -> None:
     assert culprits(journal(job(plan).dumps)) == []
 
 
 @given(faulty_plans("straggler"), st.sampled_from([3, 12]))
 @settings(max_examples=15)
-def test_of_a_job_with_a_straggler_nobody_else_is_named(faulty: tuple[Plan, Fault], steps: int) -> None:
+def test_jobs_with_a_straggler(faulty: tuple[Plan, Fault], steps: int) -> None:
     plan, fault = faulty
     recorded_job = job(replace(plan, steps=steps), fault)
     assert recorded_job.truth is not None

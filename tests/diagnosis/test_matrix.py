@@ -1,4 +1,4 @@
-"""Package."""
+"""The matrix of entries, and program order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.matrix import Matrix, ProgramOrder, last_lines, match_entries, matrix_of
 from tracelink.model.columns import UNKNOWN
 
-# The entries of all ranks side by side.
+# The matrix.
 
 
 TP = {"1": [0, 1], "2": [2, 3]}
@@ -60,49 +60,49 @@ def side_by_side(*names: str, overlapping: bool = False) -> Journal:
 
 
 class TestRows:
-    def test_a_row_is_a_collective_and_a_hole_who_is_not_in_it(self) -> None:
+    def test_missing_rank(self) -> None:
         made = recorded({0: entries(1, 2, 3), 1: entries(1, 2), 2: entries(1, 2, 3)})
         assert rows(made) == ["1 all_reduce xxx", "2 all_reduce xxx", "3 all_reduce x-x"]
 
-    def test_only_the_last_of_them(self) -> None:
+    def test_last_rows(self) -> None:
         made = recorded({0: entries(1, 2, 3), 1: entries(1)})
         assert rows(made, last=2) == ["2 all_reduce x-", "3 all_reduce x-"]
         assert whole(made, last=2).earlier == 2
 
-    def test_whoever_does_something_else_under_a_number_is_in_its_row(self) -> None:
+    def test_mismatch_is_in_the_same_row(self) -> None:
         made = recorded({0: entries(1), 1: entries(1, name="nccl:broadcast")})
         assert rows(made) == ["1 broadcast xx"]
 
-    def test_only_some_ranks_and_entries(self) -> None:
+    def test_chosen_ranks_and_entries(self) -> None:
         made = recorded({0: entries(1, 2), 1: entries(1, 2), 2: entries(1, 2)})
         matrix = matrix_of(made, made.records.sequence == 2, made.ranks[[0, 2]], None)
         assert (matrix.ranks.tolist(), matrix.entry.tolist()) == ([0, 2], [[1, 5]])
 
-    def test_of_several_under_one_number_the_first_are_one(self) -> None:
+    def test_repeated_sequence_number(self) -> None:
         made = recorded({0: entries(1, 1, 2), 1: entries(1, 1)})
         assert rows(made) == ["1 all_reduce xx", "1 all_reduce xx", "2 all_reduce x-"]
 
-    def test_entries_without_a_number_stand_alone(self) -> None:
+    def test_entries_without_sequence_number(self) -> None:
         made = recorded({0: entries(1, collective_seq_id=None), 1: entries(1, collective_seq_id=None)})
         assert rows(made) == ["-1 all_reduce x-", "-1 all_reduce -x"]
 
-    def test_nothing(self) -> None:
+    def test_no_entries(self) -> None:
         assert rows(recorded({0: [], 1: []})) == []
 
 
 class TestGroupsSideBySide:
-    def test_share_a_row_where_they_do_the_same(self) -> None:
+    def test_equal_calls_share_a_row(self) -> None:
         assert rows(side_by_side("nccl:all_reduce", "nccl:all_reduce")) == ["1 all_reduce xxxx"]
 
-    def test_do_not_where_they_differ(self) -> None:
+    def test_different_calls_do_not(self) -> None:
         made = side_by_side("nccl:all_reduce", "nccl:barrier")
         assert sorted(rows(made)) == ["1 all_reduce xx..", "1 barrier ..xx"]
 
-    def test_are_not_side_by_side_with_a_rank_in_common(self) -> None:
+    def test_groups_with_a_common_rank_do_not(self) -> None:
         made = side_by_side("nccl:all_reduce", "nccl:all_reduce", overlapping=True)
         assert sorted(rows(made)) == ["1 all_reduce .-xx", "1 all_reduce xx.."]
 
-    def test_a_group_that_is_not_there_yet_has_no_hole(self) -> None:
+    def test_group_without_entries(self) -> None:
         made = side_by_side("nccl:all_reduce", "nccl:all_reduce")
         only = matrix_of(made, np.isin(made.rank, [0, 2, 3]), made.ranks, None)
         assert only.member.tolist() == [[True] * 4]
@@ -111,17 +111,17 @@ class TestGroupsSideBySide:
 
 
 class TestMessages:
-    def test_both_ends_are_a_row(self) -> None:
+    def test_both_ends_share_a_row(self) -> None:
         sent = entries(1, 2, name="nccl:send 0->1", is_p2p=True)
         got = entries(1, 2, name="nccl:recv 1<-0", is_p2p=True)
         made = recorded({0: sent, 1: got, 2: []})
         assert [row.rpartition(" ")[2] for row in rows(made)] == ["xx.", "xx."]
 
-    def test_what_nobody_takes_has_a_hole(self) -> None:
+    def test_missing_receive(self) -> None:
         made = recorded({0: entries(1, name="nccl:send 0->1", is_p2p=True), 1: [], 2: []})
         assert [row.rpartition(" ")[2] for row in rows(made)] == ["x-."]
 
-    def test_a_message_to_itself_has_two_rows(self) -> None:
+    def test_message_to_itself(self) -> None:
         both = [
             *entries(1, name="nccl:send 0->0", is_p2p=True),
             *entries(2, name="nccl:recv 0<-0", is_p2p=True),
@@ -129,27 +129,27 @@ class TestMessages:
         assert len(rows(recorded({0: both}))) == 2
 
 
-class TestIssuedTogether:
-    def test_what_closes_them_is_no_row_and_tells_of_each(self) -> None:
+class TestCoalesced:
+    def test_closing_entry_has_no_row(self) -> None:
         members = entries(1, 1, name="nccl:_all_gather_base")
         closing = entries(1, name="nccl:ALLGATHER_coalesced", input_sizes=[], output_sizes=[])
         made = recorded({0: [*members, *closing], 1: [*members, *closing]})
         assert rows(made) == ["1 _all_gather_base xx"] * 2
         assert whole(made).closing.tolist() == [[2, 5], [2, 5]]
 
-    def test_what_closes_nothing_is_a_row(self) -> None:
+    def test_closing_entry_alone_is_a_row(self) -> None:
         closing = entries(1, name="nccl:coalesced", input_sizes=[], output_sizes=[])
         assert rows(recorded({0: closing, 1: closing, 2: []})) == ["1 coalesced xx."]
 
 
-class TestWhatIsLost:
-    def test_before_the_first_entry_of_a_buffer_that_wrapped(self) -> None:
+class TestLost:
+    def test_before_a_wrapped_buffer(self) -> None:
         kept = [entry | {"record_id": place + 2} for place, entry in enumerate(entries(3))]
         late = [entry | {"record_id": place} for place, entry in enumerate(entries(2, 3))]
         made = recorded({0: entries(1, 2, 3), 1: kept, 2: late})
         assert rows(made) == ["1 all_reduce x?-", "2 all_reduce x?x", "3 all_reduce xxx"]
 
-    def test_of_what_a_rank_kept_nothing_it_forgot_what_others_finished(self) -> None:
+    def test_stream_without_entries(self) -> None:
         """And what they had asked for before the first entry that it kept."""
         config = process_group("0", [0, 1], "default_pg") | process_group("1", [0, 1], "tp")
         told = {"group": ("1", "tp"), "created": CREATED + 9000}
@@ -164,12 +164,12 @@ class TestWhatIsLost:
             "2 barrier x-",
         ]
 
-    def test_after_the_last_entry_of_a_dump_that_breaks_off(self) -> None:
+    def test_after_a_truncated_dump(self) -> None:
         made = recorded({0: entries(1, 2, 3), 1: entries(1, 2), 2: entries(1, 2)})
         made.recordings[1] = replace(made.recordings[1], broken_off=True)
         assert rows(made)[-1] == "3 all_reduce x?-"
 
-    def test_it_is_not_said_where_earlier_entries_are_not_shown(self) -> None:
+    def test_not_in_hidden_rows(self) -> None:
         kept = [entry | {"record_id": place + 2} for place, entry in enumerate(entries(1, 3))]
         assert rows(recorded({0: entries(1, 2, 3), 1: kept}), last=2) == [
             "2 all_reduce x-",
@@ -186,7 +186,7 @@ def in_own_order(matrix: Matrix) -> bool:
 
 @settings(max_examples=20)
 @given(plans(buffers=[LARGE]))
-def test_every_entry_of_a_healthy_job_stands_once_and_in_its_place(plan: Plan) -> None:
+def test_any_healthy_job(plan: Plan) -> None:
     made = journal(job(plan).dumps)
     matrix = whole(made)
     shown = np.sort(matrix.entry[matrix.entry != UNKNOWN])
@@ -198,13 +198,13 @@ def test_every_entry_of_a_healthy_job_stands_once_and_in_its_place(plan: Plan) -
 
 @settings(max_examples=20)
 @given(plans(buffers=[17, 40]))
-def test_what_wrapped_buffers_lack_is_lost_and_not_missing(plan: Plan) -> None:
+def test_any_wrapped_buffers(plan: Plan) -> None:
     matrix = whole(journal(job(plan).dumps))
     holes = matrix.member & (matrix.entry == UNKNOWN)
     assert not (holes & ~matrix.lost).any()
 
 
-# One order of what ranks do together, out of the order in which each of them does its own.
+# Program order.
 
 
 Done = list[list[int]]
@@ -257,69 +257,69 @@ def without_gaps(programs: Done) -> Done:
     return [[place[one] for one in program] for program in programs]
 
 
-def test_ranks_that_skip_something_keep_their_order() -> None:
+def test_order_with_skipped_calls() -> None:
     assert ordered([[0, 1, 3], [0, 2, 3], [1, 2]]) == [0, 1, 2, 3]
 
 
-def test_time_orders_what_no_rank_does() -> None:
+def test_order_by_time() -> None:
     early, late = [[0, 1], [2, 3]], [[10, 40], [20, 30]]
     assert ordered(early, late) == [0, 2, 3, 1]
 
 
-def test_a_clock_that_is_behind_does_not_turn_a_program_round() -> None:
+def test_order_with_a_clock_behind() -> None:
     assert ordered([[0, 1], [1, 2]], [[100, 101], [1, 2]]) == [0, 1, 2]
 
 
-def test_the_last_of_a_rank_that_is_far_behind_stands_far_up() -> None:
+def test_order_with_a_rank_far_behind() -> None:
     assert ordered([[0, 1, 2, 3], [0]], most=2) == [2, 3]
 
 
-def test_where_ranks_contradict_each_other_most_are_right() -> None:
+def test_order_by_majority() -> None:
     assert ordered([[0, 1], [0, 1], [1, 0]]) == [0, 1]
 
 
-def test_what_is_issued_as_one_has_no_order() -> None:
+def test_batch_has_no_order() -> None:
     assert ordered([[0, 1, 2], [0, 2, 1]], [[0, 9, 5], [0, 5, 9]], units=[0, 1, 1, 3, 4, 4]) == [0, 2, 1]
 
 
-class TestAlike:
+class TestSimilar:
     """0 and 1 are alike, and 2 and 3."""
 
-    def test_shares_a_line(self) -> None:
+    def test_similar_work_shares_a_line(self) -> None:
         assert lines([[0, 2, 4], [1, 3, 4]], alike=[0, 0, 2, 2, 4]) == [[0, 1], [2, 3], [4]]
 
-    def test_does_not_where_a_rank_would_leave_its_order(self) -> None:
+    def test_unless_the_order_of_a_rank_breaks(self) -> None:
         assert lines([[0, 2], [3, 1]], alike=[0, 0, 2, 2]) == [[3], [0, 1], [2]]
 
-    def test_a_rank_whose_clock_is_far_behind_is_in_the_last_lines_too(self) -> None:
+    def test_with_a_clock_far_behind(self) -> None:
         ahead, behind = [8, 9], [1, 2]
         assert lines([[0, 2], [1, 3]], [ahead, behind], most=1, alike=[0, 0, 2, 2]) == [[2, 3]]
 
 
-def test_nothing() -> None:
+def test_no_entries() -> None:
     assert ordered([[], []]) == []
 
 
 @given(agreeing())
-def test_ranks_that_agree_are_all_right(programs: Done) -> None:
+def test_any_common_program(programs: Done) -> None:
     assert ordered(programs) == programs[-1]
 
 
 @given(contradicting)
-def test_everything_stands_there_once(programs: Done) -> None:
+def test_any_program_is_complete(programs: Done) -> None:
     programs = without_gaps(programs)
     assert sorted(ordered(programs)) == everything(programs)
 
 
 @given(contradicting, st.integers(0, 9))
-def test_the_last_are_the_end_of_all(programs: Done, most: int) -> None:
+def test_last_lines_are_the_end_of_all_lines(programs: Done, most: int) -> None:
     programs = without_gaps(programs)
     whole = ordered(programs)
     assert ordered(programs, most=most) == whole[max(0, len(whole) - most) :]
 
 
 @given(agreeing(), st.randoms(use_true_random=False))
-def test_it_does_not_matter_whose_program_comes_first(programs: Done, random: st.randoms) -> None:  # type: ignore[valid-type]
+def test_any_order_of_ranks(programs: Done, random: st.randoms) -> None:  # type: ignore[valid-type]
     shuffled = list(programs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert ordered(shuffled) == ordered(programs)

@@ -1,19 +1,19 @@
-"""Package."""
+"""Problems of messages: payloads, peers, and skipped messages."""
 
 from __future__ import annotations
 
 import pytest
 
-from builders.told import diagnosed, problems
+from builders.programs import diagnosis_of_programs, problems
 
 TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
 STAGES = {"a": "pp", "b": "pp"}
 
 
 class TestSizes:
-    def test_who_changed_what_it_always_did(self) -> None:
+    def test_changed_size(self) -> None:
         steps = "a>1:8 " * 5, "a<0:8 " * 5
-        (problem,) = diagnosed({0: steps[0] + "a>1:9!", 1: steps[1] + "a<0:8!"}, a=TWO).problems
+        (problem,) = diagnosis_of_programs({0: steps[0] + "a>1:9!", 1: steps[1] + "a<0:8!"}, a=TWO).problems
         assert (problem.kind, problem.culprits, problem.waiting, problem.tie) == (
             "size_mismatch",
             (0,),
@@ -25,7 +25,7 @@ class TestSizes:
             "rank 0 sends 9 elements, rank 1 receives 8 elements; rank 1 waits."
         )
 
-    def test_what_is_due_follows_from_what_comes_before(self) -> None:
+    def test_expected_from_earlier_messages(self) -> None:
         sizes = [1, 2, 3, 4] * 3
         ranks = {
             0: " ".join(f"a>1:{size}" for size in sizes) + " a>1:1!",
@@ -33,38 +33,38 @@ class TestSizes:
         }
         assert problems(ranks, a=TWO) == ["size_mismatch a13 by 1, for 0"]
 
-    def test_groups_side_by_side_tell_what_is_due(self) -> None:
+    def test_expected_from_similar_groups(self) -> None:
         ranks = {0: "a>1:8!", 1: "a<0:9!", 2: "b>1:8", 3: "b<0:8"}
         found = problems(ranks, descriptions=STAGES, a=[0, 1], b=[2, 3])
         assert found == ["size_mismatch a1 by 1, for 0"]
 
-    def test_what_nobody_else_has_is_wrong(self) -> None:
+    def test_unique_size_is_wrong(self) -> None:
         assert problems({0: "a>1:8! a<1:8!", 1: "a<0:9! a>0:8!"}, a=TWO) == ["size_mismatch a1 by 1, for 0"]
 
-    def test_of_a_first_message_nothing_tells_who_is_wrong(self) -> None:
-        (problem,) = diagnosed({0: "a>1:8!", 1: "a<0:9!"}, a=TWO).problems
+    def test_first_message_is_a_tie(self) -> None:
+        (problem,) = diagnosis_of_programs({0: "a>1:8!", 1: "a<0:9!"}, a=TWO).problems
         assert (problem.culprits, problem.tie) == ((0, 1), True)
         assert problem.message == (
             "Ranks 0 and 1 do not agree in send 0->1 #1 of group a: rank 0 sends 8 elements, "
             "rank 1 receives 9 elements. It is unknown which rank is wrong."
         )
 
-    def test_a_type_that_makes_nobody_wait(self) -> None:
+    def test_dtype_without_waiting_ranks(self) -> None:
         found = problems({0: "a>1.Half a>1.Half", 1: "a<0.Half a<0.Float"}, a=TWO)
         assert found == ["dtype_mismatch a2 by 1, for nobody"]
 
-    def test_what_shows_again_and_again_is_one_problem(self) -> None:
+    def test_repeated_mismatch_is_one_problem(self) -> None:
         steps = "a>1 " * 4, "a<0 " * 4
         ranks = {0: steps[0] + "a>1.Int " * 3, 1: steps[1] + "a<0 " * 3}
-        (problem,) = diagnosed(ranks, a=TWO).problems
+        (problem,) = diagnosis_of_programs(ranks, a=TWO).problems
         assert (problem.culprits, problem.sequence, problem.count) == ((0,), 5, 3)
 
-    def test_in_a_batch_each_message_counts(self) -> None:
+    def test_messages_of_a_batch(self) -> None:
         steps = ["[a>1 a<1]"] * 4, ["[a<0 a>0]"] * 4
         ranks = {0: " ".join([*steps[0], "[a>1 a<1:7]!"]), 1: " ".join([*steps[1], "[a<0 a>0]!"])}
         assert problems(ranks, a=TWO) == ["size_mismatch a5 by 0, for 1"]
 
-    def test_those_behind_it_are_no_problems_of_their_own(self) -> None:
+    def test_later_messages_are_consequences(self) -> None:
         steps = ["a>1"] * 4, ["a<0 a>2"] * 4, ["a<1"] * 4
         ranks = {
             0: " ".join([*steps[0], "a>1:9!"]),
@@ -74,7 +74,7 @@ class TestSizes:
         assert problems(ranks, a=THREE) == ["size_mismatch a5 by 0, for 1 2"]
 
     @pytest.mark.parametrize("lost", [0, 1, 2, 3])
-    def test_sizes_that_change_are_paired_rightly_where_buffers_begin_elsewhere(self, lost: int) -> None:
+    def test_changing_sizes_in_wrapped_buffers(self, lost: int) -> None:
         sizes = [5, 1, 4, 1, 3, 9, 2, 6]
         sends, receives = ([f"a{way}:{size}" for size in sizes] for way in (">1", "<0"))
         ranks = {0: " ".join(sends), 1: " ".join(receives[lost:])}
@@ -82,21 +82,21 @@ class TestSizes:
 
 
 class TestPeers:
-    def test_a_message_to_the_wrong_rank(self) -> None:
+    def test_wrong_target(self) -> None:
         steps = ["a>1 a<2"] * 3, ["a<0 a>2"] * 3, ["a<1 a>0"] * 3
         ranks = {
             0: " ".join([*steps[0], "a>2!"]),
             1: " ".join([*steps[1], "a<0!"]),
             2: " ".join([*steps[2], "a<1!"]),
         }
-        (problem,) = diagnosed(ranks, a=THREE).problems
+        (problem,) = diagnosis_of_programs(ranks, a=THREE).problems
         assert (problem.kind, problem.culprits, problem.waiting) == ("peer_mismatch", (0,), (1, 2))
         assert problem.message == (
             "Rank 0 sends to rank 2 in send 0->2 #7 of group a, but rank 2 does not receive from rank 0, "
             "and rank 1 waits for rank 0; 2 ranks wait."
         )
 
-    def test_a_message_from_the_wrong_rank(self) -> None:
+    def test_wrong_source(self) -> None:
         steps = ["a>1 a<3"] * 3, ["a<0 a>2"] * 3, ["a<1 a>3"] * 3, ["a<2 a>0"] * 3
         ranks = {
             0: " ".join([*steps[0], "a>1!"]),
@@ -106,22 +106,22 @@ class TestPeers:
         }
         assert problems(ranks, a=FOUR) == ["peer_mismatch a7 by 1, for 0 2 3"]
 
-    def test_a_rank_that_has_not_come_yet_is_no_wrong_one(self) -> None:
+    def test_late_peer_is_not_wrong(self) -> None:
         """Rank 0 never sent to rank 2 before; but rank 2 has stopped, and may have been going to take it."""
         ranks = {0: "a>1 a>1 a>2!", 1: "a<0 a<0 a<0!", 2: ""}
         assert problems(ranks, a=THREE) == ["never_joined a3 by 2, for 0 1"]
 
 
-class TestLeftOut:
-    def test_siblings_tell_what_was_left_out(self) -> None:
+class TestSkipped:
+    def test_skipped_by_counterparts(self) -> None:
         ranks = {0: "a>1 a<1 a>1!", 1: "a<0 a>0 c1!", 2: "b>1 b<1 b>1 c1!", 3: "b<0 b>0 b<0 c1!"}
-        (problem,) = diagnosed(ranks, descriptions=STAGES, a=[0, 1], b=[2, 3], c=FOUR).problems
+        (problem,) = diagnosis_of_programs(ranks, descriptions=STAGES, a=[0, 1], b=[2, 3], c=FOUR).problems
         assert (problem.kind, problem.culprits, problem.waiting) == ("skipped", (1,), (0, 2, 3))
         assert problem.message == (
             "Rank 1 skipped recv 1<-0 #3 of group a (pp) and continued with all_reduce #1 of group c; 3 ranks wait."
         )
 
-    def test_both_messages_of_a_batch_are_one_problem(self) -> None:
+    def test_skipped_batch_is_one_problem(self) -> None:
         step, sibling = "[a>1 a<1]", "[a<0 a>0]"
         ranks = {
             0: f"{step} {step}!",
@@ -133,7 +133,7 @@ class TestLeftOut:
         found = problems(ranks, descriptions=STAGES, a=[0, 1], b=[2, 3], c=FOUR)
         assert found == ["skipped a2 by 1, for 0 2 3"]
 
-    def test_earlier_steps_tell_it_too(self) -> None:
+    def test_skipped_by_earlier_steps(self) -> None:
         steps = [
             [f"c{step} a>1 a>1 a<1 a<1" for step in range(1, 6)],
             [f"c{step} a<0 a<0 a>0 a>0" for step in range(1, 6)],
@@ -141,6 +141,6 @@ class TestLeftOut:
         ranks = {0: " ".join([*steps[0], "c6 a>1 a>1!"]), 1: " ".join([*steps[1], "c6 a<0 a>0!"])}
         assert problems(ranks, a=TWO, c=TWO) == ["skipped a22 by 1, for 0"]
 
-    def test_without_siblings_it_is_a_ring(self) -> None:
+    def test_deadlock_without_counterparts(self) -> None:
         ranks = {0: "a>1 a>1!", 1: "a<0 c1!"}
         assert problems(ranks, a=TWO, c=TWO) == ["deadlock a2 by 0 1 (tie), for 0 1"]

@@ -1,4 +1,4 @@
-"""Package."""
+"""Messages: pairing, and waits for messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.journal import recorded
+from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorder import collective
-from builders.told import diagnosed, journal_told, problems
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.messages import (
     ChannelSide,
@@ -26,7 +26,7 @@ from tracelink.diagnosis.model import Link
 from tracelink.diagnosis.participation import outcomes, parts_of
 from tracelink.model.columns import NO_TIME, UNKNOWN
 
-# Which send and which receive are one message, where ring buffers forgot the oldest of them.
+# Pairing in wrapped ring buffers.
 
 
 TWO, THREE = [0, 1], [0, 1, 2]
@@ -49,26 +49,26 @@ def side(
 
 
 @given(st.integers(1, 30), st.data())
-def test_two_who_count_alike_are_paired_by_number(count: int, data: st.DataObject) -> None:
+def test_pairing_by_sequence_number(count: int, data: st.DataObject) -> None:
     sent, received = data.draw(st.integers(0, count)), data.draw(st.integers(0, count))
     lost = data.draw(st.integers(0, min(sent, received, count - 1)))
     numbers = list(range(1, count + 2))
     assert channel_shift(side(numbers, sent), side(numbers[lost:], received - lost)) == -lost
 
 
-def test_others_by_what_both_have_finished() -> None:
+def test_pairing_by_finished_work() -> None:
     assert channel_shift(side([3, 5, 7, 9], 3), side([21, 25, 29], 2)) == -1
 
 
-def test_nothing_tells_where_nothing_is_over() -> None:
+def test_pairing_unknown_without_finished_work() -> None:
     assert channel_shift(side([3, 5, 7], 0), side([21, 25], 0)) is None
 
 
-def test_what_was_not_forgotten_begins_at_the_first() -> None:
+def test_pairing_from_the_first_message() -> None:
     assert channel_shift(side([1, 2], 0, forgot=False), side([7, 9, 12], 3, forgot=False)) == 0
 
 
-def test_numbers_that_happen_to_be_alike_do_not_outweigh_times() -> None:
+def test_pairing_prefers_close_times() -> None:
     """One rank counts a message with somebody else, so what is one message has different numbers."""
     sends = side([4, 5, 6, 7], 4, completed=[100, 200, 300, 400])
     receives = side([5, 6, 7, 8], 4, completed=[101, 201, 301, 401])
@@ -76,7 +76,7 @@ def test_numbers_that_happen_to_be_alike_do_not_outweigh_times() -> None:
 
 
 def paired(words: dict[int, str], group: list[int], **how: object) -> tuple[MessageEnds, Matching]:
-    journal = journal_told(words, a=group, **how)  # type: ignore[arg-type]
+    journal = journal_of_programs(words, a=group, **how)  # type: ignore[arg-type]
     ends = message_ends(journal, outcomes(journal))
     return ends, match_messages(journal, parts_of(journal), ends)
 
@@ -88,26 +88,26 @@ def partners(words: dict[int, str], group: list[int], **how: object) -> dict[int
     return dict(zip(ends.row[sends].tolist(), ends.row[matching.partner[sends]].tolist(), strict=True))
 
 
-def test_each_pair_of_ranks_keeps_its_order() -> None:
+def test_pairing_by_order() -> None:
     assert partners({0: "a>1 a>2 a>1", 1: "a<0 a<0", 2: "a<0"}, THREE) == {0: 3, 2: 4, 1: 5}
 
 
-def test_members_of_a_batch_are_ends_and_what_closes_it_is_none() -> None:
+def test_ends_of_a_batch() -> None:
     ends, _ = paired({0: "[a>1 a<1] a>1", 1: ""}, TWO)
     assert ends.row.tolist() == [0, 1, 3]
     assert ends.closing.tolist() == [2, 2, 3]
     assert ends.batched.tolist() == [True, True, False]
 
 
-def test_single_messages_of_one_number_before_a_batch_are_not_of_it() -> None:
+def test_single_messages_before_a_batch() -> None:
     """Some versions do not count batches: they have the number of the last single message."""
-    journal = journal_told({0: "a>1 [a>1 a<1]!", 1: ""}, a=TWO)
+    journal = journal_of_programs({0: "a>1 [a>1 a<1]!", 1: ""}, a=TWO)
     journal.records.sequence[:] = 1
     assert message_ends(journal, outcomes(journal)).batched.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_what_closes_a_batch_that_was_forgotten_is_no_collective(marked: bool) -> None:
+def test_closing_entry_of_an_overwritten_batch(marked: bool) -> None:
     sizes: dict[str, Any] = {
         f"{way}_{what}": [] for way in ("input", "output") for what in ("sizes", "dtypes")
     }
@@ -117,12 +117,12 @@ def test_what_closes_a_batch_that_was_forgotten_is_no_collective(marked: bool) -
     assert len(message_ends(journal, outcomes(journal))) == 0
 
 
-def test_what_both_joined_tells_where_nothing_is_over() -> None:
+def test_pairing_by_common_collectives() -> None:
     words = {0: "a<1! a1! a>1! a2! a>1!", 1: "a>0! a1! a<0! a2! a<0!"}
     assert partners(words, TWO, forgotten={0: 5, 1: 7}) == {2: 7, 4: 9, 5: 0}
 
 
-# Messages: which ends belong together, who waits for a message that nobody sends or takes, and whose fault that is.
+# Pairing and waits.
 
 
 PAIR, TRIPLE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
@@ -131,47 +131,47 @@ EXCHANGES = "[a>1 a<1] [a>1 a<1]", "[a<0 a>0] [a<0 a>0]"
 
 
 def messages(ranks: dict[int, str], group: list[int]) -> int:
-    return diagnosed(ranks, a=group).checked.messages
+    return diagnosis_of_programs(ranks, a=group).checked.messages
 
 
-class TestNothingWrong:
-    def test_every_message_is_counted_once(self) -> None:
+class TestHealthy:
+    def test_messages_are_counted_once(self) -> None:
         assert messages({0: "a>1 a>1 a<1", 1: "a<0 a<0 a>0"}, PAIR) == 3
 
-    def test_members_of_a_batch_are_over_when_its_end_is(self) -> None:
+    def test_finished_batch(self) -> None:
         ranks = dict(enumerate(EXCHANGES))
         assert problems(ranks, a=PAIR) == []
         assert messages(ranks, PAIR) == 4
 
-    def test_what_both_ends_asked_for_is_under_way(self) -> None:
+    def test_requested_at_both_ends(self) -> None:
         assert problems({0: "a>1!", 1: "a<0!"}, a=PAIR) == []
 
-    def test_order_within_a_batch_is_free(self) -> None:
+    def test_any_order_within_a_batch(self) -> None:
         assert problems({0: "[a>1 a<1]!", 1: "[a>0 a<0]!"}, a=PAIR) == []
 
-    def test_messages_to_several_ranks_overtake_each_other(self) -> None:
+    def test_messages_to_several_ranks(self) -> None:
         assert problems({0: "a>1! a>2", 1: "a<0!", 2: "a<0"}, a=TRIPLE) == []
 
-    def test_one_end_is_over_a_moment_before_the_other(self) -> None:
+    def test_one_end_finishes_first(self) -> None:
         assert problems({0: "a>1 a1!", 1: "a<0! a1!"}, a=PAIR) == []
 
-    def test_what_was_received_was_sent_whatever_an_older_dump_says(self) -> None:
+    def test_received_proves_sent(self) -> None:
         assert problems({0: "a>1!", 1: "a<0 a<0 a>0!"}, a=PAIR) == []
 
-    def test_who_has_finished_more_was_dumped_later(self) -> None:
+    def test_later_dump_has_more(self) -> None:
         """Rank 1 has left collective 1, so rank 0 has, and has got the message before it."""
         assert problems({0: "a<2! a1!", 1: "a1", 2: "a1"}, a=TRIPLE) == []
 
-    def test_who_receives_from_anybody_may_have_received_it(self) -> None:
+    def test_receive_from_any_rank(self) -> None:
         assert problems({0: "a>1 a>1!", 1: "a<0 a<*!"}, a=PAIR) == []
 
-    def test_no_entries_at_all(self) -> None:
+    def test_no_entries(self) -> None:
         assert problems({0: "", 1: ""}, a=PAIR) == []
 
 
-class TestNobodyThere:
-    def test_a_message_that_nobody_takes(self) -> None:
-        (problem,) = diagnosed({0: "a>1 a>1!", 1: "a<0"}, a=PAIR).problems
+class TestWaits:
+    def test_missing_receive(self) -> None:
+        (problem,) = diagnosis_of_programs({0: "a>1 a>1!", 1: "a<0"}, a=PAIR).problems
         assert (problem.kind, problem.culprits, problem.waiting, problem.proven) == (
             "never_joined",
             (1,),
@@ -182,90 +182,90 @@ class TestNobodyThere:
             "Rank 1 never received what rank 0 sends in send 0->1 #2 of group a; rank 0 waits."
         )
 
-    def test_a_message_that_nobody_sends(self) -> None:
-        (problem,) = diagnosed({0: "a>1", 1: "a<0 a<0!"}, a=PAIR).problems
+    def test_missing_send(self) -> None:
+        (problem,) = diagnosis_of_programs({0: "a>1", 1: "a<0 a<0!"}, a=PAIR).problems
         assert problem.message == (
             "Rank 0 never sent what rank 1 waits for in recv 1<-0 #2 of group a; rank 1 waits."
         )
 
-    def test_a_pipeline_leads_to_the_rank_that_stopped(self) -> None:
+    def test_stopped_pipeline_stage(self) -> None:
         ranks = {0: "a>1 a>1 a<1!", 1: "a<0 a>2 a<0 a>2! a<2!", 2: "a<1 a>3 a<3!", 3: "a<2"}
         assert problems(ranks, a=FOUR) == ["never_joined a3 by 3, for 0 1 2"]
 
-    def test_who_waits_in_a_collective_for_one_who_waits_for_a_message(self) -> None:
+    def test_collective_waits_for_a_message(self) -> None:
         ranks = {0: "b1! a>1!", 1: "", 2: "b1!", 3: "b1!"}
         assert problems({**ranks, 0: "a>1!"}, a=[0, 1], b=[0, 2, 3]) == ["never_joined a1 by 1, for 0 2 3"]
 
-    def test_like_pipelines_tell_what_the_rank_that_stopped_came_to_first(self) -> None:
+    def test_first_missed_message_from_similar_pipelines(self) -> None:
         """Rank 1 stopped before collective 1 of its pair, and before it was to take the second message."""
         ranks = {0: "a>1 a>1! d1", 1: "a<0", 2: "b>1 b>1 d1", 3: "b<0 e1 b<0", 4: "d1", 5: "e1 c1!"}
         groups = {"a": [0, 1], "b": [2, 3], "c": [1, 5], "d": [0, 2, 4], "e": [3, 5]}
         found = problems(ranks, descriptions={"a": "pp", "b": "pp", "c": "tp", "e": "tp"}, **groups)
         assert found == ["never_joined c1 by 1, for 0 5"]
 
-    def test_one_of_a_batch(self) -> None:
+    def test_one_message_of_a_batch(self) -> None:
         ranks = {0: "[a>1 a<2]!", 1: "[a>2 a<0]!", 2: ""}
         assert problems(ranks, a=TRIPLE) == ["never_joined a1 by 2, for 0 1"]
 
-    def test_a_rank_without_a_dump(self) -> None:
-        (problem,) = diagnosed({0: "a>1!"}, a=PAIR).problems
+    def test_rank_without_a_dump(self) -> None:
+        (problem,) = diagnosis_of_programs({0: "a>1!"}, a=PAIR).problems
         assert (problem.culprits, problem.proven) == ((1,), False)
 
-    def test_of_two_without_a_dump_the_one_whom_a_message_misses(self) -> None:
+    def test_two_ranks_without_dumps(self) -> None:
         ranks = {0: "a>1! b1!", 3: "b1!"}
         assert problems(ranks, a=PAIR, b=FOUR) == ["never_joined a1 by 1, for 0 3"]
 
-    def test_who_has_no_dump_may_have_joined_what_no_device_has_come_to(self) -> None:
+    def test_rank_without_a_dump_behind_queued_work(self) -> None:
         assert problems({0: "a>1! c1!", 1: ""}, a=PAIR, c=[0, 2]) == ["never_joined a1 by 1, for 0"]
 
-    def test_a_dump_that_breaks_off_may_lack_it(self) -> None:
-        whole = journal_told({0: "a>1 a>1!", 1: "a<0"}, a=PAIR)
+    def test_truncated_dump(self) -> None:
+        whole = journal_of_programs({0: "a>1 a>1!", 1: "a<0"}, a=PAIR)
         broken = {**whole.recordings, 1: replace(whole.recordings[1], broken_off=True)}
         (problem,) = diagnosis_of(replace(whole, recordings=broken)).problems
         assert (problem.culprits, problem.proven) == ((1,), False)
 
-    def test_the_last_of_a_dump_that_breaks_off_may_be_a_batch_that_is_over(self) -> None:
-        whole = journal_told({0: "a>1 a>1!", 1: "a<0"}, a=PAIR)
+    def test_truncated_batch(self) -> None:
+        whole = journal_of_programs({0: "a>1 a>1!", 1: "a<0"}, a=PAIR)
         broken = {**whole.recordings, 0: replace(whole.recordings[0], broken_off=True)}
         assert diagnosis_of(replace(whole, recordings=broken)).problems == []
 
-    def test_what_was_given_up_waited_too(self) -> None:
+    def test_dropped_message(self) -> None:
         assert problems({0: "a>1 a>1?", 1: "a<0"}, a=PAIR) == ["never_joined a2 by 1, for 0"]
 
 
 class TestDeadlocks:
     def test_both_receive_first(self) -> None:
-        (problem,) = diagnosed({0: "a<1! a>1!", 1: "a<0! a>0!"}, a=PAIR).problems
+        (problem,) = diagnosis_of_programs({0: "a<1! a>1!", 1: "a<0! a>0!"}, a=PAIR).problems
         assert (problem.kind, problem.culprits, problem.tie) == ("deadlock", (0, 1), True)
         assert problem.cycle == (
             Link("a", 1, "nccl:recv 0<-1", (0,), (1,)),
             Link("a", 1, "nccl:recv 1<-0", (1,), (0,)),
         )
 
-    def test_both_send_and_neither_receives(self) -> None:
+    def test_both_send_first(self) -> None:
         assert problems({0: "a>1!", 1: "a>0!"}, a=PAIR) == ["deadlock a1 by 0 1 (tie), for 0 1"]
 
-    def test_a_ring_of_three(self) -> None:
+    def test_cycle_of_three(self) -> None:
         ranks = {0: "a>1!", 1: "a>2!", 2: "a>0!"}
         assert problems(ranks, a=TRIPLE) == ["deadlock a1 by 0 1 2 (tie), for 0 1 2"]
 
-    def test_batches_that_come_in_another_order(self) -> None:
+    def test_batches_in_different_order(self) -> None:
         ranks = {0: "[a>1]! [a>2]!", 1: "[a<2]! [a<0]!", 2: "[a<0]! [a>1]!"}
         assert problems(ranks, a=TRIPLE) == ["deadlock a1 by 0 1 2 (tie), for 0 1 2"]
 
-    def test_siblings_tell_who_changed_the_order(self) -> None:
+    def test_culprit_by_counterparts(self) -> None:
         ranks = {0: "a<1! a>1!", 1: "a<0! a>0!", 2: "b>1 b<1", 3: "b<0 b>0"}
         found = problems(ranks, descriptions={"a": "pp", "b": "pp"}, a=[0, 1], b=[2, 3])
         assert found == ["deadlock a1 by 0, for 1"]
 
-    def test_siblings_tell_who_went_wrong_before(self) -> None:
+    def test_culprit_by_earlier_messages_of_counterparts(self) -> None:
         """Rank 1 sent back what was to go on to rank 2; rank 0 took it for something else."""
         ranks = {0: "a>1 a<1 a1!", 1: "a<0 a>0 a<2!", 2: "a<1!", 3: "b>1 b<1 b1", 4: "b<0 b>2 b<2 b>0 b1"}
         groups = {"a": TRIPLE, "b": [3, 4, 5]}
         found = problems({**ranks, 5: "b<1 b>1 b1"}, descriptions={"a": "pp", "b": "pp"}, **groups)
         assert found == ["deadlock a3 by 1, for 0 2"]
 
-    def test_earlier_steps_tell_who_changed_the_order(self) -> None:
+    def test_culprit_by_earlier_steps(self) -> None:
         steps = (
             [f"a{step} a>1 a>1 a<1 a<1" for step in range(1, 7)],
             [f"a{step} a<0 a<0 a>0 a>0" for step in range(1, 7)],
@@ -273,36 +273,36 @@ class TestDeadlocks:
         ranks = {0: " ".join(steps[0]) + " a7 a>1 a<1! a>1!", 1: " ".join(steps[1]) + " a7 a<0 a<0! a>0!"}
         assert problems(ranks, a=PAIR) == ["deadlock a26 by 0, for 1"]
 
-    def test_who_is_in_two_conflicts_is_to_blame(self) -> None:
+    def test_culprit_by_conflicts(self) -> None:
         ranks = {0: "a1!", 1: "a>2!", 2: "a1!", 3: "a<2!"}
         assert problems(ranks, a=FOUR) == ["deadlock a1 by 2, for 0 1 3"]
 
 
 @given(st.integers(1, 6), st.data())
-def test_where_the_buffers_begin_does_not_matter(steps: int, data: st.DataObject) -> None:
+def test_any_start_of_buffers(steps: int, data: st.DataObject) -> None:
     words = {rank: one.split() * steps for rank, one in enumerate(("a>1", "a<0 a>2", "a<1 a>3", "a<2"))}
     words[2][-2:] = ["a<1", "a>3!"]
     words[3] = words[3][:-1]
     lost = {rank: data.draw(st.integers(0, max(len(one) - 4, 0))) for rank, one in words.items()}
     ranks = {rank: " ".join(one[lost[rank] :]) for rank, one in words.items()}
-    (problem,) = diagnosed(ranks, forgotten=lost, a=FOUR).problems
+    (problem,) = diagnosis_of_programs(ranks, forgotten=lost, a=FOUR).problems
     assert (problem.kind, problem.culprits, problem.waiting) == ("never_joined", (3,), (2,))
 
 
 @given(st.permutations(FOUR))
-def test_the_numbers_of_ranks_do_not_matter(order: list[int]) -> None:
+def test_any_order_of_ranks(order: list[int]) -> None:
     words = {0: "a>1 a>1 a<1!", 1: "a<0 a>2 a<0 a>2! a<2!", 2: "a<1 a>3 a<3!", 3: "a<2"}
-    (problem,) = diagnosed({order[rank]: told for rank, told in words.items()}, a=order).problems
+    (problem,) = diagnosis_of_programs({order[rank]: told for rank, told in words.items()}, a=order).problems
     assert (problem.culprits, problem.waiting) == ((order[3],), tuple(sorted(order[:3])))
 
 
 @pytest.mark.parametrize("forgotten", [{0: 2}, {1: 3}, {0: 2, 1: 3}])
-def test_what_a_ring_buffer_forgot_is_not_missing(forgotten: dict[int, int]) -> None:
+def test_overwritten_messages_are_not_missing(forgotten: dict[int, int]) -> None:
     words = {0: ["a>1"] * 6, 1: ["a<0"] * 6}
     ranks = {rank: " ".join(one[forgotten.get(rank, 0) :]) for rank, one in words.items()}
     assert problems(ranks, forgotten=forgotten, a=PAIR) == []
 
 
-def test_what_was_asked_for_before_the_buffer_begins_is_not_missing() -> None:
+def test_request_before_the_buffer_is_not_missing() -> None:
     """Rank 1 may have asked for it and forgotten that, for all that it kept is newer."""
     assert problems({0: "a>1!", 1: "b1 b2 b3"}, forgotten={1: 9}, a=PAIR, b=[1]) == []

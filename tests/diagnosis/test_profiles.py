@@ -1,4 +1,4 @@
-"""Package."""
+"""Profiles next to dumps: frames, activity, roots and sightings."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.records import Frame
 from tracelink.pipeline.gathering import graph_of_rank
 
-# How profiles name Python functions.
+# Names of Python functions in profiles.
 
 
 def frames(*names: str) -> list[Frame]:
     return [frame for name in names if (frame := frame_of(name))]
 
 
-def test_a_function_and_where_it_begins() -> None:
+def test_frame_of_a_name() -> None:
     assert frame_of("models/gpt.py(29): forward") == Frame("forward", "models/gpt.py", 29)
     assert frame_of("a (1): b/c.py(3): <lambda>") == Frame("<lambda>", "a (1): b/c.py", 3)
 
@@ -46,11 +46,11 @@ def test_a_function_and_where_it_begins() -> None:
 @pytest.mark.parametrize(
     "name", ["nn.Module: Linear_0", "aten::mm", "step#2", "train.py(): f", "train.py(12)", ""]
 )
-def test_other_names_are_no_functions(name: str) -> None:
+def test_names_that_are_not_frames(name: str) -> None:
     assert (frame_of(name), is_code(name), readable_name(name)) == (None, False, name)
 
 
-def test_names_for_a_person() -> None:
+def test_readable_names() -> None:
     built_in = "<built-in method run_backward of torch._C._EngineBase object at 0x7f2002ba70f0>"
     assert readable_name(built_in) == "run_backward"
     assert readable_name("<built-in function len>") == "len"
@@ -59,11 +59,11 @@ def test_names_for_a_person() -> None:
 
 
 @given(st.text())
-def test_any_name_can_be_told(name: str) -> None:
+def test_any_name_is_readable(name: str) -> None:
     assert readable_name(name) or not name
 
 
-def test_the_stack_of_the_program_is_without_torch_and_what_starts_it() -> None:
+def test_stack_of_the_program() -> None:
     inner = frames(
         "torch/distributed/distributed_c10d.py(3155): all_reduce",
         "typing_extensions.py(3001): wrapper",
@@ -78,13 +78,13 @@ def test_the_stack_of_the_program_is_without_torch_and_what_starts_it() -> None:
     )
 
 
-def test_where_nothing_else_is_left_all_is_shown() -> None:
+def test_stack_without_own_frames() -> None:
     only = frames("threading.py(1002): _bootstrap", "<string>(1): <module>")
     assert of_program(only) == tuple(only)
     assert of_program([]) == ()
 
 
-# What a thread did for most of a stretch of time.
+# Activity of threads and streams.
 
 
 MAIN = "thread 100"
@@ -102,7 +102,7 @@ def told(stretches: tuple[Stretch, ...]) -> dict[str, list[tuple[str, int]]]:
     return {one.where: [(each.name, each.duration_ns) for each in one.running] for one in stretches}
 
 
-def test_the_calls_that_took_more_than_half_of_it_outermost_first() -> None:
+def test_calls_longer_than_half() -> None:
     built = TraceBuilder()
     built.op("step", 0, 1000)
     built.op("load", 200, 900)
@@ -112,7 +112,7 @@ def test_the_calls_that_took_more_than_half_of_it_outermost_first() -> None:
     assert told(seen(built, 100, 900)) == {MAIN: [("step", 800), ("load", 700), ("read", 570)]}
 
 
-def test_many_short_calls_are_told_by_what_they_were_called_in() -> None:
+def test_many_short_calls() -> None:
     built = TraceBuilder()
     built.op("epoch", 0, 1000)
     for start in range(0, 1000, 10):
@@ -120,7 +120,7 @@ def test_many_short_calls_are_told_by_what_they_were_called_in() -> None:
     assert told(seen(built, 0, 1000)) == {MAIN: [("epoch", 1000)]}
 
 
-def test_other_threads_and_streams_come_after_the_one_that_called() -> None:
+def test_calling_thread_comes_first() -> None:
     built = TraceBuilder()
     stream, other = built.track(TrackKind.STREAM, "7"), built.track(TrackKind.THREAD, "101")
     built.kernel("gemm", 0, 900, stream)
@@ -134,20 +134,20 @@ def test_other_threads_and_streams_come_after_the_one_that_called() -> None:
     assert [one.where for one in seen(built, 0, 1000)] == [MAIN, "thread 101", "stream 7"]
 
 
-def test_of_many_threads_a_few_are_told() -> None:
+def test_limit_of_threads() -> None:
     built = TraceBuilder()
     for number in range(5):
         built.op("spin", number, 1000, built.track(TrackKind.THREAD, str(200 + number)))
     assert len(seen(built, 0, 1000)) == MOST_TRACKS
 
 
-def test_what_has_not_ended_goes_on_to_the_end() -> None:
+def test_unfinished_events() -> None:
     built = TraceBuilder()
     built.event(EventKind.OPERATOR, "hang", 200, 199)
     assert told(seen(built, 100, 900)) == {MAIN: [("hang", 700)]}
 
 
-def test_the_profiler_at_the_end_and_what_is_left_out_tell_nothing() -> None:
+def test_profiler_frames_are_ignored() -> None:
     built = TraceBuilder()
     work = built.op("gloo:all_reduce", 0, 1000, built.track(TrackKind.THREAD, "101"))
     built.event(EventKind.PYTHON, "train.py(5): main", 0, 1000)
@@ -156,7 +156,7 @@ def test_the_profiler_at_the_end_and_what_is_left_out_tell_nothing() -> None:
     assert told(seen(built, 0, 1000, without=(work,))) == {MAIN: [("train.py(5): main", 1000)]}
 
 
-def test_what_starts_a_program_and_what_is_of_torch_is_left_out() -> None:
+def test_startup_and_torch_frames_are_ignored() -> None:
     built = TraceBuilder()
     for depth, name in enumerate(
         ["runpy.py(88): run", "train.py(5): main", "torch/nn/modules/x.py(9): f", "queue.py(3): get"]
@@ -166,7 +166,7 @@ def test_what_starts_a_program_and_what_is_of_torch_is_left_out() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=12), st.integers(1, 60))
-def test_what_is_told_never_takes_longer_than_the_stretch(spans: list[tuple[int, int]], last: int) -> None:
+def test_any_activity_fits_the_stretch(spans: list[tuple[int, int]], last: int) -> None:
     built = TraceBuilder()
     for start, length in spans:
         built.op(f"op{start}", start, start + length)
@@ -175,7 +175,7 @@ def test_what_is_told_never_takes_longer_than_the_stretch(spans: list[tuple[int,
         assert all(last < 2 * time <= 2 * last for time in times)
 
 
-# Dumps do not tell the root of a broadcast; profiles beside them do, and are read where that can matter.
+# Roots from profiles.
 
 
 RANKS = range(4)
@@ -210,7 +210,7 @@ def rooted(diagnosis: Diagnosis) -> list[tuple[Kind, int | None, tuple[int, ...]
     return [(one.kind, one.sequence, one.culprits) for one in diagnosis.problems]
 
 
-def test_a_broadcast_hangs_because_one_rank_names_another_root(tmp_path: Path) -> None:
+def test_hanging_broadcast_with_another_root(tmp_path: Path) -> None:
     job(tmp_path, {0: 0, 1: 0, 2: 3, 3: 0})
     assert rooted(tracelink.diagnose(tmp_path / "dumps", jobs=1)) == []
     (problem,) = tracelink.diagnose(tmp_path, jobs=1).problems
@@ -222,7 +222,7 @@ def test_a_broadcast_hangs_because_one_rank_names_another_root(tmp_path: Path) -
     ]
 
 
-def test_a_finished_broadcast_is_checked_only_where_profiles_are_named(tmp_path: Path) -> None:
+def test_finished_broadcast_needs_named_profiles(tmp_path: Path) -> None:
     job(tmp_path, {0: 0, 1: 0, 2: 3, 3: 0}, finished=True)
     traces = tmp_path / "traces"
     assert rooted(tracelink.diagnose(tmp_path, jobs=1)) == []
@@ -230,19 +230,17 @@ def test_a_finished_broadcast_is_checked_only_where_profiles_are_named(tmp_path:
     assert rooted(named) == [(Kind.PEER_MISMATCH, 2, (2,))]
 
 
-def test_all_name_the_same_root(tmp_path: Path) -> None:
+def test_equal_roots(tmp_path: Path) -> None:
     job(tmp_path, dict.fromkeys(RANKS, 3))
     assert rooted(tracelink.diagnose(tmp_path, jobs=1)) == []
 
 
-def test_one_profile_alone_tells_nothing_of_roots(tmp_path: Path) -> None:
+def test_single_profile_has_no_roots(tmp_path: Path) -> None:
     job(tmp_path, {2: 3})
     assert rooted(tracelink.diagnose(tmp_path, jobs=1)) == []
 
 
-def test_profiles_that_are_too_many_to_be_read_for_this_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_profiles_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job(tmp_path, {0: 0, 1: 0, 2: 3, 3: 0})
     assert MOST_BYTES > 1 << 20
     monkeypatch.setattr("tracelink.diagnosis.profiles.MOST_BYTES", 1000)
@@ -253,7 +251,7 @@ def test_profiles_that_are_too_many_to_be_read_for_this_are_not(
     )
 
 
-def test_a_damaged_profile_costs_only_what_it_says_of_roots(tmp_path: Path) -> None:
+def test_damaged_profile_for_roots(tmp_path: Path) -> None:
     job(tmp_path, {0: 0, 1: 0, 2: 3, 3: 0})
     broken = tmp_path / "traces" / "k_3.json"
     broken.write_text('{"schemaVersion": 1, "traceEvents": 7}')
@@ -262,13 +260,13 @@ def test_a_damaged_profile_costs_only_what_it_says_of_roots(tmp_path: Path) -> N
     assert any(str(broken) in one.message for one in diagnosis.findings)
 
 
-def test_roots_that_change_from_step_to_step_agree_in_a_recorded_job() -> None:
+def test_recorded_roots() -> None:
     data = shared("matched8")
     diagnosis = tracelink.diagnose(fr=data / "fr", kineto=data, et=data)
     assert (diagnosis.verdict, [one for one in diagnosis.findings if one.severity == "error"]) == ("ok", [])
 
 
-# Under a problem stands what profiles show of its ranks; profiles of other ranks are not read.
+# Sightings of ranks in profiles.
 
 
 SECOND = 1_000_000_000
@@ -306,7 +304,7 @@ def job_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_last_call_of_the_culprit_and_what_it_did_after_that(job_folder: Path) -> None:
+def test_last_call_and_activity_of_the_culprit(job_folder: Path) -> None:
     start = CREATED + 2 * SECOND
     assert of_rank(2, problem(job_folder)) == Sighting(
         rank=2,
@@ -344,7 +342,7 @@ def test_the_last_call_of_the_culprit_and_what_it_did_after_that(job_folder: Pat
     )
 
 
-def test_the_call_in_which_another_waits_and_the_kernel_that_does_not_end(job_folder: Path) -> None:
+def test_waiting_call_with_unfinished_kernel(job_folder: Path) -> None:
     seen = of_rank(0, problem(job_folder))
     assert (seen.role, seen.note, seen.later, seen.stretches) == (Role.WAITING, "", None, ())
     assert seen.call
@@ -352,7 +350,7 @@ def test_the_call_in_which_another_waits_and_the_kernel_that_does_not_end(job_fo
     assert (seen.call.work, seen.call.launched) == (None, True)
 
 
-def test_a_call_that_never_launched_a_kernel(job_folder: Path) -> None:
+def test_call_without_a_kernel(job_folder: Path) -> None:
     profile(
         job_folder / "traces",
         0,
@@ -364,7 +362,7 @@ def test_a_call_that_never_launched_a_kernel(job_folder: Path) -> None:
     assert (seen.sequence, seen.work, seen.launched) == (3, None, False)
 
 
-def test_a_profile_that_ends_before_shows_an_earlier_call_like_it(tmp_path: Path) -> None:
+def test_profile_that_ends_before_the_call(tmp_path: Path) -> None:
     entries = {rank: steps(rank, 9) for rank in range(4)}
     del entries[2][8:]
     dumps(tmp_path / "dumps", entries)
@@ -381,7 +379,7 @@ def test_a_profile_that_ends_before_shows_an_earlier_call_like_it(tmp_path: Path
     assert [one.stretches for one in found.sightings] == [(), ()]
 
 
-def test_what_the_dump_does_not_know_yet(job_folder: Path) -> None:
+def test_profile_later_than_the_dump(job_folder: Path) -> None:
     profile(
         job_folder / "traces",
         2,
@@ -396,7 +394,7 @@ def test_what_the_dump_does_not_know_yet(job_folder: Path) -> None:
     assert [one.duration_ns for one in seen.stretches] == [4 * SECOND - 100_000]
 
 
-def test_a_rank_without_a_dump_is_seen_in_its_profile(job_folder: Path) -> None:
+def test_rank_without_a_dump(job_folder: Path) -> None:
     (job_folder / "dumps" / "comm_lib_trace_rank_2").unlink()
     seen = of_rank(2, problem(job_folder))
     assert seen.note == "this rank has no dump: its last call of this kind is shown"
@@ -405,7 +403,7 @@ def test_a_rank_without_a_dump_is_seen_in_its_profile(job_folder: Path) -> None:
     assert [running.name for running in seen.stretches[0].running][-1] == LOADER
 
 
-def test_profiles_change_nothing_of_the_problem_itself(job_folder: Path) -> None:
+def test_profiles_do_not_change_the_problem(job_folder: Path) -> None:
     alone, together = problem(job_folder / "dumps"), problem(job_folder)
     assert alone.sightings == ()
     assert (together.message, together.advice, together.evidence) == (
@@ -415,11 +413,11 @@ def test_profiles_change_nothing_of_the_problem_itself(job_folder: Path) -> None
     )
 
 
-def test_profiles_that_are_named_say_in_their_first_bytes_whose_they_are(job_folder: Path) -> None:
+def test_rank_from_the_first_bytes(job_folder: Path) -> None:
     assert problem(job_folder / "dumps", kineto=job_folder / "traces") == problem(job_folder)
 
 
-def test_damaged_profiles_of_other_ranks_are_not_even_read(job_folder: Path) -> None:
+def test_profiles_of_other_ranks_are_not_read(job_folder: Path) -> None:
     broken = job_folder / "traces" / "kineto_rank1.json"
     broken.write_text('{"schemaVersion": 1, "traceEvents": [broken')
     diagnosis = tracelink.diagnose(job_folder, jobs=1)
@@ -427,7 +425,7 @@ def test_damaged_profiles_of_other_ranks_are_not_even_read(job_folder: Path) -> 
     assert [one for one in diagnosis.findings if str(broken) in one.message] == []
 
 
-def test_a_damaged_profile_costs_only_what_it_would_have_shown(job_folder: Path) -> None:
+def test_damaged_profile(job_folder: Path) -> None:
     (broken,) = (job_folder / "traces").glob("host_4014*")
     broken.write_text('{"schemaVersion": 1, "distributedInfo": {"rank": 2}, "traceEvents": 7}')
     diagnosis = tracelink.diagnose(job_folder, jobs=1)
@@ -435,14 +433,14 @@ def test_a_damaged_profile_costs_only_what_it_would_have_shown(job_folder: Path)
     assert any(str(broken) in one.message for one in diagnosis.findings)
 
 
-def test_a_healthy_job_reads_no_profile(tmp_path: Path) -> None:
+def test_healthy_job_reads_no_profiles(tmp_path: Path) -> None:
     dumps(tmp_path, healthy(4))
     (tmp_path / "kineto_rank1.json").write_text('{"schemaVersion": 1, "traceEvents": [broken')
     diagnosis = tracelink.diagnose(tmp_path, jobs=1)
     assert (diagnosis.verdict, list(diagnosis.findings)) == ("ok", [])
 
 
-def test_a_profile_of_which_no_rank_is_known_is_named(job_folder: Path) -> None:
+def test_profile_without_a_rank(job_folder: Path) -> None:
     nodes = et.trace(et.thread_root(2), et.node(3, handle=1), et.process_root())
     (job_folder / "traces" / "nodes.json").write_bytes(nodes)
     (finding,) = tracelink.diagnose(job_folder, jobs=1).findings
@@ -469,7 +467,7 @@ def of_matched8(folder: Path, *ranks: int, of: str = "kineto et") -> Path:
     return folder
 
 
-def test_a_recorded_call_from_its_operators_down_to_what_carries_it_out(tmp_path: Path) -> None:
+def test_recorded_call(tmp_path: Path) -> None:
     found = problem(cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 2, 3))
     assert (found.kind, found.culprits) == (ProblemKind.LAGGING, (3,))
     seen = call_of(3, found)
@@ -488,7 +486,7 @@ def test_a_recorded_call_from_its_operators_down_to_what_carries_it_out(tmp_path
     assert (waits.group, waits.sequence, waits.before, waits.node) == ("2", 13, 0, 1925)
 
 
-def test_a_recorded_program_goes_on_where_its_dump_was_cut(tmp_path: Path) -> None:
+def test_recorded_activity_after_the_dump(tmp_path: Path) -> None:
     found = problem(
         cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 3, of="kineto")
     )
@@ -504,7 +502,7 @@ def test_a_recorded_program_goes_on_where_its_dump_was_cut(tmp_path: Path) -> No
     ]
 
 
-def test_an_execution_trace_alone_shows_operators_and_nodes(tmp_path: Path) -> None:
+def test_execution_trace_only(tmp_path: Path) -> None:
     found = problem(cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 2, of="et"))
     (seen,) = found.sightings
     assert (seen.rank, seen.end_ns) == (2, None)

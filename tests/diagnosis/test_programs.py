@@ -1,4 +1,4 @@
-"""Package."""
+"""Programs of ranks: habits, counterparts, skipped and extra collectives."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.told import journal_told
+from builders.programs import journal_of_programs
 from tracelink.diagnosis.programs import Counterparts, Habits, extra_count, skipped_count
 
-# What a rank usually does next, and what its siblings do.
+# Habits and counterparts.
 
 
 STEP = "b1 a>1 a>1 a<1 a>1 a<1 a<1"
@@ -19,47 +19,47 @@ TWO = [0, 1]
 
 
 def last_deviates(words: str) -> bool:
-    journal = journal_told({0: words, 1: ""}, a=TWO, b=TWO)
+    journal = journal_of_programs({0: words, 1: ""}, a=TWO, b=TWO)
     return Habits(journal).deviates(len(journal) - 1)
 
 
-def test_what_every_step_did_at_this_place_is_usual() -> None:
+def test_usual_call_of_every_step() -> None:
     steps = f"{STEP} {STEP} {STEP}"
     assert not last_deviates(f"{steps} b1 a>1 a>1 a<1 a>1 a<1 a<1")
     assert last_deviates(f"{steps} b1 a>1 a>1 a<1 a>1 a<1 a>1")
 
 
-def test_a_first_step_has_no_habits() -> None:
+def test_first_step_has_no_habits() -> None:
     assert not last_deviates("b1 a>1 a<1 a>1 a<1 a>1 a<1 a>1 a<1 a>1 a<1 a>1 a<1 a<1")
 
 
-def test_what_was_done_once_is_no_habit() -> None:
+def test_single_call_is_not_a_habit() -> None:
     assert not last_deviates("b1 a>1 b1 a<1")
 
 
-def test_siblings_have_the_same_place_in_groups_like_this_one() -> None:
-    journal = journal_told(
+def test_counterparts_in_similar_groups() -> None:
+    journal = journal_of_programs(
         {0: "a>1", 1: "a<0", 2: "c>1", 3: "c<0"}, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3]
     )
     assert Counterparts(journal).of(0, 1) == [(1, 3)]
     assert Counterparts(journal).expected(0, 1, 1) == Counterparts(journal).codes(np.array([3]))
 
 
-def test_siblings_that_differ_tell_nothing() -> None:
+def test_differing_counterparts() -> None:
     descriptions = {"a": "pp", "c": "pp", "d": "pp"}
     words = {0: "a>1", 2: "c>1", 4: "d<1"}
-    journal = journal_told(words, descriptions=descriptions, a=[0, 1], c=[2, 3], d=[4, 5])
+    journal = journal_of_programs(words, descriptions=descriptions, a=[0, 1], c=[2, 3], d=[4, 5])
     assert Counterparts(journal).expected(0, 0, 1) == ()
 
 
-def test_the_order_within_a_batch_is_free() -> None:
+def test_any_order_within_a_batch() -> None:
     words = {0: "[a>1 a<1]", 2: "[c<1 c>1]"}
-    journal = journal_told(words, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3])
+    journal = journal_of_programs(words, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3])
     counterparts = Counterparts(journal)
     assert counterparts.expected(0, 0, 1) == counterparts.codes(counterparts.message_rows(0, 0, 1))
 
 
-# Programs: what a rank left out or did too often, told from what others do and did.
+# Skipped and extra collectives.
 
 
 LETTERS = st.text("abcdef", min_size=4, max_size=12)
@@ -92,7 +92,7 @@ def codes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         "it did nothing more",
     ],
 )
-def test_left_out(own: str, others: str, before: str, count: int | None) -> None:
+def test_skipped_count(own: str, others: str, before: str, count: int | None) -> None:
     assert skipped_count(codes(own), codes(others), codes(before)) == count
 
 
@@ -100,17 +100,17 @@ def test_left_out(own: str, others: str, before: str, count: int | None) -> None
     ("own", "others", "count"),
     [("xbcd", "bcd", 1), ("xybcd", "bcd", 2), ("bcd", "bcd", None), ("x", "b", None), ("xcd", "bcd", None)],
 )
-def test_inserted(own: str, others: str, count: int | None) -> None:
+def test_extra_count(own: str, others: str, count: int | None) -> None:
     assert extra_count(codes(own), codes(others)) == count
 
 
 @given(LETTERS, st.integers(1, 3))
-def test_whatever_is_left_out_of_different_things_is_counted(text: str, count: int) -> None:
+def test_any_skipped_calls_are_counted(text: str, count: int) -> None:
     program = "".join(dict.fromkeys(text)) + "uvwxyz"
     assert skipped_count(codes(program[count:]), codes(program), codes("")) == count
 
 
 @given(LETTERS, st.integers(1, 3))
-def test_whatever_is_put_before_different_things_is_counted(text: str, count: int) -> None:
+def test_any_extra_calls_are_counted(text: str, count: int) -> None:
     program = "".join(dict.fromkeys(text)) + "uvwxyz"
     assert extra_count(codes("?" * count + program), codes(program)) == count

@@ -1,4 +1,4 @@
-"""Package."""
+"""Generated jobs of all kinds, healthy and faulty."""
 
 from __future__ import annotations
 
@@ -81,15 +81,13 @@ def broken(plan: Plan, fault: Fault, snapshot: Snapshot) -> RecordedJob:
 
 @few
 @given(plans(), st.sampled_from(HANGING))
-def test_nothing_is_said_of_a_healthy_job(plan: Plan, snapshot: Snapshot) -> None:
+def test_healthy_job(plan: Plan, snapshot: Snapshot) -> None:
     assert told(diagnosed(everything(job(plan, None, snapshot)))) == []
 
 
 @few
 @given(plans(backends=["nccl", "nccl2", "xccl", "own"]), st.floats(0.05, 0.95), st.integers(0, 3))
-def test_nothing_is_said_of_a_job_whose_dumps_are_taken_while_it_runs(
-    plan: Plan, at: float, skew_ms: int
-) -> None:
+def test_running_job(plan: Plan, at: float, skew_ms: int) -> None:
     """Some ranks have completed what others have only started, or go on to things that others have not reached."""
     recorded = job(plan, None, Snapshot("running", at=at, skew_ns=skew_ms * 1_000_000))
     found = diagnosed(everything(recorded)).problems
@@ -100,16 +98,14 @@ def test_nothing_is_said_of_a_job_whose_dumps_are_taken_while_it_runs(
 
 @few
 @given(faulty_plans(*COLLECTIVE_FAULTS), st.sampled_from(HANGING))
-def test_of_a_broken_job_its_fault_and_nothing_else(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
+def test_faulty_job(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
     recorded = broken(*case, snapshot)
     assert_its_fault_alone(recorded)
 
 
 @few
 @given(faulty_plans(*MESSAGE_FAULTS), st.sampled_from(HANGING))
-def test_of_messages_that_fail_their_fault_and_nothing_else(
-    case: tuple[Plan, Fault], snapshot: Snapshot
-) -> None:
+def test_faulty_messages(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
     recorded = broken(*case, snapshot)
     assert_its_fault_alone(recorded)
 
@@ -123,7 +119,7 @@ def assert_its_fault_alone(recorded: RecordedJob) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=3)
 @given(data=st.data())
-def test_the_order_of_files_does_not_matter(kind: str, data: st.DataObject) -> None:
+def test_any_order_of_files(kind: str, data: st.DataObject) -> None:
     plan, fault = Plan(kind=kind, seed=data.draw(st.integers(0, 99))), Fault("never_joined")
     dumps = everything(job(plan, fault))
     shuffled = data.draw(st.permutations(list(dumps)))
@@ -132,7 +128,7 @@ def test_the_order_of_files_does_not_matter(kind: str, data: st.DataObject) -> N
 
 @few
 @given(faulty_plans("never_joined", "skipped", "operation_mismatch", "dtype_mismatch", "deadlock"))
-def test_where_the_buffer_starts_does_not_matter_as_long_as_it_holds_the_fault(
+def test_any_start_of_buffers(
     case: tuple[Plan, Fault],
 ) -> None:
     """What was done before can tell whose fault it is: without it, it may be that of either."""
@@ -154,7 +150,7 @@ def _groups_of(recorded: RecordedJob, rank: int) -> set[str]:
 
 @few
 @given(st.sampled_from(["never_joined", "dtype_mismatch", "size_mismatch"]), st.integers(0, 99), st.data())
-def test_renumbering_ranks_renumbers_the_answer(kind: str, seed: int, data: st.DataObject) -> None:
+def test_renumbered_ranks(kind: str, seed: int, data: st.DataObject) -> None:
     recorded = job(Plan(seed=seed, steps=2), Fault(kind), Snapshot("timed_out"))
     number = data.draw(st.permutations(range(8)))
     renamed = {number[rank]: _renumbered(content, number) for rank, content in recorded.dumps.items()}

@@ -1,4 +1,4 @@
-"""Package."""
+"""Reading dumps, and replicas that number their own ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracelink.model.columns import UNKNOWN
 from tracelink.model.records import Recording, Records, Requests
 from tracelink.model.trace import ProcessGroup, SourceInfo
 
-# The dumps of a job: what they have in common is there once, and readers of other formats are left alone.
+# Reading dumps.
 
 
 FORMATS_IMPORTED_BY_DIAGNOSING = """
@@ -40,7 +40,7 @@ def write(folder: Path, ranks: int) -> None:
         (folder / f"comm_lib_trace_rank_{rank}").write_bytes(pickled(content))
 
 
-def test_the_members_of_a_group_are_kept_once(tmp_path: Path) -> None:
+def test_members_of_groups_are_shared(tmp_path: Path) -> None:
     write(tmp_path, 300)
     found = read_recordings(discover(Request([(str(tmp_path), "")])), Engine(1)).by_rank
     members = [group.ranks for one in found.values() for group in one.groups]
@@ -48,14 +48,14 @@ def test_the_members_of_a_group_are_kept_once(tmp_path: Path) -> None:
     assert len({id(ranks) for ranks in members}) == 1
 
 
-def test_readers_of_other_formats_are_not_even_imported_for_dumps(tmp_path: Path) -> None:
+def test_other_formats_are_not_imported(tmp_path: Path) -> None:
     write(tmp_path, 2)
     command = [sys.executable, "-c", FORMATS_IMPORTED_BY_DIAGNOSING, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["flight_recorder"]
 
 
-# Replica groups: each numbers its ranks from 0, and the whole counts on.
+# Replicas.
 
 
 REQUEST = {name: [UNKNOWN] for name in Requests.__dataclass_fields__}
@@ -82,34 +82,34 @@ def ranks_of(made: Recording) -> Sequence[tuple[int, ...]]:
     return [group.ranks for group in made.groups]
 
 
-class TestRanksOfTheWhole:
-    def test_each_replica_counts_from_0(self) -> None:
+class TestJobRanks:
+    def test_replicas_count_from_0(self) -> None:
         made = in_replicas({rank: recording(rank, default(0, 1)) for rank in range(6)}, 2)
         assert [ranks_of(one) for one in made.recordings.values()] == [
             [(0, 1)], [(0, 1)], [(2, 3)], [(2, 3)], [(4, 5)], [(4, 5)],
         ]  # fmt: skip
         assert made.findings == []
 
-    def test_groups_of_equal_names_in_two_replicas_are_two(self) -> None:
+    def test_groups_with_the_same_name(self) -> None:
         made = in_replicas({rank: recording(rank, default(0, 1)) for rank in range(4)}, 2)
         groups = journal_of(made.recordings).groups
         assert [(group.name, group.ranks) for group in groups] == [("0", (0, 1)), ("0", (2, 3))]
 
-    def test_parts_of_a_replica_count_on_too(self) -> None:
+    def test_subgroups_of_a_replica(self) -> None:
         tensor = ProcessGroup("3", "tp", (2, 3), 2)
         made = in_replicas({7: recording(7, default(0, 1, 2, 3), tensor)}, 4)
         assert ranks_of(made.recordings[7]) == [(4, 5, 6, 7), (6, 7)]
 
-    def test_a_group_across_replicas_says_it_itself(self) -> None:
+    def test_group_across_replicas(self) -> None:
         across = ProcessGroup("quorum", "torchft", (1, 3, 5), 3)
         made = in_replicas({3: recording(3, default(0, 1), across)}, 2)
         assert ranks_of(made.recordings[3]) == [(2, 3), (1, 3, 5)]
 
-    def test_a_group_of_all_ranks_that_counts_on_already(self) -> None:
+    def test_group_with_job_ranks(self) -> None:
         made = in_replicas({5: recording(5, default(4, 5, 6, 7, name="9f3c"))}, 4)
         assert ranks_of(made.recordings[5]) == [(4, 5, 6, 7)]
 
-    def test_a_group_of_other_ranks_stays_as_it_is(self) -> None:
+    def test_group_of_other_ranks(self) -> None:
         foreign = ProcessGroup("8", "", (0, 1), 2)
         assert ranks_of(in_replicas({7: recording(7, foreign)}, 4).recordings[7]) == [(0, 1)]
 
@@ -117,28 +117,28 @@ class TestRanksOfTheWhole:
 class TestGroupsWithoutRanks:
     """As torch leaves them on gloo."""
 
-    def test_that_of_all_ranks_is_the_replica(self) -> None:
+    def test_default_group_is_the_replica(self) -> None:
         made = in_replicas({5: recording(5, default())}, 4)
         assert ranks_of(made.recordings[5]) == [(4, 5, 6, 7)]
 
-    def test_any_other_is_of_those_of_the_replica_who_use_it(self) -> None:
+    def test_other_groups_are_their_users(self) -> None:
         tensor = ProcessGroup("3", "tp")
         dumps = {rank: recording(rank, tensor) for rank in (0, 1, 4, 6)} | {5: recording(5)}
         made = in_replicas(dumps, 4).recordings
         assert [ranks_of(made[rank]) for rank in (0, 1, 4, 6)] == [[(0, 1)], [(0, 1)], [(4, 6)], [(4, 6)]]
 
-    def test_one_without_a_name_may_span_replicas(self) -> None:
+    def test_unnamed_group_may_span_replicas(self) -> None:
         assert ranks_of(in_replicas({5: recording(5, ProcessGroup(""))}, 4).recordings[5]) == [()]
 
 
-def test_another_size_is_said() -> None:
+def test_wrong_replica_size() -> None:
     (finding,) = in_replicas({rank: recording(rank, default(0, 1, 2, 3)) for rank in range(8)}, 2).findings
     assert (finding.severity, finding.reason, finding.count) == (Severity.WARNING, "replica_size_differs", 8)
     assert finding.example == "rank 0: 4 ranks"
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_everything_but_the_ranks_stays(rank: int) -> None:
+def test_other_fields_are_unchanged(rank: int) -> None:
     one = recording(rank, default(0, 1, 2, 3))
     made = in_replicas({rank: one}, 4).recordings[rank]
     assert replace(made, groups=one.groups) == one
@@ -146,7 +146,7 @@ def test_everything_but_the_ranks_stays(rank: int) -> None:
 
 
 @given(st.integers(1, 9), st.integers(0, 99), st.data())
-def test_a_rank_is_a_member_of_its_groups(size: int, replica: int, data: st.DataObject) -> None:
+def test_any_rank_is_a_member_of_its_groups(size: int, replica: int, data: st.DataObject) -> None:
     within = data.draw(st.sets(st.integers(0, size - 1), min_size=1))
     rank = replica * size + data.draw(st.sampled_from(sorted(within)))
     group = ProcessGroup("3", "tp", tuple(sorted(within)), len(within))

@@ -1,4 +1,4 @@
-"""Package."""
+"""Hangs and lateness from the tables of a job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 from builders.job import JobBuilder
+from builders.programs import job_of_programs
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, pickled, process_group
-from builders.told import job_told
 from generators.recorded_jobs import Fault, Plan, RecordedJob
 from generators.recorded_jobs import job as recorded_job
 from tracelink import load
@@ -22,7 +22,7 @@ from tracelink.diagnosis.timeline import NEVER, arrivals, hung_of, lost_time
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.job import Job
 
-# Who comes last, counted over a job.
+# Arrivals.
 
 
 def job() -> Job:
@@ -37,7 +37,7 @@ def job() -> Job:
     return built.build()
 
 
-def test_each_rank_with_how_often_it_came_last_and_who_waited_how_long() -> None:
+def test_arrivals() -> None:
     made = job()
     counted = arrivals(made.collectives, made.participations)
     assert {name: column.tolist() for name, column in counted.columns().items()} == {
@@ -49,7 +49,7 @@ def test_each_rank_with_how_often_it_came_last_and_who_waited_how_long() -> None
     }
 
 
-def test_the_time_that_a_collective_costs_all_its_ranks() -> None:
+def test_lost_time() -> None:
     made = job()
     assert lost_time(made.collectives, made.participations).tolist() == [50, 10, 7, 0, UNKNOWN]
 
@@ -60,7 +60,7 @@ def test_no_collectives() -> None:
     assert len(lost_time(nothing.collectives, nothing.participations)) == 0
 
 
-# Which collectives of a job hang, and who is caught in them, as the tables of the job tell.
+# Hanging collectives.
 
 
 SECOND = 10**9
@@ -89,7 +89,7 @@ def hangs(job: Job) -> dict[Place, list[int]]:
 
 def told(folder: Path, ranks: Mapping[int, str], **groups: list[int]) -> list[str]:
     """The same in words: `a2 at 0 1`."""
-    found = hangs(job_told(folder, ranks, **groups))
+    found = hangs(job_of_programs(folder, ranks, **groups))
     return [f"{group}{number} at {' '.join(map(str, ranks))}" for (group, number), ranks in found.items()]
 
 
@@ -106,7 +106,7 @@ def told(folder: Path, ranks: Mapping[int, str], **groups: list[int]) -> list[st
     ],
     ids=["over", "under way", "missed", "missed once started", "queued", "different", "one has left"],
 )
-def test_in_one_group(tmp_path: Path, ranks: dict[int, str], hung: list[str]) -> None:
+def test_hangs_in_one_group(tmp_path: Path, ranks: dict[int, str], hung: list[str]) -> None:
     assert told(tmp_path, ranks, a=[0, 1, 2]) == hung
 
 
@@ -121,40 +121,34 @@ def test_in_one_group(tmp_path: Path, ranks: dict[int, str], hung: list[str]) ->
     ],
     ids=["over or under way", "missed", "different", "one went on", "different, as far as anything is told"],
 )
-def test_where_recorders_never_tell_what_is_finished(
-    tmp_path: Path, ranks: dict[int, str], hung: list[str]
-) -> None:
+def test_hangs_without_states(tmp_path: Path, ranks: dict[int, str], hung: list[str]) -> None:
     assert told(tmp_path, ranks, a=[0, 1, 2], b=[0]) == hung
 
 
-def test_what_was_asked_for_later_hangs_too_and_holds_others(tmp_path: Path) -> None:
+def test_later_calls_hang_as_well(tmp_path: Path) -> None:
     """Rank 0 waits in a2 for rank 1; b2 is queued behind it, so rank 2 waits in vain, and c1 behind that."""
     ranks = {0: "b1 a1 a2! b2!", 1: "a1", 2: "b1 b2! c1!", 3: "c1!"}
     assert told(tmp_path, ranks, a=[0, 1], b=[0, 2], c=[2, 3]) == ["a2 at 0", "b2 at 0 2", "c1 at 2 3"]
 
 
-def test_what_was_asked_for_earlier_does_not_hang(tmp_path: Path) -> None:
+def test_earlier_calls_do_not_hang(tmp_path: Path) -> None:
     ranks = {0: "a1 b1! a2!", 1: "a1", 2: "b1!"}
     assert told(tmp_path, ranks, a=[0, 1], b=[0, 2]) == ["a2 at 0"]
 
 
-def test_a_dump_that_is_older_than_what_others_tell_proves_nothing(tmp_path: Path) -> None:
+def test_older_dump(tmp_path: Path) -> None:
     """All have left a2, so rank 2 had entered it."""
     ranks = {0: "a1 a2 a3!", 1: "a1 a2 a3!", 2: "a1"}
     assert told(tmp_path, ranks, a=[0, 1, 2]) == []
 
 
 @pytest.mark.parametrize(("members", "hung"), [([0, 1, 2], ["a2 at 0 1"]), ([0, 1, 2, 3], [])])
-def test_without_the_dumps_of_a_few_all_others_prove_that_they_are_missed(
-    tmp_path: Path, members: list[int], hung: list[str]
-) -> None:
+def test_missing_dumps_of_a_few(tmp_path: Path, members: list[int], hung: list[str]) -> None:
     assert told(tmp_path, {0: "a1 a2!", 1: "a1 a2!"}, a=members) == hung
 
 
 @pytest.mark.parametrize(("first", "hung"), [(True, {}), (False, {("0", 2): [0, 1]})])
-def test_what_all_are_in_hangs_after_much_longer_than_usual(
-    tmp_path: Path, first: bool, hung: dict[Place, list[int]]
-) -> None:
+def test_hang_after_a_long_time(tmp_path: Path, first: bool, hung: dict[Place, list[int]]) -> None:
     """15 s are long where a collective took half a second, but not for the first one of a group."""
     usual = [] if first else [collective("nccl:all_reduce", 1, completed=CREATED + SECOND // 2)]
     waits = collective("nccl:all_reduce", len(usual) + 1, created=CREATED + SECOND)
@@ -167,8 +161,8 @@ def test_what_all_are_in_hangs_after_much_longer_than_usual(
     assert hangs(Job.of(load(tmp_path))) == hung
 
 
-def test_a_rank_is_caught_since_it_entered_the_first_that_hangs(tmp_path: Path) -> None:
-    told = job_told(tmp_path, {0: "a1 a2! b1!", 1: "a1", 2: "b1!"}, a=[0, 1], b=[0, 2])
+def test_stuck_since_the_first_hanging_collective(tmp_path: Path) -> None:
+    told = job_of_programs(tmp_path, {0: "a1 a2! b1!", 1: "a1", 2: "b1!"}, a=[0, 1], b=[0, 2])
     asked = {
         (int(rank), int(collective)): int(time)
         for rank, collective, time in zip(
@@ -181,7 +175,7 @@ def test_a_rank_is_caught_since_it_entered_the_first_that_hangs(tmp_path: Path) 
     assert hung_of(told).since.tolist() == [asked[0, 1], NEVER, asked[2, 2]]
 
 
-def test_a_job_that_did_nothing_together() -> None:
+def test_job_without_collectives() -> None:
     hung = hung_of(Job(parts=[], ranks=[], sources=[]))
     assert [len(column) for column in (hung.collectives, hung.parts, hung.since)] == [0, 0, 0]
 
@@ -204,13 +198,13 @@ def finished(recorded: RecordedJob) -> set[Place]:
 
 @given(plans())
 @few
-def test_nothing_hangs_in_a_job_that_is_over(plan: Plan) -> None:
+def test_any_finished_job(plan: Plan) -> None:
     assert hangs(loaded(recorded_job(plan))) == {}
 
 
 @given(faulty_plans(*FAULTS))
 @few
-def test_where_ranks_part_it_hangs_and_nothing_that_is_finished_does(faulty: tuple[Plan, Fault]) -> None:
+def test_any_faulty_job(faulty: tuple[Plan, Fault]) -> None:
     plan, fault = faulty
     recorded = recorded_job(plan, fault)
     truth = recorded.truth

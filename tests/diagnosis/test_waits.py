@@ -1,10 +1,10 @@
-"""Package."""
+"""Standings of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from builders.told import diagnosed
+from builders.programs import diagnosis_of_programs
 
 THREE = [0, 1, 2]
 
@@ -12,26 +12,26 @@ THREE = [0, 1, 2]
 def standings(ranks: Mapping[int, str], **how: Sequence[int]) -> list[str]:
     return [
         f"{one.group}{one.sequence or ''} {one.stage}: {' '.join(map(str, one.ranks))}"
-        for one in diagnosed(ranks, **how).standings
+        for one in diagnosis_of_programs(ranks, **how).standings
     ]
 
 
-def test_all_finished_the_same() -> None:
+def test_all_finished() -> None:
     assert standings({0: "a1", 1: "a1", 2: "a1"}, a=THREE) == ["a1 finished: 0 1 2"]
 
 
-def test_one_did_not_join_the_next() -> None:
+def test_one_missing_rank() -> None:
     assert standings({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=THREE) == ["a1 finished: 2", "a2 waiting: 0 1"]
 
 
-def test_whoever_queued_more_stands_at_the_first_that_is_not_finished() -> None:
+def test_first_unfinished_collective_counts() -> None:
     assert standings({0: "a1 a2! a3! a4!", 1: "a1 a2! a3!", 2: "a1"}, a=THREE) == [
         "a1 finished: 2",
         "a2 waiting: 0 1",
     ]
 
 
-def test_one_took_no_part_and_of_one_there_is_no_dump() -> None:
+def test_never_joined_and_missing_dump() -> None:
     assert standings({0: "a1!", 1: "b1"}, a=THREE, b=[1]) == [
         "a never_joined: 1",
         "a unknown: 2",
@@ -40,7 +40,7 @@ def test_one_took_no_part_and_of_one_there_is_no_dump() -> None:
     ]
 
 
-def test_on_gloo_what_was_retired_while_somebody_was_missing_is_waited_in() -> None:
+def test_gloo_retired_with_a_missing_rank() -> None:
     assert standings({0: "a1~ a2~", 1: "a1~ a2~", 2: "a1~"}, a=THREE) == [
         "a1 finished: 2",
         "a2 waiting: 0 1",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builders.graph import START, GraphBuilder
-from builders.told import job_told
+from builders.programs import job_of_programs
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
@@ -110,7 +110,7 @@ def test_who_entered_last_stands_within_the_collective(counted: Loaded, suffix: 
 
 def hung(folder: Path) -> Job:
     """Rank 2 never comes to a2, behind which rank 0 has asked for a3; the trace lasts 3.3 ms."""
-    return job_told(folder, {0: "a1 b1 a2! a3!", 1: "b1 a1 a2!", 2: "a1"}, a=[0, 1, 2], b=[0, 1])
+    return job_of_programs(folder, {0: "a1 b1 a2! a3!", 1: "b1 a1 a2!", 2: "a1"}, a=[0, 1, 2], b=[0, 1])
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Package."""
+"""The documentation of the database: tables and queries."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def kind(table: Table, column: Column) -> str:
     return f"{column.type.value.lower()}{key}{leads}"
 
 
-def test_every_table_and_column_is_described() -> None:
+def test_documentation_lists_all_columns() -> None:
     expected = "\n\n".join(described(table) for table in TABLES.values())
     assert PAGE.partition("## The tables\n\n")[2].strip() == expected
 
 
-def test_there_are_queries() -> None:
+def test_documentation_has_queries() -> None:
     assert len(QUERIES) == 4
 
 
@@ -78,20 +78,20 @@ def job() -> Any:
     )
 
 
-def test_who_has_not_joined(job: Any, tmp_path: Path) -> None:
+def test_query_ranks_that_have_not_joined(job: Any, tmp_path: Path) -> None:
     assert rows(sqlite_of(job, tmp_path), query("Who has not joined")) == [
         ("0", "default_pg", 2, "all_reduce", 1, "finished", 1)
     ]
 
 
-def test_for_whom_the_others_waited(job: Any, tmp_path: Path) -> None:
+def test_query_longest_waits(job: Any, tmp_path: Path) -> None:
     assert rows(sqlite_of(job, tmp_path), query("For whom")) == [
         (1, "default_pg", 1, "all_reduce", 30.0, "/job/evaluate.py:7"),
         (2, "default_pg", 2, "all_reduce", 1.0, "/job/train.py:12"),
     ]
 
 
-def test_which_lines_reduce_most(job: Any, tmp_path: Path) -> None:
+def test_query_lines_with_most_bytes(job: Any, tmp_path: Path) -> None:
     assert rows(sqlite_of(job, tmp_path), query("The lines")) == [
         (0, "/job/train.py:12", "step", 2, 8192),
         (2, "/job/train.py:12", "step", 2, 8192),
@@ -99,7 +99,7 @@ def test_which_lines_reduce_most(job: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_what_the_culprits_did_last(job: Any, tmp_path: Path) -> None:
+def test_query_last_calls_of_culprits(job: Any, tmp_path: Path) -> None:
     ((number, message, rank, operation, sequence, _, stack),) = rows(
         sqlite_of(job, tmp_path), query("What the culprits")
     )
@@ -108,7 +108,7 @@ def test_what_the_culprits_did_last(job: Any, tmp_path: Path) -> None:
     assert stack == 'File "/job/evaluate.py", line 7, in evaluate'
 
 
-def test_the_same_from_parquet(
+def test_query_parquet(
     job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pandas")
@@ -126,7 +126,7 @@ def test_the_same_from_parquet(
     assert "evaluate.py" in capsys.readouterr().out
 
 
-def test_the_queries_answer_for_a_job_that_hung(tmp_path: Path) -> None:
+def test_queries_on_a_recorded_hang(tmp_path: Path) -> None:
     database = sqlite_of(tracelink.examine(shared("fr/skip_hang/dumps_hang")), tmp_path)
     assert ("0", "default_pg", 9, "all_reduce", 3, "finished", 8) in rows(
         database, query("Who has not joined")

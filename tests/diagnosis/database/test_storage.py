@@ -1,4 +1,4 @@
-"""Package."""
+"""SQLite and Parquet files: types, limits, and complete output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined
 from tracelink.errors import TraceError, UsageError
 
-# The SQLite file: its keys join, it is whole or absent, and nothing in a dump can do more than be stored.
+# SQLite.
 
 
 EVIL = "x'); DROP TABLE entries; --\0\n"
@@ -42,7 +42,7 @@ def check(database: sqlite3.Connection) -> None:
             )
 
 
-def test_the_schema_of_the_file_says_what_its_columns_mean(tmp_path: Path) -> None:
+def test_sqlite_schema_contains_descriptions(tmp_path: Path) -> None:
     database = sqlite_of(examined({0: dump(collective())}), tmp_path)
     made = dict(rows(database, "SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
     assert list(made) == list(TABLES)
@@ -53,7 +53,7 @@ def test_the_schema_of_the_file_says_what_its_columns_mean(tmp_path: Path) -> No
     assert rows(database, "PRAGMA user_version") == [(VERSION,)]
 
 
-def test_every_key_is_declared(tmp_path: Path) -> None:
+def test_all_keys_are_declared(tmp_path: Path) -> None:
     database = sqlite_of(examined({0: dump(collective())}), tmp_path)
     declared = {
         (table, name, f"{other}.{referenced}")
@@ -69,14 +69,14 @@ def test_every_key_is_declared(tmp_path: Path) -> None:
     assert all(reference.split(".")[0] in TABLES for _, _, reference in declared)
 
 
-def test_the_same_dumps_make_the_same_file(tmp_path: Path) -> None:
+def test_equal_dumps_write_equal_files(tmp_path: Path) -> None:
     what = examined({rank: dump(collective(), frames=[frame("f")]) for rank in range(3)})
     for name in ("one.db", "two.sqlite3"):
         database_at(str(tmp_path / name)).write(what)
     assert (tmp_path / "one.db").read_bytes() == (tmp_path / "two.sqlite3").read_bytes()
 
 
-def test_names_are_data(tmp_path: Path) -> None:
+def test_hostile_names(tmp_path: Path) -> None:
     entry = collective(EVIL, group=(EVIL, EVIL), input_dtypes=[EVIL], frames=[frame(EVIL, EVIL)])
     database = sqlite_of(examined({0: dump(entry, pg_config=process_group(EVIL, [0], EVIL))}), tmp_path)
     query = """
@@ -88,7 +88,7 @@ def test_names_are_data(tmp_path: Path) -> None:
     check(database)
 
 
-def test_halves_of_characters_become_question_marks(tmp_path: Path) -> None:
+def test_lone_surrogates_become_question_marks(tmp_path: Path) -> None:
     entry = collective("a~~~b", group=("c~~~d", ""), frames=[frame("e~~~f")])
     data = pickled(dump(entry)).replace(b"~~~", "\ud800".encode("utf-8", "surrogatepass"))
     query = """
@@ -118,7 +118,7 @@ def test_halves_of_characters_become_question_marks(tmp_path: Path) -> None:
         ({"frames": [{"name": 3}]}, "traceback_id", (None,)),
     ],
 )
-def test_what_no_column_can_hold_is_missing(
+def test_values_that_do_not_fit_a_column(
     tmp_path: Path, fields: dict[str, Any], columns: str, values: tuple[Any, ...]
 ) -> None:
     database = sqlite_of(examined_bytes({0: as_json(dump(collective(**fields)))}), tmp_path)
@@ -126,7 +126,7 @@ def test_what_no_column_can_hold_is_missing(
     check(database)
 
 
-def test_a_line_beyond_all_lines_is_missing(tmp_path: Path) -> None:
+def test_line_number_too_large(tmp_path: Path) -> None:
     frames = [{"name": "f", "filename": "a.py", "line": (1 << 64) - 1}, {"name": "g"}]
     database = sqlite_of(examined_bytes({0: as_json(dump(collective(frames=frames)))}), tmp_path)
     assert rows(database, "SELECT depth, name, filename, line FROM frames") == [
@@ -135,7 +135,7 @@ def test_a_line_beyond_all_lines_is_missing(tmp_path: Path) -> None:
     ]
 
 
-def test_stacks_and_sizes_that_are_left_out_are_findings(tmp_path: Path) -> None:
+def test_omitted_stacks_and_sizes_are_findings(tmp_path: Path) -> None:
     deep = [frame(f"f{depth}") for depth in range(2000)]
     many = [[1]] * 20_000
     what = examined_bytes(
@@ -158,7 +158,7 @@ def test_stacks_and_sizes_that_are_left_out_are_findings(tmp_path: Path) -> None
     assert rows(database, query) == [("sizes_left_out", 2), ("stacks_unreadable", 1), ("stacks_cut", 1)]
 
 
-def test_a_dump_that_is_gone_costs_only_its_sizes_and_stacks(tmp_path: Path) -> None:
+def test_deleted_dump(tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
     for rank in (0, 1):
@@ -190,7 +190,7 @@ FIELDS = sorted(collective(frames=[], duration_ms=1.0))
     config=JUNK,
     status=JUNK,
 )
-def test_whatever_a_dump_holds_the_keys_join(
+def test_keys_join_for_any_dump(
     tmp_path_factory: pytest.TempPathFactory, entries: list[dict[str, Any]], config: Any, status: Any
 ) -> None:
     content = {
@@ -212,7 +212,9 @@ def interrupt(*_: object) -> None:
 
 
 @pytest.mark.parametrize("place", ["flight.sqlite", "flight.parquet", "flight/"])
-def test_an_interruption_leaves_nothing(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_write_leaves_nothing(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     what = examined({0: dump(collective())})
     monkeypatch.setattr("tracelink.diagnosis.database.tables.problems_table", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -221,7 +223,7 @@ def test_an_interruption_leaves_nothing(place: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("place", ["flight.sqlite", "flight.parquet/entries.parquet"])
-def test_what_was_there_stays_when_writing_is_interrupted(
+def test_interrupted_write_keeps_the_old_output(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     what = examined({0: dump(collective())})
@@ -235,7 +237,7 @@ def test_what_was_there_stays_when_writing_is_interrupted(
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_a_file_that_is_there_is_replaced(tmp_path: Path) -> None:
+def test_existing_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "flight.sqlite").write_bytes(b"before")
     database = sqlite_of(examined({0: dump(collective())}), tmp_path)
     assert rows(database, "SELECT count(*) FROM entries") == [(1,)]
@@ -256,12 +258,12 @@ def where_a_folder_is(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("where", [in_a_lost_folder, where_a_folder_is])
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, where: Callable[[Path], Path]) -> None:
+def test_path_not_writable(tmp_path: Path, where: Callable[[Path], Path]) -> None:
     with pytest.raises(TraceError, match=r"flight\.sqlite: cannot be written: .*another place"):
         database_at(str(where(tmp_path))).write(examined({0: dump(collective())}))
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracelink.diagnosis.database.storage._insert_statement", full)
     with pytest.raises(
         TraceError, match=r"flight\.sqlite: cannot be written: database or disk is full\. .*another place"
@@ -271,12 +273,12 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["flight", "report.html", "flight.json", "-", "flight.sqlite.gz"])
-def test_a_name_that_says_nothing_is_refused(name: str) -> None:
+def test_unknown_suffix(name: str) -> None:
     with pytest.raises(UsageError, match=r"flight\.parquet"):
         database_at(name)
 
 
-# Parquet files: the same rows as in SQLite, with types, and with what the columns mean.
+# Parquet.
 
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -303,7 +305,7 @@ def rows_of(path: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("limits", [{}, SMALL_GROUPS])
-def test_the_rows_are_those_of_sqlite(
+def test_parquet_rows_equal_sqlite_rows(
     job: Examined, tmp_path: Path, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in limits.items():
@@ -320,7 +322,7 @@ def test_the_rows_are_those_of_sqlite(
         )
 
 
-def test_columns_have_types_and_say_what_they_mean(job: Examined, tmp_path: Path) -> None:
+def test_parquet_schema_contains_descriptions(job: Examined, tmp_path: Path) -> None:
     database_at(str(tmp_path / "flight.parquet")).write(job)
     types = {Type.INTEGER: "int64", Type.REAL: "double", Type.TEXT: "string", Type.BOOLEAN: "bool"}
     for name, table in TABLES.items():
@@ -332,7 +334,7 @@ def test_columns_have_types_and_say_what_they_mean(job: Examined, tmp_path: Path
         assert found.metadata[b"description"].decode() == table.text
 
 
-def test_a_directory_that_is_there_is_enough(job: Examined, tmp_path: Path) -> None:
+def test_existing_directory(job: Examined, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     database_at(str(tmp_path)).write(job)
     assert (tmp_path / "entries.parquet").exists()
@@ -340,9 +342,7 @@ def test_a_directory_that_is_there_is_enough(job: Examined, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["flight/", "flight.parquet"])
-def test_without_arrow_the_error_says_what_to_install(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pyarrow_not_installed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(UsageError, match=r"pip install 'torch-tracelink\[arrow\]'.*flight\.sqlite"):
         database_at(f"{tmp_path}/{name}")

@@ -1,4 +1,4 @@
-"""Package."""
+"""The rows of all tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from builders.recorder import CREATED, collective, dump, frame, process_group
 from generators.recorded_jobs import FAULTS, Fault, Plan, job
 from tracelink.diagnosis.examine import Examined
 
-# The tables of a diagnosis: what they say of ranks, groups, collectives, entries, stacks and problems.
+# Single tables.
 
 
 TENSOR = ("1", "tp")
@@ -33,7 +33,7 @@ DONE = collective(retired=True)
 GROUPS = process_group("0", [0, 1, 2]) | process_group("1", [2, 0])
 
 
-def test_every_rank_that_is_named_has_a_row(tmp_path: Path) -> None:
+def test_ranks_table(tmp_path: Path) -> None:
     what = examined({0: dump(collective(record_id=7), pg_config=GROUPS), 1: dump(pg_config=GROUPS)})
     assert rows(sqlite_of(what, tmp_path), "SELECT * FROM ranks") == [
         (0, "complete", None, "comm_lib_trace_rank_0", "2.10", 1, 7),
@@ -42,7 +42,7 @@ def test_every_rank_that_is_named_has_a_row(tmp_path: Path) -> None:
     ]
 
 
-def test_members_say_how_far_each_rank_is(tmp_path: Path) -> None:
+def test_members_table(tmp_path: Path) -> None:
     what = examined(
         {
             0: dump(collective(), collective(sequence=2), pg_config=GROUPS),
@@ -65,7 +65,7 @@ def test_members_say_how_far_each_rank_is(tmp_path: Path) -> None:
     ]
 
 
-def test_a_collective_says_who_joined_and_who_came_last(tmp_path: Path) -> None:
+def test_collectives_table(tmp_path: Path) -> None:
     def at(ms: int, name: str = "nccl:_allgather_base", completed: int | None = None) -> dict[str, object]:
         done = None if completed is None else CREATED + completed * MS
         return dump(collective(name, created=CREATED + ms * MS, completed=done), pg_config=GROUPS)
@@ -80,13 +80,13 @@ def test_a_collective_says_who_joined_and_who_came_last(tmp_path: Path) -> None:
     ]
 
 
-def test_one_rank_alone_is_not_late(tmp_path: Path) -> None:
+def test_single_rank_is_not_late(tmp_path: Path) -> None:
     what = examined({0: dump(collective(), pg_config=GROUPS)})
     query = "SELECT joined_ranks, first_created_ns, last_rank, skew_ns, late_ns FROM collectives"
     assert rows(sqlite_of(what, tmp_path), query) == [(1, CREATED, 0, None, None)]
 
 
-def test_an_entry_says_what_its_dump_says(tmp_path: Path) -> None:
+def test_entries_table(tmp_path: Path) -> None:
     entry = collective(
         "nccl:_allgather_base",
         3,
@@ -137,7 +137,7 @@ def test_an_entry_says_what_its_dump_says(tmp_path: Path) -> None:
     ]
 
 
-def test_sizes_and_times_are_each_ranks_own(tmp_path: Path) -> None:
+def test_sizes_and_times_of_each_rank(tmp_path: Path) -> None:
     what = examined(
         {rank: dump(collective(input_sizes=[[rank + 1]], created=CREATED + rank)) for rank in (0, 1)}
     )
@@ -149,7 +149,7 @@ def message(name: str, number: int = 1, **fields: Any) -> dict[str, Any]:
     return collective(name, group=TENSOR, is_p2p=True, collective_seq_id=0, p2p_seq_id=number, **fields)
 
 
-def test_a_message_leads_to_both_its_ends(tmp_path: Path) -> None:
+def test_messages_table(tmp_path: Path) -> None:
     what = examined(
         {
             2: dump(message("nccl:send 0->1"), message("nccl:send 0->1", 2), pg_config=GROUPS),
@@ -173,7 +173,7 @@ def test_a_message_leads_to_both_its_ends(tmp_path: Path) -> None:
     assert rows(database, "SELECT * FROM collectives") == []
 
 
-def test_what_became_of_a_batch_is_said_by_what_closes_it(tmp_path: Path) -> None:
+def test_outcome_of_a_batch(tmp_path: Path) -> None:
     what = examined(
         {
             2: dump(
@@ -192,7 +192,7 @@ def test_what_became_of_a_batch_is_said_by_what_closes_it(tmp_path: Path) -> Non
     ]
 
 
-def test_what_an_entry_does_not_say_is_missing(tmp_path: Path) -> None:
+def test_entry_without_optional_fields(tmp_path: Path) -> None:
     bare = {"profiling_name": "own:thing", "time_created_ns": 0, "process_group": ("0", "")}
     query = """
         SELECT sequence, collective_id, input_sizes, output_types, input_elements, input_bytes, state, retired,
@@ -202,13 +202,13 @@ def test_what_an_entry_does_not_say_is_missing(tmp_path: Path) -> None:
     assert rows(sqlite_of(examined({0: dump(bare)}), tmp_path), query) == [unknown]
 
 
-def test_nothing_that_goes_in_is_nothing_and_not_unknown(tmp_path: Path) -> None:
+def test_entry_without_inputs(tmp_path: Path) -> None:
     barrier = collective("gloo:barrier", input_sizes=[], input_dtypes=[])
     query = "SELECT input_sizes, input_elements, input_bytes FROM entries"
     assert rows(sqlite_of(examined({0: dump(barrier)}), tmp_path), query) == [("[]", 0, 0)]
 
 
-def test_a_stack_is_kept_once_and_names_the_line_that_called_torch(tmp_path: Path) -> None:
+def test_equal_stacks_are_stored_once(tmp_path: Path) -> None:
     same = json.loads(json.dumps(STACK))
     what = examined(
         {
@@ -235,7 +235,7 @@ def test_a_stack_is_kept_once_and_names_the_line_that_called_torch(tmp_path: Pat
     ]
 
 
-def test_a_problem_leads_to_its_group_collective_ranks_and_entries(tmp_path: Path) -> None:
+def test_problems_tables(tmp_path: Path) -> None:
     what = examined(
         {
             0: dump(DONE, collective(sequence=2), pg_config=process_group("0", [0, 1])),
@@ -258,7 +258,7 @@ def test_a_problem_leads_to_its_group_collective_ranks_and_entries(tmp_path: Pat
     assert rows(database, query) == [(1, 0, "waiting", 0, 2), (1, 1, "culprit", 1, 1)]
 
 
-def test_groups_of_one_name_are_told_apart_by_who_is_in_them(tmp_path: Path) -> None:
+def test_groups_with_the_same_name(tmp_path: Path) -> None:
     pairs = {rank: process_group("1", [rank // 2 * 2, rank // 2 * 2 + 1]) for rank in range(4)}
     counts = {0: 1, 1: 1, 2: 2, 3: 1}
     what = examined(
@@ -288,7 +288,7 @@ def test_groups_of_one_name_are_told_apart_by_who_is_in_them(tmp_path: Path) -> 
     ]
 
 
-def test_what_did_not_fit_is_in_the_database_too(tmp_path: Path) -> None:
+def test_findings_table(tmp_path: Path) -> None:
     what = examined({0: dump(collective(), {"profiling_name": 3})})
     query = "SELECT severity, reason, count FROM findings"
     assert rows(sqlite_of(what, tmp_path), query) == [
@@ -296,7 +296,7 @@ def test_what_did_not_fit_is_in_the_database_too(tmp_path: Path) -> None:
     ]
 
 
-# The database of recorded jobs of every kind, healthy or not: it holds all that was examined, and its keys join.
+# Generated jobs.
 
 
 SOME = settings(max_examples=30)
@@ -335,13 +335,13 @@ def check(what: Examined, folder: Path) -> None:
 
 @given(plan=plans())
 @SOME
-def test_a_healthy_job(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_healthy_job(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> None:
     check(examined(job(plan).dumps), tmp_path_factory.mktemp("healthy"))
 
 
 @given(case=faulty_plans(*FAULTS), order=st.randoms())
 @SOME
-def test_a_job_with_a_fault(
+def test_faulty_job(
     case: tuple[Plan, Fault], order: Random, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     dumps = list(job(*case).dumps.items())
@@ -349,7 +349,7 @@ def test_a_job_with_a_fault(
     check(examined(dict(dumps)), tmp_path_factory.mktemp("faulty"))
 
 
-# The database of dumps that torch wrote.
+# Dumps that torch wrote.
 
 
 CASES = sorted(
@@ -360,7 +360,7 @@ CASES = sorted(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_database_says_what_the_diagnosis_says(case: str, tmp_path: Path) -> None:
+def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
     what = tracelink.examine(shared(case))
     database = sqlite_of(what, tmp_path)
     assert rows(database, "PRAGMA foreign_key_check") == []
@@ -384,7 +384,7 @@ def test_the_database_says_what_the_diagnosis_says(case: str, tmp_path: Path) ->
     assert rows(database, query) == [(0,)]
 
 
-def test_the_latest_of_all_is_the_last_of_its_collective(tmp_path: Path) -> None:
+def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
     database = sqlite_of(tracelink.examine(shared("fr/straggler/dumps_end")), tmp_path)
     query = """
         SELECT l.rank = c.last_rank, l.worst_ns = c.late_ns
@@ -395,7 +395,7 @@ def test_the_latest_of_all_is_the_last_of_its_collective(tmp_path: Path) -> None
     assert set(found) == {(1, 1)}
 
 
-def test_an_entry_is_what_its_dump_has(tmp_path: Path) -> None:
+def test_any_entry(tmp_path: Path) -> None:
     (dump,) = shared("fr/healthy8/json").glob("*rank_3*")
     entries = json.loads(dump.read_text())["entries"]
     database = sqlite_of(tracelink.examine(dump.parent), tmp_path)

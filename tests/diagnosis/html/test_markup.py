@@ -1,4 +1,4 @@
-"""Package."""
+"""HTML elements."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ANY_TEXT = st.text(
 )
 
 
-def test_an_element_says_what_it_is_given_and_nothing_that_is_none() -> None:
+def test_element_with_attributes() -> None:
     cell = element("td", "a ", element("b", 7), None, ["x", ["y"]], class_="left", aria_label="c", title=None)
     assert cell == Markup('<td class="left" aria-label="c">a <b>7</b>xy</td>')
 
 
-def test_an_element_without_an_end_has_none() -> None:
+def test_void_element() -> None:
     assert element("meta", charset="utf-8").text == '<meta charset="utf-8">'
 
 
@@ -36,18 +36,18 @@ def test_an_element_without_an_end_has_none() -> None:
         ("größe ≠ 尺寸", "größe ≠ 尺寸"),
     ],
 )
-def test_text_is_escaped_and_what_cannot_be_seen_is_spelled_out(text: str, shown: str) -> None:
+def test_text_is_escaped(text: str, shown: str) -> None:
     assert inner(text) == shown
     assert element("p", title=text).text == f'<p title="{shown}"></p>\n'
 
 
-def test_a_long_text_is_cut_and_says_how_long_it_is() -> None:
+def test_long_text_is_shortened() -> None:
     assert clipped("x" * 10_000, 3) == "xxx… (10,000 characters)"
     assert len(inner("<" * 1_000_000)) < 5 * LONGEST
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_any_text_comes_back_as_text_and_as_the_value_of_an_attribute(content: str, value: str) -> None:
+def test_any_text_round_trips(content: str, value: str) -> None:
     (read,) = read_html(element("p", content, title=value).text.removesuffix("\n")).children
     assert not isinstance(read, str)
     assert (read.name, read.text) == ("p", printable(clipped(content, LONGEST)))
@@ -55,6 +55,6 @@ def test_any_text_comes_back_as_text_and_as_the_value_of_an_attribute(content: s
 
 
 @given(ANY_TEXT)
-def test_what_is_visible_can_be_written_and_has_no_invisible_character(text: str) -> None:
+def test_any_text_is_printable(text: str) -> None:
     assert printable(text).isprintable()
     assert printable(text).encode().decode() == printable(text)

@@ -1,4 +1,4 @@
-"""Package."""
+"""The page of a diagnosis: content, safety, and size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from builders.dumps import dumps, hang
 from builders.html_page import Element, read_html
 from builders.kineto import cpu_op, python_frame
 from builders.profiles import call, loading, profile
-from builders.told import diagnosed, journal_told
+from builders.programs import diagnosis_of_programs, journal_of_programs
 from tracelink.diagnosis import html as package
 from tracelink.diagnosis.html.markup import LONGEST
 from tracelink.diagnosis.html.page import html_report
@@ -43,93 +43,25 @@ from tracelink.errors import Finding, Severity, printable
 from tracelink.model.records import Entry, Frame
 from tracelink.text import clipped
 
-# The page as a whole: it stands alone, runs nothing, and says the verdict first, whatever the dumps hold.
+# The complete page.
 
 
-ELEMENTS = frozenset(
-    {
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "header",
-        "nav",
-        "main",
-        "section",
-        "footer",
-        "h1",
-        "h2",
-        "h3",
-        "p",
-        "a",
-        "small",
-        "span",
-        "strong",
-        "code",
-        "ul",
-        "ol",
-        "li",
-        "dl",
-        "dt",
-        "dd",
-        "div",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "svg",
-        "defs",
-        "pattern",
-        "marker",
-        "g",
-        "rect",
-        "circle",
-        "path",
-        "text",
-    }
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ELEMENTS = words_of(
+    """
+    html head meta title style body header nav main section footer h1 h2 h3 p a small span strong code ul ol li
+    dl dt dd div table caption thead tbody tr th td svg defs pattern marker g rect circle path text
+    """
 )
-ATTRIBUTES = frozenset(
-    {
-        "charset",
-        "http-equiv",
-        "content",
-        "name",
-        "lang",
-        "dir",
-        "class",
-        "id",
-        "href",
-        "title",
-        "role",
-        "tabindex",
-        "aria-label",
-        "aria-labelledby",
-        "aria-hidden",
-        "scope",
-        "width",
-        "height",
-        "viewbox",
-        "x",
-        "y",
-        "rx",
-        "cx",
-        "cy",
-        "r",
-        "d",
-        "fill",
-        "refx",
-        "refy",
-        "markerwidth",
-        "markerheight",
-        "orient",
-        "marker-end",
-        "patternunits",
-    }
+ATTRIBUTES = words_of(
+    """
+    charset http-equiv content name lang dir class id href title role tabindex aria-label aria-labelledby
+    aria-hidden scope width height viewbox x y rx cx cy r d fill refx refy markerwidth markerheight orient
+    marker-end patternunits
+    """
 )
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -213,8 +145,8 @@ def renamed(journal: Journal, text: str) -> Journal:
     )
 
 
-WAITING = journal_told({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
-JUDGED = diagnosed({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+WAITING = journal_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+JUDGED = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
 
 
 def check_harmless(root: Element) -> None:
@@ -231,7 +163,7 @@ def check_harmless(root: Element) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:20])
-def test_what_dumps_say_is_shown_and_does_nothing(text: str) -> None:
+def test_hostile_text_is_shown_as_text(text: str) -> None:
     root = page(everywhere(text), renamed(WAITING, text))
     check_harmless(root)
     shown = printable(clipped(text, LONGEST))
@@ -248,14 +180,14 @@ def test_any_text_is_harmless(text: str) -> None:
     check_harmless(read_html(written))
 
 
-def test_a_policy_forbids_everything_but_the_one_style() -> None:
+def test_content_security_policy() -> None:
     head = page(JUDGED, WAITING).one("head")
     policy = head.one("meta", http_equiv="Content-Security-Policy").attributes["content"]
     digest = base64.b64encode(hashlib.sha256(head.one("style").text.encode()).digest()).decode()
     assert policy == (f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'")
 
 
-def test_the_verdict_comes_first_and_is_said_once_if_it_is_the_only_one() -> None:
+def test_single_problem() -> None:
     root = page(JUDGED, WAITING)
     message = "Rank 2 never joined all_reduce #2 of group a; 2 ranks wait."
     assert root.one("h1").text.startswith(message)
@@ -268,7 +200,7 @@ def test_the_verdict_comes_first_and_is_said_once_if_it_is_the_only_one() -> Non
     ]
 
 
-def test_several_problems_are_ranked_and_of_very_many_the_last_are_brief() -> None:
+def test_many_problems() -> None:
     first = JUDGED.problems[0]
     problems = [replace(first, message=f"Problem {number}!") for number in range(MOST_IN_BRIEF + 5)]
     root = page(replace(JUDGED, problems=problems), WAITING)
@@ -280,15 +212,15 @@ def test_several_problems_are_ranked_and_of_very_many_the_last_are_brief() -> No
     assert "5 more problems are not shown." in root.text
 
 
-def test_a_healthy_job_says_what_was_checked() -> None:
+def test_healthy_job() -> None:
     told = {0: "a1 a2", 1: "a1 a2"}
-    root = page(diagnosed(told, a=[0, 1]), journal_told(told, a=[0, 1]))
+    root = page(diagnosis_of_programs(told, a=[0, 1]), journal_of_programs(told, a=[0, 1]))
     assert root.one("h1").text == "No problems in the dumps of 2 ranks."
     assert "Checked: 2 ranks, 4 entries, 1 group, 2 collectives. All ranks joined" in root.one("header").text
     assert [one.text for one in root.all("h2")] == ["How far each rank got", "Dumps"]
 
 
-def test_a_rank_without_a_dump_and_one_whose_dump_is_damaged_are_named() -> None:
+def test_missing_and_damaged_dumps() -> None:
     root = page(
         replace(JUDGED, present=[0, 1], missing=[5, 6], unreadable={2: "truncated at byte 7"}), WAITING
     )
@@ -298,7 +230,7 @@ def test_a_rank_without_a_dump_and_one_whose_dump_is_damaged_are_named() -> None
     assert "Missing2 ranks: 5-6" in facts.replace("\n", "")
 
 
-def test_readers_of_all_kinds_find_their_way() -> None:
+def test_accessibility() -> None:
     root = page(everywhere("name"), renamed(WAITING, "name"))
     assert root.one("html").attributes == {"lang": "en", "dir": "ltr"}
     levels = [int(one.name[1]) for one in root.all("h1", "h2", "h3")]
@@ -330,13 +262,13 @@ def brightness(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("letters", "ground"), PAIRS)
-def test_letters_stand_out(scheme: str, letters: str, ground: str) -> None:
+def test_contrast(scheme: str, letters: str, ground: str) -> None:
     named = colours(scheme)
     lower, upper = sorted(brightness(named[name]) for name in (letters, ground))
     assert (upper + 0.05) / (lower + 0.05) >= 4.5
 
 
-def test_a_page_of_many_ranks_and_long_names_stays_small() -> None:
+def test_size_with_many_ranks() -> None:
     ranks = tuple(range(4096))
     standings = [
         Standing(f"{group}" + "x" * 10_000, "kind" + "y" * 10_000, last, "z" * 10_000, Stage.WAITING, some)
@@ -374,7 +306,7 @@ def test_recorded_jobs(case: str, verdict: str, group: str | None) -> None:
         assert ",".join(cells(root)["0 (default_pg)"]) == group
 
 
-# The page says what profiles show under a problem.
+# What profiles show.
 
 
 FACT = re.compile(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>")
@@ -397,7 +329,7 @@ def facts(text: str, rank: int) -> list[tuple[str, str]]:
     return [(name, TAG.sub("", said)) for name, said in FACT.findall(own)]
 
 
-def test_what_the_profile_of_the_culprit_shows(tmp_path: Path) -> None:
+def test_profile_of_the_culprit(tmp_path: Path) -> None:
     assert facts(page_of_job(tmp_path), 2) == [
         ("Call", "all_reduce #2"),
         (
@@ -415,13 +347,13 @@ def test_what_the_profile_of_the_culprit_shows(tmp_path: Path) -> None:
     ]
 
 
-def test_a_profile_that_ends_before_says_so_and_shows_an_earlier_call(tmp_path: Path) -> None:
+def test_profile_that_ends_before_the_call(tmp_path: Path) -> None:
     text = page_of_job(tmp_path)
     assert "Note: it ends 1.0 s before this call." in text
     assert facts(text, 0)[0] == ("Call", "all_reduce #1 (2 before this one)")
 
 
-def test_names_from_profiles_are_text_and_no_markup(tmp_path: Path) -> None:
+def test_names_in_profiles_are_escaped(tmp_path: Path) -> None:
     dumps(tmp_path / "dumps", hang(4, culprit=2))
     around = [
         cpu_op("<script>alert(1)</script>", 2e6 - 900, 2000),

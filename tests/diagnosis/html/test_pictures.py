@@ -1,4 +1,4 @@
-"""Package."""
+"""Drawings of cycles and of standings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracelink.diagnosis.html.pictures import (
 )
 from tracelink.diagnosis.model import Link, Stage, Standing
 
-# The ring of a deadlock: who waits for whom, drawn and listed.
+# Cycles of deadlocks.
 
 
 def ring(count: int) -> list[Link]:
@@ -34,7 +34,7 @@ def drawn(count: int) -> Element:
     return read_html(element("div", ring_drawing(ring(count), {"g1": "dp"})).text)
 
 
-def test_an_arrow_leads_from_those_who_wait_to_those_they_wait_for() -> None:
+def test_cycle_drawing() -> None:
     picture = drawn(3)
     assert [[text.text for text in node.all("text")] for node in picture.all("g")] == [
         ["1: rank 0", "all_reduce #5", "group g0"],
@@ -45,7 +45,7 @@ def test_an_arrow_leads_from_those_who_wait_to_those_they_wait_for() -> None:
     assert {one.attributes["marker-end"] for one in picture.all("path", class_="arrow")} == {"url(#head)"}
 
 
-def test_those_who_wait_for_nobody_in_the_ring_have_no_arrow() -> None:
+def test_followers() -> None:
     cycle = [
         Link("0", 5, "nccl:all_reduce", (0, 1, 2), (3,)),
         Link("1", 4, "nccl:broadcast", (3,), (0, 1)),
@@ -55,7 +55,7 @@ def test_those_who_wait_for_nobody_in_the_ring_have_no_arrow() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, MOST_LABELLED, MOST_LABELLED + 1, MOST_NODES])
-def test_everything_lies_within_the_picture(count: int) -> None:
+def test_nodes_are_within_the_drawing(count: int) -> None:
     picture = drawn(count).one("svg")
     _, _, width, height = map(float, picture.attributes["viewbox"].split())
     for box in picture.all("rect"):
@@ -74,19 +74,19 @@ def test_everything_lies_within_the_picture(count: int) -> None:
         assert all(0 <= float(down) <= height for down in (ends[1], ends[5]))
 
 
-def test_a_large_ring_has_numbers_and_a_very_large_one_no_picture() -> None:
+def test_large_cycles() -> None:
     assert [text.text for text in drawn(MOST_LABELLED + 1).all("text")] == [*map(str, range(1, 8))]
     assert ring_drawing(ring(MOST_NODES + 1), {}) is None
 
 
-def test_a_long_name_is_cut_in_the_box_and_told_by_the_pointer() -> None:
+def test_long_names_in_boxes() -> None:
     cycle = [Link("x" * 60, 5, "nccl:all_reduce", (rank,), (1 - rank,)) for rank in (0, 1)]
     node = read_html(element("div", ring_drawing(cycle, {})).text).all("g")[0]
     assert node.all("text")[2].text == f"group {'x' * 19}…"
     assert node.one("title").text == f"1: rank 0, all_reduce #5, group {'x' * 60}"
 
 
-# Who is where: a table of few ranks, a drawing of many, and the same in words.
+# Standings: a table of few ranks, a drawing of many.
 
 
 WORDS = "Ranks by group"
@@ -108,7 +108,7 @@ HANG = (
 )
 
 
-def test_groups_of_one_kind_share_a_line_and_the_culprit_is_marked() -> None:
+def test_matrix_of_ranks() -> None:
     page = shown(*HANG, culprits=(3,))
     header = page.all("table")[0].one("thead")
     assert [cell.text for cell in header.all("th")] == ["group", "0", "1", "2", "3 ▲"]
@@ -118,7 +118,7 @@ def test_groups_of_one_kind_share_a_line_and_the_culprit_is_marked() -> None:
     ]
 
 
-def test_a_cell_tells_its_group_in_full_and_its_colour_is_never_alone() -> None:
+def test_cell_title() -> None:
     cell = shown(*HANG).all("span", class_="behind")[1]
     assert cell.text == "< 8"
     assert cell.attributes["title"] == (
@@ -127,7 +127,7 @@ def test_a_cell_tells_its_group_in_full_and_its_colour_is_never_alone() -> None:
     )
 
 
-def test_the_same_in_words_with_what_is_apart_first() -> None:
+def test_standings_table() -> None:
     assert shown(*HANG).rows(WORDS) == [
         ["0 (default_pg)", "…", "joined and has not finished", "all_reduce #9", "0-2"],
         ["0 (default_pg)", "<", Mark.BEHIND.words, "all_reduce #8", "3"],
@@ -135,13 +135,13 @@ def test_the_same_in_words_with_what_is_apart_first() -> None:
     ]
 
 
-def test_a_group_that_nobody_used_is_no_alarm_and_not_drawn() -> None:
+def test_unused_group() -> None:
     page = shown(*HANG, at("7", Stage.NEVER_JOINED, 0, 2, last=None))
     assert [row[0] for row in page.rows(CAPTION)] == ["0 (default_pg)", "tp (2 groups)"]
     assert page.rows(WORDS)[-1] == ["7", "-", "no rank recorded a collective of this group", "none", "0, 2"]
 
 
-def test_stages_are_seen_beside_the_others_of_the_group() -> None:
+def test_marks_depend_on_the_group() -> None:
     (places,) = standings_by_group(
         [
             at("0", Stage.NEVER_JOINED, 0, last=None),
@@ -162,12 +162,12 @@ def test_stages_are_seen_beside_the_others_of_the_group() -> None:
     ]
 
 
-def test_two_groups_of_one_name_are_two() -> None:
+def test_groups_with_the_same_name() -> None:
     groups = standings_by_group([at("0", Stage.FINISHED, 0, 1), at("0", Stage.FINISHED, 1, 2)])
     assert [line.groups for line in lines_of(groups)] == [["0"], ["0"]]
 
 
-def test_many_ranks_are_drawn_in_rows_and_neighbours_alike_are_one_run() -> None:
+def test_drawing_of_many_ranks() -> None:
     page = shown(at("0", Stage.WAITING, *range(100), *range(101, 512), last=9), at("0", Stage.FINISHED, 100))
     drawing = page.one("svg", class_="map")
     assert drawing.attributes["aria-label"].endswith(
@@ -192,7 +192,7 @@ def test_many_ranks_are_drawn_in_rows_and_neighbours_alike_are_one_run() -> None
     ]
 
 
-def test_every_look_in_a_drawing_has_a_pattern_with_that_name() -> None:
+def test_every_mark_has_a_pattern() -> None:
     page = shown(at("0", Stage.WAITING, *range(0, 64, 2), last=9), at("0", Stage.FINISHED, *range(1, 64, 2)))
     tiles = read_html(element("defs", patterns()).text).all("pattern")
     assert {one.attributes["id"] for one in tiles} == {look.style for look in Mark}
@@ -202,7 +202,7 @@ def test_every_look_in_a_drawing_has_a_pattern_with_that_name() -> None:
     }
 
 
-def test_where_all_of_many_ranks_are_at_one_place_a_sentence_says_so() -> None:
+def test_all_ranks_equal() -> None:
     page = shown(at("0", Stage.FINISHED, *range(512), kind="default_pg"))
     assert page.all("svg") == []
     assert "0 (default_pg)All 512 ranks: finished the last collective, all_reduce #8" in page.text.replace(
@@ -210,7 +210,7 @@ def test_where_all_of_many_ranks_are_at_one_place_a_sentence_says_so() -> None:
     )
 
 
-def test_a_picture_of_too_much_says_what_it_leaves_out() -> None:
+def test_drawing_limit() -> None:
     apart = [
         at(f"{group}", stage, *range(first, 2000, 2), kind=f"kind {group}")
         for group in range(4)
@@ -223,11 +223,11 @@ def test_a_picture_of_too_much_says_what_it_leaves_out() -> None:
     assert len(page.rows(WORDS)) == 8
 
 
-def test_a_table_of_too_much_says_what_it_leaves_out() -> None:
+def test_table_limit() -> None:
     page = shown(*(at(f"{group}", Stage.FINISHED, 0, kind=f"kind {group}") for group in range(MOST_ROWS + 3)))
     assert len(page.rows(WORDS)) == MOST_ROWS
     assert "3 more rows are not shown." in page.text
 
 
-def test_without_groups_there_is_a_sentence() -> None:
+def test_no_groups() -> None:
     assert shown().text.strip() == "No dump names a group."

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from builders import perfetto, perfetto_native
 from builders.graph import START, GraphBuilder
 from builders.job import JobBuilder
-from builders.told import job_told
+from builders.programs import job_of_programs
 from tracelink.converters.perfetto.timeline import counters as module
 from tracelink.converters.perfetto.timeline.counters import (
     MIN_SAMPLES,
@@ -61,7 +61,7 @@ def test_a_collective_is_in_flight_from_the_first_entering_to_the_last_leaving()
 
 
 def test_what_hangs_stays_in_flight(tmp_path: Path) -> None:
-    job = job_told(tmp_path, {0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+    job = job_of_programs(tmp_path, {0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
     assert counters(job) == {"collectives in flight": [(0, 1), (2_000_000, 2)]}
 
 
@@ -151,7 +151,7 @@ def test_both_formats_have_the_same_samples() -> None:
 
 def test_a_job_without_any_sample_is_written(tmp_path: Path) -> None:
     """Recorders that never tell when anything ends, and ranks that ask for everything at once."""
-    job = job_told(tmp_path, {0: "a1~ a2~", 1: "a1~ a2~"}, a=[0, 1])
+    job = job_of_programs(tmp_path, {0: "a1~ a2~", 1: "a1~ a2~"}, a=[0, 1])
     written, native = perfetto.write(job), perfetto_native.write(job)
     assert (written.samples(), native.samples) == ([], [])
     assert [one.name for one in native.slices if one.category == "collective"] == ["all_reduce 4.1 kB"] * 2

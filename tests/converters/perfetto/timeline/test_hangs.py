@@ -13,7 +13,7 @@ from builders import perfetto, perfetto_native
 from builders.graph import START, GraphBuilder
 from builders.job import JobBuilder
 from builders.perfetto import Written, nanoseconds
-from builders.told import job_told
+from builders.programs import job_of_programs
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.schema import RED
 from tracelink.converters.perfetto.timeline.hangs import (
@@ -89,7 +89,7 @@ def test_those_of_some_collectives_are_found_by_their_places() -> None:
 
 
 def test_both_formats_have_the_same_instants_on_the_tracks_of_groups(tmp_path: Path) -> None:
-    job = job_told(tmp_path, {0: "a1 b1 a2", 1: "b1 a1 a2"}, a=[0, 1], b=[0, 1])
+    job = job_of_programs(tmp_path, {0: "a1 b1 a2", 1: "b1 a1 a2"}, a=[0, 1], b=[0, 1])
     written, native, first = perfetto.write(job), perfetto_native.write(job), job.first_ns or 0
     instants = [event for event in written.events("i") if event["cat"] == "arrival"]
     assert [(written.threads()[event["tid"]], event["name"], event["args"]) for event in instants] == [
@@ -138,7 +138,7 @@ RED_SLICES = [
 
 def missed(folder: Path) -> Job:
     """Rank 2 never comes to the second all-reduce, behind which rank 0 has asked for a third one; 2 ms in all."""
-    return job_told(folder, {0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
+    return job_of_programs(folder, {0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
 
 
 def red(written: Written) -> list[tuple[str, str, int, int]]:
@@ -183,7 +183,7 @@ def test_native_slices_that_hang_share_a_number_that_makes_their_colour(tmp_path
 
 def test_what_hangs_has_tracks_of_its_own_before_all_others(tmp_path: Path) -> None:
     ranks = {0: "a1 b1 b2! c1", 1: "a1 b1 b2! c1", 2: "b1"}
-    written = perfetto.write(job_told(tmp_path, ranks, a=[0, 1], b=[0, 1, 2], c=[0, 1]))
+    written = perfetto.write(job_of_programs(tmp_path, ranks, a=[0, 1], b=[0, 1, 2], c=[0, 1]))
     threads = written.threads()
     assert [
         (threads[event["tid"]], event["name"])
@@ -204,7 +204,7 @@ def test_the_colour_does_not_need_arguments(tmp_path: Path) -> None:
 
 
 def test_nobody_is_missing_where_ranks_do_different_things(tmp_path: Path) -> None:
-    written = perfetto.write(job_told(tmp_path, {0: "a1 a2!", 1: "a1 a2=broadcast!"}, a=[0, 1]))
+    written = perfetto.write(job_of_programs(tmp_path, {0: "a1 a2!", 1: "a1 a2=broadcast!"}, a=[0, 1]))
     assert [(thread, name) for thread, name, *_ in red(written)] == [
         ("group a [0, 1] · HUNG", "HUNG all_reduce 4.1 kB"),
         ("rank 0 group a", "HUNG nccl:all_reduce"),
@@ -218,7 +218,7 @@ def test_a_rank_without_a_dump_is_only_named_where_nobody_else_is_missing(tmp_pa
     for folder in (known, unknown):
         folder.mkdir()
     missing = [
-        Hangs.of(job_told(folder, ranks, a=[0, 1, 2, 3])).missing
+        Hangs.of(job_of_programs(folder, ranks, a=[0, 1, 2, 3])).missing
         for folder, ranks in (
             (known, {0: "a1 a2!", 1: "a1 a2!", 2: "a1"}),
             (unknown, {0: "a1 a2!", 1: "a1 a2!", 2: "a1 a2!"}),
@@ -229,12 +229,12 @@ def test_a_rank_without_a_dump_is_only_named_where_nobody_else_is_missing(tmp_pa
 
 def test_many_missing_ranks_are_counted(tmp_path: Path) -> None:
     ranks = {rank: "a1 a2!" if rank % 2 else "a1" for rank in range(30)}
-    hangs = Hangs.of(job_told(tmp_path, ranks, a=list(range(30))))
+    hangs = Hangs.of(job_of_programs(tmp_path, ranks, a=list(range(30))))
     assert hangs.hung_name("all_reduce", 1) == "HUNG all_reduce: 15 ranks missing"
 
 
 def test_nothing_hangs_in_a_job_that_is_over_or_empty(tmp_path: Path) -> None:
-    written = perfetto.write(job_told(tmp_path, {0: "a1 a2", 1: "a1 a2"}, a=[0, 1]))
+    written = perfetto.write(job_of_programs(tmp_path, {0: "a1 a2", 1: "a1 a2"}, a=[0, 1]))
     assert (red(written), reasons(written.findings)) == ([], [])
     nothing = Hangs.of(Job(parts=[], ranks=[], sources=[]))
     assert (len(nothing.collectives), nothing.missing, nothing.by_rank, nothing.end) == (0, {}, {}, 0)
