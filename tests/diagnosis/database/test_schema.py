@@ -40,15 +40,15 @@ def query(words: str) -> str:
 
 
 def described(table: Table) -> str:
-    lines = [f"### {table.name}", "", table.text, "", "| column | type | what it means |", "|---|---|---|"]
+    lines = [f"### {table.name}", "", table.text, "", "| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{column.name}` | {kind(table, column)} | {column.text} |" for column in table.columns]
     return "\n".join(lines)
 
 
 def kind(table: Table, column: Column) -> str:
     key = ", key" if table.key == (column.name,) else ", part of the key" if column.name in table.key else ""
-    leads = f", leads to `{column.references}`" if column.references else ""
-    return f"{column.type.value.lower()}{key}{leads}"
+    reference = f", references `{column.references}`" if column.references else ""
+    return f"{column.type.value.lower()}{key}{reference}"
 
 
 def test_documentation_lists_all_columns() -> None:
@@ -79,20 +79,20 @@ def job() -> Any:
 
 
 def test_query_ranks_that_have_not_joined(job: Any, tmp_path: Path) -> None:
-    assert rows(sqlite_of(job, tmp_path), query("Who has not joined")) == [
+    assert rows(sqlite_of(job, tmp_path), query("Ranks that have not")) == [
         ("0", "default_pg", 2, "all_reduce", 1, "finished", 1)
     ]
 
 
 def test_query_longest_waits(job: Any, tmp_path: Path) -> None:
-    assert rows(sqlite_of(job, tmp_path), query("For whom")) == [
+    assert rows(sqlite_of(job, tmp_path), query("Ranks that the others")) == [
         (1, "default_pg", 1, "all_reduce", 30.0, "/job/evaluate.py:7"),
         (2, "default_pg", 2, "all_reduce", 1.0, "/job/train.py:12"),
     ]
 
 
 def test_query_lines_with_most_bytes(job: Any, tmp_path: Path) -> None:
-    assert rows(sqlite_of(job, tmp_path), query("The lines")) == [
+    assert rows(sqlite_of(job, tmp_path), query("Lines of")) == [
         (0, "/job/train.py:12", "step", 2, 8192),
         (2, "/job/train.py:12", "step", 2, 8192),
         (1, "/job/evaluate.py:7", "evaluate", 1, 4096),
@@ -101,7 +101,7 @@ def test_query_lines_with_most_bytes(job: Any, tmp_path: Path) -> None:
 
 def test_query_last_calls_of_culprits(job: Any, tmp_path: Path) -> None:
     ((number, message, rank, operation, sequence, _, stack),) = rows(
-        sqlite_of(job, tmp_path), query("What the culprits")
+        sqlite_of(job, tmp_path), query("Last calls")
     )
     assert (number, rank, operation, sequence) == (1, 1, "nccl:all_reduce", 1)
     assert message == job.diagnosis.problems[0].message
@@ -129,8 +129,8 @@ def test_query_parquet(
 def test_queries_on_a_recorded_hang(tmp_path: Path) -> None:
     database = sqlite_of(tracelink.examine(shared("fr/skip_hang/dumps_hang")), tmp_path)
     assert ("0", "default_pg", 9, "all_reduce", 3, "finished", 8) in rows(
-        database, query("Who has not joined")
+        database, query("Ranks that have not")
     )
     assert all(rows(database, text) for text in QUERIES.values())
-    ((_, _, rank, *_),) = rows(database, query("What the culprits"))
+    ((_, _, rank, *_),) = rows(database, query("Last calls"))
     assert rank == 3
