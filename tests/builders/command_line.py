@@ -1,4 +1,4 @@
-"""A run of the command line, and a job of no files that stands in for the library behind it."""
+"""Runs of the command line, and a fake of the library behind it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENTS = 10
 """Events of each rank of a job."""
 
 BYTES = 12_345_678
-"""Size of what is written of a job."""
+"""Size of the output of a job."""
 
 
 class Run(Protocol):
@@ -34,27 +34,28 @@ class Run(Protocol):
 
 @dataclass
 class Job:
-    """What the library would find, and what it was asked."""
+    """A fake of the library: what it returns, and the arguments it was called with."""
 
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=lambda: {0: ()})
     findings: Sequence[Finding] = ()
     sources: Sequence[SourceInfo] | None = None
     """None: one for each rank."""
     outputs: Sequence[Output] | None = None
-    """None: one, as asked for."""
-    together: tracelink_job.Job | None = None
-    """What the ranks did together, for commands that show that."""
+    """None: one, as requested."""
+    result: tracelink_job.Job | None = None
+    """The job that is returned; None: one without collectives."""
     error: BaseException | None = None
-    """What ends the work instead of a result."""
-    asked: dict[str, Any] = field(default_factory=dict)
+    """Raised instead of returning a result."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """The arguments of the last call."""
 
-    def collectives(self, paths: Any = (), **asked: Any) -> tracelink_job.Job:
-        """Stands in for `tracelink.api.collectives`."""
-        self.asked = {"paths": paths, **asked}
+    def collectives(self, paths: Any = (), **arguments: Any) -> tracelink_job.Job:
+        """Replaces `tracelink.api.collectives`."""
+        self.arguments = {"paths": paths, **arguments}
         if self.error:
             raise self.error
-        if self.together:
-            return replace(self.together, findings=self.findings)
+        if self.result:
+            return replace(self.result, findings=self.findings)
         return tracelink_job.Job(
             parts=(),
             ranks=[Rank(rank) for rank in self.reports],
@@ -64,17 +65,17 @@ class Job:
             events=EVENTS * len(self.reports),
         )
 
-    def inspect(self, paths: Any = (), **asked: Any) -> Inspection:
-        """Stands in for `tracelink.api.inspect`."""
-        made = self.collectives(paths, **asked)
+    def inspect(self, paths: Any = (), **arguments: Any) -> Inspection:
+        """Replaces `tracelink.api.inspect`."""
+        made = self.collectives(paths, **arguments)
         return Inspection(made.sources, made.findings)
 
-    def merge(self, paths: Any = (), **asked: Any) -> Merged:
-        """Stands in for `tracelink.api.merge`."""
-        made = self.collectives(paths, **asked)
+    def merge(self, paths: Any = (), **arguments: Any) -> Merged:
+        """Replaces `tracelink.api.merge`."""
+        made = self.collectives(paths, **arguments)
         written = Output(
-            str(asked["output"] or "merged.json"),
-            asked.get("to") or "perfetto-json",
+            str(arguments["output"] or "merged.json"),
+            arguments.get("to") or "perfetto-json",
             None,
             BYTES,
             made.events,

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink clocks`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ LOOSE = Clock(2, reference_ns=START)
 
 @pytest.fixture
 def clocks(job: Job) -> None:
-    job.together = JobBuilder(clocks=[FIRST, SECOND]).build()
+    job.result = JobBuilder(clocks=[FIRST, SECOND]).build()
 
 
-def test_what_is_asked_for(tracelink: Run, job: Job, clocks: None) -> None:
+def test_options_are_passed_to_the_library(tracelink: Run, job: Job, clocks: None) -> None:
     tracelink("clocks", "traces/", "--clock", "collectives", "-j", "3")
-    assert (job.asked["paths"], job.asked["clock"], job.asked["jobs"]) == (("traces/",), "collectives", 3)
+    assert (job.arguments["paths"], job.arguments["clock"], job.arguments["jobs"]) == (
+        ("traces/",),
+        "collectives",
+        3,
+    )
 
 
-def test_a_row_for_each_clock_and_what_it_rests_on(tracelink: Run, clocks: None) -> None:
+def test_a_row_for_each_clock_and_how_it_was_estimated(tracelink: Run, clocks: None) -> None:
     assert [line.split() for line in tracelink("clocks", "traces/").stdout.splitlines()[:3]] == [
         ["rank", "host", "offset", "drift", "offset", "range", "constraints"],
         ["0", "a", "0", "ms", "0", "ppm", "0", "ms", "…", "0", "ms", "12"],
@@ -44,13 +48,13 @@ def test_a_row_for_each_clock_and_what_it_rests_on(tracelink: Run, clocks: None)
 
 def test_ranks_that_share_a_clock_share_a_row(tracelink: Run, job: Job) -> None:
     ranks = [Clock(rank, "ab"[rank // 3], low_ns=0, high_ns=0) for rank in range(6)]
-    job.together = JobBuilder(clocks=ranks).build()
+    job.result = JobBuilder(clocks=ranks).build()
     rows = tracelink("clocks", "traces/").stdout.splitlines()[1:3]
     assert [row.split()[:2] for row in rows] == [["0-2", "a"], ["3-5", "b"]]
 
 
-def test_ranks_of_one_host_have_nothing_to_compare(tracelink: Run, job: Job) -> None:
-    job.together = JobBuilder(clocks=[Clock(rank, "a", low_ns=0, high_ns=0) for rank in range(4)]).build()
+def test_ranks_of_one_host_share_a_clock(tracelink: Run, job: Job) -> None:
+    job.result = JobBuilder(clocks=[Clock(rank, "a", low_ns=0, high_ns=0) for rank in range(4)]).build()
     assert tracelink("clocks", "traces/").stdout.splitlines()[2:] == [
         "All ranks share one clock, so there are no offsets. To estimate a clock for each rank, use "
         "--clock collectives."
@@ -60,19 +64,19 @@ def test_ranks_of_one_host_have_nothing_to_compare(tracelink: Run, job: Job) -> 
 @pytest.mark.parametrize(
     ("low", "high", "text"), [(None, None, "-"), (-2 * MS, None, "≥ -2.000 ms"), (None, 0, "≤ 0 ms")]
 )
-def test_what_bounds_only_one_side_or_none(
+def test_unbounded_offsets_are_reported(
     tracelink: Run, job: Job, low: int | None, high: int | None, text: str
 ) -> None:
-    job.together = JobBuilder(clocks=[FIRST, Clock(1, low_ns=low, high_ns=high)]).build()
-    said = tracelink("clocks", "traces/").stdout
-    assert f" {text} " in said.splitlines()[2]
-    assert "The clock offset of rank 1 is unbounded: " in said
-    assert "--clock FILE" in said
+    job.result = JobBuilder(clocks=[FIRST, Clock(1, low_ns=low, high_ns=high)]).build()
+    output = tracelink("clocks", "traces/").stdout
+    assert f" {text} " in output.splitlines()[2]
+    assert "The clock offset of rank 1 is unbounded: " in output
+    assert "--clock FILE" in output
 
 
-def test_where_nothing_is_corrected_it_says_so(tracelink: Run, clocks: None) -> None:
-    said = tracelink("clocks", "traces/", "--clock", "none").stdout
-    assert said.splitlines()[-1] == (
+def test_without_correction_the_page_says_so(tracelink: Run, clocks: None) -> None:
+    output = tracelink("clocks", "traces/", "--clock", "none").stdout
+    assert output.splitlines()[-1] == (
         "Clocks are not corrected (--clock none). To correct them, use --clock host or --clock collectives."
     )
     assert (
@@ -82,7 +86,7 @@ def test_where_nothing_is_corrected_it_says_so(tracelink: Run, clocks: None) -> 
 
 
 def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
-    job.together = JobBuilder(clocks=[FIRST, SECOND, LOOSE]).build()
+    job.result = JobBuilder(clocks=[FIRST, SECOND, LOOSE]).build()
     result = tracelink("clocks", "traces/", "--json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, schemas.load("clocks"))
@@ -111,11 +115,11 @@ def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
     ]
 
 
-def test_hosts_cannot_command_the_terminal(tracelink: Run, job: Job) -> None:
-    job.together = JobBuilder(clocks=[Clock(0, "\x1b[31mred")]).build()
+def test_hosts_cannot_control_the_terminal(tracelink: Run, job: Job) -> None:
+    job.result = JobBuilder(clocks=[Clock(0, "\x1b[31mred")]).build()
     assert "\x1b" not in tracelink("clocks", "traces/").stdout
 
 
-def test_quiet_says_nothing(tracelink: Run, clocks: None) -> None:
+def test_quiet_prints_nothing(tracelink: Run, clocks: None) -> None:
     result = tracelink("clocks", "traces/", "-q")
     assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink collectives`, and --clock, --ranks, --window and --steps on samples and recorded jobs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def built() -> JobBuilder:
 @pytest.fixture
 def together(job: Job) -> JobBuilder:
     made = built()
-    job.together = made.build()
+    job.result = made.build()
     return made
 
 
@@ -58,9 +58,9 @@ def document(tracelink: Run, *options: str) -> Any:
     return made
 
 
-def cells(said: str, header: str) -> list[list[str]]:
+def cells(output: str, header: str) -> list[list[str]]:
     """The rows of the table whose first column is `header`."""
-    lines = said.splitlines()
+    lines = output.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith(f"{header} "))
     rows = lines[first + 1 :]
     return [
@@ -68,21 +68,21 @@ def cells(said: str, header: str) -> list[list[str]]:
     ]
 
 
-class TestWhatIsAskedFor:
+class TestArguments:
     def test_inputs_and_clock(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
         tracelink("collectives", "traces/", "--fr", "dumps/", "--clock", "collectives", "-j", "3")
-        assert job.asked["paths"] == ("traces/",)
-        assert job.asked["fr"] == ("dumps/",)
-        assert (job.asked["clock"], job.asked["jobs"]) == ("collectives", 3)
+        assert job.arguments["paths"] == ("traces/",)
+        assert job.arguments["fr"] == ("dumps/",)
+        assert (job.arguments["clock"], job.arguments["jobs"]) == ("collectives", 3)
         tracelink("collectives", "traces/")
-        assert job.asked["clock"] == "host"
+        assert job.arguments["clock"] == "host"
 
-    def test_csv_and_json_exclude_each_other(self, tracelink: Run, together: JobBuilder) -> None:
+    def test_csv_and_json_cannot_be_combined(self, tracelink: Run, together: JobBuilder) -> None:
         assert tracelink("collectives", "traces/", "--csv", "--json").exit_code == 2
 
 
 class TestPage:
-    def test_first_what_there_is_and_who_keeps_whom_waiting(
+    def test_the_summary_has_counts_the_slowest_collective_and_the_last_rank(
         self, tracelink: Run, together: JobBuilder
     ) -> None:
         assert tracelink("collectives", "traces/").stdout.splitlines()[:4] == [
@@ -92,9 +92,7 @@ class TestPage:
             "Not complete: 1 missing (--sort verdict lists them first).",
         ]
 
-    def test_a_row_for_each_the_largest_skew_first_and_what_is_unknown_last(
-        self, tracelink: Run, together: JobBuilder
-    ) -> None:
+    def test_rows_are_sorted_by_skew_unknown_values_last(self, tracelink: Run, together: JobBuilder) -> None:
         first, second, *_ = cells(tracelink("collectives", "traces/").stdout, "group")
         start, duration, skew = ["0.000", "ms"], ["2.000", "ms"], ["3.000", "ms"]
         assert first == [
@@ -116,95 +114,93 @@ class TestPage:
             ("verdict", [4, 0, 1, 2, 3]),
         ],
     )
-    def test_sorted_by_what_is_asked_for(
-        self, tracelink: Run, together: JobBuilder, order: str, numbers: list[int]
-    ) -> None:
+    def test_sort_order(self, tracelink: Run, together: JobBuilder, order: str, numbers: list[int]) -> None:
         text = tracelink("collectives", "traces/", "--csv", "--sort", order).stdout
         starts = [int(row["start_ns"]) - START for row in csv.DictReader(io.StringIO(text))]
         assert [[0, 10, 20, 40, 50].index(start // MS) for start in starts] == numbers
 
-    def test_of_a_group_by_its_name_its_description_or_a_part_of_it(
+    def test_a_group_is_selected_by_name_description_or_part_of_it(
         self, tracelink: Run, together: JobBuilder
     ) -> None:
         for name, count in (("5", 2), ("tp", 2), ("DEFAULT", 3)):
-            said = tracelink("collectives", "traces/", "--group", name).stdout
-            assert said.splitlines()[0].startswith(f"{count} collectives in 1 group")
+            output = tracelink("collectives", "traces/", "--group", name).stdout
+            assert output.splitlines()[0].startswith(f"{count} collectives in 1 group")
 
-    def test_an_unknown_group_is_refused_with_those_there_are(
+    def test_an_unknown_group_is_refused_with_the_known_groups(
         self, tracelink: Run, together: JobBuilder
     ) -> None:
         result = tracelink("collectives", "traces/", "--group", "pp")
         assert result.exit_code == 2
         assert "unknown group 'pp'. Known groups: 0 (default_pg), 5 (tp)." in result.stderr
 
-    def test_as_many_rows_as_fit_and_how_many_more_there_are(
-        self, tracelink: Run, together: JobBuilder
-    ) -> None:
+    def test_rows_beyond_the_limit_are_counted(self, tracelink: Run, together: JobBuilder) -> None:
         assert (
             "3 more rows (--limit 0 shows them)."
             in tracelink("collectives", "t/", "--limit", "2").stdout.splitlines()
         )
         assert "more rows" not in tracelink("collectives", "t/", "--limit", "0").stdout
 
-    def test_the_order_where_no_source_gives_numbers(self, tracelink: Run, job: Job) -> None:
+    def test_order_replaces_missing_sequence_numbers(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         group = made.group("0", [0, 1])
         for place in range(2):
             made.collective(group, {0: (0, 5), 1: (1, 5)}, sequence=-1, order=place)
-        job.together = made.build()
-        said = tracelink("collectives", "traces/").stdout
-        assert ["group", "order"] in [line.split()[:2] for line in said.splitlines()]
-        assert [row[1] for row in cells(said, "group")] == ["0", "1"]
+        job.result = made.build()
+        output = tracelink("collectives", "traces/").stdout
+        assert ["group", "order"] in [line.split()[:2] for line in output.splitlines()]
+        assert [row[1] for row in cells(output, "group")] == ["0", "1"]
 
-    def test_verdicts_only_where_one_is_worth_a_word(self, tracelink: Run, together: JobBuilder) -> None:
+    def test_verdicts_are_shown_only_if_one_is_not_complete(
+        self, tracelink: Run, together: JobBuilder
+    ) -> None:
         assert "verdict" not in tracelink("collectives", "traces/", "--group", "0").stdout
 
-    def test_only_columns_of_which_anything_is_known(self, tracelink: Run, job: Job) -> None:
+    def test_columns_without_values_are_left_out(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         made.collective(made.group("0", [0, 1]), {0: (0, 5), 1: (1, 5)}, duration=-1)
-        job.together = made.build()
+        job.result = made.build()
         lines = tracelink("collectives", "traces/").stdout.splitlines()
         (header,) = [line.split() for line in lines if line.startswith("group")]
         assert header == ["group", "sequence", "operation", "ranks", "start", "skew", "wait", "last", "rank"]
 
-    def test_of_how_many_it_is_only_known_when_ranks_asked_for_them(
+    def test_collectives_without_start_times_are_counted(
         self, tracelink: Run, job: Job, together: JobBuilder
     ) -> None:
         line = "1 collective without start times: skew and wait are based on the times of the calls."
         assert line not in tracelink("collectives", "traces/").stdout
         together.collective(0, {0: (60, 70), 1: (61, 70)}, start=NO_TIME, end=NO_TIME, duration=-1)
-        job.together = together.build()
+        job.result = together.build()
         assert line in tracelink("collectives", "traces/").stdout.splitlines()
 
-    def test_who_does_not_take_part(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
+    def test_missing_ranks_are_listed(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
         assert " 1 of 2, not 2 " in tracelink("collectives", "traces/").stdout
         made = JobBuilder()
         group = made.group("0", range(0, 64, 2))
         made.collective(group, {0: (0, 5), 2: (1, 5)}, verdict=Verdict.PARTIAL)
-        job.together = made.build()
+        job.result = made.build()
         assert " 2 of 32, not 4, 6, 8, 10, 12… " in tracelink("collectives", "traces/").stdout
 
-    def test_groups_of_one_name_are_told_apart_by_their_ranks(self, tracelink: Run, job: Job) -> None:
+    def test_groups_with_equal_names_are_labelled_with_their_ranks(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         for ranks in ([0, 1], [2, 3]):
             made.collective(made.group("tp", ranks), dict.fromkeys(ranks, (0, 5)))
-        job.together = made.build()
+        job.result = made.build()
         rows = cells(tracelink("collectives", "traces/").stdout, "group")
         assert [row[:2] for row in rows] == [["tp", "[0-1]"], ["tp", "[2-3]"]]
 
-    def test_how_exactly_clocks_are_known(self, tracelink: Run, job: Job) -> None:
+    def test_clock_uncertainty(self, tracelink: Run, job: Job) -> None:
         made = built()
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5, low_ns=-1_200_000, high_ns=700)]
-        job.together = made.build()
+        job.result = made.build()
         assert (
             "Clock uncertainty is ±1.200 ms; smaller skews are not significant."
             in tracelink("collectives", "t/").stdout
         )
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5)]
-        job.together = made.build()
+        job.result = made.build()
         assert "see `tracelink clocks`" in tracelink("collectives", "t/").stdout
         made.clocks = [Clock(0), Clock(2)]
-        job.together = made.build()
+        job.result = made.build()
         assert "lock" not in tracelink("collectives", "t/", "--clock", "none").stdout
 
     def test_no_rank_is_named_if_all_skews_are_within_the_clock_uncertainty(
@@ -212,25 +208,25 @@ class TestPage:
     ) -> None:
         made = built()
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, low_ns=-3 * MS, high_ns=3 * MS)]
-        job.together = made.build()
+        job.result = made.build()
         assert tracelink("collectives", "traces/").stdout.splitlines()[1:4] == [
             "Slowest: broadcast #0 of group 5 (tp), 7.000 ms.",
             "No skew is significant: the largest is 3.000 ms, clock uncertainty is ±3.000 ms.",
             "Not complete: 1 missing (--sort verdict lists them first).",
         ]
 
-    def test_nothing_at_all(self, tracelink: Run, job: Job) -> None:
+    def test_no_collectives(self, tracelink: Run, job: Job) -> None:
         result = tracelink("collectives", "traces/")
         assert result.stdout == "No collectives: the sources record none, or none in the selected group.\n"
         assert result.exit_code == 0
 
-    def test_names_cannot_command_the_terminal(self, tracelink: Run, job: Job) -> None:
+    def test_names_cannot_control_the_terminal(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         made.collective(made.group("\x1b[31mtp", [0, 1], "a\nb"), {0: (0, 5), 1: (1, 5)}, "all\x07")
-        job.together = made.build()
+        job.result = made.build()
         for how in ((), ("--csv",), ("--json",)):
-            said = tracelink("collectives", "traces/", *how).stdout
-            assert not {"\x1b", "\x07"} & set(said)
+            output = tracelink("collectives", "traces/", *how).stdout
+            assert not {"\x1b", "\x07"} & set(output)
 
 
 class TestMessages:
@@ -241,7 +237,7 @@ class TestMessages:
         made.message(group, 0, 1, 0, 2 * MS, bytes=1000, tag=7)
         made.message(group, 1, 0, 5 * MS, 8 * MS, bytes=500)
         made.message(group, 1, 0, 9 * MS, None)
-        job.together = made.build()
+        job.result = made.build()
 
     def test_are_counted(self, tracelink: Run, sent: None) -> None:
         assert "3 point-to-point messages (--messages shows them)." in tracelink("collectives", "t/").stdout
@@ -263,9 +259,7 @@ class TestMessages:
 
 
 class TestCsv:
-    def test_every_row_with_nothing_where_nothing_is_known(
-        self, tracelink: Run, together: JobBuilder
-    ) -> None:
+    def test_unknown_values_are_empty(self, tracelink: Run, together: JobBuilder) -> None:
         rows = list(csv.DictReader(io.StringIO(tracelink("collectives", "traces/", "--csv").stdout)))
         assert len(rows) == 5
         assert rows[0] == {
@@ -288,10 +282,10 @@ class TestCsv:
             "verdict": "complete",
         }
 
-    def test_no_rows_still_have_names(self, tracelink: Run, job: Job) -> None:
+    def test_without_rows_there_is_still_a_header(self, tracelink: Run, job: Job) -> None:
         assert tracelink("collectives", "traces/", "--csv").stdout.startswith("group,description,ranks,")
 
-    def test_errors_stand_beside_it(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
+    def test_errors_go_to_standard_error(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
         job.findings = [Finding(Severity.ERROR, "unreadable", "b.json: the file is empty.")]
         result = tracelink("collectives", "traces/", "--csv")
         assert result.exit_code == 1
@@ -299,7 +293,7 @@ class TestCsv:
 
 
 class TestJson:
-    def test_a_collective_with_every_rank_in_it(self, tracelink: Run, together: JobBuilder) -> None:
+    def test_a_collective_with_its_participations(self, tracelink: Run, together: JobBuilder) -> None:
         first = document(tracelink, "--sort", "start")["collectives"][0]
         participation = first.pop("participations")
         assert first == {
@@ -332,12 +326,12 @@ class TestJson:
             "state": "completed",
         }
 
-    def test_what_could_not_be_matched_stands_apart_and_what_is_unknown_is_null(
+    def test_unmatched_calls_are_listed_separately_and_unknown_values_are_null(
         self, tracelink: Run, job: Job
     ) -> None:
         made = built()
         made.unmatched(0, 3)
-        job.together = made.build()
+        job.result = made.build()
         result = document(tracelink)
         assert len(result["collectives"]) == 5
         (alone,) = result["unmatched"]
@@ -359,7 +353,7 @@ class TestJson:
     def test_messages(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         made.message(made.group("0", [0, 1]), 0, 1, 0, None, bytes=1000, order=3)
-        job.together = made.build()
+        job.result = made.build()
         assert document(tracelink)["messages"] == [
             {
                 "group": "0",
@@ -375,10 +369,10 @@ class TestJson:
             }
         ]
 
-    def test_a_call_of_no_known_group(self, tracelink: Run, job: Job) -> None:
+    def test_a_call_of_an_unknown_group(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         made.unmatched(-1, 3)
-        job.together = made.build()
+        job.result = made.build()
         (alone,) = document(tracelink)["unmatched"]
         assert (alone["group"], alone["description"], alone["ranks"]) == (None, None, [3])
         assert cells(tracelink("collectives", "traces/").stdout, "operation") == [
@@ -396,7 +390,7 @@ class TestJson:
         assert tracelink("collectives", "traces/").exit_code == 0
 
 
-def test_quiet_says_nothing(tracelink: Run, together: JobBuilder) -> None:
+def test_quiet_prints_nothing(tracelink: Run, together: JobBuilder) -> None:
     result = tracelink("collectives", "traces/", "-q")
     assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
 
@@ -413,7 +407,7 @@ def test_quiet_says_nothing(tracelink: Run, together: JobBuilder) -> None:
         (0.0, "0.000"),
     ],
 )
-def test_bandwidths_have_three_digits_that_count(gb_s: float, text: str) -> None:
+def test_bandwidths_have_three_significant_digits(gb_s: float, text: str) -> None:
     assert rate(gb_s) == text
 
 
@@ -432,7 +426,7 @@ def slices(path: Path) -> list[Any]:
     return [event for event in json.loads(path.read_bytes())["traceEvents"] if event["ph"] == "X"]
 
 
-class TestOnTheSample:
+class TestSample:
     FOLDER = str(samples.path("cpu_job"))
 
     def test_collectives_of_both_ranks(self, tracelink: Run) -> None:
@@ -447,26 +441,26 @@ class TestOnTheSample:
 
     def test_the_page_lists_as_many(self, tracelink: Run) -> None:
         count = len(document_of(tracelink, "collectives", self.FOLDER)["collectives"])
-        said = tracelink("collectives", self.FOLDER, "--limit", "0").stdout
-        assert said.splitlines()[0].startswith(f"{count} collectives in ")
-        rows = said.split("last rank  bus GB/s\n")[1].splitlines()[:count]
+        output = tracelink("collectives", self.FOLDER, "--limit", "0").stdout
+        assert output.splitlines()[0].startswith(f"{count} collectives in ")
+        rows = output.split("last rank  bus GB/s\n")[1].splitlines()[:count]
         assert all(row.startswith(("0 (default_pg)", "1 (tensor_parallel)")) for row in rows)
         assert len(rows) == count
 
-    def test_clocks_that_were_written_can_be_given_back(self, tracelink: Run, tmp_path: Path) -> None:
+    def test_clocks_that_were_printed_can_be_read(self, tracelink: Run, tmp_path: Path) -> None:
         made = document_of(tracelink, "clocks", self.FOLDER, "--clock", "collectives")
         assert [rank["rank"] for rank in made["ranks"]] == [0, 1]
         (tmp_path / "clocks.json").write_text(json.dumps(made))
         again = document_of(tracelink, "clocks", self.FOLDER, "--clock", str(tmp_path / "clocks.json"))
         assert again["ranks"] == made["ranks"]
 
-    def test_a_rank_that_is_not_there_is_refused_with_those_there_are(self, tracelink: Run) -> None:
+    def test_an_unknown_rank_is_refused_with_the_known_ranks(self, tracelink: Run) -> None:
         result = tracelink("merge", self.FOLDER, "--ranks", "1-3")
         assert result.exit_code == 2
         assert "there is no rank 2-3" in result.stderr
         assert "0-1" in result.stderr
 
-    def test_a_window_of_which_nothing_is_left_is_refused_with_what_there_is(self, tracelink: Run) -> None:
+    def test_an_empty_window_is_refused_with_the_recorded_time(self, tracelink: Run) -> None:
         result = tracelink("merge", self.FOLDER, "--window", "1000s..")
         assert result.exit_code == 2
         assert "nothing is selected. There is: ranks 0-1 with " in result.stderr
@@ -497,7 +491,7 @@ class TestOnEightRanks:
         assert made["unmatched"] == []
         assert {message["verdict"] for message in made["messages"]} == {"complete"}
 
-    def test_the_events_of_a_step_and_of_no_other(
+    def test_only_the_events_of_the_selected_step(
         self, tracelink: Run, matched8: str, tmp_path: Path
     ) -> None:
         result = tracelink("merge", matched8, "-o", str(tmp_path / "cut.json"), "--steps", "3")

@@ -1,4 +1,4 @@
-"""Package."""
+"""JSON on standard output."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def printed(result: Any, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @given(st.dictionaries(TEXTS, VALUES))
-def test_what_is_printed_is_what_was_meant_in_printable_ascii(result: Any) -> None:
+def test_json_is_printable_ascii_with_the_same_content(result: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        said: list[str] = []
-        patch.setattr("click.echo", said.append)
+        output: list[str] = []
+        patch.setattr("click.echo", output.append)
         Console(json=True).document(result)
-    assert json.loads(said[0]) == result
-    assert all(char == "\n" or (char.isascii() and char.isprintable()) for char in said[0])
+    assert json.loads(output[0]) == result
+    assert all(char == "\n" or (char.isascii() and char.isprintable()) for char in output[0])
 
 
-def test_numbers_out_of_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_of_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(printed(np.int64(7), capsys)) == {"result": 7}
 
 
-def test_what_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nan_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(printed(float("nan"), capsys)) == {"result": None}
 
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink convert`: drawings and native timelines."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def et(tmp_path: Path) -> Path:
     folder = tmp_path / "et"
     folder.mkdir()
     for rank in (0, 1):
-        one = EtFile(rank, metadata={"rank": {"uint64_val": rank}})
-        outer = operator(one, f"step of {rank}", 0, 100)
+        trace = EtFile(rank, metadata={"rank": {"uint64_val": rank}})
+        outer = operator(trace, f"step of {rank}", 0, 100)
         for number in range(3):
-            inner = operator(one, f"op {number}", 10 + 20 * number, 5, outer)
-            kernel(one, f"kernel {number}", 20 + 20 * number, 10, inner, stream=7)
-        one.save(folder)
+            inner = operator(trace, f"op {number}", 10 + 20 * number, 5, outer)
+            kernel(trace, f"kernel {number}", 20 + 20 * number, 10, inner, stream=7)
+        trace.save(folder)
     return folder
 
 
@@ -40,13 +40,13 @@ def names(path: str) -> set[str]:
 
 
 @pytest.mark.parametrize("output", ["job.svg", "job.dot", "job.gv", "job.graphml"])
-def test_the_name_of_the_output_says_the_format(tracelink: Run, et: Path, output: str) -> None:
+def test_the_format_comes_from_the_name_of_the_output(tracelink: Run, et: Path, output: str) -> None:
     result = tracelink("convert", str(et / "job.0.et"), output)
     assert (result.exit_code, result.stdout.split("(")[0]) == (0, f"Wrote {output} ")
     assert "kernel 2" in Path(output).read_text()
 
 
-def test_to_says_it_and_standard_output_takes_it(tracelink: Run, et: Path) -> None:
+def test_to_selects_the_format_on_standard_output(tracelink: Run, et: Path) -> None:
     result = tracelink("convert", str(et / "job.0.et"), "-", "--to", "svg")
     assert ElementTree.fromstring(result.stdout).tag.endswith("svg")
 
@@ -58,29 +58,29 @@ def test_json_fits_the_schema_of_merge(tracelink: Run, et: Path) -> None:
     assert [finding["reason"] for finding in document["findings"]] == ["not_drawn"]
 
 
-def test_depth_folds(tracelink: Run, et: Path) -> None:
+def test_depth_folds_nested_nodes(tracelink: Run, et: Path) -> None:
     tracelink("convert", str(et / "job.0.et"), "job.graphml", "--depth", "1")
     assert names("job.graphml") == {"step of 0", "kernel 0", "kernel 1", "kernel 2"}
 
 
-def test_a_window_cuts(tracelink: Run, et: Path) -> None:
+def test_a_window_selects_nodes(tracelink: Run, et: Path) -> None:
     tracelink("convert", str(et / "job.0.et"), "job.graphml", "--window", "31us..45us")
     assert names("job.graphml") == {"step of 0", "op 1", "kernel 1"}
 
 
-def test_a_directory_is_drawn_as_one_and_ranks_choose(tracelink: Run, et: Path) -> None:
+def test_a_directory_is_one_drawing_of_the_selected_ranks(tracelink: Run, et: Path) -> None:
     tracelink("convert", str(et), "both.graphml")
     tracelink("convert", str(et), "one.graphml", "--ranks", "1")
     assert {name for name in names("both.graphml") if "step" in name} == {"step of 0", "step of 1"}
     assert "step of 0" not in names("one.graphml")
 
 
-def test_what_is_not_drawn_is_said(tracelink: Run, et: Path) -> None:
+def test_nodes_that_are_not_drawn_are_counted(tracelink: Run, et: Path) -> None:
     result = tracelink("convert", str(et / "job.0.et"), "job.svg", "--limit", "2")
     assert "only the first 2 of 7 nodes are drawn" in result.stdout
 
 
-def test_a_graph_takes_all_nodes(tracelink: Run, tmp_path: Path) -> None:
+def test_graphml_has_all_nodes(tracelink: Run, tmp_path: Path) -> None:
     many = EtFile()
     for number in range(2001):
         kernel(many, f"k{number}", number, 1)
@@ -90,7 +90,7 @@ def test_a_graph_takes_all_nodes(tracelink: Run, tmp_path: Path) -> None:
     assert len(names("job.graphml")) == 2001
 
 
-def test_files_that_end_too_soon_are_drawn_as_far_as_they_go(tracelink: Run, et: Path) -> None:
+def test_truncated_files_are_drawn_up_to_the_end(tracelink: Run, et: Path) -> None:
     whole = (et / "job.0.et").read_bytes()
     Path("cut.et").write_bytes(whole[:-10])
     result = tracelink("convert", "cut.et", "job.graphml")
@@ -107,13 +107,13 @@ class TestRefused:
 
     def test_other_traces_become_chakra_first(self, tracelink: Run, tmp_path: Path) -> None:
         profile = write(tmp_path / "k.json", trace(cpu_op("aten::add", 2), rank=0))
-        said = self.refused(tracelink, str(profile), "job.svg")
-        assert "k.json is kineto" in said
-        assert "tracelink merge INPUT --to chakra" in said
+        output = self.refused(tracelink, str(profile), "job.svg")
+        assert "k.json is kineto" in output
+        assert "tracelink merge INPUT --to chakra" in output
 
     def test_options_of_drawings_are_for_drawings(self, tracelink: Run, et: Path) -> None:
-        said = self.refused(tracelink, str(et / "job.0.et"), "job.json", "--depth", "2")
-        assert "job.json is no drawing" in said
+        output = self.refused(tracelink, str(et / "job.0.et"), "job.json", "--depth", "2")
+        assert "job.json is no drawing" in output
 
     @pytest.mark.parametrize(
         ("options", "words"),
@@ -125,9 +125,7 @@ class TestRefused:
             (("--ranks", "7"), "no file is of rank 7"),
         ],
     )
-    def test_what_makes_no_sense(
-        self, tracelink: Run, et: Path, options: tuple[str, ...], words: str
-    ) -> None:
+    def test_invalid_arguments(self, tracelink: Run, et: Path, options: tuple[str, ...], words: str) -> None:
         assert words in self.refused(tracelink, str(et), "job.svg", *options)
 
 
@@ -148,7 +146,7 @@ def native(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_says_what_it_wrote(tracelink: Run, native: str, tmp_path: Path) -> None:
+def test_the_output_is_reported(tracelink: Run, native: str, tmp_path: Path) -> None:
     result = tracelink("convert", native, str(tmp_path / "job.json"))
     assert result.exit_code == 0
     assert "job.json (444.1 kB, 1,018 events)" in result.stdout
@@ -162,14 +160,14 @@ def test_to_standard_output(tracelink: Run, native: str) -> None:
     assert json.loads(result.stdout)["traceEvents"]
 
 
-def test_inspect_shows_its_ranks(tracelink: Run, native: str) -> None:
+def test_inspect_shows_the_ranks_of_a_timeline(tracelink: Run, native: str) -> None:
     result = tracelink("inspect", native)
     assert result.exit_code == 0
     assert [line.split()[1] for line in result.stdout.splitlines() if ":rank-" in line] == ["perfetto"] * 2
 
 
 @pytest.mark.parametrize("command", [("inspect",), ("merge", "-o", "a.json"), ("convert", "a.json")])
-def test_the_trace_of_somebody_else_is_refused(
+def test_a_native_trace_of_another_program_is_refused(
     tracelink: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     path = tmp_path / "other.pftrace"

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink diagnose`: verdict, database, HTML page, and profiles next to dumps."""
 
 from __future__ import annotations
 
@@ -63,24 +63,24 @@ def test_a_hang_on_one_screen(tracelink: Run) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (NO, HANG, "")
 
 
-def test_whoever_wants_it_quiet_hears_the_verdict(tracelink: Run) -> None:
+def test_quiet_prints_the_verdict(tracelink: Run) -> None:
     result = tracelink("diagnose", str(dump_builders(Path("dumps"), hang(4, culprit=2))), "-q")
     assert (result.exit_code, result.stdout) == (NO, HANG.splitlines(keepends=True)[0])
 
 
 def test_a_healthy_job_and_what_was_checked(tracelink: Run) -> None:
     folder = str(dump_builders(Path("dumps"), healthy(4)))
-    said = (
+    output = (
         "No problem found: 4 ranks, 1 group, 2 collectives, 8 entries. "
         "All ranks joined; operations, types and sizes agree.\n"
     )
     result = tracelink("diagnose", folder)
-    assert (result.exit_code, result.stdout) == (FINE, said)
+    assert (result.exit_code, result.stdout) == (FINE, output)
     quiet = tracelink("diagnose", folder, "-q")
     assert (quiet.exit_code, quiet.stdout) == (FINE, "")
 
 
-def test_whoever_wants_everything_sees_all_groups_whole_stacks_and_who_was_late(tracelink: Run) -> None:
+def test_verbose_shows_all_groups_complete_stacks_and_lateness(tracelink: Run) -> None:
     entries = hang(4, culprit=2)
     for rank in (0, 1):
         entries[rank].insert(0, steps(rank, 2, group=("1", "tp"))[0])
@@ -90,7 +90,7 @@ def test_whoever_wants_everything_sees_all_groups_whole_stacks_and_who_was_late(
     assert "Ranks that arrived last, and how long the other ranks waited for them:\n" in page
 
 
-def test_groups_in_which_all_are_at_the_same_place_are_counted(tracelink: Run) -> None:
+def test_groups_whose_ranks_are_at_the_same_collective_are_counted(tracelink: Run) -> None:
     entries = hang(4, culprit=2)
     for rank in (0, 1):
         entries[rank].insert(0, steps(rank, 2, group=("1", "tp"))[0])
@@ -99,7 +99,7 @@ def test_groups_in_which_all_are_at_the_same_place_are_counted(tracelink: Run) -
     assert "1 (tp)" not in page
 
 
-def test_a_missing_dump_and_what_the_others_prove_about_it(tracelink: Run) -> None:
+def test_a_missing_dump_and_what_other_dumps_show_about_it(tracelink: Run) -> None:
     folder = dump_builders(Path("dumps"), hang(4, culprit=2))
     (folder / "comm_lib_trace_rank_3").unlink()
     page = tracelink("diagnose", str(folder)).stdout
@@ -119,7 +119,7 @@ def test_the_dump_of_the_culprit_is_missing(tracelink: Run) -> None:
     assert "~/.cache/torch/comm_lib_trace_rank_N" in page
 
 
-def test_a_dump_that_breaks_off_costs_only_itself(tracelink: Run) -> None:
+def test_a_truncated_dump_does_not_affect_the_others(tracelink: Run) -> None:
     folder = dump_builders(Path("dumps"), hang(4, culprit=2))
     broken = folder / "comm_lib_trace_rank_3"
     broken.write_bytes(broken.read_bytes()[:-40])
@@ -130,7 +130,7 @@ def test_a_dump_that_breaks_off_costs_only_itself(tracelink: Run) -> None:
     assert result.stdout.count("comm_lib_trace_rank_3") == 1
 
 
-def test_an_empty_dump_is_that_of_its_rank(tracelink: Run) -> None:
+def test_an_empty_dump_belongs_to_its_rank(tracelink: Run) -> None:
     folder = dump_builders(Path("dumps"), hang(4, culprit=2))
     (folder / "comm_lib_trace_rank_3").write_bytes(b"")
     page = tracelink("diagnose", str(folder)).stdout
@@ -138,7 +138,7 @@ def test_an_empty_dump_is_that_of_its_rank(tracelink: Run) -> None:
     assert "No dump of" not in page
 
 
-def test_several_problems_are_numbered_and_explained_one_after_the_other(tracelink: Run) -> None:
+def test_several_problems_are_numbered_and_explained(tracelink: Run) -> None:
     entries = {rank: [_sum(group, rank) for group in ("1", "2")] for rank in range(4)}
     result = tracelink("diagnose", str(dump_builders(Path("dumps"), entries)))
     first, second, *rest = result.stdout.splitlines()
@@ -165,7 +165,7 @@ def test_a_folder_without_dumps(tracelink: Run) -> None:
     )
 
 
-def test_a_folder_of_something_else(tracelink: Run) -> None:
+def test_a_folder_of_other_files(tracelink: Run) -> None:
     Path("texts").mkdir()
     for name in ("a.txt", "b.txt"):
         Path("texts", name).write_text("hello")
@@ -176,7 +176,7 @@ def test_a_folder_of_something_else(tracelink: Run) -> None:
     )
 
 
-def test_dumps_of_which_nobody_knows_the_rank(tracelink: Run) -> None:
+def test_dumps_without_a_rank(tracelink: Run) -> None:
     folder = dump_builders(Path("dumps"), healthy(2))
     for rank, name in enumerate("ab"):
         (folder / f"comm_lib_trace_rank_{rank}").rename(folder / name)
@@ -187,7 +187,7 @@ def test_dumps_of_which_nobody_knows_the_rank(tracelink: Run) -> None:
     assert named.stdout.startswith("No problem found: 2 ranks, ")
 
 
-def test_a_rank_that_stands_twice_and_which_folders_to_choose_from(tracelink: Run) -> None:
+def test_duplicate_ranks_name_the_folders_to_choose_from(tracelink: Run) -> None:
     for moment in ("before", "after"):
         dump_builders(Path("dumps", moment), hang(4, culprit=2))
     result = tracelink("diagnose", "dumps")
@@ -199,7 +199,7 @@ def test_a_rank_that_stands_twice_and_which_folders_to_choose_from(tracelink: Ru
     )
 
 
-def test_a_rank_that_stands_twice_in_one_folder(tracelink: Run) -> None:
+def test_duplicate_ranks_in_one_folder(tracelink: Run) -> None:
     folder = dump_builders(Path("dumps"), healthy(2))
     shutil.copy(folder / "comm_lib_trace_rank_0", folder / "old_rank_0")
     result = tracelink("diagnose", "dumps")
@@ -207,7 +207,7 @@ def test_a_rank_that_stands_twice_in_one_folder(tracelink: Run) -> None:
     assert "Take each job by itself: leave one out" in result.stderr
 
 
-def test_of_two_jobs_in_one_archive_no_folder_is_named_that_cannot_be(tracelink: Run, tmp_path: Path) -> None:
+def test_duplicate_ranks_in_an_archive_name_no_folder(tracelink: Run, tmp_path: Path) -> None:
     for moment in ("before", "after"):
         dump_builders(tmp_path / "dumps" / moment, hang(ranks=2, culprit=1))
     shutil.make_archive(str(tmp_path / "both"), "tar", tmp_path, "dumps")
@@ -234,7 +234,7 @@ SCREEN = 40
 
 
 @pytest.mark.parametrize(("case", "verdict"), REAL.items(), ids=REAL)
-def test_what_happened_in_a_real_job_fits_on_a_screen(tracelink: Run, case: str, verdict: str) -> None:
+def test_the_diagnosis_of_a_real_job_fits_on_a_screen(tracelink: Run, case: str, verdict: str) -> None:
     result = tracelink("diagnose", str(shared(f"fr/{case}")))
     assert result.stdout.startswith(verdict)
     assert len(result.stdout.splitlines()) <= SCREEN
@@ -263,9 +263,7 @@ def culprits(path: Path) -> list[tuple[int]]:
         return database.execute("SELECT rank FROM problem_ranks WHERE role = 'culprit'").fetchall()
 
 
-def test_the_answer_is_the_same_and_the_database_lies_beside_it(
-    tracelink: Run, dumps: str, tmp_path: Path
-) -> None:
+def test_the_database_does_not_change_the_verdict(tracelink: Run, dumps: str, tmp_path: Path) -> None:
     alone = tracelink("diagnose", dumps)
     result = tracelink("diagnose", dumps, "-o", "flight.sqlite")
     assert (result.exit_code, result.stdout) == (1, alone.stdout)
@@ -273,7 +271,7 @@ def test_the_answer_is_the_same_and_the_database_lies_beside_it(
     assert culprits(tmp_path / "flight.sqlite") == [(1,)]
 
 
-def test_json_stays_one_document(tracelink: Run, dumps: str, tmp_path: Path) -> None:
+def test_the_database_does_not_change_the_json_document(tracelink: Run, dumps: str, tmp_path: Path) -> None:
     result = tracelink("diagnose", dumps, "--json", "--output", "flight.db")
     assert orjson.loads(result.stdout)["problems"][0]["culprits"] == [1]
     assert result.stderr == ""
@@ -286,13 +284,13 @@ def test_a_directory_gets_parquet_files(tracelink: Run, dumps: str, tmp_path: Pa
     assert parquet.read_table(tmp_path / "flight" / "entries.parquet").num_rows == 3
 
 
-def test_a_name_that_says_nothing_is_refused_before_anything_is_read(tracelink: Run) -> None:
+def test_an_unknown_suffix_is_refused_before_anything_is_read(tracelink: Run) -> None:
     result = tracelink("diagnose", "there-is-nothing-here", "-o", "flight.xlsx")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "'flight.xlsx' names neither a SQLite file nor a directory." in result.stderr
 
 
-def test_nothing_readable_writes_nothing(tracelink: Run, tmp_path: Path) -> None:
+def test_without_readable_input_nothing_is_written(tracelink: Run, tmp_path: Path) -> None:
     (tmp_path / "comm_lib_trace_rank_0").write_bytes(b"\x80\x02junk")
     assert tracelink("diagnose", "comm_lib_trace_rank_0", "-o", "flight.sqlite").exit_code == 3
     assert not (tmp_path / "flight.sqlite").exists()
@@ -314,9 +312,7 @@ def verdict(page: bytes) -> str:
     return read_html(page.decode()).one("h1").text
 
 
-def test_the_answer_is_the_same_and_the_page_lies_beside_it(
-    tracelink: Run, folder: str, tmp_path: Path
-) -> None:
+def test_the_page_does_not_change_the_verdict(tracelink: Run, folder: str, tmp_path: Path) -> None:
     alone = tracelink("diagnose", folder)
     result = tracelink("diagnose", folder, "--html", "report.html")
     page = (tmp_path / "report.html").read_bytes()
@@ -326,7 +322,7 @@ def test_the_answer_is_the_same_and_the_page_lies_beside_it(
     assert verdict(page).startswith(VERDICT)
 
 
-def test_json_stays_one_document_with_html(tracelink: Run, folder: str, tmp_path: Path) -> None:
+def test_html_does_not_change_the_json_document(tracelink: Run, folder: str, tmp_path: Path) -> None:
     result = tracelink("diagnose", folder, "--json", "--html", "report.html")
     assert orjson.loads(result.stdout)["problems"][0]["culprits"] == [2]
     assert result.stderr == ""
@@ -338,7 +334,7 @@ def test_a_name_that_ends_in_gz_is_compressed(tracelink: Run, folder: str, tmp_p
     assert verdict(gzip.decompress((tmp_path / "report.html.gz").read_bytes())).startswith(VERDICT)
 
 
-def test_a_place_that_cannot_be_written_is_said_after_the_answer(tracelink: Run, folder: str) -> None:
+def test_an_unwritable_page_is_reported_after_the_verdict(tracelink: Run, folder: str) -> None:
     result = tracelink("diagnose", folder, "--html", "absent/report.html")
     assert result.exit_code == 1
     assert result.stdout.startswith(VERDICT)
@@ -350,14 +346,14 @@ def test_a_directory_is_refused(tracelink: Run, folder: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_standard_output_is_for_the_answer(tracelink: Run, folder: str, tmp_path: Path) -> None:
+def test_the_page_cannot_go_to_standard_output(tracelink: Run, folder: str, tmp_path: Path) -> None:
     result = tracelink("diagnose", folder, "--html", "-")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Name a file, such as report.html." in result.stderr
     assert not (tmp_path / "-").exists()
 
 
-def test_nothing_readable_writes_no_page(tracelink: Run, tmp_path: Path) -> None:
+def test_without_readable_input_no_page_is_written(tracelink: Run, tmp_path: Path) -> None:
     (tmp_path / "comm_lib_trace_rank_0").write_bytes(b"\x80\x02junk")
     assert tracelink("diagnose", "comm_lib_trace_rank_0", "--html", "report.html").exit_code == 3
     assert not (tmp_path / "report.html").exists()
@@ -389,7 +385,7 @@ def job() -> Path:
     return folder
 
 
-def test_what_profiles_show_stands_between_the_evidence_and_the_advice(tracelink: Run) -> None:
+def test_sightings_of_profiles_are_between_evidence_and_advice(tracelink: Run) -> None:
     page = tracelink("diagnose", str(job()))
     assert (page.exit_code, page.stderr) == (NO, "")
     assert SEEN in page.stdout
@@ -398,7 +394,7 @@ def test_what_profiles_show_stands_between_the_evidence_and_the_advice(tracelink
     ) < page.stdout.index(SEEN)
 
 
-def test_stacks_of_profiles_are_shown_where_dumps_have_none(tracelink: Run) -> None:
+def test_stacks_of_profiles_are_shown_if_dumps_have_none(tracelink: Run) -> None:
     folder, entries = job(), hang(4, culprit=2)
     without = {rank: [entry | {"frames": []} for entry in rows] for rank, rows in entries.items()}
     profiled_dumps(folder / "dumps", without)
@@ -408,7 +404,7 @@ def test_stacks_of_profiles_are_shown_where_dumps_have_none(tracelink: Run) -> N
     )
 
 
-def test_an_earlier_call_says_how_much_earlier(tracelink: Run) -> None:
+def test_an_earlier_call_is_marked(tracelink: Run) -> None:
     folder = job()
     profile(folder / "traces", 0, call(1), until=2)
     page = tracelink("diagnose", str(folder)).stdout
@@ -418,7 +414,7 @@ def test_an_earlier_call_says_how_much_earlier(tracelink: Run) -> None:
     )
 
 
-def test_long_chains_are_cut_and_shown_whole_to_whoever_wants_everything(tracelink: Run) -> None:
+def test_long_chains_are_shortened_without_verbose(tracelink: Run) -> None:
     folder = job()
     around = [cpu_op(f"outer{depth}", 2e6 - 1000 + depth, 2000 - 2 * depth) for depth in range(3)]
     profile(folder / "traces", 2, around, call(2))
@@ -428,7 +424,7 @@ def test_long_chains_are_cut_and_shown_whole_to_whoever_wants_everything(traceli
 
 
 @pytest.mark.parametrize("until", [2, 7])
-def test_the_document_holds_what_profiles_show(tracelink: Run, until: int) -> None:
+def test_the_document_contains_sightings(tracelink: Run, until: int) -> None:
     folder = job()
     profile(folder / "traces", 0, call(1), until=until)
     document = json.loads(tracelink("diagnose", str(folder), "--json").stdout)
@@ -439,7 +435,7 @@ def test_the_document_holds_what_profiles_show(tracelink: Run, until: int) -> No
     assert (other["rank"], other["role"], other["call"]["before"]) == (0, "waiting", 2)
 
 
-def test_profiles_without_any_dump(tracelink: Run) -> None:
+def test_profiles_without_dumps(tracelink: Run) -> None:
     write(Path("traces/kineto_0.json"), trace(cpu_op("aten::add"), rank=0))
     result = tracelink("diagnose", "traces")
     assert result.exit_code == UNREADABLE
@@ -462,7 +458,7 @@ def rows(title: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMAND.findall(DOCS))
-def test_an_example_is_understood(command: str) -> None:
+def test_an_example_has_known_options(command: str) -> None:
     _, name, *arguments = shlex.split(command)
     found = main.get_command(click.Context(main), name)
     assert found
@@ -483,5 +479,5 @@ def test_every_key_of_a_problem_and_every_stage_is_named() -> None:
     assert {stage.value for stage in Stage} <= names
 
 
-def test_the_names_in_python_are_there() -> None:
+def test_the_names_in_python_exist() -> None:
     assert all(hasattr(tracelink, name) for name in re.findall(r"\btracelink\.(\w+)\(", DOCS))

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink diagnose --json`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_hang(tracelink: Run) -> None:
         "cycle": [],
         "sightings": [],
     }
-    assert [(one["rank"], one["role"], len(one["entries"])) for one in evidence] == [
+    assert [(item["rank"], item["role"], len(item["entries"])) for item in evidence] == [
         (2, "culprit", 2),
         (0, "waiting", 1),
     ]
@@ -82,7 +82,7 @@ def test_a_hang(tracelink: Run) -> None:
     ]
 
 
-def test_where_ranks_stand(tracelink: Run) -> None:
+def test_standings(tracelink: Run) -> None:
     made = document(tracelink, dumps(Path("dumps"), hang(4, culprit=2)))
     place = {"group": "0", "description": "default_pg", "operation": "nccl:all_reduce"}
     assert made["standings"] == [
@@ -98,7 +98,7 @@ def test_a_healthy_job(tracelink: Run) -> None:
     assert made["checked"] == {"ranks": 4, "entries": 8, "groups": 1, "collectives": 2, "messages": 0}
 
 
-def test_ranks_without_a_whole_dump(tracelink: Run) -> None:
+def test_ranks_without_a_complete_dump(tracelink: Run) -> None:
     folder = dumps(Path("dumps"), healthy(4), world=6)
     broken, empty = folder / "comm_lib_trace_rank_1", folder / "comm_lib_trace_rank_3"
     broken.write_bytes(broken.read_bytes()[:-40])
@@ -120,7 +120,7 @@ def test_the_schema_knows_every_kind_and_stage() -> None:
 
 
 @pytest.mark.parametrize("change", [{"verdict": "fine"}, {"ranks": {}}, {"unheard": 1}])
-def test_the_schema_refuses_what_is_something_else(tracelink: Run, change: dict[str, Any]) -> None:
+def test_the_schema_refuses_other_documents(tracelink: Run, change: dict[str, Any]) -> None:
     made = document(tracelink, dumps(Path("dumps"), healthy(2)))
     assert not SCHEMA.is_valid(made | change)
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""The page of `tracelink diagnose`."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def standing(group: str, stage: Stage, ranks: Sequence[int], sequence: int | Non
 
 
 def entry(operation: str = "nccl:all_reduce", sequence: int | None = 8, **fields: object) -> Entry:
-    made = Entry(
-        "0",
-        "",
-        sequence,
-        operation,
-        ((4,),),
-        ((4,),),
-        ("Float",),
-        ("Float",),
-        "started",
-        False,
-        None,
-        None,
-        (),
+    known = Entry(
+        group="0",
+        description="",
+        sequence=sequence,
+        operation=operation,
+        input_sizes=((4,),),
+        output_sizes=((4,),),
+        input_types=("Float",),
+        output_types=("Float",),
+        state="started",
+        retired=False,
+        created_ns=None,
+        timeout_ms=None,
+        frames=(),
     )
-    return replace(made, **fields)  # type: ignore[arg-type]
+    return replace(known, **fields)  # type: ignore[arg-type]
 
 
 def shown(problem: Problem, *entries: Entry, rank: int = 3, role: Role = Role.CULPRIT) -> Diagnosis:
@@ -76,19 +76,19 @@ def test_a_healthy_job_is_one_sentence() -> None:
     ]
 
 
-def test_a_healthy_job_with_ranks_missing_says_of_how_many_it_knows() -> None:
+def test_a_healthy_job_with_missing_ranks() -> None:
     first, _, second = page(replace(OK, missing=[512, 513]))
     assert first.startswith("No problem found: 512 of 514 ranks, 300 groups, ")
     assert second == "No dump of ranks 512 and 513. The other dumps do not show how far they got."
 
 
-def test_one_entry_of_one_rank() -> None:
+def test_a_healthy_job_of_one_rank_and_one_entry() -> None:
     assert page(replace(OK, present=[0], checked=Checked(1, 1, 1, 1))) == [
         "No problem found: 1 rank, 1 group, 1 collective, 1 entry. All ranks joined; operations, types and sizes agree."
     ]
 
 
-def test_of_one_dump_of_several_nobody_is_said_to_agree() -> None:
+def test_one_dump_of_several_ranks_is_not_compared() -> None:
     first, *_ = page(replace(OK, present=[0], missing=[1, 2], checked=Checked(1, 5, 1, 5)))
     assert first == (
         "No problem found: 1 of 3 ranks, 1 group, 5 collectives, 5 entries. "
@@ -96,12 +96,12 @@ def test_of_one_dump_of_several_nobody_is_said_to_agree() -> None:
     )
 
 
-def test_where_no_entry_could_be_checked_nothing_is_said_to_be_fine() -> None:
+def test_without_entries_there_is_no_verdict() -> None:
     first, *_ = page(replace(OK, present=[0], missing=[1], checked=Checked(1, 0, 1, 0)))
     assert first == "No verdict: the recordings of 1 of 2 ranks contain no entries."
 
 
-def test_ranks_at_the_same_place_are_listed_as_ranges() -> None:
+def test_ranks_at_the_same_collective_are_listed_as_ranges() -> None:
     behind, before = standing("0", Stage.FINISHED, [3]), standing("0", Stage.WAITING, [0, *range(4, MANY)], 9)
     assert page(replace(OK, problems=[HANG], standings=[behind, before])) == [
         "Rank 3 is gone.",
@@ -123,20 +123,20 @@ def test_ranks_at_the_same_place_are_listed_as_ranges() -> None:
         (Stage.UNKNOWN, None, "-", "unknown"),
     ],
 )
-def test_each_stage_in_words(stage: Stage, sequence: int | None, last: str, state: str) -> None:
+def test_stages(stage: Stage, sequence: int | None, last: str, state: str) -> None:
     standings = [standing("0", stage, [3], sequence), standing("0", Stage.FINISHED, [0], 9)]
     row = page(replace(OK, problems=[HANG], standings=standings))[3]
     assert [cell.strip() for cell in row.split("  ") if cell.strip()] == ["0", "3", last, state]
 
 
-def test_groups_of_problems_come_first_and_groups_that_say_nothing_are_counted() -> None:
+def test_groups_of_problems_come_first_and_uniform_groups_are_counted() -> None:
     ring = (Link("10", 1, "", (0,), (1,)), Link("9", 1, "", (1,), (0,)))
-    apart = [
+    different = [
         [standing(name, Stage.FINISHED, [0]), standing(name, Stage.WAITING, [1], 9)]
         for name in ("2", "10", "9")
     ]
-    alike = [standing("7", Stage.FINISHED, [0, 1]), standing("8", Stage.UNKNOWN, [2], None)]
-    standings = [*(one for pair in apart for one in pair), *alike]
+    equal = [standing("7", Stage.FINISHED, [0, 1]), standing("8", Stage.UNKNOWN, [2], None)]
+    standings = [*(standing for pair in different for standing in pair), *equal]
     lines = page(
         replace(OK, problems=[replace(HANG, kind=Kind.DEADLOCK, group="10", cycle=ring)], standings=standings)
     )
@@ -144,12 +144,12 @@ def test_groups_of_problems_come_first_and_groups_that_say_nothing_are_counted()
     assert lines[9] == "2 other groups: all ranks are at the same collective."
 
 
-def test_many_groups_in_which_ranks_differ_are_cut_unless_everything_is_asked_for() -> None:
+def test_many_groups_are_shortened_without_verbose() -> None:
     names = [str(name) for name in range(20)]
     standings = [
-        one
+        row
         for name in names
-        for one in (standing(name, Stage.FINISHED, [0]), standing(name, Stage.WAITING, [1], 9))
+        for row in (standing(name, Stage.FINISHED, [0]), standing(name, Stage.WAITING, [1], 9))
     ]
     diagnosis = replace(OK, problems=[HANG], standings=standings)
     lines = page(diagnosis)
@@ -158,7 +158,7 @@ def test_many_groups_in_which_ranks_differ_are_cut_unless_everything_is_asked_fo
     assert [line.split()[0] for line in page(diagnosis, verbose=True)[3::2]] == names
 
 
-def test_a_group_in_which_nobody_did_a_collective_has_no_place_to_show() -> None:
+def test_a_group_without_collectives_is_counted() -> None:
     nowhere = standing("0", Stage.NEVER_JOINED, [0, 1], None)
     diagnosis = replace(OK, problems=[HANG], standings=[nowhere])
     assert page(diagnosis)[2:] == ["1 group: all ranks are at the same collective."]
@@ -176,7 +176,7 @@ def test_many_problems_are_numbered_and_the_first_are_explained() -> None:
     assert verdict(replace(OK, problems=problems)).splitlines() == lines[: MOST_PROBLEMS + 1]
 
 
-def test_where_an_entry_says_little_columns_are_left_out() -> None:
+def test_columns_without_values_are_left_out() -> None:
     bare = entry(input_sizes=(), output_sizes=(), input_types=(), output_types=(), state="")
     assert page(shown(HANG, bare))[2:] == ["Last calls of rank 3:", "group  call", "0      all_reduce #8"]
 
@@ -197,12 +197,12 @@ def test_where_an_entry_says_little_columns_are_left_out() -> None:
         ({"sequence": None}, ["all_reduce", "[4]", "Float", "started"]),
     ],
 )
-def test_what_an_entry_says(fields: dict[str, object], cells: list[str]) -> None:
+def test_cells_of_an_entry(fields: dict[str, object], cells: list[str]) -> None:
     row = page(shown(HANG, entry(**fields)))[4]
     assert [cell.strip() for cell in row.split("  ") if cell.strip()] == ["0", *cells]
 
 
-def test_entries_that_were_issued_as_one_are_one_line() -> None:
+def test_entries_that_were_issued_together_share_a_line() -> None:
     batch = [
         entry("nccl:send 0->1", 4),
         entry("nccl:recv 0<-1", 4),
@@ -217,18 +217,18 @@ def test_entries_that_were_issued_as_one_are_one_line() -> None:
     ]
 
 
-def test_messages_and_collectives_have_numbers_of_their_own() -> None:
+def test_messages_and_collectives_are_numbered_separately() -> None:
     lines = page(shown(HANG, entry("nccl:recv 1<-0", 1), entry("nccl:all_reduce", 1)))
     assert [line[7:].split("  ")[0] for line in lines[4:]] == ["recv 1<-0 #1", "all_reduce #1"]
 
 
-def test_of_a_large_batch_the_first_are_named() -> None:
+def test_a_large_batch_is_named_by_its_first_entries() -> None:
     sends = [entry(f"nccl:send 0->{peer}", 4) for peer in range(1, 6)]
     lines = page(shown(HANG, *sends, entry("nccl:coalesced", 4)))
     assert lines[4].startswith("0      send 0->1, send 0->2 + 3 more #4  [4] + 5 more")
 
 
-def test_the_stack_is_that_of_the_program() -> None:
+def test_stacks_have_no_frames_of_python_itself() -> None:
     frames = [Frame(f"f{depth}", "train.py", depth) for depth in range(6)]
     start = Frame("run", "/usr/lib/python3.11/runpy.py", 88), Frame("<module>", "<string>", 1)
     diagnosis = shown(HANG, entry(frames=(*frames, *start)))
@@ -244,7 +244,7 @@ def test_the_stack_is_that_of_the_program() -> None:
         (0, "Rank 0 called all_reduce #8 of group 0."),
     ],
 )
-def test_where_another_is(rank: int, line: str) -> None:
+def test_the_call_of_another_rank(rank: int, line: str) -> None:
     assert page(shown(HANG, entry(), rank=rank, role=Role.WAITING))[2:] == [line]
 
 
@@ -257,20 +257,20 @@ def test_where_another_is(rank: int, line: str) -> None:
         (5 * SECOND, None, True),
     ],
 )
-def test_who_was_late_is_told_where_one_stands_out(first: int, second: int | None, stands_out: bool) -> None:
+def test_a_rank_that_stands_out_is_a_straggler(first: int, second: int | None, stands_out: bool) -> None:
     late = [
         Lateness(rank, 7, 9, total // 2, total, "5", 3)
         for rank, total in enumerate([first, second])
         if total is not None
     ]
-    said = [
+    output = [
         "Straggler: rank 0 arrived last in 7 of 9 collectives; the other ranks waited 5.0 s for it in total, at most "
         "2.5 s at once (#3 of group 5)."
     ]
-    assert page(replace(OK, lateness=late))[2:] == (said if stands_out else [])
+    assert page(replace(OK, lateness=late))[2:] == (output if stands_out else [])
 
 
-def test_what_a_missing_rank_must_have_joined() -> None:
+def test_collectives_that_a_missing_rank_must_have_joined() -> None:
     standings = [
         standing("0", Stage.UNKNOWN, [6]),
         standing("1", Stage.UNKNOWN, [6], None),
@@ -282,12 +282,12 @@ def test_what_a_missing_rank_must_have_joined() -> None:
     )
 
 
-def test_a_missing_rank_that_is_to_blame_has_been_told_of() -> None:
+def test_a_missing_culprit_refers_to_the_problem() -> None:
     lines = page(replace(OK, problems=[HANG], missing=[3]))
     assert lines[-1] == "No dump of rank 3. See the problem above for what the other dumps show about it."
 
 
-def test_many_damaged_dumps_are_one_line() -> None:
+def test_many_damaged_dumps_share_a_line() -> None:
     why = {rank: f"d/{rank}: it is broken." for rank in range(8, 16)}
     findings = [Finding(Severity.ERROR, "unreadable", text) for text in why.values()]
     diagnosis = replace(OK, unreadable=why, findings=findings)
@@ -298,7 +298,7 @@ def test_many_damaged_dumps_are_one_line() -> None:
     assert len(page(diagnosis, verbose=True)[2:]) == 8
 
 
-def test_notes_and_what_rings_forgot() -> None:
+def test_notes_and_wrapped_buffers() -> None:
     findings = [Finding(Severity.INFO, "wrapped", f"rank {rank}") for rank in range(2)]
     notes = [f"It is {number}." for number in range(9)]
     forgotten = "Note: The ring buffers of 2 ranks have wrapped: the first entries are lost."
@@ -312,14 +312,14 @@ def test_notes_and_what_rings_forgot() -> None:
     ]
 
 
-def test_what_was_found_on_the_way_stands_last() -> None:
-    found = Finding(Severity.WARNING, "odd", "something is odd")
-    assert page(replace(OK, findings=[found]))[1:] == ["", "warning: something is odd"]
+def test_findings_come_last() -> None:
+    finding = Finding(Severity.WARNING, "odd", "something is odd")
+    assert page(replace(OK, findings=[finding]))[1:] == ["", "warning: something is odd"]
 
 
-def test_what_stands_in_a_dump_commands_no_terminal() -> None:
+def test_text_of_a_dump_cannot_control_the_terminal() -> None:
     frame = Frame("\x1b[2Jf", "a\x07.py", 1)
-    said = "\n".join(
+    output = "\n".join(
         page(shown(replace(HANG, message="x\x1b[0m"), entry("nccl:\x1b]0;x\x07", frames=(frame,))))
     )
-    assert not {"\x1b", "\x07"} & set(said)
+    assert not {"\x1b", "\x07"} & set(output)

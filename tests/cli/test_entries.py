@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink diagnose --entries`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestTable:
         result = tracelink("diagnose", "dumps", "--entries")
         assert (result.exit_code, "missing" in result.stdout) == (FINE, False)
 
-    def test_who_does_something_else_says_what(self, tracelink: Run) -> None:
+    def test_a_deviating_call_is_in_its_cell(self, tracelink: Run) -> None:
         made = healthy(3)
         made[1][1] |= {"profiling_name": "nccl:broadcast", "input_sizes": [[256]], "output_sizes": [[256]]}
         dumps(Path("dumps"), made)
@@ -64,14 +64,14 @@ class TestTable:
 
     def test_only_the_last_rows(self, tracelink: Run) -> None:
         dumps(Path("dumps"), hang(4, culprit=2))
-        said = entries(tracelink, "-n", "1").splitlines()
-        assert said[1].startswith("0 (default_pg)  3")
-        assert said[2:4] == [
+        output = entries(tracelink, "-n", "1").splitlines()
+        assert output[1].startswith("0 (default_pg)  3")
+        assert output[2:4] == [
             "Last 1 row; 8 earlier entries (--limit 0 shows all).",
             "Rank 2 has no entry in these rows; its last entry is all_reduce #2 of group 0 (default_pg).",
         ]
 
-    def test_only_20_unless_it_is_said(self, tracelink: Run) -> None:
+    def test_20_rows_by_default(self, tracelink: Run) -> None:
         dumps(Path("dumps"), {rank: steps(rank, 30) for rank in range(2)})
         assert "Last 20 rows; 20 earlier entries (--limit 0 shows all)." in entries(tracelink)
         assert len(entries(tracelink, "-n", "0").splitlines()) == 1 + 30 + 1
@@ -99,44 +99,44 @@ class TestTable:
             "7 (pp)  1  message 1 -> 3  Float 64x16  done    queued",
         ]
 
-    def test_absent_and_damaged_dumps_are_told(self, tracelink: Run) -> None:
+    def test_missing_and_damaged_dumps_are_reported(self, tracelink: Run) -> None:
         folder = dumps(Path("dumps"), healthy(3), world=4)
         whole = (folder / "comm_lib_trace_rank_1").read_bytes()
         (folder / "comm_lib_trace_rank_1").write_bytes(whole[: len(whole) - 60])
-        said = entries(tracelink)
-        assert "No dump of rank 3.\n" in said
-        assert "comm_lib_trace_rank_1" in said
+        output = entries(tracelink)
+        assert "No dump of rank 3.\n" in output
+        assert "comm_lib_trace_rank_1" in output
 
-    def test_nothing_of_what_was_asked_for(self, tracelink: Run) -> None:
+    def test_no_selected_entries(self, tracelink: Run) -> None:
         dumps(Path("dumps"), {0: steps(0, 1), 1: []})
         assert "No entries: the dumps contain none, or none of the selected ranks and groups." in entries(
             tracelink, "--ranks", "1"
         )
 
-    def test_a_quiet_user_hears_the_verdict_only(self, tracelink: Run) -> None:
+    def test_quiet_prints_only_the_verdict(self, tracelink: Run) -> None:
         dumps(Path("dumps"), hang(4, culprit=2))
         assert entries(tracelink, "-q") == tracelink("diagnose", "dumps", "-q").stdout != ""
 
 
 class TestStacks:
-    def test_each_different_one_once(self, tracelink: Run) -> None:
+    def test_each_stack_once(self, tracelink: Run) -> None:
         dumps(Path("dumps"), hang(3, culprit=2))
-        said = entries(tracelink, "--stacks", "-n", "1")
-        assert said.splitlines()[1].split() == [
+        output = entries(tracelink, "--stacks", "-n", "1")
+        assert output.splitlines()[1].split() == [
             *("0", "(default_pg)", "3", "all_reduce", "Float", "64x16", "1", "queued", "queued", "missing")
         ]
-        assert said.endswith("Stack 1:\n  /home/me/train.py:30   step\n  /home/me/train.py:200  main\n")
+        assert output.endswith("Stack 1:\n  /home/me/train.py:30   step\n  /home/me/train.py:200  main\n")
 
-    def test_who_comes_from_elsewhere_says_so(self, tracelink: Run) -> None:
+    def test_a_deviating_stack_is_in_its_cell(self, tracelink: Run) -> None:
         made = healthy(3)
         made[1][1] |= {"frames": stack("other", 77)}
         dumps(Path("dumps"), made)
-        said = entries(tracelink, "--stacks", "-n", "1")
-        assert said.splitlines()[1].split("  ")[-2:] == ["stack 2 done", "done"]
-        assert "Stack 2:\n  /home/me/train.py:77   other\n" in said
+        output = entries(tracelink, "--stacks", "-n", "1")
+        assert output.splitlines()[1].split("  ")[-2:] == ["stack 2 done", "done"]
+        assert "Stack 2:\n  /home/me/train.py:77   other\n" in output
 
 
-class TestForPrograms:
+class TestCsvAndJson:
     def test_a_row_of_csv_for_each_entry(self, tracelink: Run) -> None:
         dumps(Path("dumps"), hang(4, culprit=2))
         rows = table(tracelink, "--stacks")
@@ -180,7 +180,7 @@ class TestForPrograms:
             "line": 30,
         }
 
-    def test_what_closes_others_is_there_too(self, tracelink: Run) -> None:
+    def test_closing_entries_are_included(self, tracelink: Run) -> None:
         member = [collective("nccl:_all_gather_base", 1) for _ in range(2)]
         closing = collective("nccl:coalesced", 1, completed=CREATED + 9, input_sizes=[], output_sizes=[])
         dumps(Path("dumps"), {rank: [*member, closing] for rank in range(2)})
@@ -192,12 +192,12 @@ class TestForPrograms:
         ]
         assert entries(tracelink).splitlines()[1].endswith("done    done")
 
-    def test_all_rows_unless_it_is_said(self, tracelink: Run) -> None:
+    def test_all_rows_by_default(self, tracelink: Run) -> None:
         dumps(Path("dumps"), {rank: steps(rank, 30) for rank in range(2)})
         assert len(table(tracelink)) == 60
         assert len(table(tracelink, "-n", "2")) == 4
 
-    def test_a_dump_that_is_gone_by_now_costs_sizes_only(
+    def test_without_the_dump_only_sizes_are_missing(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from tracelink.cli import diagnose as entries_output
@@ -205,9 +205,9 @@ class TestForPrograms:
         dumps(Path("dumps"), healthy(2))
         real = entries_output.Shown.of
 
-        def of(*asked: Any) -> Any:
+        def of(*arguments: Any) -> Any:
             shutil.rmtree("dumps")
-            return real(*asked)
+            return real(*arguments)
 
         monkeypatch.setattr(entries_output.Shown, "of", of)
         made = document(tracelink)
@@ -215,7 +215,7 @@ class TestForPrograms:
         assert [finding["reason"] for finding in made["findings"]] == ["entries_unreadable"]
 
 
-class TestWhatCannotBe:
+class TestInvalidArguments:
     @pytest.mark.parametrize("option", ["--stacks", "--csv", "--ranks=0", "--group=tp"])
     def test_without_entries(self, tracelink: Run, option: str) -> None:
         result = tracelink("diagnose", "dumps", option)
@@ -229,7 +229,7 @@ class TestWhatCannotBe:
             "tracelink: --ranks: no dump of ranks 7-9. Dumps were read of ranks 0-1.\n",
         )
 
-    def test_a_group_that_is_not_there(self, tracelink: Run) -> None:
+    def test_an_unknown_group(self, tracelink: Run) -> None:
         dumps(Path("dumps"), healthy(2))
         result = tracelink("diagnose", "dumps", "--entries", "-g", "tp")
         assert (result.exit_code, "unknown group 'tp'. Known groups: 0 (default_pg)." in result.stderr) == (
@@ -237,12 +237,12 @@ class TestWhatCannotBe:
             True,
         )
 
-    def test_two_forms_at_once(self, tracelink: Run) -> None:
+    def test_csv_and_json(self, tracelink: Run) -> None:
         assert tracelink("diagnose", "dumps", "--entries", "--csv", "--json").exit_code == USAGE
 
 
-class TestWhichDumps:
-    def test_of_two_jobs_in_a_folder_only_one(self, tracelink: Run) -> None:
+class TestSelectionOfDumps:
+    def test_one_of_two_jobs_in_a_folder(self, tracelink: Run) -> None:
         dumps(Path("dumps"), healthy(2))
         for file in dumps(Path("other"), hang(2, culprit=1)).iterdir():
             file.rename(Path("dumps") / file.name.replace("comm_lib_trace_rank_", "job7."))
@@ -253,7 +253,7 @@ class TestWhichDumps:
             "Rank 1 never joined all_reduce #3 of group 0 (default_pg)",
         )
 
-    def test_replicas_that_count_their_own_ranks(self, tracelink: Run) -> None:
+    def test_replicas_with_their_own_rank_numbers(self, tracelink: Run) -> None:
         folder = dumps(Path("dumps"), healthy(2))
         for rank, made in hang(2, culprit=1).items():
             (there,) = (
@@ -267,10 +267,10 @@ class TestWhichDumps:
             "Rank 3 never joined all_reduce #3 of group 0 (default_pg); rank 2 waits"
         )
 
-    def test_a_size_that_does_not_fit_is_told(self, tracelink: Run) -> None:
+    def test_a_wrong_replica_size_is_reported(self, tracelink: Run) -> None:
         dumps(Path("dumps"), healthy(4))
-        said = tracelink("diagnose", "dumps", "--replica-size", "2").stdout
-        assert "--replica-size is 2, but the group of all ranks of a replica has 4 ranks in 4 dumps" in said
+        output = tracelink("diagnose", "dumps", "--replica-size", "2").stdout
+        assert "--replica-size is 2, but the group of all ranks of a replica has 4 ranks in 4 dumps" in output
 
 
 class TestColumns:
@@ -291,10 +291,10 @@ class TestColumns:
             [],
         )
 
-    def test_one_for_equal_ranks_where_that_does_not_fit(self) -> None:
+    def test_one_for_equal_ranks_in_a_narrow_terminal(self) -> None:
         assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 18) == (["ranks 0, 2", "rank 1"], [])
 
-    def test_those_that_stand_out_where_even_that_does_not_fit(self) -> None:
+    def test_deviating_ranks_in_a_very_narrow_terminal(self) -> None:
         assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 7) == (["rank 1"], [0, 2])
 
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""The estimated size of an output, before it is written."""
 
 from __future__ import annotations
 
@@ -31,64 +31,64 @@ def small_browsers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast, "MAX_MEMORY_32_BIT", 150_000)
 
 
-def said(result: Result) -> list[str]:
+def messages(result: Result) -> list[str]:
     assert result.exit_code == 0, result.output
     return [line for line in result.stdout.splitlines() if line.startswith(("Writing", "warning", "Wrote"))]
 
 
-class TestTheSize:
+class TestEstimatedSize:
     @pytest.mark.parametrize("command", [("merge", "-o"), ("convert",)])
-    def test_is_said_before_it_is_written(
+    def test_is_printed_before_the_output_is_written(
         self, tracelink: Run, profile: str, command: tuple[str, ...]
     ) -> None:
         name, *option = command
-        before, after = said(tracelink(name, profile, *option, "job.json"))
+        before, after = messages(tracelink(name, profile, *option, "job.json"))
         assert re.fullmatch(r"Writing job.json: about \d+ kB", before)
         assert after.startswith("Wrote job.json (")
 
-    def test_of_what_is_compressed_is_that_and_what_the_ui_makes_of_it(
-        self, tracelink: Run, profile: str
-    ) -> None:
+    def test_of_compressed_outputs_includes_the_uncompressed_size(self, tracelink: Run, profile: str) -> None:
         for output in ("job.json.gz", "job.pftrace"):
-            before, _ = said(tracelink("merge", profile, "-o", output))
+            before, _ = messages(tracelink("merge", profile, "-o", output))
             assert re.fullmatch(rf"Writing {output}: about [\d.]+ kB \(\d+ kB uncompressed\)", before)
 
-    def test_is_said_beside_what_goes_to_standard_output(self, tracelink: Run, profile: str) -> None:
+    def test_goes_to_standard_error_if_the_output_is_standard_output(
+        self, tracelink: Run, profile: str
+    ) -> None:
         result = tracelink("merge", profile, "-o", "-")
         assert result.stderr.startswith("Writing standard output: about ")
         assert result.stdout.startswith("{")
 
     @pytest.mark.parametrize("option", ["-q", "--json"])
-    def test_is_not_said_to_who_wants_no_words(self, tracelink: Run, profile: str, option: str) -> None:
+    def test_is_not_printed_with_quiet_or_json(self, tracelink: Run, profile: str, option: str) -> None:
         result = tracelink("merge", profile, "-o", "job.json", option)
         assert "Writing" not in result.output
 
-    def test_is_not_said_of_small_jobs(
+    def test_is_not_printed_for_small_jobs(
         self, tracelink: Run, profile: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(api, "WORTH_FORECASTING", 100_000)
-        (after,) = said(tracelink("merge", profile, "-o", "job.json"))
+        (after,) = messages(tracelink("merge", profile, "-o", "job.json"))
         assert after.startswith("Wrote job.json (")
 
 
 @pytest.mark.usefixtures("small_browsers")
 class TestTooLarge:
-    def test_is_said_once_with_what_fits_and_it_is_written(
+    def test_is_a_warning_with_what_fits_and_the_output_is_written(
         self, tracelink: Run, profile: str, tmp_path: Path
     ) -> None:
-        size, warning, written = said(tracelink("merge", profile, "-o", "job.json"))
+        size, warning, written = messages(tracelink("merge", profile, "-o", "job.json"))
         assert size.startswith("Writing job.json: about ")
         assert warning.startswith("warning: job.json: Perfetto's UI needs about ")
         assert "These fit, with `tracelink merge`: -o job.pftrace (about " in warning
         assert written.startswith("Wrote job.json (")
         assert (tmp_path / "job.json").exists()
 
-    def test_is_a_finding_for_programs(self, tracelink: Run, profile: str) -> None:
+    def test_is_a_finding_in_json(self, tracelink: Run, profile: str) -> None:
         document = json.loads(tracelink("merge", profile, "-o", "job.json", "--json").stdout)
         jsonschema.validate(document, schemas.load("merge"))
-        (finding,) = [one for one in document["findings"] if one["severity"] == "warning"]
+        (finding,) = [item for item in document["findings"] if item["severity"] == "warning"]
         assert (finding["reason"], finding["source"]) == ("larger_than_a_browser_takes", "job.json")
 
-    def test_what_was_chosen_is_not_offered(self, tracelink: Run, profile: str) -> None:
-        _, warning, _ = said(tracelink("merge", profile, "-o", "job.json", "--no-python"))
+    def test_options_in_use_are_not_offered(self, tracelink: Run, profile: str) -> None:
+        _, warning, _ = messages(tracelink("merge", profile, "-o", "job.json", "--no-python"))
         assert "--no-python" not in warning

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink inspect`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_source_is_described_without_linking(tracelink: Run, job: Job) -> None
         assert text in row
 
 
-def test_what_a_source_does_not_say_is_a_dash(tracelink: Run, job: Job) -> None:
+def test_unknown_values_are_dashes(tracelink: Run, job: Job) -> None:
     job.sources = [NODES]
     row = tracelink("inspect", "et.json").stdout.splitlines()[1]
     assert row.split() == ["et.json", "execution-trace", "-", "-", "-", "0", "-", "-", "0", "B", "-"]
@@ -111,7 +111,7 @@ def test_the_sample_is_six_sources_of_two_ranks(tracelink: Run) -> None:
     ]
 
 
-def test_a_damaged_file_does_not_cost_the_others(tracelink: Run, tmp_path: Path) -> None:
+def test_a_damaged_file_does_not_affect_the_others(tracelink: Run, tmp_path: Path) -> None:
     profile = samples.path("cpu_job") / "kineto_0.json.gz"
     (tmp_path / "empty.json").touch()
     result = tracelink("inspect", str(profile), str(tmp_path / "empty.json"))
@@ -120,7 +120,7 @@ def test_a_damaged_file_does_not_cost_the_others(tracelink: Run, tmp_path: Path)
     assert "the file is empty" in result.stdout
 
 
-def test_nothing_but_unreadable_files_is_exit_code_3(tracelink: Run, tmp_path: Path) -> None:
+def test_only_unreadable_files_are_exit_code_3(tracelink: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text("not a trace")
     result = tracelink("inspect", str(tmp_path / "notes.json"))
     assert result.exit_code == 3
@@ -133,12 +133,12 @@ def test_nothing_but_unreadable_files_is_exit_code_3(tracelink: Run, tmp_path: P
 
 def rank(number: int, of: int = 2) -> EtFile:
     """An operator, a kernel that it launches, and an all-reduce of 4,096 bytes after that."""
-    one = EtFile(number, metadata={"rank": {"uint64_val": number}, "world_size": {"uint64_val": of}})
-    launch = operator(one, "launch", 0, 10)
-    gemm = kernel(one, "gemm", 10, 30, launch)
-    reduce = one.collective(size=4096, after=[gemm])
+    trace = EtFile(number, metadata={"rank": {"uint64_val": number}, "world_size": {"uint64_val": of}})
+    launch = operator(trace, "launch", 0, 10)
+    gemm = kernel(trace, "gemm", 10, 30, launch)
+    reduce = trace.collective(size=4096, after=[gemm])
     reduce.duration_micros = 60
-    return one
+    return trace
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def et(tmp_path: Path) -> Path:
     return folder
 
 
-def test_json_says_everything_of_each_trace(tracelink: Run, et: Path) -> None:
+def test_json_contains_the_census_of_each_trace(tracelink: Run, et: Path) -> None:
     result = tracelink("inspect", str(et), "--json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, schemas.load("inspect"))
@@ -187,7 +187,7 @@ def test_the_page_shows_counts_communication_and_the_longest_chain(tracelink: Ru
     assert [path, *shares, "3", "1", "of", "2", "(50", "%)"] in rows
 
 
-def test_many_traces_are_one_row(tracelink: Run, tmp_path: Path) -> None:
+def test_many_traces_share_a_row(tracelink: Run, tmp_path: Path) -> None:
     for number in range(17):
         rank(number, of=17).save(tmp_path)
     page = tracelink("inspect", str(tmp_path)).stdout
@@ -196,7 +196,7 @@ def test_many_traces_are_one_row(tracelink: Run, tmp_path: Path) -> None:
     assert "(longest of 17)" in page
 
 
-def test_what_validate_finds_is_a_problem_of_the_trace(tracelink: Run, et: Path) -> None:
+def test_violations_are_problems_of_the_trace(tracelink: Run, et: Path) -> None:
     broken = rank(1)
     broken.nodes[1].data_deps.append(99)
     broken.save(et)
@@ -209,13 +209,13 @@ def test_what_validate_finds_is_a_problem_of_the_trace(tracelink: Run, et: Path)
     assert [source["chakra"]["missing_dependencies"] for source in document["sources"]] == [0, 1]
 
 
-def test_circles_end_and_are_said(tracelink: Run, tmp_path: Path) -> None:
-    one = EtFile(metadata={"rank": {"uint64_val": 0}})
-    a = one.compute("a")
-    b = one.compute("b", [a])
+def test_dependency_cycles_are_reported(tracelink: Run, tmp_path: Path) -> None:
+    trace = EtFile(metadata={"rank": {"uint64_val": 0}})
+    a = trace.compute("a")
+    b = trace.compute("b", [a])
     a.data_deps.append(b.id)
-    one.compute("alone")
-    one.save(tmp_path)
+    trace.compute("alone")
+    trace.save(tmp_path)
     census = json.loads(tracelink("inspect", "job.0.et", "--json").stdout)["sources"][0]["chakra"]
     assert (census["longest_chain"]["nodes"], census["nodes_without_order"]) == (1, 2)
     assert sorted(census["cycle"]) == [a.id, b.id]
@@ -225,10 +225,10 @@ def test_circles_end_and_are_said(tracelink: Run, tmp_path: Path) -> None:
     )
 
 
-def test_numbers_of_64_bits_and_more_are_written_whole(tracelink: Run, tmp_path: Path) -> None:
-    one = EtFile(metadata={"rank": {"uint64_val": 0}})
-    one.compute().duration_micros = (1 << 64) - 1
-    one.save(tmp_path)
+def test_numbers_of_64_bits_and_more_are_exact(tracelink: Run, tmp_path: Path) -> None:
+    trace = EtFile(metadata={"rank": {"uint64_val": 0}})
+    trace.compute().duration_micros = (1 << 64) - 1
+    trace.save(tmp_path)
     document = json.loads(tracelink("inspect", "job.0.et", "--json").stdout)
     assert document["sources"][0]["chakra"]["longest_chain"]["ns"] == ((1 << 64) - 1) * 1000
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Errors, help, start-up time, and the small commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CUT_OFF = UnreadableError("cut\noff", source="k.json", position="byte 12", advic
     ],
 )
 @pytest.mark.parametrize("how", [(), ("--json",), ("--quiet",)])
-def test_the_exit_code_says_what_kind_of_error_it_was(
+def test_exit_codes_of_errors(
     tracelink: Run, job: Job, error: BaseException, code: int, how: tuple[str, ...]
 ) -> None:
     job.error = error
@@ -46,17 +46,17 @@ def test_the_exit_code_says_what_kind_of_error_it_was(
 
 
 class TestTraceError:
-    def test_is_one_paragraph_that_says_where_what_and_what_to_do(self, tracelink: Run, job: Job) -> None:
+    def test_is_one_paragraph_with_source_problem_and_advice(self, tracelink: Run, job: Job) -> None:
         job.error = CUT_OFF
         result = tracelink("inspect", "k.json")
         assert result.stderr == "tracelink: k.json, byte 12: cut off. Copy it again.\n"
         assert result.stdout == ""
 
-    def test_is_said_to_the_quiet_too(self, tracelink: Run, job: Job) -> None:
+    def test_is_printed_with_quiet(self, tracelink: Run, job: Job) -> None:
         job.error = CUT_OFF
         assert "cut off" in tracelink("inspect", "k.json", "-q").stderr
 
-    def test_is_json_for_a_program_and_words_for_its_log(self, tracelink: Run, job: Job) -> None:
+    def test_is_json_on_standard_output_and_text_on_standard_error(self, tracelink: Run, job: Job) -> None:
         job.error = CUT_OFF
         result = tracelink("inspect", "k.json", "--json")
         assert json.loads(result.stdout) == {
@@ -71,20 +71,20 @@ class TestTraceError:
 
 
 class TestUnexpectedError:
-    def test_is_one_line_that_says_how_to_see_more(self, tracelink: Run, job: Job) -> None:
+    def test_is_one_line_that_names_the_option_for_more(self, tracelink: Run, job: Job) -> None:
         job.error = RuntimeError("the impossible\nhappened")
-        said = tracelink("inspect", "k.json").stderr
-        assert said.count("\n") == 1
-        assert "RuntimeError: the impossible happened" in said
-        assert "(-v shows the traceback)" in said
+        output = tracelink("inspect", "k.json").stderr
+        assert output.count("\n") == 1
+        assert "RuntimeError: the impossible happened" in output
+        assert "(-v shows the traceback)" in output
 
-    def test_has_a_traceback_for_the_verbose(self, tracelink: Run, job: Job) -> None:
+    def test_has_a_traceback_with_verbose(self, tracelink: Run, job: Job) -> None:
         job.error = RuntimeError("the impossible")
-        said = tracelink("inspect", "k.json", "-v").stderr
-        assert "Traceback" in said
-        assert said.splitlines()[-1].startswith("tracelink: ")
+        output = tracelink("inspect", "k.json", "-v").stderr
+        assert "Traceback" in output
+        assert output.splitlines()[-1].startswith("tracelink: ")
 
-    def test_is_json_for_a_program(self, tracelink: Run, job: Job) -> None:
+    def test_is_json_on_standard_output(self, tracelink: Run, job: Job) -> None:
         job.error = RuntimeError("the impossible")
         document = json.loads(tracelink("inspect", "k.json", "--json").stdout)
         assert "the impossible" in document["error"]["message"]
@@ -106,7 +106,7 @@ def test_an_interrupt_is_one_line(tracelink: Run, job: Job) -> None:
         ("inspect", "x", "--verbose", "--quiet"),
     ],
 )
-def test_a_wrong_use_ends_with_2_in_words_and_in_json(
+def test_wrong_arguments_are_exit_code_2_as_text_and_json(
     tracelink: Run, job: Job, arguments: tuple[str, ...]
 ) -> None:
     result = tracelink(*arguments)
@@ -117,46 +117,46 @@ def test_a_wrong_use_ends_with_2_in_words_and_in_json(
     assert json.loads(result.stdout)["error"]["message"]
 
 
-def test_an_unknown_command_ends_with_2(tracelink: Run) -> None:
+def test_an_unknown_command_is_exit_code_2(tracelink: Run) -> None:
     result = tracelink("mergee")
     assert result.exit_code == 2
     assert "mergee" in result.stderr
 
 
-def test_a_path_that_is_not_there_ends_with_2_and_is_named(tracelink: Run) -> None:
+def test_a_missing_path_is_exit_code_2(tracelink: Run) -> None:
     result = tracelink("merge", "nowhere.json")
     assert result.exit_code == 2
     assert "nowhere.json" in result.stderr
 
 
-def test_a_rank_for_a_file_that_is_no_input_ends_with_2(tracelink: Run) -> None:
+def test_a_rank_of_an_unknown_file_is_exit_code_2(tracelink: Run) -> None:
     result = tracelink("inspect", str(samples.path("cpu_job")), "--rank", "other.json=3")
     assert result.exit_code == 2
     assert "other.json" in result.stderr
 
 
-def test_two_ranks_for_one_file_end_with_2(tracelink: Run) -> None:
+def test_two_ranks_of_one_file_are_exit_code_2(tracelink: Run) -> None:
     profile = samples.path("cpu_job") / "kineto_0.json.gz"
     result = tracelink("merge", str(profile), "--rank", f"{profile.name}=7")
     assert result.exit_code == 2
     assert "the content says 0, --rank says 7" in result.stderr
 
 
-def test_inspect_shows_two_ranks_for_one_file_beside_the_rest(tracelink: Run) -> None:
+def test_inspect_reports_two_ranks_of_one_file(tracelink: Run) -> None:
     profile = samples.path("cpu_job") / "kineto_0.json.gz"
     result = tracelink("inspect", str(profile), "--rank", f"{profile.name}=7")
     assert result.exit_code == 1
     assert "the content says 0, --rank says 7" in " ".join(result.stdout.split())
 
 
-def test_nothing_readable_ends_with_3_and_writes_nothing(tracelink: Run, tmp_path: Path) -> None:
+def test_without_readable_input_the_exit_code_is_3(tracelink: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing to see")
     result = tracelink("merge", "notes.txt")
     assert result.exit_code == 3
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_name_in_an_error_cannot_command_the_terminal(tracelink: Run, job: Job) -> None:
+def test_names_in_errors_cannot_control_the_terminal(tracelink: Run, job: Job) -> None:
     job.error = UnreadableError("cut off", source="all.zip:\x1b[2J.json")
     assert "all.zip:\\x1b[2J.json: cut off." in tracelink("inspect", "all.zip").stderr
 
@@ -171,7 +171,7 @@ COMMENT = re.compile(r" {3,}")
 SEPARATOR = re.compile(r" \|\|? | && ")
 
 
-def test_the_group_lists_its_commands_and_says_what_to_try(tracelink: Run) -> None:
+def test_help_lists_the_commands_and_what_to_try(tracelink: Run) -> None:
     result = tracelink("--help")
     assert result.exit_code == 0
     assert all(f"  {name} " in result.stdout for name in COMMANDS)
@@ -180,7 +180,7 @@ def test_the_group_lists_its_commands_and_says_what_to_try(tracelink: Run) -> No
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("asking", ["-h", "--help"])
-def test_a_command_explains_itself_and_shows_an_example(tracelink: Run, name: str, asking: str) -> None:
+def test_the_help_of_a_command_has_examples(tracelink: Run, name: str, asking: str) -> None:
     result = tracelink(name, asking)
     assert result.exit_code == 0
     _, examples = result.stdout.split("Examples:\n")
@@ -217,7 +217,7 @@ def test_every_command_has_an_example_on_a_sample(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "module", "summary"), [(name, *rest) for name, rest in COMMANDS.items()])
-def test_the_list_says_the_same_as_the_command(name: str, module: str, summary: str) -> None:
+def test_summaries_equal_the_help_of_the_commands(name: str, module: str, summary: str) -> None:
     command = getattr(importlib.import_module(f"tracelink.cli.{module}"), name)
     assert command.help.splitlines()[0] == summary
 
@@ -253,11 +253,11 @@ def test_no_heavy_library_is_imported(statement: str) -> None:
 
 
 class TestConvert:
-    def test_one_input_one_output(self, tracelink: Run, job: Job) -> None:
+    def test_one_input_and_one_output(self, tracelink: Run, job: Job) -> None:
         result = tracelink("convert", "k_0.json.gz", "k_0.json", "--to", "perfetto-json")
         assert result.exit_code == 0
-        assert job.asked["paths"] == "k_0.json.gz"
-        assert (job.asked["output"], job.asked["to"]) == ("k_0.json", "perfetto-json")
+        assert job.arguments["paths"] == "k_0.json.gz"
+        assert (job.arguments["output"], job.arguments["to"]) == ("k_0.json", "perfetto-json")
 
     def test_json_fits_the_schema_of_merge(self, tracelink: Run, job: Job) -> None:
         document = json.loads(tracelink("convert", "a.json", "b.json", "--json").stdout)
@@ -269,12 +269,12 @@ class TestConvert:
         assert result.exit_code == 0
         assert json.loads(result.stdout)["traceEvents"]
 
-    def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
+    def test_json_and_the_trace_cannot_share_standard_output(self, tracelink: Run, job: Job) -> None:
         assert tracelink("convert", "a.json", "-", "--json").exit_code == 2
 
 
 class TestFormats:
-    def test_each_with_where_it_comes_from(self, tracelink: Run) -> None:
+    def test_each_format_has_its_package(self, tracelink: Run) -> None:
         result = tracelink("formats")
         assert result.exit_code == 0
         for name in ("kineto", "execution-trace", "flight-recorder", "perfetto-json"):
@@ -282,7 +282,7 @@ class TestFormats:
             assert lines
             assert all("torch-tracelink" in line for line in lines)
 
-    def test_what_is_both_read_and_written_stands_twice(self, tracelink: Run) -> None:
+    def test_formats_that_are_read_and_written_are_listed_twice(self, tracelink: Run) -> None:
         lines = tracelink("formats").stdout.splitlines()
         assert len([line for line in lines if line.startswith("chakra-json ")]) == 2
 
@@ -305,7 +305,7 @@ class TestFormats:
 
 
 class TestDemo:
-    def test_says_what_was_linked_and_what_to_open(
+    def test_prints_the_summary_and_what_to_open(
         self, tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -318,7 +318,7 @@ class TestDemo:
         assert (name, tracelink(*rest).exit_code) == ("tracelink", 1)
         assert json.loads((tmp_path / "tracelink-demo.json").read_bytes())["traceEvents"]
 
-    def test_json_is_that_of_merge(self, tracelink: Run, job: Job) -> None:
+    def test_json_is_the_document_of_merge(self, tracelink: Run, job: Job) -> None:
         jsonschema.validate(json.loads(tracelink("demo", "--json").stdout), schemas.load("merge"))
 
 
@@ -329,11 +329,11 @@ class TestCompletion:
         assert result.exit_code == 0
         assert "_TRACELINK_COMPLETE" in result.stdout
 
-    def test_for_the_shell_of_the_user(self, tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_uses_the_shell_of_the_user(self, tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SHELL", "/usr/bin/fish")
         assert json.loads(tracelink("completion", "--json").stdout)["shell"] == "fish"
 
-    def test_an_unknown_shell_is_asked_for(self, tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unknown_shell_is_an_error(self, tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SHELL", "/bin/csh")
         result = tracelink("completion")
         assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink merge`."""
 
 from __future__ import annotations
 
@@ -32,30 +32,34 @@ from tracelink.plugins import Output
 # `tracelink merge`: what it asks the library for, what it says, and how it ends.
 
 
-class TestWhatIsAskedFor:
-    def test_paths_of_unknown_format_and_paths_of_a_said_format(self, tracelink: Run, job: Job) -> None:
+class TestArguments:
+    def test_paths_with_and_without_a_format(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/", "-e", "et.json", "--kineto", "a.json", "-k", "b.json", "--fr", "dumps/")
-        assert job.asked["paths"] == ("traces/",)
-        assert job.asked["et"] == ("et.json",)
-        assert job.asked["kineto"] == ("a.json", "b.json")
-        assert job.asked["fr"] == ("dumps/",)
+        assert job.arguments["paths"] == ("traces/",)
+        assert job.arguments["et"] == ("et.json",)
+        assert job.arguments["kineto"] == ("a.json", "b.json")
+        assert job.arguments["fr"] == ("dumps/",)
 
-    def test_the_usual_name_in_the_usual_format_unless_said_otherwise(self, tracelink: Run, job: Job) -> None:
+    def test_output_and_format(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/")
-        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == (None, None, None)
+        assert (job.arguments["output"], job.arguments["to"], job.arguments["jobs"]) == (None, None, None)
         tracelink("merge", "traces/", "-o", "linked/", "-t", "chakra-json", "-j", "3")
-        assert (job.asked["output"], job.asked["to"], job.asked["jobs"]) == ("linked/", "chakra-json", 3)
+        assert (job.arguments["output"], job.arguments["to"], job.arguments["jobs"]) == (
+            "linked/",
+            "chakra-json",
+            3,
+        )
 
-    def test_ranks_by_file_whose_name_may_hold_an_equals_sign(self, tracelink: Run, job: Job) -> None:
+    def test_names_of_files_with_ranks_may_contain_an_equals_sign(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/", "--rank", "a.json=3", "-r", "run=1/b.json=12")
-        assert job.asked["rank_of"] == {"a.json": 3, "run=1/b.json": 12}
+        assert job.arguments["rank_of"] == {"a.json": 3, "run=1/b.json": 12}
 
-    def test_everything_on_the_clocks_of_hosts_unless_said_otherwise(self, tracelink: Run, job: Job) -> None:
+    def test_the_default_is_no_selection_and_clocks_of_hosts(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/")
-        assert (job.asked["selection"], job.asked["clock"]) == (None, "host")
+        assert (job.arguments["selection"], job.arguments["clock"]) == (None, "host")
 
-    def test_a_selection_and_how_clocks_are_taken(self, tracelink: Run, job: Job) -> None:
-        said = (
+    def test_selection_and_clock(self, tracelink: Run, job: Job) -> None:
+        output = (
             "--ranks",
             "0-7,64",
             "--window",
@@ -65,38 +69,38 @@ class TestWhatIsAskedFor:
             "--only",
             "collectives,kernels",
         )
-        tracelink("merge", "traces/", *said, "--clock", "clocks.json")
-        assert job.asked["selection"] == Selection.parse(
+        tracelink("merge", "traces/", *output, "--clock", "clocks.json")
+        assert job.arguments["selection"] == Selection.parse(
             ranks="0-7,64", window="2.5s..3.1s", steps="3-5", only="collectives,kernels"
         )
-        assert job.asked["clock"] == "clocks.json"
+        assert job.arguments["clock"] == "clocks.json"
 
     @pytest.mark.parametrize("option", ["--ranks", "--window", "--steps", "--only"])
-    def test_a_selection_that_makes_no_sense_is_refused_before_anything_is_read(
+    def test_an_invalid_selection_is_refused_before_anything_is_read(
         self, tracelink: Run, job: Job, option: str
     ) -> None:
         result = tracelink("merge", "traces/", option, "nonsense")
         assert result.exit_code == 2
         assert result.stderr.startswith(f"tracelink: {option}: ")
-        assert job.asked == {}
+        assert job.arguments == {}
 
-    def test_rank_and_ranks_are_told_apart(self, tracelink: Run, job: Job) -> None:
+    def test_mixing_up_rank_and_ranks_is_explained(self, tracelink: Run, job: Job) -> None:
         error = tracelink("merge", "a.json", "--ranks", "a.json=3").stderr
         assert "--rank FILE=N sets the rank of a file" in error
         assert "to read only some ranks, use --ranks 3" in tracelink("merge", "a.json", "--rank", "3").stderr
 
     @pytest.mark.parametrize("text", ["a.json", "a.json=", "=3", "a.json=x", "a.json=-1"])
-    def test_what_is_not_file_and_rank_is_refused(self, tracelink: Run, job: Job, text: str) -> None:
+    def test_an_invalid_rank_of_a_file_is_refused(self, tracelink: Run, job: Job, text: str) -> None:
         result = tracelink("merge", "traces/", "--rank", text)
         assert result.exit_code == 2
         assert "FILE=N" in result.stderr
 
-    def test_nothing_to_read_is_refused(self, tracelink: Run, job: Job) -> None:
+    def test_no_input_is_refused(self, tracelink: Run, job: Job) -> None:
         result = tracelink("merge")
         assert result.exit_code == 2
         assert "No input: name files or directories" in result.stderr
 
-    def test_json_and_the_trace_cannot_both_go_to_standard_output(self, tracelink: Run, job: Job) -> None:
+    def test_json_and_the_trace_cannot_share_standard_output(self, tracelink: Run, job: Job) -> None:
         result = tracelink("merge", "traces/", "-o", "-", "--json")
         assert result.exit_code == 2
         assert "name an output file" in result.stderr
@@ -117,72 +121,68 @@ class TestSummary:
         lines = tracelink("merge", "traces/").stdout.splitlines()
         assert lines[1].split()[:6] == ["17", "ranks", "170", "1,700", "of", "1,700"]
 
-    def test_why_candidates_were_not_linked_over_all_ranks(self, tracelink: Run, job: Job) -> None:
+    def test_reasons_for_unlinked_events_are_summed_over_ranks(self, tracelink: Run, job: Job) -> None:
         job.reports = {
             0: [LinkReport("launches", 7, 10, {"no correlation": 2, "launched outside the recording": 1})],
             1: [LinkReport("launches", 9, 10, {"no correlation": 1})],
         }
-        said = tracelink("merge", "traces/").stdout
+        output = tracelink("merge", "traces/").stdout
         assert (
             "launches: 4 of 20 not linked: no correlation (3), launched outside the recording (1)."
-            in said.splitlines()
+            in output.splitlines()
         )
 
-    def test_a_relation_of_which_nothing_was_linked_is_called_out_with_its_ranks(
-        self, tracelink: Run, job: Job
-    ) -> None:
+    def test_ranks_without_any_link_of_a_relation_are_named(self, tracelink: Run, job: Job) -> None:
         job.reports = {
             0: [LinkReport("same.et_kineto", 5, 5)],
             3: [LinkReport("same.et_kineto", 0, 1436, {"its id is not in the profile": 1436})],
         }
-        said = tracelink("merge", "traces/").stdout
+        output = tracelink("merge", "traces/").stdout
         line = "ET = Kineto: nothing linked on rank 3 (0 of 1,436): its id is not in the profile (1,436)."
-        assert line in said.splitlines()
+        assert line in output.splitlines()
 
-    def test_nothing_linked_for_no_reason_says_so(self, tracelink: Run, job: Job) -> None:
+    def test_an_unknown_reason(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport("launches", 0, 4)]}
         assert (
             "launches: nothing linked on rank 0 (0 of 4): the reason is unknown."
             in tracelink("merge", "traces/").stdout
         )
 
-    def test_relations_that_no_source_records_are_named(self, tracelink: Run, job: Job) -> None:
+    def test_relations_that_are_not_recorded_are_named(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport(relation, 1, 1) for relation in RELATIONS if relation != "launches"]}
         output = tracelink("merge", "traces/").stdout
         assert "Nothing to link: the sources do not record launches." in output.splitlines()
 
-    def test_notes_are_for_the_verbose(self, tracelink: Run, job: Job) -> None:
+    def test_notes_are_shown_with_verbose(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport("calls", 1, 1, notes={"crossing": 480})]}
         assert "crossing" not in tracelink("merge", "traces/").stdout
         assert "note: calls: crossing (480)" in tracelink("merge", "traces/", "-v").stdout
 
-    def test_what_was_matched_across_ranks_and_how_far_clocks_were_apart(
-        self, tracelink: Run, job: Job
-    ) -> None:
+    def test_matches_across_ranks_and_clock_correction(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder(clocks=[Clock(0), Clock(1, offset_ns=-2_500_000)])
         group = made.group("0", [0, 1])
         made.collective(group, {0: (0, 5), 1: (1, 5)})
         made.message(group, 0, 1, 0, 5)
-        job.together = made.build()
-        said = tracelink("merge", "traces/").stdout.splitlines()
+        job.result = made.build()
+        output = tracelink("merge", "traces/").stdout.splitlines()
         assert (
-            "Matched across ranks: 1 collective and 1 message (`tracelink collectives` lists them)." in said
+            "Matched across ranks: 1 collective and 1 message (`tracelink collectives` lists them)." in output
         )
         assert (
-            "Clocks corrected by up to 2.500 ms (`tracelink clocks` shows how they were estimated)." in said
+            "Clocks corrected by up to 2.500 ms (`tracelink clocks` shows how they were estimated)." in output
         )
 
-    def test_what_a_selection_leaves_out(self, tracelink: Run, job: Job) -> None:
+    def test_events_outside_the_selection(self, tracelink: Run, job: Job) -> None:
         message = "7 of 10 events are outside the selection."
         job.findings = [Finding(Severity.INFO, "left_out", message, 7)]
-        said = tracelink("merge", "traces/", "--steps", "3").stdout.splitlines()
-        assert said[-2] == "Left out: 7 of 10 events are outside the selection."
+        output = tracelink("merge", "traces/", "--steps", "3").stdout.splitlines()
+        assert output[-2] == "Left out: 7 of 10 events are outside the selection."
 
-    def test_the_last_line_says_what_was_written(self, tracelink: Run, job: Job) -> None:
-        said = tracelink("merge", "traces/", "-o", "all.json").stdout
-        assert said.splitlines()[-1] == "Wrote all.json (12.3 MB, 10 events)."
+    def test_the_last_line_names_the_output(self, tracelink: Run, job: Job) -> None:
+        output = tracelink("merge", "traces/", "-o", "all.json").stdout
+        assert output.splitlines()[-1] == "Wrote all.json (12.3 MB, 10 events)."
 
-    def test_each_of_few_outputs_has_a_line_and_many_share_one(self, tracelink: Run, job: Job) -> None:
+    def test_many_outputs_share_a_line(self, tracelink: Run, job: Job) -> None:
         job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(2)]
         assert tracelink("merge", "traces/").stdout.splitlines()[-2:] == [
             "Wrote linked/0.json (500 B, 1 event).",
@@ -194,11 +194,11 @@ class TestSummary:
             == "Wrote 64 files to linked (32.0 kB, 64 events)."
         )
 
-    def test_quiet_says_nothing(self, tracelink: Run, job: Job) -> None:
+    def test_quiet_prints_nothing(self, tracelink: Run, job: Job) -> None:
         result = tracelink("merge", "traces/", "--quiet")
         assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
 
-    def test_quiet_still_says_errors(self, tracelink: Run, job: Job) -> None:
+    def test_quiet_prints_errors(self, tracelink: Run, job: Job) -> None:
         job.findings = [
             Finding(Severity.WARNING, "odd", "odd."),
             Finding(Severity.ERROR, "unreadable", "b.json: the file is empty.", source="b.json"),
@@ -208,7 +208,7 @@ class TestSummary:
 
 
 class TestJson:
-    def test_fits_its_schema_and_is_all_there_is(self, tracelink: Run, job: Job) -> None:
+    def test_fits_its_schema_and_is_the_only_output(self, tracelink: Run, job: Job) -> None:
         job.reports = {0: [LinkReport("launches", 7, 10, {"no correlation": 3}, {"repeated": 1})], 1: ()}
         job.findings = [Finding(Severity.WARNING, "damaged", "cut off.", 2, "k_0.json", "at byte 7")]
         result = tracelink("merge", "traces/", "--json")
@@ -257,8 +257,8 @@ class TestExitCode:
         assert tracelink("merge", "traces/").exit_code == 3
 
 
-class TestOnTheSample:
-    def test_every_node_of_the_sample_meets_its_operator(self, tracelink: Run, tmp_path: Path) -> None:
+class TestSample:
+    def test_every_node_of_the_sample_is_linked_to_its_operator(self, tracelink: Run, tmp_path: Path) -> None:
         result = tracelink(
             "merge", str(samples.path("cpu_job")), "-o", str(tmp_path / "merged.json.gz"), "--json"
         )
@@ -283,7 +283,7 @@ class TestOnTheSample:
         assert result.stdout.splitlines()[1].startswith("1 ")
 
 
-# `tracelink merge --to chakra`: the options of the writer, and what is said of it.
+# `tracelink merge --to chakra`: the options of the writer, and what is output of it.
 
 
 @pytest.mark.parametrize(
@@ -294,16 +294,16 @@ class TestOnTheSample:
         (("--deps", "data", "--gaps"), {"deps": "data", "gaps": "yes"}),
     ],
 )
-def test_options_are_handed_on(
+def test_options_are_passed_to_the_writer(
     tracelink: Run, job: Job, arguments: tuple[str, ...], options: dict[str, Any]
 ) -> None:
     assert tracelink("merge", "traces/", "--to", "chakra", *arguments).exit_code == 0
-    assert job.asked["options"] == options
-    assert job.asked["to"] == "chakra"
+    assert job.arguments["options"] == options
+    assert job.arguments["to"] == "chakra"
 
 
 @pytest.mark.parametrize("arguments", [("--variant", "some"), ("--deps", "none")])
-def test_words_that_there_are_not(tracelink: Run, arguments: tuple[str, str]) -> None:
+def test_unknown_values_of_options(tracelink: Run, arguments: tuple[str, str]) -> None:
     result = tracelink("merge", "traces/", "--to", "chakra", *arguments)
     assert result.exit_code == 2
     assert "is not one of" in result.stderr
@@ -331,7 +331,7 @@ class TestFiles:
         decoded = decode(io.BytesIO(result.stdout_bytes))
         assert (len(decoded.nodes), decoded.faults) == (1, [])
 
-    def test_standard_output_takes_one(self, tracelink: Run, profiles: Path) -> None:
+    def test_standard_output_takes_one_file(self, tracelink: Run, profiles: Path) -> None:
         result = tracelink("merge", str(profiles), "--to", "chakra", "-o", "-")
         assert result.exit_code == 2
         assert "standard output takes one file, but the job has 2 ranks" in " ".join(result.stderr.split())
@@ -343,9 +343,7 @@ class TestFiles:
         assert "perfetto-json has no option 'variant'" in " ".join(result.stderr.split())
         assert not (tmp_path / "a.json").exists()
 
-    def test_gaps_of_threads_that_are_not_written(
-        self, tracelink: Run, profiles: Path, tmp_path: Path
-    ) -> None:
+    def test_gaps_without_threads_are_refused(self, tracelink: Run, profiles: Path, tmp_path: Path) -> None:
         result = tracelink(
             "merge",
             str(profiles),
@@ -371,23 +369,23 @@ def profiles(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("more", [(), ("--to", "perfetto-bundle")])
-def test_it_is_short_for_the_format(tracelink: Run, job: Job, more: tuple[str, ...]) -> None:
+def test_bundle_is_short_for_its_format(tracelink: Run, job: Job, more: tuple[str, ...]) -> None:
     assert tracelink("merge", "traces/", "--bundle", *more).exit_code == 0
-    assert job.asked["to"] == "perfetto-bundle"
+    assert job.arguments["to"] == "perfetto-bundle"
 
 
-def test_the_name_says_the_format_too(tracelink: Run, tmp_path: Path) -> None:
+def test_a_bundle_by_the_name_of_the_output(tracelink: Run, tmp_path: Path) -> None:
     result = tracelink("merge", profiles(tmp_path), "-o", "job.tar")
     assert result.exit_code == 0, result.stderr
     assert "Wrote job.tar (10.2 kB, 2 events)" in result.stdout
 
 
-def test_it_is_called_merged_where_nobody_says_how(tracelink: Run, tmp_path: Path) -> None:
+def test_the_default_name_of_a_bundle(tracelink: Run, tmp_path: Path) -> None:
     assert tracelink("merge", profiles(tmp_path), "--bundle").exit_code == 0
     assert list(unpacked(tmp_path / "merged.tar").files) == ["rank_0.json", "rank_1.json"]
 
 
-def test_it_can_go_to_standard_output(tracelink: Run, tmp_path: Path) -> None:
+def test_a_bundle_on_standard_output(tracelink: Run, tmp_path: Path) -> None:
     result = tracelink("merge", profiles(tmp_path), "--bundle", "-o", "-")
     (tmp_path / "job.tar").write_bytes(result.stdout_bytes)
     assert list(unpacked(tmp_path / "job.tar").files) == ["rank_0.json", "rank_1.json"]
@@ -395,7 +393,7 @@ def test_it_can_go_to_standard_output(tracelink: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--to", "chakra"), "--bundle writes perfetto-bundle, but --to is chakra: use only one of them."),
         (
@@ -405,14 +403,16 @@ def test_it_can_go_to_standard_output(tracelink: Run, tmp_path: Path) -> None:
         (("--args", "link"), "perfetto-bundle has no option 'args'"),
     ],
 )
-def test_what_does_not_go_with_it(tracelink: Run, tmp_path: Path, more: tuple[str, ...], said: str) -> None:
+def test_options_that_a_bundle_does_not_have(
+    tracelink: Run, tmp_path: Path, more: tuple[str, ...], message: str
+) -> None:
     result = tracelink("merge", profiles(tmp_path), "--bundle", *more)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert not list(tmp_path.glob("*.tar"))
 
 
-def test_without_a_profile_there_is_nothing_to_bundle(tracelink: Run, tmp_path: Path) -> None:
+def test_a_bundle_needs_a_profile(tracelink: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "et_0.json", et.trace(et.thread_root(), et.process_root()))
     result = tracelink("merge", str(path), "--bundle")
     assert result.exit_code == 1
@@ -422,7 +422,7 @@ def test_without_a_profile_there_is_nothing_to_bundle(tracelink: Run, tmp_path: 
     )
 
 
-def test_open_takes_it(tracelink: Run, tmp_path: Path) -> None:
+def test_a_bundle_can_be_opened(tracelink: Run, tmp_path: Path) -> None:
     tracelink("merge", profiles(tmp_path), "--bundle")
     with OpenTrace.of(tmp_path / "merged.tar") as offer:
         assert offer.kind is TraceKind.ARCHIVE
@@ -442,11 +442,11 @@ def test_open_takes_it(tracelink: Run, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("output", ["job.pftrace", "job.json"])
-def test_options_of_perfetto_are_handed_on(
+def test_options_of_perfetto_are_passed_to_the_writer(
     tracelink: Run, job: Job, arguments: tuple[str, ...], options: dict[str, Any], output: str
 ) -> None:
     assert tracelink("merge", "traces/", "-o", output, *arguments).exit_code == 0
-    assert job.asked["options"] == options
+    assert job.arguments["options"] == options
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_options_of_perfetto_are_handed_on(
         ("job.pftrace.gz", ("--compress",), True),
     ],
 )
-def test_the_name_says_the_format_and_whether_it_is_gzip(
+def test_format_and_gzip_come_from_the_name_of_the_output(
     tracelink: Run, tmp_path: Path, name: str, arguments: tuple[str, ...], compressed: bool
 ) -> None:
     for rank in (0, 1):
@@ -468,17 +468,17 @@ def test_the_name_says_the_format_and_whether_it_is_gzip(
     assert result.exit_code == 0, result.stderr
     data = (tmp_path / name).read_bytes()
     native = read(gzip.decompress(data) if compressed else data)
-    assert [one.name for one in native.slices] == ["aten::add", "aten::add"]
+    assert [piece.name for piece in native.slices] == ["aten::add", "aten::add"]
 
 
-def test_json_is_gzip_where_that_is_asked_for(tracelink: Run, tmp_path: Path) -> None:
+def test_compress_makes_json_gzip(tracelink: Run, tmp_path: Path) -> None:
     write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
     output = tmp_path / "x.json"
     assert tracelink("merge", str(tmp_path / "k_0.json"), "-o", str(output), "--compress").exit_code == 0
     assert json.loads(gzip.decompress(output.read_bytes()))["traceEvents"][-1]["name"] == "aten::add"
 
 
-def test_a_terminal_is_not_filled_with_a_trace(
+def test_a_trace_is_not_printed_to_a_terminal(
     tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink open` and `tracelink merge --open`."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Served:
     return made
 
 
-def asked_of(page: str) -> dict[str, str]:
+def query_of(page: str) -> dict[str, str]:
     """The parameters in the address of the UI."""
-    said = parse_qs(urlsplit(urlsplit(page).fragment.removeprefix("!")).query)
-    return {name: value for name, (value,) in said.items()}
+    output = parse_qs(urlsplit(urlsplit(page).fragment.removeprefix("!")).query)
+    return {name: value for name, (value,) in output.items()}
 
 
 class TestOpen:
-    def test_serves_the_file_opens_the_ui_on_it_and_says_so(self, tracelink: Run, served: Served) -> None:
+    def test_serves_the_file_and_opens_the_ui(self, tracelink: Run, served: Served) -> None:
         result = tracelink("open", "t.json")
         (page,), (gate,) = served.pages, served.gates
         assert result.exit_code == 0
@@ -119,23 +119,23 @@ class TestOpen:
             "Loaded. The file is no longer served.",
         ]
         assert page.startswith(f"{UI}/#!/?")
-        assert asked_of(page)["url"] == f"http://127.0.0.1:9001{gate.path}"
+        assert query_of(page)["url"] == f"http://127.0.0.1:9001{gate.path}"
         assert (gate.origin, served.names, served.limits) == (UI, ["t.json"], [Limits()])
 
-    def test_a_ui_of_your_own(self, tracelink: Run, served: Served) -> None:
+    def test_another_ui(self, tracelink: Run, served: Served) -> None:
         tracelink("open", "t.json", "--origin", "https://Perfetto.example.org/")
         assert served.gates[0].origin == "https://perfetto.example.org"
         assert served.pages[0].startswith("https://perfetto.example.org/#!/?")
 
-    def test_how_long_it_waits(self, tracelink: Run, served: Served) -> None:
+    def test_the_timeout(self, tracelink: Run, served: Served) -> None:
         tracelink("open", "t.json", "--timeout", "20")
         assert served.limits == [Limits(idle=20)]
 
-    def test_json_is_the_address_and_all_there_is(self, tracelink: Run, served: Served) -> None:
+    def test_json_contains_the_address(self, tracelink: Run, served: Served) -> None:
         result = tracelink("open", "t.json", "--no-browser", "--json")
         document = json.loads(result.stdout)
         jsonschema.validate(document, schemas.load("open"))
-        assert asked_of(document.pop("url"))["url"] == f"http://127.0.0.1:9001{served.gates[0].path}"
+        assert query_of(document.pop("url"))["url"] == f"http://127.0.0.1:9001{served.gates[0].path}"
         assert document == {
             "file": "t.json",
             "bytes": len(TRACE),
@@ -145,11 +145,11 @@ class TestOpen:
         }
         assert result.stderr == ""
 
-    def test_quiet_says_nothing(self, tracelink: Run, served: Served) -> None:
+    def test_quiet_prints_nothing(self, tracelink: Run, served: Served) -> None:
         result = tracelink("open", "t.json", "-q")
         assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
-    def test_nobody_who_comes_is_an_answer_of_no(self, tracelink: Run, served: Served) -> None:
+    def test_a_timeout_is_exit_code_1(self, tracelink: Run, served: Served) -> None:
         served.loaded, served.steps = False, ()
         result = tracelink("open", "t.json", "--timeout", "20")
         assert result.exit_code == 1
@@ -160,7 +160,7 @@ class TestOpen:
         result = tracelink("open", "t.json")
         assert (result.exit_code, result.stderr) == (130, "tracelink: interrupted.\n")
 
-    def test_what_goes_wrong_meanwhile_is_said(self, tracelink: Run, served: Served) -> None:
+    def test_steps_and_refused_requests_are_reported(self, tracelink: Run, served: Served) -> None:
         served.steps = (
             (Step.OTHER_ORIGIN, "https://other\x1b.example"),
             (Step.OTHER_ORIGIN, ""),
@@ -175,7 +175,7 @@ class TestOpen:
             "tracelink: refused a request without an origin. Open the address of the page above, not that of the file.",
         ]
 
-    def test_a_file_that_no_browser_has_room_for_is_warned_of(
+    def test_a_file_that_is_too_large_for_browsers_is_a_warning(
         self, tracelink: Run, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         heavy = Finding(Severity.WARNING, "larger_than_a_browser_takes", "Too large. Take fewer --steps.")
@@ -190,31 +190,31 @@ class TestWithoutABrowser:
         result = tracelink("open", "t.json", "--no-browser")
         assert served.pages == []
         assert result.stdout.splitlines()[1] == "Open this address in a browser on this machine:"
-        assert asked_of(result.stdout.splitlines()[2])["referrer"] == "tracelink"
+        assert query_of(result.stdout.splitlines()[2])["referrer"] == "tracelink"
 
-    def test_the_address_is_all_that_quiet_users_hear(self, tracelink: Run, served: Served) -> None:
+    def test_quiet_prints_only_the_address(self, tracelink: Run, served: Served) -> None:
         (line,) = tracelink("open", "t.json", "--no-browser", "-q").stdout.splitlines()
         assert line.startswith(UI)
 
-    def test_over_ssh_it_says_how_a_browser_comes_here(
+    def test_over_ssh_the_port_forwarding_is_explained(
         self, tracelink: Run, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("DISPLAY")
         monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5000 10.0.0.2 22")
-        said = tracelink("open", "t.json").stdout
+        output = tracelink("open", "t.json").stdout
         assert served.pages == []
-        assert f"  ssh -L 9001:127.0.0.1:9001 {socket.gethostname()}\n" in said
-        assert UI in said
+        assert f"  ssh -L 9001:127.0.0.1:9001 {socket.gethostname()}\n" in output
+        assert UI in output
 
-    def test_another_port_is_for_who_forwards_it(self, tracelink: Run, served: Served) -> None:
-        said = tracelink("open", "t.json", "--port", "9002").stdout
+    def test_another_port_must_be_forwarded(self, tracelink: Run, served: Served) -> None:
+        output = tracelink("open", "t.json", "--port", "9002").stdout
         assert served.pages == []
-        assert "on 127.0.0.1:9002, once" in said
-        assert f"The UI fetches only from {HOST}." in said
-        assert "  ssh -L 9001:127.0.0.1:9002 " in said
-        assert "url=http://127.0.0.1:9001/" in said
+        assert "on 127.0.0.1:9002, once" in output
+        assert f"The UI fetches only from {HOST}." in output
+        assert "  ssh -L 9001:127.0.0.1:9002 " in output
+        assert "url=http://127.0.0.1:9001/" in output
 
-    def test_one_that_does_not_start_is_said(
+    def test_a_browser_that_does_not_start_is_reported(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch, served: Served
     ) -> None:
         monkeypatch.setattr(browser, "start", lambda page, failed: failed())
@@ -223,7 +223,7 @@ class TestWithoutABrowser:
             in tracelink("open", "t.json").stdout
         )
 
-    def test_one_that_fails_calls_back_and_one_that_lasts_keeps_nobody(
+    def test_starting_a_browser_does_not_block_and_failures_call_back(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         failures: list[str] = []
@@ -241,7 +241,7 @@ class TestWithoutABrowser:
 
 
 class TestRefused:
-    def test_what_is_no_trace(self, tracelink: Run, served: Served, tmp_path: Path) -> None:
+    def test_other_files(self, tracelink: Run, served: Served, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("nothing to see")
         result = tracelink("open", "notes.txt")
         assert result.exit_code == 3
@@ -258,7 +258,7 @@ class TestRefused:
             ("t.json", "--timeout", "0"),
         ],
     )
-    def test_what_makes_no_sense(self, tracelink: Run, served: Served, arguments: tuple[str, ...]) -> None:
+    def test_invalid_arguments(self, tracelink: Run, served: Served, arguments: tuple[str, ...]) -> None:
         assert tracelink("open", *arguments).exit_code == 2
         assert served.gates == []
 
@@ -266,44 +266,44 @@ class TestRefused:
 class TestMergeOpen:
     FOLDER = str(samples.path("cpu_job"))
 
-    def test_opens_what_it_wrote_with_a_look_at_the_slowest_rank(
-        self, tracelink: Run, served: Served
-    ) -> None:
+    def test_opens_the_output_with_the_slowest_rank_in_view(self, tracelink: Run, served: Served) -> None:
         result = tracelink("merge", self.FOLDER, "-o", "m.json.gz", "--open")
         assert result.exit_code == 0
         assert served.names == ["m.json.gz"]
         lines = result.stdout.splitlines()
         wrote = next(number for number, line in enumerate(lines) if line.startswith("Wrote m.json.gz"))
         assert lines[wrote + 1].startswith("Serving m.json.gz (")
-        commands = json.loads(asked_of(served.pages[0])["startupCommands"])
+        commands = json.loads(query_of(served.pages[0])["startupCommands"])
         assert [command["args"][0].split()[0] for command in commands] == ["^rank", "^rank", "^group"]
 
-    def test_json_is_that_of_merge_and_then_that_of_open(self, tracelink: Run, served: Served) -> None:
+    def test_json_is_the_document_of_merge_and_that_of_open(self, tracelink: Run, served: Served) -> None:
         text = tracelink("merge", self.FOLDER, "-o", "m.json", "--open", "--json").stdout
         merged, end = json.JSONDecoder().raw_decode(text)
         jsonschema.validate(merged, schemas.load("merge"))
         jsonschema.validate(json.loads(text[end:]), schemas.load("open"))
 
-    def test_is_as_wrong_as_the_merge(self, tracelink: Run, served: Served, job: Job, tmp_path: Path) -> None:
+    def test_has_the_exit_code_of_the_merge(
+        self, tracelink: Run, served: Served, job: Job, tmp_path: Path
+    ) -> None:
         (tmp_path / "merged.json").write_bytes(TRACE)
         job.findings = [Finding(Severity.ERROR, "unreadable", "empty.")]
         assert tracelink("merge", "traces/", "--open").exit_code == 1
         assert served.names == ["merged.json"]
 
-    def test_opens_nothing_where_nothing_was_read(self, tracelink: Run, served: Served, job: Job) -> None:
+    def test_opens_nothing_if_nothing_was_read(self, tracelink: Run, served: Served, job: Job) -> None:
         job.sources = ()
         assert tracelink("merge", "traces/", "--open").exit_code == 3
         assert served.names == []
 
     @pytest.mark.parametrize("arguments", [("-o", "-"), ("--to", "chakra"), ("--to", "chakra-json")])
-    def test_what_the_ui_cannot_fetch_is_refused_before_anything_is_read(
+    def test_outputs_that_the_ui_cannot_open_are_refused_before_anything_is_read(
         self, tracelink: Run, served: Served, job: Job, arguments: tuple[str, ...]
     ) -> None:
         result = tracelink("merge", "traces/", "--open", *arguments)
         assert result.exit_code == 2
-        assert job.asked == {}
+        assert job.arguments == {}
 
-    def test_a_port_that_is_taken_is_said_before_anything_is_read(
+    def test_a_port_in_use_is_reported_before_anything_is_read(
         self, tracelink: Run, job: Job, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
@@ -313,13 +313,13 @@ class TestMergeOpen:
             result = tracelink("merge", "traces/", "--open")
         assert result.exit_code == 1
         assert f"127.0.0.1:{taken} is taken by" in result.stderr
-        assert job.asked == {}
+        assert job.arguments == {}
 
 
 class TestAsAProcess:
-    def test_ends_by_itself_once_the_file_is_fetched(self, tmp_path: Path) -> None:
+    def test_exits_when_the_file_is_fetched(self, tmp_path: Path) -> None:
         with opened(tmp_path) as (process, document):
-            path = urlsplit(asked_of(document["url"])["url"]).path
+            path = urlsplit(query_of(document["url"])["url"]).path
             connection = http.client.HTTPConnection(document["listening"], timeout=PATIENCE)
             connection.request("GET", path, headers={"Host": HOST, "Origin": UI})
             assert connection.getresponse().read() == TRACE
@@ -328,20 +328,20 @@ class TestAsAProcess:
         assert (process.returncode, stdout, stderr) == (0, "", "")
 
     @pytest.mark.parametrize(
-        ("asked", "code", "said"),
+        ("signal_number", "code", "message"),
         [(signal.SIGINT, 130, "tracelink: interrupted.\n"), (signal.SIGTERM, 143, "")],
     )
-    def test_an_end_that_is_asked_for_is_one_line_at_most(
-        self, tmp_path: Path, asked: signal.Signals, code: int, said: str
+    def test_signals_end_it_with_one_line_at_most(
+        self, tmp_path: Path, signal_number: signal.Signals, code: int, message: str
     ) -> None:
         with opened(tmp_path) as (process, _):
-            process.send_signal(asked)
+            process.send_signal(signal_number)
             _, stderr = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, stderr) == (code, said)
+        assert (process.returncode, stderr) == (code, message)
 
-    def test_an_interrupt_while_the_file_is_fetched_is_one_line_too(self, tmp_path: Path) -> None:
+    def test_an_interrupt_during_the_download_is_one_line(self, tmp_path: Path) -> None:
         with opened(tmp_path) as (process, document):
-            path = urlsplit(asked_of(document["url"])["url"]).path
+            path = urlsplit(query_of(document["url"])["url"]).path
             connection = http.client.HTTPConnection(document["listening"], timeout=PATIENCE)
             connection.request("GET", path, headers={"Host": HOST, "Origin": UI})
             connection.sock.recv(1)
@@ -350,7 +350,7 @@ class TestAsAProcess:
             connection.close()
         assert (process.returncode, stderr) == (130, "tracelink: interrupted.\n")
 
-    def test_time_ends_it(self, tmp_path: Path) -> None:
+    def test_the_timeout_ends_it(self, tmp_path: Path) -> None:
         with opened(tmp_path, "--timeout", "1") as (process, _):
             _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1

@@ -1,4 +1,4 @@
-"""Package."""
+"""The options of writers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracelink.cli.merge import merge
 
 
 def options_of_writers() -> Mapping[str, Mapping[str, set[str]]]:
-    """For each format its options, and the words for each."""
+    """For each format its options, and the values of each."""
     return {
         name: {option: set(words) for option, words in writer.options.items()}
         for name, writer in plugins.writers().items()
@@ -19,16 +19,16 @@ def options_of_writers() -> Mapping[str, Mapping[str, set[str]]]:
 
 
 def shown(option: str) -> click.Option:
-    (found,) = (one for one in merge.params if f"--{option}" in one.opts)
-    assert isinstance(found, click.Option)
-    return found
+    (parameter,) = (parameter for parameter in merge.params if f"--{option}" in parameter.opts)
+    assert isinstance(parameter, click.Option)
+    return parameter
 
 
-def test_every_word_can_be_said() -> None:
+def test_every_value_of_a_writer_option_is_a_choice() -> None:
     for options in options_of_writers().values():
         for option, words in options.items():
-            said = shown(option).type
-            assert words == (set(said.choices) if isinstance(said, click.Choice) else {"yes", "no"})
+            output = shown(option).type
+            assert words == (set(output.choices) if isinstance(output, click.Choice) else {"yes", "no"})
 
 
 def test_help_names_the_formats_of_every_option() -> None:

@@ -1,4 +1,4 @@
-"""Package."""
+"""The command as a process: pipes, signals, and a full disk."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes
     )
 
 
-def test_json_is_all_that_standard_output_gets() -> None:
+def test_standard_output_is_only_json() -> None:
     result = run("inspect", str(samples.path("cpu_job")), "--json", "-v")
     assert result.returncode == 0
     assert len(json.loads(result.stdout)["sources"]) == 6
     assert result.stderr == b""
 
 
-def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.Popen([*COMMAND, "formats", "--json"], stdout=writing, stderr=subprocess.PIPE)
@@ -47,7 +47,7 @@ def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
     assert (process.returncode, stderr) == (141, b"")
 
 
-def test_a_trace_whose_reader_goes_away_is_no_reason_to_complain() -> None:
+def test_a_closed_pipe_of_a_trace_is_not_an_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [*COMMAND, "merge", str(samples.path("cpu_job")), "-o", "-"]
@@ -58,24 +58,24 @@ def test_a_trace_whose_reader_goes_away_is_no_reason_to_complain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "said"),
+    ("signal_number", "code", "message"),
     [(signal.SIGINT, 130, b"tracelink: interrupted.\n"), (signal.SIGTERM, 143, b"")],
 )
-def test_an_end_that_is_asked_for_is_one_line_at_most(
-    tmp_path: Path, asked: signal.Signals, code: int, said: bytes
+def test_signals_end_it_with_one_line_at_most(
+    tmp_path: Path, signal_number: signal.Signals, code: int, message: bytes
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     process = subprocess.Popen([*COMMAND, "merge", str(pipe)], stderr=subprocess.PIPE, cwd=tmp_path)
     writing = _once_read(pipe)
-    process.send_signal(asked)
+    process.send_signal(signal_number)
     _, stderr = process.communicate(timeout=PATIENCE)
     os.close(writing)
-    assert (process.returncode, stderr) == (code, said)
+    assert (process.returncode, stderr) == (code, message)
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_a_file_that_is_not_finished_ends_with_the_process(tmp_path: Path) -> None:
+def test_unfinished_files_are_removed_on_exit(tmp_path: Path) -> None:
     def ended_meanwhile() -> None:
         with terminated_cleanly(), whole_place(tmp_path / "merged.json") as place:
             assert place.exists()
@@ -87,7 +87,7 @@ def test_a_file_that_is_not_finished_ends_with_the_process(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
+def test_names_that_are_not_text_are_escaped(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/\xff"
     os.mkdir(folder)
     Path(os.fsdecode(folder), "k_0.json").write_bytes(b"")
@@ -99,7 +99,7 @@ def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_a_full_disk_is_said_in_words() -> None:
+def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "wb") as full:
         result = subprocess.run(
             [*COMMAND, "formats"],

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink validate`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def save(files: list[EtFile], folder: Path) -> None:
         trace.save(folder / "et")
 
 
-def test_what_is_valid(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+def test_valid_traces(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
     save(et, tmp_path)
     result = tracelink("validate", "et")
     assert (result.stdout, result.stderr, result.exit_code) == ("valid: 2 files, 4 nodes\n", "", 0)
 
 
-def test_what_is_not(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+def test_invalid_traces(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
     et[1].nodes[0].data_deps.extend([7, 8])
     save(et, tmp_path)
     result = tracelink("validate", "et")
@@ -54,7 +54,9 @@ def test_what_is_not(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
     ]
 
 
-def test_many_are_counted_and_shown_on_request(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+def test_many_violations_are_counted_and_shown_with_verbose(
+    tracelink: Run, tmp_path: Path, et: list[EtFile]
+) -> None:
     et[0].nodes[0].data_deps.extend(range(100, 300))
     save(et, tmp_path)
     few = tracelink("validate", "et").stdout.splitlines()
@@ -65,7 +67,7 @@ def test_many_are_counted_and_shown_on_request(tracelink: Run, tmp_path: Path, e
         assert "lists 299 in data_deps" in tracelink("validate", "et", *asking).stdout
 
 
-def test_warnings_are_told_and_do_not_matter(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+def test_warnings_do_not_make_traces_invalid(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
     et[0].nodes[0].name = "gemm<8, 8>"
     save(et, tmp_path)
     result = tracelink("validate", "et")
@@ -79,7 +81,7 @@ def test_warnings_are_told_and_do_not_matter(tracelink: Run, tmp_path: Path, et:
     assert "Use another character." in tracelink("validate", "et", "-v").stdout
 
 
-def test_the_variant_decides_about_what_cannot_be_simulated(
+def test_the_variant_decides_whether_unsupported_operations_are_violations(
     tracelink: Run, tmp_path: Path, et: list[EtFile]
 ) -> None:
     for trace in et:
@@ -99,7 +101,9 @@ def test_groups_in_a_file(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> N
     assert tracelink("validate", "et", "--groups", "gone.json").exit_code == 2
 
 
-def test_quiet_says_only_that_something_is_wrong(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+def test_quiet_prints_only_the_verdict_on_invalid_traces(
+    tracelink: Run, tmp_path: Path, et: list[EtFile]
+) -> None:
     save(et, tmp_path)
     assert tracelink("validate", "et", "-q").stdout == ""
     et[0].nodes[0].name = ""
@@ -125,13 +129,13 @@ class TestJson:
                 "file": "et/job.1.et",
             }
         ]
-        assert [one["rule"] for one in document["warnings"]] == ["comma_in_name"]
-        assert [(one["rule"], one["severity"], one["count"]) for one in document["rules"]] == [
+        assert [warning["rule"] for warning in document["warnings"]] == ["comma_in_name"]
+        assert [(rule["rule"], rule["severity"], rule["count"]) for rule in document["rules"]] == [
             ("self_dependency", "violation", 1),
             ("comma_in_name", "warning", 1),
         ]
 
-    def test_of_what_is_valid(self, tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+    def test_valid_traces(self, tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
         save(et, tmp_path)
         document = json.loads(tracelink("validate", "et", "--json").stdout)
         jsonschema.validate(document, schemas.load("validate"))
@@ -151,7 +155,7 @@ class TestJson:
         assert json.loads(tracelink("validate", "et", "--json").stdout)["violations"][0]["node"] == 2**64 - 1
 
 
-class TestWhatCannotBeJudged:
+class TestWithoutVerdict:
     def test_no_trace(self, tracelink: Run, tmp_path: Path) -> None:
         (tmp_path / "profile.json").write_text("{}")
         result = tracelink("validate", ".")
@@ -159,7 +163,7 @@ class TestWhatCannotBeJudged:
         assert "no file name ends in .et; found profile.json" in result.stderr
 
     @pytest.mark.parametrize("arguments", [[], ["gone/"], ["--variant", "mine", "."], ["--limit", "-1", "."]])
-    def test_what_makes_no_sense(self, tracelink: Run, arguments: list[str]) -> None:
+    def test_invalid_arguments(self, tracelink: Run, arguments: list[str]) -> None:
         assert tracelink("validate", *arguments).exit_code == 2
 
     def test_a_file_of_another_format(self, tracelink: Run, tmp_path: Path) -> None:
@@ -169,7 +173,7 @@ class TestWhatCannotBeJudged:
         assert """the file starts with b'{"schemaVersion": 1, "tr""" in result.stdout
 
 
-def test_names_cannot_command_the_terminal(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+def test_names_cannot_control_the_terminal(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
     et[0].nodes[0].name = "\x1b[31mred"
     et[0].nodes[0].type = 0
     save(et, tmp_path)
@@ -184,7 +188,7 @@ def test_standard_input(tracelink: Run) -> None:
     )
 
 
-def test_the_library_says_the_same(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
+def test_the_library_returns_the_same(tracelink: Run, tmp_path: Path, et: list[EtFile]) -> None:
     save(et, tmp_path)
     validation = library.validate(tmp_path / "et")
     assert (validation.valid, validation.nodes, list(validation.violations)) == (True, 4, [])
