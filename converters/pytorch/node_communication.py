@@ -13,7 +13,6 @@ from tracelink.converters.pytorch.node_schema import (
     FUNCTIONAL,
     GROUP_NAME,
     NUMBER_TYPE,
-    RECORD,
     TENSOR_TYPE,
 )
 from tracelink.model.communications import (
@@ -31,6 +30,7 @@ from tracelink.model.communications import (
 from tracelink.model.operations import (
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_OPERATOR,
+    RECORD_OPERATOR,
     Operation,
     item_bytes,
     operation_of,
@@ -48,7 +48,7 @@ def communicates(name: str) -> bool:
 def statement_of(node: Mapping[str, Any], attributes: Mapping[str, Any]) -> Statement:
     """The statement of one node."""
     name, inputs = text_in(node.get("name")), _Values(node, "input")
-    record = _Record.of(inputs.values) if name == RECORD else None
+    record = _Record.of(inputs.values) if name == RECORD_OPERATOR else None
     if record is not None:
         return _recorded(record, attributes, inputs, _Values(node, "output"))
     statement = stated_by_inputs(name, inputs)

@@ -48,7 +48,6 @@ COLUMNS = {RECORD_FUNCTION: 0, SEQUENCE: -1, SCOPE: 0, THREAD: 0, FORWARD_THREAD
 DEBUG, MISSING_COMMUNICATION = "debug", "missing comms info"
 MISSING_COMMUNICATION_MARK = re.compile(MISSING_COMMUNICATION.encode())
 
-RECORD = "record_param_comms"
 COLLECTIVE, NUMBER_TYPE = "collective_name", "dtype"
 ELEMENTS_IN, ELEMENTS_OUT = "in_msg_nelems", "out_msg_nelems"
 GROUP_NAME, GROUP_SIZE = "pg_name", "pg_size"

@@ -11,9 +11,8 @@ import numpy as np
 
 from tracelink.errors import Finding, Severity
 from tracelink.linking.alignment import align
-from tracelink.linking.communicating import (
+from tracelink.linking.call_events import (
     OF_CPU,
-    RECORDED,
     Draft,
     Vocabulary,
     as_gloo_records,
@@ -23,7 +22,7 @@ from tracelink.linking.recorder import profiled
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup, values_at
 from tracelink.model.communications import Communications
 from tracelink.model.events import EventKind, Key
-from tracelink.model.operations import POINT_TO_POINT, Operation
+from tracelink.model.operations import POINT_TO_POINT, RECORD_OPERATOR, Operation
 from tracelink.model.trace import RankTrace
 
 # Records by order: nodes and flight-recorder entries of backends without sequence numbers in nodes.
@@ -385,7 +384,7 @@ def _claim(trace: RankTrace, vocabulary: Vocabulary, source: EvidenceSource) -> 
     statement = lookup(table.row, source.rows)
     operation = declared_operations(trace, vocabulary, source.rows)
     name_codes = values_at(events.name, source.rows)
-    recorded = name_codes == vocabulary.strings.find(RECORDED)
+    recorded = name_codes == vocabulary.strings.find(RECORD_OPERATOR)
     from_name = (operation == UNKNOWN) | (operation == name_codes)
     operation = vocabulary.operations(np.where((operation == UNKNOWN) & ~recorded, name_codes, operation))
     known = vocabulary.are_known(operation)

@@ -14,15 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.errors import Finding
-from tracelink.linking.call_evidence import (
-    AnnotationPairing,
-    Attributes,
-    EvidenceSource,
-    attributes_of,
-    pair_annotations,
-    records_by_order,
-)
-from tracelink.linking.communicating import (
+from tracelink.linking.call_events import (
     OF_CPU,
     CallEvents,
     Draft,
@@ -31,6 +23,14 @@ from tracelink.linking.communicating import (
     chains,
     issued_calls,
     unissued_calls,
+)
+from tracelink.linking.call_evidence import (
+    AnnotationPairing,
+    Attributes,
+    EvidenceSource,
+    attributes_of,
+    pair_annotations,
+    records_by_order,
 )
 from tracelink.linking.links import nonzero
 from tracelink.linking.recorder import profiled, records_by_number

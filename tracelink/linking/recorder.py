@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.linking.communicating import Vocabulary
+from tracelink.linking.call_events import Vocabulary
 from tracelink.linking.links import Links, nonzero
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Communications

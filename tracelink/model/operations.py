@@ -66,6 +66,8 @@ SPELLINGS = {
 }
 KNOWN = {spelling: operation for operation, spellings in SPELLINGS.items() for spelling in spellings}
 
+RECORD_OPERATOR = "record_param_comms"
+"""The operator that records the parameters of a communication."""
 COLLECTIVE_OPERATOR = re.compile(r"^(_?c10d(_functional)?(_autograd)?::|record_param_comms$)")
 COLLECTIVE_ANNOTATION = re.compile(r"^(ncclx?|rcclx?|xccl|mccl|hccl|gloo|mpi|ucc)\d*(-\w+)?:\w")
 """A backend and its operation; wrappers extend the name of the backend (`nccl2`, `nccl-lazy`)."""

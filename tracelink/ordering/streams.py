@@ -10,13 +10,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from tracelink.linking.communicating import RECORDED
 from tracelink.model.call_tree import callers, innermost
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events
 from tracelink.model.graph import Excerpt
-from tracelink.model.operations import COLLECTIVE_ANNOTATION
+from tracelink.model.operations import COLLECTIVE_ANNOTATION, RECORD_OPERATOR
 from tracelink.ordering.order import (
     EVENT_RECORDS,
     Lanes,
@@ -269,7 +268,7 @@ def _communications(part: Excerpt) -> Int64s:
     """For each row the communication around it: its record, else the annotation of the library; or UNKNOWN."""
     caller = callers(part)
     events = part.events
-    recorded = np.array([text == RECORDED for text in part.graph.strings], np.bool_)
+    recorded = np.array([text == RECORD_OPERATOR for text in part.graph.strings], np.bool_)
     annotated = np.array([bool(COLLECTIVE_ANNOTATION.match(text)) for text in part.graph.strings], np.bool_)
     record = innermost(caller, events.of_kind(EventKind.OPERATOR) & recorded[events.name])
     annotation = innermost(caller, events.of_kind(EventKind.ANNOTATION) & annotated[events.name])

@@ -30,12 +30,12 @@ from tracelink.model.operations import (
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_KERNEL,
     COLLECTIVE_OPERATOR,
+    RECORD_OPERATOR,
     Operation,
     operation_of,
 )
 from tracelink.model.trace import RankTrace
 
-RECORDED = "record_param_comms"
 OF_CPU = re.compile(r"^(gloo|mpi|ucc)\b")
 """Backends with an annotation around the work itself; in others it is around the launch of the work."""
 FUNCTIONAL = re.compile(r"^_?c10d_functional")
@@ -76,7 +76,7 @@ def declared_operations(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s) 
     """The operation as each event states it; UNKNOWN if it states none, as `record_param_comms` of old profiles."""
     table = trace.communications
     declared: Int32s = values_at(table.operation, lookup(table.row, rows))
-    return np.where(declared == vocabulary.strings.find(RECORDED), np.int32(UNKNOWN), declared)
+    return np.where(declared == vocabulary.strings.find(RECORD_OPERATOR), np.int32(UNKNOWN), declared)
 
 
 def as_gloo_records(vocabulary: Vocabulary, operation: Int32s, elements: Int64s) -> tuple[Int32s, Int64s]:
@@ -142,7 +142,7 @@ def _operators_of(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s) -> Ope
     """The given operators, and how they enclose each other."""
     events = trace.events
     track, start, end = events.track[rows].astype(np.int64), events.start[rows], events.end[rows]
-    recorded = vocabulary.strings.find(RECORDED)
+    recorded = vocabulary.strings.find(RECORD_OPERATOR)
     order = sort_outer_first(track, start, end, (events.name[rows] == recorded).astype(np.int64))
     rows, track, start, end = rows[order], track[order], start[order], end[order]
     parent = nest(track, start, end).parent
@@ -191,7 +191,7 @@ def _nodes_of(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s, same: Edge
     parent = np.where(caller == UNKNOWN, UNKNOWN, lookup(own, caller))
     name = trace.events.name[rows]
     operation = vocabulary.operations(name)
-    same_operation = (name == vocabulary.strings.find(RECORDED)) | (operation == operation[parent])
+    same_operation = (name == vocabulary.strings.find(RECORD_OPERATOR)) | (operation == operation[parent])
     parent[~same_operation] = UNKNOWN
     return Nodes(rows, event, parent, _innermost(parent))
 
@@ -413,7 +413,7 @@ def _moves_nothing(trace: RankTrace, vocabulary: Vocabulary, operators: Operator
     undeclared = operators.parent[position] == UNKNOWN
     for rows in (draft.operator, draft.node):
         undeclared &= declared_operations(trace, vocabulary, rows) == UNKNOWN
-    unknown = undeclared & (name == vocabulary.strings.find(RECORDED))
+    unknown = undeclared & (name == vocabulary.strings.find(RECORD_OPERATOR))
     effect = (draft.record != UNKNOWN) | (draft.kernel != UNKNOWN) | (draft.annotation != UNKNOWN)
     moves_nothing: Bools = ~effect & (unknown | vocabulary.matches(FUNCTIONAL, name))
     return moves_nothing
