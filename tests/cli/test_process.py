@@ -15,7 +15,7 @@ import pytest
 
 from tracelink import samples
 from tracelink.cli.main import terminated_cleanly
-from tracelink.io.targets import whole_place
+from tracelink.io.targets import temporary_for
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
 PATIENCE = 60
@@ -77,7 +77,7 @@ def test_signals_end_it_with_one_line_at_most(
 
 def test_unfinished_files_are_removed_on_exit(tmp_path: Path) -> None:
     def ended_meanwhile() -> None:
-        with terminated_cleanly(), whole_place(tmp_path / "merged.json") as place:
+        with terminated_cleanly(), temporary_for(tmp_path / "merged.json") as place:
             assert place.exists()
             signal.raise_signal(signal.SIGTERM)
 

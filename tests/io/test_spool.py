@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tracelink.engine import Engine
 from tracelink.errors import TraceError
-from tracelink.io.spool import Held, Keeper, Spool
+from tracelink.io.spool import InMemory, Spool, Store
 
 THINGS = st.lists(st.tuples(st.text(), st.integers(0, 3000)))
 
@@ -58,12 +58,14 @@ def test_a_full_disk_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(TraceError, match=r"no room to work in .*: No space left on device\. Free .* TMPDIR"):
+    with pytest.raises(
+        TraceError, match=r"cannot write temporary files in .*: No space left on device\. Free .* TMPDIR"
+    ):
         Spool().put(np.arange(10))
 
 
 def test_a_keeper_in_memory_gives_the_very_thing_back() -> None:
-    keeper, thing = Keeper([], in_memory=True), object()
+    keeper, thing = Store([], in_memory=True), object()
     place = keeper.put(thing)
-    assert isinstance(place, Held)
+    assert isinstance(place, InMemory)
     assert keeper.get(place) is thing

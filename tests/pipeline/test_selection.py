@@ -13,7 +13,7 @@ from builders.graph import START, GraphBuilder
 from builders.job import HeldPart, JobBuilder
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
-from tracelink.io.spool import Keeper
+from tracelink.io.spool import Store
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
@@ -521,7 +521,7 @@ def job() -> Job:
 
 
 def cut_job(**said: str) -> Job:
-    return cut_graph(job(), Selection.parse(**said), Engine(1), Keeper((), in_memory=True))
+    return cut_graph(job(), Selection.parse(**said), Engine(1), Store((), in_memory=True))
 
 
 def names(made: Job) -> list[list[str]]:

@@ -1,4 +1,7 @@
-"""One long JSON array in pieces, read again when asked."""
+"""One long array in a JSON document, read in pieces and without loading the document; its elements can be read again.
+
+Damage costs the element it is in, and is reported with its byte offset.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,10 @@ from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s
 from tracelink.model.trace import Payload
 
-# The elements of one long array in a JSON document, read in pieces that fit the cache.
-
-
 Decoded = TypeVar("Decoded")
 
 PIECE = 1 << 20
-"""Decoded elements of a piece this size stay in the processor's cache."""
+"""Bytes of a piece: its decoded elements fit into the processor's cache."""
 
 LONGEST = 512 << 20
 """The longest header, element or trailer that is held in memory."""
@@ -37,21 +37,21 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class ArrayFormat(Generic[Decoded]):
-    """Which array a format keeps its elements in, and how a piece of it is decoded.
-
-    `decode` takes the text of an array; `convert` takes elements that only a lenient parser could read.
-    """
+    """The array of a format that contains its elements, and how to decode a piece of it."""
 
     key: str
+    """The key of the array in the document."""
     first_keys: tuple[str, ...]
-    """Keys that an element begins with; the first of them never begins an object inside an element."""
+    """Keys that an element starts with; the first of them never starts an object inside an element."""
     decode: Callable[[memoryview], Decoded]
+    """Decodes the text of an array of elements."""
     convert: Callable[[list[Any]], Decoded]
+    """The same for elements that only the lenient parser could read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a document: bytes [start, stop) of the uncompressed text, cut between elements."""
+    """Bytes [start, stop) of the uncompressed document; both are between elements."""
 
     start: int = 0
     stop: int | None = None
@@ -59,25 +59,25 @@ class Part:
 
 @dataclass(slots=True)
 class ArrayDocument(Generic[Decoded]):
-    """One document, or a part of one. Iterate `pieces()` to the end, then look at the rest."""
+    """One document, or a part of one. The other attributes are complete after `pieces()` was iterated to its end."""
 
     source: Source
     format: ArrayFormat[Decoded]
     part: Part = field(default_factory=Part)
     header: Mapping[str, Any] = field(default_factory=dict)
-    """The keys of the object before the array and, once all was read, after it."""
+    """The keys of the document before the array and after it."""
     damage: list[Damage] = field(default_factory=list)
     truncated_at: int | None = None
-    """Where the document ended before its time."""
+    """The byte offset at which the document is truncated; None if it is complete."""
     truncated_reason: str = ""
 
     def pieces(self, count: Callable[[int], None]) -> Iterator[tuple[int, Decoded]]:
-        """(byte offset, elements) of each piece; `count` is told the bytes as they are dealt with."""
+        """Yields the byte offset and the elements of each piece; calls `count` with the number of bytes read."""
         with self.source.open() as stream:
             yield from _Scan(self, stream, count).run()
 
     def boundary_near(self, offset: int) -> int | None:
-        """The offset of an element that begins shortly after `offset`, in a file that is stored as it is."""
+        """The offset of an element that starts soon after `offset`, in an uncompressed file; None if there is none."""
         pattern = _boundary(self.format.first_keys[:1])
         with self.source.open() as stream:
             stream.skip(offset)
@@ -90,7 +90,7 @@ def _boundary(keys: tuple[str, ...]) -> re.Pattern[bytes]:
 
 
 class _Scan(Generic[Decoded]):
-    """Reads one part: a buffer whose first byte is kept for the bracket that opens a piece."""
+    """Reads one part, through a buffer whose first byte is reserved for the bracket that opens a piece."""
 
     def __init__(
         self, document: ArrayDocument[Decoded], stream: Opened, count: Callable[[int], None]
@@ -106,13 +106,13 @@ class _Scan(Generic[Decoded]):
         self.buffer = bytearray(2 * PIECE)
         self.end = 1
         self.offset = document.part.start - 1
-        """Place in the document of the buffer's first byte."""
+        """Offset in the document of the first byte of the buffer."""
         self.left = None if document.part.stop is None else document.part.stop - document.part.start
         self.finished = False
         self.bare = False
-        """Whether the document is the array itself, not an object around it."""
+        """Whether the document is the array itself, not an object that contains it."""
         self.unfinished = False
-        """Whether the last element that did not parse is one that the text ends in."""
+        """Whether the last element that did not parse is truncated by the end of the text."""
 
     def run(self) -> Iterator[tuple[int, Decoded]]:
         if start := self.document.part.start:
@@ -128,22 +128,22 @@ class _Scan(Generic[Decoded]):
             cut = self._last_boundary()
             if cut is None:
                 if not self.finished:
-                    self._fill(self.end)  # as much again: what is long is looked through a few times only
+                    self._fill(self.end)  # as much again: long elements are searched only a few times
                     continue
                 yield self._tail()
                 return
             comma, element = cut
-            place = self.offset + 1
+            offset = self.offset + 1
             decoded = self._fast(comma)
             if decoded is not None:
                 self._discard(element)
-                yield place, decoded
+                yield offset, decoded
                 continue
             elements, closed = self._lenient(element, final=False)
-            if self.finished and not closed and self.offset + 1 == place:
+            if self.finished and not closed and self.offset + 1 == offset:
                 yield self._tail()
                 return
-            yield place, elements
+            yield offset, elements
         self._trailer()
 
     def _fill(self, least: int = 0) -> None:
@@ -170,14 +170,14 @@ class _Scan(Generic[Decoded]):
         self.buffer.extend(bytes(len(self.buffer)))
 
     def _discard(self, until: int) -> None:
-        """Forgets the buffer before `until`; what follows moves to behind the bracket."""
+        """Drops the buffer before `until`; the rest moves to the byte after the bracket."""
         kept = self.buffer[until : self.end]
         self.buffer[1 : 1 + len(kept)] = kept
         self.offset += until - 1
         self.end = 1 + len(kept)
 
     def _header(self) -> bool:
-        """Reads up to the array; False if there is none."""
+        """Reads up to the array; False if the document has none."""
         opening = re.compile(rb"\"%s\"\s*:\s*\[" % self.format.key.encode())
         while True:
             self._fill()
@@ -225,12 +225,12 @@ class _Scan(Generic[Decoded]):
         )
 
     def _last_boundary(self) -> tuple[int, int] | None:
-        place = self.end
+        at = self.end
         for _ in range(64):
-            place = self.buffer.rfind(b"},", 1, place)
-            if place < 0:
+            at = self.buffer.rfind(b"},", 1, at)
+            if at < 0:
                 break
-            if match := self.best_boundary.match(self.buffer, place, self.end):
+            if match := self.best_boundary.match(self.buffer, at, self.end):
                 return match.start("comma"), match.start("element")
         last = None
         for pattern in (self.best_boundary, self.any_boundary):
@@ -241,7 +241,7 @@ class _Scan(Generic[Decoded]):
         return None
 
     def _fast(self, comma: int) -> Decoded | None:
-        """Decodes the piece before `comma` in place; None if the decoder refuses it."""
+        """Decodes the piece before `comma` in place; None if it is not valid."""
         self.buffer[0:1] = b"["
         self.buffer[comma : comma + 1] = b"]"
         view = memoryview(self.buffer)
@@ -266,15 +266,15 @@ class _Scan(Generic[Decoded]):
         return decoded or self.format.convert(salvaged.elements), salvaged.closed
 
     def _strict(self, text: bytes) -> Decoded | None:
-        """Decodes whole elements, with or without the bracket behind them; None if the decoder refuses them."""
+        """Decodes complete elements, with or without the closing bracket; None if they are not valid."""
         try:
             return self.format.decode(memoryview(b"[" + text.rstrip(b" \t\r\n,]") + b"]"))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def _tail(self) -> tuple[int, Decoded]:
-        """The last element, the end of the array, and what follows it."""
-        place = self.offset + 1
+        """Reads the last element, the end of the array, and what follows it."""
+        offset = self.offset + 1
         elements, closed = self._lenient(self.end, final=True)
         if closed:
             self._trailer()
@@ -283,7 +283,7 @@ class _Scan(Generic[Decoded]):
                 self.document.damage.pop()
             self.document.truncated_at = self.offset + self.end
             self.document.truncated_reason = self.stream.damage or "the text ends inside the array"
-        return place, elements
+        return offset, elements
 
     def _trailer(self) -> None:
         while not self.finished:
@@ -295,7 +295,7 @@ class _Scan(Generic[Decoded]):
             self.document.truncated_reason = self.stream.damage or problem
 
     def _after(self, text: bytes) -> str:
-        """Takes in what follows the array; says what is wrong with it, if anything is."""
+        """Adds the keys after the array to the header; returns what is wrong with them, if anything."""
         if not text:
             return (
                 "" if self.bare or self.document.part.stop is not None else "the text ends before the last }"
@@ -312,7 +312,7 @@ class _Scan(Generic[Decoded]):
         return ""
 
 
-# What to tell of text that did not parse: the same words for every format.
+# Findings on text that did not parse, in the same words for every format
 
 
 def damage_findings(
@@ -323,51 +323,54 @@ def damage_findings(
     what: str,
     aside: str = "",
 ) -> Iterator[Finding]:
-    """Findings on a file of which `kept` of `what` (say, events) are used; `aside` adds to those before a cut."""
+    """Findings on a damaged file of which `kept` of `what` (such as events) are used.
+
+    `aside` is appended to the sentence on what is used of a truncated file.
+    """
     if truncated_at:
         offset, reason = truncated_at
         text = f"{path}: {reason} at byte {offset}; the {kept} {what} before it are used{aside}."
         yield Finding(Severity.WARNING, "truncated", text, source=path, example=f"byte {offset}")
-    lost = [place for place in damage if not place.repaired]
+    lost = [item for item in damage if not item.repaired]
     if lost:
         text = f"{path}: {len(lost)} places do not parse, {_first(lost)}; {kept} {what} are used."
         yield _finding("damaged", text, path, lost)
-    repaired = [place for place in damage if place.repaired]
+    repaired = [item for item in damage if item.repaired]
     if repaired:
         text = f"{path}: {len(repaired)} {what} were not valid JSON and were mended, {_first(repaired)}."
         yield _finding("repaired", text, path, repaired)
 
 
-def _first(places: Sequence[Damage]) -> str:
-    return f"first at byte {places[0].position} ({places[0].problem})"
+def _first(damage: Sequence[Damage]) -> str:
+    return f"first at byte {damage[0].position} ({damage[0].problem})"
 
 
-def _finding(reason: str, text: str, path: str, places: Sequence[Damage]) -> Finding:
-    return Finding(Severity.WARNING, reason, text, len(places), path, f"byte {places[0].position}")
+def _finding(reason: str, text: str, path: str, damage: Sequence[Damage]) -> Finding:
+    return Finding(Severity.WARNING, reason, text, len(damage), path, f"byte {damage[0].position}")
 
 
-# What events recorded of themselves, read again from the source when someone asks.
+# Arguments of events, read again from the source
 
 
 FAR = 1 << 11
-"""So many payloads that nobody asks for are passed over and not decoded."""
+"""This many consecutive payloads that are not needed are skipped instead of decoded."""
 
 LARGEST = sys.float_info.max
-"""Numbers beyond this are given back as texts: few readers of JSON can hold them."""
+"""Larger numbers are returned as strings: few readers of JSON can represent them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RereadPayloads:
-    """The payloads of a long array: knows where each piece of it begins and how many elements it holds."""
+    """The payloads of a long array, by the offsets of its pieces and the numbers of their elements."""
 
     source: Source
     format: ArrayFormat[list[Payload]]
-    """How the payload of each element is found in a piece."""
+    """Decodes a piece to the payload of each element."""
     offsets: Sequence[int]
     counts: Sequence[int]
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
-        """Runs of consecutive payloads, a piece of the file each."""
+        """Yields runs of consecutive payloads, one for each piece."""
         before = [0, *accumulate(self.counts)]
         end = before[-1] if last is None else min(last, before[-1])
         if first >= end:
@@ -384,7 +387,7 @@ class RereadPayloads:
                 return
 
     def near(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-        """Runs of consecutive payloads with these among them, in order; as little else as possible is decoded."""
+        """Yields runs of consecutive payloads that contain these numbers; decodes few others."""
         if not len(numbers):
             return
         with self.source.open() as stream:
@@ -396,7 +399,7 @@ class RereadPayloads:
             yield from self.batches(int(run[0]), int(run[-1]) + 1)
 
     def _in_one_pass(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-        """Whole pieces: to begin in the middle of what is compressed would be to begin anew each time."""
+        """The same for a compressed file, which cannot be read from the middle."""
         before = [0, *accumulate(self.counts)]
         wanted = set((np.searchsorted(before[1:-1], numbers, side="right")).tolist())
         turn = count()
@@ -406,15 +409,15 @@ class RereadPayloads:
 
         document = ArrayDocument(self.source, replace(self.format, decode=decode))
         numbered = dict(zip(self.offsets, before, strict=False))
-        for place, texts in document.pieces(lambda _: None):
-            if texts and place in numbered:
-                yield numbered[place], texts
-            if place >= self.offsets[max(wanted)]:
+        for offset, texts in document.pieces(lambda _: None):
+            if texts and offset in numbered:
+                yield numbered[offset], texts
+            if offset >= self.offsets[max(wanted)]:
                 return
 
 
 def as_json(value: Any) -> bytes:
-    """The text of something that only a lenient parser could read."""
+    """The JSON of a value that only the lenient parser could read."""
     return json.dumps(value, ensure_ascii=False, default=_number).encode("utf-8", "replace")
 
 

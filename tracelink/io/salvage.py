@@ -1,4 +1,4 @@
-"""JSON that a strict parser refuses."""
+"""Damaged and non-standard JSON: parses what a strict parser refuses, and reports where the damage is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 PLAIN = json.JSONDecoder(strict=False)
 LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=Decimal)
-"""Takes control characters, NaN, Infinity and integers of any size; keeps the decimal text of numbers exact."""
+"""Accepts control characters, NaN, Infinity and integers of any size; keeps decimal numbers exact."""
 
 SPACE = re.compile(r"[\s\ufeff]*")
 INVALID_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
@@ -19,23 +19,23 @@ NAME = re.compile(
     r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|rf_id|parent|ctrl_deps|inputs)"\s*:|"\s*\}\s*$)',
     re.DOTALL,
 )
-"""A name up to the quote that another key of an event or a node, or the end of the object, follows."""
+"""A name, up to the quote that is followed by another key of an event or a node, or by the end of the object."""
 
 TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
-"""A comma before a closing bracket; texts are matched too, so that those in them stay."""
+"""A comma before a closing bracket; strings are matched too, so that commas in them stay."""
 
 CLOSING = re.compile(r"\}\s*\]")
 CLOSING_BEFORE_KEY = re.compile(r"\}\s*\]\s*,\s*\"")
 
 LONG = 1 << 20
-"""An element that goes on for longer than this without an end is damaged, not unfinished."""
+"""An element without an end within this many characters is damaged, not incomplete."""
 
 UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place in the text that does not parse."""
+    """A position in the text that does not parse."""
 
     position: int
     problem: str
@@ -44,20 +44,20 @@ class Damage:
 
 @dataclass(slots=True)
 class Salvaged:
-    """What could be parsed of a run of array elements."""
+    """The elements of a part of an array, as far as they could be parsed."""
 
     elements: list[Any] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     consumed: int = 0
-    """How many bytes of the run are dealt with."""
+    """Number of bytes that were processed."""
     closed: bool = False
-    """Whether the array ended in this run; what follows `consumed` is then outside it."""
+    """Whether the array ended; what follows `consumed` is then outside it."""
     unfinished: bool = False
-    """Whether the last damage is an element that the text ends in."""
+    """Whether the last damage is an element truncated by the end of the text."""
 
 
 def parse_document(data: bytes | bytearray | memoryview) -> Any:
-    """One whole JSON document, leniently; raises `ValueError` where that does not help."""
+    """Parses one JSON document leniently; raises ValueError if that fails too."""
     text = bytes(data).decode("utf-8", "replace").lstrip("\ufeff")
     for candidate in (text, *_repairs(text)):
         try:
@@ -70,10 +70,10 @@ def parse_document(data: bytes | bytearray | memoryview) -> Any:
 def parse_elements(
     data: bytes, boundary: re.Pattern[str], *, final: bool, sure: re.Pattern[str] | None = None
 ) -> Salvaged:
-    """The elements of an array, from the middle of it; `boundary` matches between two of them.
+    """Parses elements of an array, from the middle of it.
 
-    It may match between objects inside an element too; `sure` does so only between elements of the usual form.
-    Unless `final`, an element that does not end within `data` is left unconsumed.
+    `boundary` matches between two elements, but may also match between objects inside an element; `sure` matches only
+    between elements. Unless `final`, an element that does not end within `data` is left unconsumed.
     """
     run = _Run(data, boundary, sure or boundary, final)
     return run.parse()
@@ -106,7 +106,7 @@ class _Run:
         return self.result
 
     def _element(self, position: int) -> int | None:
-        """Takes one element; returns where it ends, or None to wait for more text."""
+        """Parses one element; returns where it ends, or None if more text is needed."""
         try:
             value, end = LENIENT.raw_decode(self.text, position)
         except (ValueError, RecursionError) as error:
@@ -143,7 +143,7 @@ class _Run:
         return end
 
     def _resume_at(self, position: int, fault: int) -> int | None:
-        """The comma that most likely ends the element; what only may be one counts behind the fault."""
+        """The comma that most likely ends the element; uncertain boundaries count only after the fault."""
         if self.sure.match("}," + self.text[position : position + 64]):
             found = [self.sure.search(self.text, position), self.boundary.search(self.text, fault)]
         else:
@@ -153,7 +153,7 @@ class _Run:
         return self._last_end(position, fault) if self.final else None
 
     def _last_end(self, position: int, fault: int) -> int | None:
-        """Where the last element ends: before the first bracket behind the fault that closes more than it opened."""
+        """Where the last element ends: before the first bracket after the fault that closes the array."""
         start, depth = position, 0
         for closing in CLOSING.finditer(self.text, position):
             depth += self.text.count("[", start, closing.end()) - self.text.count("]", start, closing.end())
@@ -177,12 +177,12 @@ class _Run:
 
 
 def _problem(error: Exception) -> str:
-    """What is wrong, without the place: that is told from the start of the document."""
+    """What is wrong, without the position, which is relative to this text."""
     return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _repairs(element: str) -> Iterator[str]:
-    """The element with defects mended that writers are known for: backslashes, quotes, trailing commas."""
+    """Yields the element with known defects of writers repaired: backslashes, quotes, trailing commas."""
     escaped = INVALID_ESCAPE.sub(r"\\\\", element)
     yield escaped
     yield TRAILING_COMMA.sub(r"\1", escaped)

@@ -1,4 +1,4 @@
-"""Paths, globs, archives, stdin to opened sources; ranks in names."""
+"""Inputs: from paths, globs, directories, archives and standard input to sources, and the ranks in their names."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ from tracelink.engine import Engine, Meter
 from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
 
-# Ranks: from the content, else from the name, else from the user; a contradiction is an error.
+# The rank of a source: from its content, else from the user, else from its name; a contradiction is an error
 
 
-SAYS_RANK = re.compile(r"rank[\[\]=._-]*(\d{1,6})(?!\d)", re.IGNORECASE)
-"""The word itself, followed by a number: as good as a statement."""
+RANK_WORD = re.compile(r"rank[\[\]=._-]*(\d{1,6})(?!\d)", re.IGNORECASE)
+"""The word `rank` and a number: certain."""
 
 RANK_AFTER_HOST = re.compile(r"rank[._-].*[._-](\d{1,6})$", re.IGNORECASE)
-"""`nccl_trace_rank_<host>_<rank>`: flight-recorder dumps with the host in the name."""
+"""`nccl_trace_rank_<host>_<rank>`: dumps with the host in the name."""
 
-LOOKS_LIKE_RANK = re.compile(
+LIKELY_RANK = re.compile(
     r"(?:^|[._-])(?:kineto|k|et|fr|host(?=[._-])|device|worker|gpu|r|trace|traces|profile|prof|eg|dump|pt|nccl_trace)"
     r"(?:[._-]?trace)?[._-]?(\d{1,5})(?=$|[._-])",
     re.IGNORECASE,
 )
-"""A number after a word that names a per-rank file: a guess, used only where the content says nothing."""
+"""A number after a word that is common in names of files per rank: a guess, used if the content has no rank."""
 
 NUMBERED = re.compile(r"\.(\d{1,6})\.et(?:\.gz)?$", re.IGNORECASE)
-"""`<prefix>.<rank>.et`: how simulators find the file of a rank."""
+"""`<prefix>.<rank>.et`: the names by which simulators find the file of a rank."""
 
 SUFFIXES = re.compile(r"(?:\.(?:json|gz|pt|trace|pkl|pickle|bin|zip|tar|tgz|et|txt))+$", re.IGNORECASE)
 
 LARGEST_RANK = 999_999
-"""Larger numbers are no ranks; tables by rank need memory for all up to the largest."""
+"""Larger numbers are not ranks: tables by rank need memory up to the largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankHint:
-    """What a file name says about the rank, and whether it says so in so many words."""
+    """The rank in a file name, and whether it is certain or a guess."""
 
     rank: int
     certain: bool
 
 
 def rank_in_name(name: str) -> RankHint | None:
-    """The rank in a file name, if there is one."""
+    """The rank in a file name, or None."""
     stem = SUFFIXES.sub("", name)
-    if match := SAYS_RANK.search(stem):
+    if match := RANK_WORD.search(stem):
         return RankHint(int(match[1]), certain=True)
     if match := RANK_AFTER_HOST.search(stem):
         return RankHint(int(match[1]), certain=True)
-    if match := NUMBERED.search(name) or LOOKS_LIKE_RANK.search(stem):
+    if match := NUMBERED.search(name) or LIKELY_RANK.search(stem):
         return RankHint(int(match[1]), certain=False)
     return None
 
 
 def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said: int | None) -> int | None:
-    """One rank out of what the content, the name and the user say; None where nobody says anything."""
+    """The rank by the content, the name and the user; None if unknown. Raises RankConflictError if they differ."""
     statements = {"the content says": content, "--rank says": said}
     if name and name.certain:
         statements["the name says"] = name.rank
@@ -85,7 +85,7 @@ def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said:
     return name.rank if name else None
 
 
-# Inputs: from what the user typed to opened, uncompressed, rank-tagged byte streams.
+# Sources
 
 
 STDIN = "-"
@@ -95,26 +95,27 @@ EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 TAR_MAGIC = b"ustar"
 TAR_MAGIC_AT = 257
 MEMBERS = 100_000
-"""Archives with more members than this are refused: nobody has that many ranks."""
+"""Archives with more members are refused: no job has that many ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input. `path` is how the user knows it; an archive's member is `archive:member`."""
+    """One input: a file, a member of an archive, or standard input."""
 
     path: str
+    """The path as the user gave it; a member of an archive is `archive:member`."""
     opener: Callable[[], BinaryIO] = field(repr=False)
-    """Opens the bytes as they are stored, from the start."""
+    """Opens the stored bytes."""
     bytes: int = 0
-    """Size as stored."""
+    """Size as stored, compressed if it is."""
     local: Path | None = None
-    """The file itself, where the bytes as stored are a file on this machine."""
+    """The file, if the stored bytes are a file on this machine."""
     format: str = ""
-    """The format that the user says this is; empty means: look inside."""
+    """The format that the user gave; empty if the content decides."""
     rank: int | None = None
-    """The rank that the user says this is of."""
+    """The rank that the user gave."""
     named: bool = False
-    """Whether the user named this very file, rather than a directory or archive around it."""
+    """Whether the user named this file itself, not a directory or an archive that contains it."""
 
     @property
     def name(self) -> str:
@@ -123,11 +124,11 @@ class Source:
 
     @property
     def rank_hint(self) -> RankHint | None:
-        """What the name says about the rank."""
+        """The rank in the name, or None."""
         return rank_in_name(self.name)
 
     def open(self) -> Opened:
-        """The uncompressed bytes, from the start."""
+        """Opens the uncompressed bytes."""
         raw = self.opener()
         start = raw.read(len(GZIP_MAGIC))
         raw.seek(0)
@@ -142,7 +143,7 @@ class Source:
 
 
 class Opened:
-    """An open source: read it, skip in it, and ask in the end what was damaged."""
+    """The uncompressed bytes of an open source."""
 
     def __init__(self, stream: io.RawIOBase | BinaryIO, *, plain: bool) -> None:
         self._stream = stream
@@ -156,11 +157,11 @@ class Opened:
 
     @property
     def damage(self) -> str:
-        """Why the bytes ended before their time; empty if they did not."""
+        """Why the bytes ended early; empty if they did not."""
         return self._stream.damage if isinstance(self._stream, Inflated | Unzipped) else ""
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fills `buffer` unless the end comes first; returns how many bytes there are."""
+        """Fills `buffer`, except at the end of the source; returns the number of bytes."""
         filled = 0
         while filled < len(buffer):
             count = self._stream.readinto(buffer[filled:])  # type: ignore[union-attr]
@@ -170,12 +171,12 @@ class Opened:
         return filled
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes, fewer only at the end."""
+        """The next `size` bytes; fewer only at the end."""
         buffer = bytearray(size)
         return bytes(memoryview(buffer)[: self.readinto(memoryview(buffer))])
 
     def read_all(self, limit: int) -> bytes:
-        """Everything that is left; more than `limit` bytes is an error."""
+        """All remaining bytes; raises UnreadableError if there are more than `limit`."""
         parts, size = [], 0
         while part := self.read(min(1 << 20, limit + 1 - size)):
             parts.append(part)
@@ -187,7 +188,7 @@ class Opened:
         return b"".join(parts)
 
     def skip(self, count: int) -> None:
-        """Passes over `count` bytes."""
+        """Skips `count` bytes."""
         if self.plain:
             self._stream.seek(count, io.SEEK_CUR)
             return
@@ -197,23 +198,24 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked to read: paths with, if the user names it, a format; and the ranks of some files."""
+    """The inputs that the user named."""
 
     paths: Sequence[tuple[str, str]]
-    """(path, format); an empty format means: look inside."""
+    """(path, format); the content decides if the format is empty."""
     rank_of: Mapping[str, int] = field(default_factory=dict)
+    """The ranks of some files, by path or name."""
 
 
 @dataclass(slots=True)
 class Discovery:
-    """The sources behind a request, and what could not become one."""
+    """The sources of a request, and findings on inputs that are not readable."""
 
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
 
 def discover(request: Request) -> Discovery:
-    """Every source that the request names: files, directories, globs, archives, standard input."""
+    """All sources of a request; raises UsageError if a path does not exist."""
     found = Discovery()
     used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
@@ -284,7 +286,7 @@ def _pipe(path: Path, format_name: str) -> Iterator[Source]:
 
 
 def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
-    """A source that can be read again, from a stream that cannot."""
+    """A source that can be read repeatedly, from a stream that cannot."""
     spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
     shutil.copyfileobj(stream, spool, 1 << 20)
     size = spool.tell()
@@ -293,7 +295,7 @@ def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
 
 
 def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
-    """A part of a source, which was written into a file without a name."""
+    """A part of a source that was copied to a temporary file."""
     size = spool.tell()
     spool.flush()
     return replace(
@@ -342,7 +344,7 @@ def _tar_members(source: Source, format_name: str, findings: list[Finding]) -> I
         try:
             for member in archive:
                 if member.isfile():
-                    members.append(member)  # noqa: PERF401  what stands before a fault is kept
+                    members.append(member)  # noqa: PERF401  members before a fault are kept
         except tarfile.TarError as error:
             message = (
                 f"{source.path}: the archive is damaged ({error}); {len(members)} files before that are used."
@@ -377,7 +379,7 @@ def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
 
 
 class _Window(io.RawIOBase):
-    """A part of a file as a file of its own, with a position of its own, also where processes share the file."""
+    """A part of a file as a file with a position of its own, even if processes share the file."""
 
     def __init__(self, whole: BinaryIO, start: int, size: int) -> None:
         self._whole = whole
@@ -403,19 +405,19 @@ class _Window(io.RawIOBase):
         return count
 
 
-# Dumps of one job among those of several: by how their names begin, which also says where the rank stands.
+# Dumps of one job among those of several, by the prefix of their names
 
 
 RANK = re.compile(r"\d{1,6}", re.ASCII)
 SHOWN = 3
 MAYBE_DUMPS = frozenset({"", "flight-recorder"})
-"""What users say of sources that can be dumps: nothing, or that they are."""
+"""The formats that users give to sources that can be dumps."""
 
 
 def only_with_prefix(discovery: Discovery, prefix: str) -> Discovery:
-    """The sources whose names begin so; a number that is all that follows is the rank.
+    """The sources whose names start with `prefix`; if only a number follows, it is the rank.
 
-    What is said to be something else than a dump stays whatever its name.
+    Sources that the user declared to be of another format are kept whatever their names are.
     """
     dumps = [source for source in discovery.sources if source.format in MAYBE_DUMPS]
     kept = [_ranked(source, prefix) for source in dumps if source.name.startswith(prefix)]
@@ -439,7 +441,7 @@ def _ranked(source: Source, prefix: str) -> Source:
     return replace(source, rank=int(rest)) if source.rank is None and RANK.fullmatch(rest) else source
 
 
-# What callers name to be read, and how many processes may read it.
+# Inputs and engine of the functions of the library
 
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -456,7 +458,7 @@ def discover_inputs(
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
 ) -> Discovery:
-    """The sources behind the same inputs that `load` takes."""
+    """The sources of the inputs that `load` accepts."""
     said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
     requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
     if not requested:
@@ -465,7 +467,7 @@ def discover_inputs(
 
 
 def engine_for(jobs: int | None, watch: Watch | None) -> Engine:
-    """An engine with so many processes, or one for each core; `watch` is told the bytes dealt with so far."""
+    """An engine with this many processes, else one for each core; calls `watch` with the bytes read so far."""
     if jobs is not None and jobs < 1:
         raise UsageError(f"{jobs} jobs", advice="Give at least 1.")
     engine = Engine.of_this_machine() if jobs is None else Engine(jobs)

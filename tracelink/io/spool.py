@@ -14,34 +14,37 @@ from typing import Any, Generic, TypeVar, cast
 from tracelink.engine import packed, unpacked
 from tracelink.errors import TraceError
 
-# Keeps what memory should not: in one file without a name, which any process of the job can add to.
+# A temporary file of pickled objects
 
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 PAGE = 64
-"""Arrays begin at multiples of this."""
+"""Arrays start at multiples of this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket(Generic[Thing]):
-    """Where a thing lies in the spool: where its bytes begin, and where each of its parts ends after that."""
+class Ticket(Generic[Item]):
+    """Where an object is in the spool: the offset of its bytes, and the end of each of its parts after that."""
 
     begin: int
     ends: tuple[int, ...]
 
 
 class Spool:
-    """Things by ticket. The file vanishes with the last process that has it open, however that ends."""
+    """Objects in one unnamed temporary file, to which all processes of a run can add.
+
+    The file disappears with the last process that has it open, even if that is killed.
+    """
 
     def __init__(self, shared: Sequence[object] = ()) -> None:
         self._file = tempfile.TemporaryFile(prefix="tracelink-")  # noqa: SIM115  it lives as long as this
         self._shared = shared
 
-    def put(self, thing: Thing) -> Ticket[Thing]:
-        """Keeps a thing; its arrays are written from where they are."""
+    def put(self, item: Item) -> Ticket[Item]:
+        """Writes an object; its arrays are not copied in memory."""
         arrays: list[pickle.PickleBuffer] = []
-        head = packed(thing, self._shared, arrays.append)
+        head = packed(item, self._shared, arrays.append)
         parts: list[Any] = [head, *(array.raw() for array in arrays)]
         padded = [part for part in parts for part in (part, bytes(-len(part) % PAGE))]
         handle = self._file.fileno()
@@ -51,19 +54,19 @@ class Spool:
             _write_all(handle, padded, begin)
         except OSError as error:
             raise TraceError(
-                f"no room to work in {tempfile.gettempdir()}: {error.strerror}",
-                advice="Free some space there, or name another directory in the environment variable TMPDIR.",
+                f"cannot write temporary files in {tempfile.gettempdir()}: {error.strerror}",
+                advice="Free some space there, or set the environment variable TMPDIR to another directory.",
             ) from error
         finally:
             fcntl.lockf(handle, fcntl.LOCK_UN)
-        ends, place = [], 0
+        ends, offset = [], 0
         for part in parts:
-            ends.append(place + len(part))
-            place += len(part) + -len(part) % PAGE
+            ends.append(offset + len(part))
+            offset += len(part) + -len(part) % PAGE
         return Ticket(begin, tuple(ends))
 
-    def get(self, ticket: Ticket[Thing]) -> Thing:
-        """The thing again; its arrays cannot be written to."""
+    def get(self, ticket: Ticket[Item]) -> Item:
+        """Reads an object; its arrays are read-only views of the file."""
         first = ticket.begin - ticket.begin % mmap.ALLOCATIONGRANULARITY
         last = ticket.begin + ticket.ends[-1]
         memory = memoryview(
@@ -71,7 +74,7 @@ class Spool:
         )[ticket.begin - first :]
         begins = [0, *(end + -end % PAGE for end in ticket.ends[:-1])]
         parts = [memory[begin:end] for begin, end in zip(begins, ticket.ends, strict=True)]
-        return cast(Thing, unpacked(bytes(parts[0]), self._shared, parts[1:]))
+        return cast(Item, unpacked(bytes(parts[0]), self._shared, parts[1:]))
 
 
 def _write_all(handle: int, parts: Sequence[Any], begin: int) -> None:
@@ -83,33 +86,33 @@ def _write_all(handle: int, parts: Sequence[Any], begin: int) -> None:
             rest = rest[written:]
 
 
-# Where things wait until they are needed again: in memory where there are few, else in a spool.
+# Objects kept in memory if there are few, else in a spool
 
 
 @dataclass(frozen=True, slots=True)
-class Held(Generic[Thing]):
-    """A thing that is kept in memory."""
+class InMemory(Generic[Item]):
+    """An object in memory."""
 
-    thing: Thing
-
-
-Place = Held[Thing] | Ticket[Thing]
+    item: Item
 
 
-class Keeper:
-    """Keeps things by place; every process of a job can keep and fetch."""
+Stored = InMemory[Item] | Ticket[Item]
+
+
+class Store:
+    """Keeps objects until they are needed again, in memory or in a spool; all processes of a run can use it."""
 
     def __init__(self, shared: Sequence[object], *, in_memory: bool) -> None:
         self.shared = shared
         self._spool = None if in_memory else Spool(shared)
 
-    def put(self, thing: Thing) -> Place[Thing]:
-        """Keeps a thing."""
-        return self._spool.put(thing) if self._spool else Held(thing)
+    def put(self, item: Item) -> Stored[Item]:
+        """Keeps an object."""
+        return self._spool.put(item) if self._spool else InMemory(item)
 
-    def get(self, place: Place[Thing]) -> Thing:
-        """The thing again."""
-        if isinstance(place, Held):
-            return place.thing
+    def get(self, stored: Stored[Item]) -> Item:
+        """Returns an object."""
+        if isinstance(stored, InMemory):
+            return stored.item
         assert self._spool, "a ticket comes from a spool"
-        return self._spool.get(place)
+        return self._spool.get(stored)

@@ -1,4 +1,4 @@
-"""Gzip and zip that give all they can."""
+"""Bytes inside gzip streams and zip members; of a damaged one, all bytes before the damage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKEN_MEMBER = (zipfile.BadZipFile, zlib.error, EOFError)
 class Inflated(io.RawIOBase):
     """The bytes inside a gzip stream of any number of members.
 
-    A stream that is cut off or broken ends early, and `damage` then says why.
+    A truncated or damaged stream ends early; `damage` is then the reason.
     """
 
     def __init__(self, compressed: BinaryIO) -> None:
@@ -31,12 +31,13 @@ class Inflated(io.RawIOBase):
         self._pending = b""
         self._begun = False
         self._at = 0
-        """How many compressed bytes were read."""
+        """Number of compressed bytes read so far."""
         self._member_at = 0
+        """Offset of the current member."""
         self._given = 0
-        """How many bytes of this member were given."""
+        """Number of bytes of this member that were returned."""
         self._again = 0
-        """How many bytes come that were given before."""
+        """Number of bytes to skip because they were returned before."""
         self._fault_at: int | None = None
         self._ended = False
         self.damage = ""
@@ -46,7 +47,7 @@ class Inflated(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fills `buffer` as far as one step of inflating goes."""
+        """Fills `buffer` with the bytes of one step of decompression."""
         view = memoryview(buffer)
         data = self._inflate(len(view))
         view[: len(data)] = data
@@ -90,7 +91,7 @@ class Inflated(io.RawIOBase):
         return chunk
 
     def _approach(self, fault_at: int) -> None:
-        """Inflates the member again, byte by byte once near the fault: a fault costs all that its step gives."""
+        """Decompresses the member again, byte by byte near the fault: a step with a fault returns no bytes."""
         self._fault_at = fault_at
         self._compressed.seek(self._member_at)
         self._at = self._member_at
@@ -119,7 +120,7 @@ class Inflated(io.RawIOBase):
 class Unzipped(io.RawIOBase):
     """The bytes of one member of a zip archive.
 
-    A member that is broken ends early, and `damage` then says why.
+    A damaged member ends early; `damage` is then the reason.
     """
 
     def __init__(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
@@ -139,13 +140,13 @@ class Unzipped(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Goes to a place in the member."""
+        """Moves to an offset in the member."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._member.file_size}[whence]
         self._go_to(base + offset)
         return self._at
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fills `buffer` as far as one step goes; near a fault the steps are bytes, as it costs what its step gives."""
+        """Fills `buffer` with the bytes of one step; near a fault a step is one byte, as it loses those of its step."""
         view = memoryview(buffer)
         while not self.damage:
             try:
@@ -164,18 +165,20 @@ class Unzipped(io.RawIOBase):
         return 0
 
     def _approach(self, fault: str) -> None:
-        """Opens the member again without a checksum, which would be found wrong before the last bytes are given."""
+        """Opens the member again without its checksum, which would fail before the last bytes are returned."""
         self._fault = fault
         del self._member.CRC
         self._go_to(self._at)
 
-    def _go_to(self, place: int) -> None:
-        """From the start again if it must be; a member without a checksum can only be read."""
-        if place < self._at or self._fault:
+    def _go_to(self, offset: int) -> None:
+        """Reads up to an offset, from the start of the member if necessary."""
+        if offset < self._at or self._fault:
             self._stream = self._archive.open(self._member)
             self._at = 0
         try:
-            while self._at < place and (passed := self._stream.read(min(place - self._at, UNZIPPED_AT_ONCE))):
-                self._at += len(passed)
+            while self._at < offset and (
+                skipped := self._stream.read(min(offset - self._at, UNZIPPED_AT_ONCE))
+            ):
+                self._at += len(skipped)
         except BROKEN_MEMBER as error:
             self.damage = f"the zip member is broken ({error})"

@@ -1,4 +1,4 @@
-"""Outputs that appear whole or not at all."""
+"""Where outputs go: files, directories, streams. A file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 USUAL_PREFIX = "job"
-"""How files are called in a directory, when they have a name in common that nobody gave."""
+"""The prefix of the files of one output in a directory, if the user gave none."""
 GZIP_SUFFIX = ".gz"
 GZIP_LEVEL = 2
 GZIP_WINDOW = 16 + 15
-"""zlib's way to ask for gzip members; they carry no time, so equal content gives equal bytes."""
+"""zlib's `wbits` for gzip members; they contain no time, so that equal content gives equal bytes."""
 
 ANOTHER_PLACE = "Choose another place to write to."
 
@@ -38,7 +38,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Target(Protocol):
-    """Where a writer puts its files. A file appears completely or not at all."""
+    """Where a writer puts its files. A file appears complete or not at all."""
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """A file to write: the target itself, or the file `name` in the target as a directory."""
@@ -62,11 +62,11 @@ class GzipStream(io.BufferedIOBase):
         self._open = True
 
     def writable(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def write(self, data: Buffer, /) -> int:
-        """Compresses `data`; begins a member where none is open."""
+        """Compresses `data`; starts a member if none is open."""
         if not self._open:
             self._member = isal_zlib.compressobj(GZIP_LEVEL, wbits=GZIP_WINDOW)
             self._open = True
@@ -74,7 +74,7 @@ class GzipStream(io.BufferedIOBase):
         return memoryview(data).nbytes
 
     def end_member(self) -> None:
-        """Ends the open member, so that other members can be put behind it in `raw`."""
+        """Ends the open member, so that other members can be written to `raw` after it."""
         if self._open:
             self.raw.write(self._member.flush())
             self._open = False
@@ -93,7 +93,7 @@ class FileTarget:
     location: Path
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The file itself; `name` is how the writer would call it in a directory."""
+        """The file itself; `name` would be its name in a directory."""
         return _whole_file(self.location)
 
     def path(self, name: str = "") -> str:
@@ -107,7 +107,7 @@ class FileTarget:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryTarget:
-    """Files in a directory, which is made where it does not exist."""
+    """Files in a directory, which is created if it does not exist."""
 
     location: Path
 
@@ -132,16 +132,16 @@ class DirectoryTarget:
 
 @dataclass(frozen=True, slots=True)
 class PrefixTarget:
-    """Files whose names begin alike: `job` before `.0.et` and `.groups.json`."""
+    """Files with a common prefix: `job.0.et`, `job.groups.json`."""
 
     directory: Path
     prefix: str
     only: Path | None = None
-    """The file of the only rank, where it was named in full."""
+    """The file of the only rank, if the user gave its complete name."""
 
     @classmethod
     def of(cls, target: Target, suffix: str, ranks: int) -> PrefixTarget:
-        """What a path means: `et/job`, `et/job.et`, `et/job.0.et`, or a directory."""
+        """The files that a path means: `et/job`, `et/job.et`, `et/job.0.et`, or a directory."""
         if not isinstance(target, FileTarget):
             return cls(Path(target.path()), USUAL_PREFIX)
         name = target.location.name
@@ -150,23 +150,23 @@ class PrefixTarget:
         return cls(target.location.parent, prefix or USUAL_PREFIX, target.location if named else None)
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The file whose name ends so."""
-        place = self._place(name)
+        """The file with this name after the prefix."""
+        path = self._path(name)
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(place.parent, error) from error
-        return _whole_file(place)
+            raise _unwritable(path.parent, error) from error
+        return _whole_file(path)
 
     def path(self, name: str = "") -> str:
         """The path of that file."""
-        return str(self._place(name))
+        return str(self._path(name))
 
     def size(self, name: str = "") -> int:
         """The size of that file now."""
-        return self._place(name).stat().st_size
+        return self._path(name).stat().st_size
 
-    def _place(self, name: str) -> Path:
+    def _path(self, name: str) -> Path:
         if self.only and name.endswith(self.only.suffix):
             return self.only
         return self.directory / f"{self.prefix}.{name}"
@@ -174,7 +174,7 @@ class PrefixTarget:
 
 @dataclass(slots=True)
 class StreamTarget:
-    """A stream that is open already, such as standard output; it stays open."""
+    """An open stream, such as standard output; it stays open."""
 
     stream: BinaryIO
     written: int = field(default=0, init=False)
@@ -188,11 +188,11 @@ class StreamTarget:
         self.written = counted.count
 
     def path(self, name: str = "") -> str:
-        """The sign for standard output."""
+        """The symbol of standard output."""
         return STDOUT
 
     def size(self, name: str = "") -> int:
-        """How much the last file took."""
+        """The size of the last file."""
         return self.written
 
 
@@ -212,7 +212,7 @@ class _Counted(io.BufferedIOBase):
 
 
 def target_of(path: str) -> Target:
-    """What the user means by `path`: `-` is standard output, `dir/` and a directory that exists hold files."""
+    """The target that the user means by `path`: `-` is standard output; `dir/` or an existing directory is a folder."""
     if path == STDOUT:
         return StreamTarget(sys.stdout.buffer)
     if path.endswith(os.sep) or Path(path).is_dir():
@@ -221,16 +221,16 @@ def target_of(path: str) -> Target:
 
 
 @contextmanager
-def whole_place(path: Path) -> Iterator[Path]:
-    """An empty temporary file beside `path` that takes its place when all is written, for what writes to paths."""
-    place = Path(os.path.realpath(path))  # a link keeps leading to the file
-    if place.exists() and not place.is_file():
+def temporary_for(path: Path) -> Iterator[Path]:
+    """The path of an empty temporary file next to `path`, which replaces it at the end."""
+    final = Path(os.path.realpath(path))  # a link stays a link to the file
+    if final.exists() and not final.is_file():
         raise TraceError("cannot be written: it is not a file", source=str(path), advice=ANOTHER_PLACE)
-    temporary = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}.part")
+    temporary = final.with_name(f".{final.name[:200]}.{os.urandom(4).hex()}.part")
     _opened(temporary, "xb", path).close()
     try:
         yield temporary
-        temporary.replace(place)
+        temporary.replace(final)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in FULL:
@@ -240,13 +240,13 @@ def whole_place(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside `path` that takes its place when all is written."""
+    """A temporary file next to `path`, which replaces it at the end."""
     if path.exists() and not path.is_file():
         with _opened(path, "wb") as device, _compressed(device, path) as stream:  # a pipe, /dev/null
             yield stream
         return
     with (
-        whole_place(path) as temporary,
+        temporary_for(path) as temporary,
         _opened(temporary, "wb", path) as raw,
         _compressed(raw, path) as stream,
     ):
@@ -277,11 +277,11 @@ def _unwritable(path: Path, error: OSError) -> TraceError:
     )
 
 
-# Where an output must not go: on top of what it is made of, or where there is no place for it.
+# Checks before anything is read
 
 
 def check_folder(path: str) -> None:
-    """Raises before anything is read where the folder of a file to be is missing."""
+    """Raises TraceError if the folder of an output does not exist."""
     folder = Path(path).parent
     if path != STDOUT and not path.endswith(os.sep) and not folder.is_dir():
         raise TraceError(
@@ -290,7 +290,7 @@ def check_folder(path: str) -> None:
 
 
 def check_not_read(path: str, read: Iterable[str]) -> None:
-    """Raises where an output would take the place of what was read for it: a file, or an archive around it."""
+    """Raises UsageError if an output would overwrite an input, or an archive that contains one."""
     if path == STDOUT or not Path(path).is_file():
         return
     for source in read:

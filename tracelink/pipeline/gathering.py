@@ -11,7 +11,7 @@ import numpy as np
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError, in_order
 from tracelink.io.sources import Discovery, Source
-from tracelink.io.spool import Keeper, Place
+from tracelink.io.spool import Store, Stored
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.clock import Clock, ClockMode, Clocks
@@ -68,8 +68,8 @@ class KeptPart:
     row: Rank
     clock: Clock
     groups: Sequence[ProcessGroup]
-    keeper: Keeper
-    place: Place[EventGraph] | None
+    keeper: Store
+    place: Stored[EventGraph] | None
 
     @property
     def rank(self) -> int:
@@ -185,7 +185,7 @@ class GatheredRank:
 
     sources: Sequence[SourceInfo]
     calls: RankCalls
-    graph: Place[EventGraph] | None
+    graph: Stored[EventGraph] | None
     events: int
     first_ns: int | None
     last_ns: int | None
@@ -203,7 +203,7 @@ class Gathered:
     """All ranks, in order, and what did not fit."""
 
     ranks: Sequence[GatheredRank]
-    keeper: Keeper
+    keeper: Store
     findings: Sequence[Finding]
 
 
@@ -212,7 +212,7 @@ class _Loose:
     """A trace that waits for others of its rank, which its worker could not know."""
 
     info: SourceInfo
-    trace: Place[RankTrace]
+    trace: Stored[RankTrace]
 
 
 @dataclass(slots=True)
@@ -235,7 +235,7 @@ class _Gathering:
     """How ranks are read: by whom, where they are kept, and whether their events are asked for at all."""
 
     engine: Engine
-    keeper: Keeper
+    keeper: Store
     with_events: bool
 
     def read_groups(self, groups: Sequence[Sequence[Task]]) -> list[_Answer]:
@@ -292,7 +292,7 @@ def gather(
     findings = list(discovery.findings)
     tasks = by_rank(tasks_of(discovery, findings), engine, findings)
     groups = _groups([task for task in tasks if _may_be_wanted(task, wanted)])
-    keeper = Keeper(_shared(discovery, tasks), in_memory=len(groups) < 2)
+    keeper = Store(_shared(discovery, tasks), in_memory=len(groups) < 2)
     gathering = _Gathering(engine, keeper, with_events)
     answers = gathering.read_groups(groups)
     findings += [finding for answer in answers for finding in answer.findings]

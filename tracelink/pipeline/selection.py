@@ -11,7 +11,7 @@ import numpy as np
 
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity, UsageError
-from tracelink.io.spool import Keeper, Place
+from tracelink.io.spool import Store, Stored
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
@@ -257,20 +257,20 @@ class CutPart:
     """What was selected of one rank."""
 
     rank: int
-    keeper: Keeper
-    place: Place[EventGraph]
+    keeper: Store
+    place: Stored[EventGraph]
 
     def load(self) -> EventGraph:
         """The graph of what was selected."""
         return self.keeper.get(self.place)
 
 
-def cut(job: Job, selection: Selection, engine: Engine, keeper: Keeper) -> Job:
+def cut(job: Job, selection: Selection, engine: Engine, keeper: Store) -> Job:
     """The selected events of every rank; what was matched stays matched."""
     mentioned = referenced_rows(job)
     first_ns = job.first_ns or 0
 
-    def work(part: Part) -> tuple[Place[EventGraph], Int64s, Stock, int | None]:
+    def work(part: Part) -> tuple[Stored[EventGraph], Int64s, Stock, int | None]:
         rows, whole = mentioned[part.rank], part.load()
         graph, kept = apply(selection, whole, first_ns, rows)
         return keeper.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph), graph.span[1]

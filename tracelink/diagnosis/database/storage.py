@@ -14,7 +14,7 @@ import numpy as np
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.schema import Column, Table, Type
 from tracelink.errors import TraceError, UsageError
-from tracelink.io.targets import ANOTHER_PLACE, DirectoryTarget, whole_place
+from tracelink.io.targets import ANOTHER_PLACE, DirectoryTarget, temporary_for
 from tracelink.model.columns import NO_TIME, UNKNOWN
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def clean(text: str) -> str:
 
 def write_sqlite(batches: Iterable[Batch], path: Path) -> None:
     """Writes all rows; the file appears when it is complete."""
-    with whole_place(path) as temporary, _with_advice(path), closing(_connect(temporary)) as connection:
+    with temporary_for(path) as temporary, _with_advice(path), closing(_connect(temporary)) as connection:
         connection.execute("BEGIN")
         for table in schema.TABLES.values():
             connection.execute(create_statement(table))
