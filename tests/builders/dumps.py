@@ -1,8 +1,8 @@
-"""Folders of dumps, as a job that hangs leaves them.
+"""Folders of dumps of a job that hangs.
 
     folder = dumps(tmp_path, hang(ranks=4, culprit=2))
 
-holds four dumps; rank 2 stopped after its second collective, the others wait in the third.
+contains four dumps: rank 2 stopped after its second collective, the others wait in the third.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ START = frame("run", "/usr/lib/python3.11/runpy.py", 88)
 
 
 def stack(name: str, line: int) -> list[dict[str, Any]]:
-    """A call in a training script, as the recorder sees it: torch above it, Python below."""
+    """The stack of a call in a training script, with frames of torch and Python around it."""
     return [LIBRARY, frame(name, "/home/me/train.py", line), frame("main", "/home/me/train.py", 200), START]
 
 
 def steps(rank: int, count: int, *, group: tuple[str, str] = ("0", "default_pg")) -> list[dict[str, Any]]:
-    """So many all-reduces a second apart, all finished but the last."""
+    """All-reduces a second apart, all finished except the last."""
     return [
         collective(
             "nccl:all_reduce",

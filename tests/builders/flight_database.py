@@ -1,4 +1,4 @@
-"""Dumps that were examined, and the database of them, in a few readable lines."""
+"""Examined dumps and their SQLite database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def examined(contents: Mapping[int, dict[str, Any]]) -> Examined:
 
 
 def examined_bytes(dumps: Mapping[int, bytes]) -> Examined:
-    """The same of dumps as they lie in files."""
+    """The diagnosis of these files, by rank."""
     reader, engine = FlightRecorderReader(), Engine()
     journal = journal_of(
         {
@@ -35,13 +35,13 @@ def examined_bytes(dumps: Mapping[int, bytes]) -> Examined:
 
 
 def sqlite_of(what: Examined, folder: Path) -> sqlite3.Connection:
-    """The SQLite database of it."""
+    """The SQLite database of a diagnosis."""
     path = folder / "flight.sqlite"
     database_at(str(path)).write(what)
     return sqlite3.connect(path)
 
 
 def rows(connection: sqlite3.Connection, query: str) -> list[Row]:
-    """What a query finds."""
+    """The rows of a query."""
     found: list[Row] = connection.execute(query).fetchall()
     return found

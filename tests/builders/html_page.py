@@ -1,4 +1,4 @@
-"""A page as a browser reads it, for tests: elements, their texts, and the rows of tables by caption."""
+"""A parsed HTML page: elements, their text, and the rows of tables by caption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VOID = frozenset({"meta", "br", "col", "link"})
 
 @dataclass
 class Element:
-    """An element and what it holds."""
+    """An element and its content."""
 
     name: str
     attributes: dict[str, str] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Journals in a few readable lines.
+"""Journals from arrival times.
 
     together(at=[[0, 1, 9], [20, 21, 29]], done=[10, 30])
 
-is what three ranks recorded of two collectives: when each of them came to it, and when it was over, in ms.
+is the journal of three ranks and two collectives: when each rank joined them, and when they were completed, in ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Entries = dict[int, list[dict[str, Any]]]
 
 
 def journal(dumps: Mapping[int, dict[str, Any]], names: str = "comm_lib_trace_rank_{rank}") -> Journal:
-    """What these dumps hold, by rank."""
+    """The journal of these dumps, by rank."""
     reader, engine = FlightRecorderReader(), Engine(1)
     return journal_of(
         {
@@ -31,7 +31,7 @@ def journal(dumps: Mapping[int, dict[str, Any]], names: str = "comm_lib_trace_ra
 
 
 def recorded(entries: Mapping[int, Iterable[dict[str, Any]]], **top_level: Any) -> Journal:
-    """What ranks recorded that are all in one group, unless it is said otherwise."""
+    """The journal of ranks that are all in one group, unless `pg_config` is given."""
     groups = {"pg_config": process_group("0", sorted(entries), "default_pg")}
     return journal({rank: dump(*rows, **{**groups, **top_level}) for rank, rows in entries.items()})
 
@@ -45,7 +45,7 @@ def rounds(
     name: str = "gloo:all_reduce",
     **fields: Any,
 ) -> Entries:
-    """The entries of ranks that do the same one after the other; `ahead` is by how much clocks are."""
+    """The entries of ranks that call the same collectives; `ahead` is by how much their clocks are ahead, in ms."""
     members = list(ranks) if ranks is not None else list(range(len(at[0])))
     entries: Entries = {rank: [] for rank in members}
     for number, times in enumerate(at):

@@ -1,4 +1,4 @@
-"""Recorded jobs as hypothesis draws them, and what their dumps say in short."""
+"""Strategies for generated jobs, and summaries of their dumps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def keeping_all(plan: Plan) -> Plan:
 
 
 def looks(recorded: RecordedJob, rank: int, group: str) -> dict[int, list[Look]]:
-    """The collectives of a group as a rank recorded them, by number: operation, sizes and type."""
+    """The collectives of a group on a rank, by sequence number: operation, sizes and dtype."""
     found: dict[int, list[Look]] = {}
     for entry in recorded.dumps[rank]["entries"]:
         if entry["process_group"][0] == group and not is_message(entry):
@@ -60,20 +60,20 @@ def looks(recorded: RecordedJob, rank: int, group: str) -> dict[int, list[Look]]
 
 
 def is_message(entry: dict[str, Any]) -> bool:
-    """Whether an entry tells of a message or ends a batch of them; a batch does not count collectives."""
+    """Whether an entry is a message or closes a batch of messages."""
     ends_batch = entry["profiling_name"].endswith(":coalesced") and entry["p2p_seq_id"] > 0
     return bool(entry["is_p2p"] or (ends_batch and entry["process_group"][1] in ("mesh_pp", "mesh_cp")))
 
 
 def look(entry: dict[str, Any]) -> Look:
-    """What the members of a group have in common; the pieces of an all_to_all are each member's own."""
+    """What the members of a group have in common; sizes of an all_to_all may differ."""
     name = entry["profiling_name"]
     sizes = [] if name.endswith("all_to_all") else [entry["input_sizes"], entry["output_sizes"]]
     return name, str(sizes), str(entry["input_dtypes"])
 
 
 def numbered(recorded: RecordedJob, rank: int, group: str, number: int) -> list[dict[str, Any]]:
-    """The entries of a collective at a rank."""
+    """The entries of a collective on a rank."""
     return [
         entry
         for entry in recorded.dumps[rank]["entries"]

@@ -1,4 +1,4 @@
-"""Flight-recorder dumps in a few readable lines.
+"""Flight-recorder dumps.
 
     dump(collective("gloo:all_reduce", 1), collective("gloo:broadcast", 2, group=("1", "tp")))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.diagnosis.journal import Journal, reread_entries
+from tracelink.diagnosis.journal import Journal, operation_names, reread_entries
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import Outcome, Parts
 from tracelink.diagnosis.programs import (
@@ -26,7 +26,7 @@ from tracelink.diagnosis.programs import (
 from tracelink.diagnosis.waits import Wait
 from tracelink.errors import Finding
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
-from tracelink.model.operations import ROOTED, Operation, operation_of
+from tracelink.model.operations import ROOTED, Operation
 from tracelink.model.records import Entry, State
 from tracelink.model.trace import ProcessGroup
 from tracelink.text import collective_in_words, lowered, operation_in_words, ranks_in_words
@@ -169,7 +169,7 @@ def _suspect_exchanges(journal: Journal, parts: Parts) -> list[_Exchange]:
 
 
 def _exchanging(journal: Journal, parts: Parts) -> Bools:
-    names = [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
+    names = operation_names(journal)
     exchanging = np.array([name == Operation.ALL_TO_ALL for name in names] + [False], np.bool_)
     found: Bools = exchanging[np.minimum(parts.request, len(names))]
     return found
@@ -332,7 +332,7 @@ def _rank_at(group: ProcessGroup, position: int) -> int:
 
 def rooted_entries(journal: Journal) -> Bools:
     """Which entries of the journal request an operation with a root."""
-    rooted = [operation_of(journal.strings[code]) in ROOTED for code in journal.requests.operation.tolist()]
+    rooted = [name in ROOTED for name in operation_names(journal)]
     found: Bools = np.array([*rooted, False], np.bool_)[journal.records.request]
     return found
 

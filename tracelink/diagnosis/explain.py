@@ -62,8 +62,11 @@ def with_evidence(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
     rows = [selection.rows for selection in chain.from_iterable(selections)]
     entries, findings = reread_entries(journal, np.unique(np.concatenate(rows)) if rows else NO_ROWS)
     shown = [
-        replace(problem, evidence=tuple(filter(None, (_evidence(one, entries, journal) for one in each))))
-        for problem, each in zip(diagnosis.problems, selections, strict=False)
+        replace(
+            problem,
+            evidence=tuple(filter(None, (_evidence(selection, entries, journal) for selection in selected))),
+        )
+        for problem, selected in zip(diagnosis.problems, selections, strict=False)
     ]
     return replace(
         diagnosis,
@@ -195,9 +198,12 @@ def _requests_differ(own: Entry, other: Entry) -> bool:
 
 def _is_further_on(own: Sequence[Frame], others: Sequence[Frame]) -> bool:
     """Whether the first call in which two stacks differ is later in the same function."""
-    for mine, theirs in zip(reversed(own), reversed(others), strict=False):
-        if mine != theirs:
-            return (mine.filename, mine.name) == (theirs.filename, theirs.name) and mine.line > theirs.line
+    for own_frame, other_frame in zip(reversed(own), reversed(others), strict=False):
+        if own_frame != other_frame:
+            return (own_frame.filename, own_frame.name) == (
+                other_frame.filename,
+                other_frame.name,
+            ) and own_frame.line > other_frame.line
     return False
 
 

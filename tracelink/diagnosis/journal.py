@@ -17,7 +17,7 @@ from tracelink.linking.stack import stack
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
 from tracelink.model.communications import Calls
-from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
+from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation, operation_of
 from tracelink.model.records import Entry, Recording, Records, Requests
 from tracelink.model.trace import ProcessGroup
 from tracelink.plugins import EntryPayloads
@@ -171,14 +171,24 @@ def _with_closings(records: Records, closing: Bools) -> Records:
 # Requests of entries.
 
 
+def operation_names(journal: Journal) -> list[str]:
+    """The operation of each request, with a name that does not depend on the backend."""
+    return [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
+
+
 def message_requests(journal: Journal) -> Bools:
     """Which requests are one end of a message."""
-    return np.array([name in POINT_TO_POINT for name in _operation_names(journal)], np.bool_)
+    return np.array([name in POINT_TO_POINT for name in operation_names(journal)], np.bool_)
+
+
+def synchronizing_requests(journal: Journal) -> Bools:
+    """Which requests no rank leaves before all ranks have joined."""
+    return np.array([name in SYNCHRONIZING for name in operation_names(journal)], np.bool_)
 
 
 def request_codes(journal: Journal) -> Int64s:
     """A number for each request, equal for the same operation between the same sender and receiver."""
-    names = _operation_names(journal)
+    names = operation_names(journal)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     operation = np.array([numbers[name] for name in names], np.int64)
     messages = message_requests(journal)
@@ -190,7 +200,7 @@ def request_codes(journal: Journal) -> Int64s:
 
 def counterpart_codes(journal: Journal) -> Int64s:
     """For each end of a message the code of the other end's request; UNKNOWN if no rank requests it."""
-    codes, requests, names = request_codes(journal), journal.requests, _operation_names(journal)
+    codes, requests, names = request_codes(journal), journal.requests, operation_names(journal)
     keys = list(zip(names, requests.source.tolist(), requests.target.tolist(), strict=True))
     code_of = dict(zip(keys, codes.tolist(), strict=True))
     opposite = {Operation.SEND.value: Operation.RECV.value, Operation.RECV.value: Operation.SEND.value}
@@ -198,10 +208,6 @@ def counterpart_codes(journal: Journal) -> Int64s:
         [code_of.get((opposite.get(name, ""), source, target), UNKNOWN) for name, source, target in keys],
         np.int64,
     )
-
-
-def _operation_names(journal: Journal) -> list[str]:
-    return [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
 
 
 # Entries read again from their dumps.

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.diagnosis.clocks import lags_of
-from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Kind, Lateness, Problem
 from tracelink.diagnosis.participation import Parts
 from tracelink.model.columns import NO_TIME, SECOND, Bools, Float64s, Int32s, Int64s, Table, starts_of
-from tracelink.model.operations import SYNCHRONIZING, operation_of
 from tracelink.text import collective_in_words, duration, lowered, ranks_in_words
 
 FEWEST_COLLECTIVES = 20
@@ -222,7 +221,7 @@ def synchronizing_collectives(journal: Journal, parts: Parts, created: Int64s) -
     first = starts_of(parts.collective)
     size = np.diff(np.append(first, len(parts)))
     chosen = (size > 1) & (size == _recorded_members(journal, parts, first, size)[parts.group[first]])
-    chosen &= _synchronizing(journal)[journal.records.request[parts.row[first]]]
+    chosen &= synchronizing_requests(journal)[journal.records.request[parts.row[first]]]
     if len(first):
         chosen &= np.minimum.reduceat(created, first) != NO_TIME
     first, size = first[chosen], size[chosen]
@@ -238,12 +237,6 @@ def _recorded_members(journal: Journal, parts: Parts, first: Int64s, size: Int64
     most = np.array(described, np.int64)
     np.maximum.at(most, parts.group[first], size)
     return most
-
-
-def _synchronizing(journal: Journal) -> Bools:
-    """For each request whether no rank leaves it before all have entered."""
-    names = [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
-    return np.array([name in SYNCHRONIZING for name in names], np.bool_)
 
 
 def _with_times(collectives: SynchronizingCollectives, created: Int64s) -> SynchronizingCollectives:

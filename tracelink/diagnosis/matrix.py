@@ -224,7 +224,7 @@ def match_entries(journal: Journal) -> EntryMatching:
 
 def agreement_codes(journal: Journal) -> Int64s:
     """For each request a number, equal for requests that agree under one sequence number."""
-    compared = [one.value for one in comparisons_of(journal, ())]
+    compared = [comparison.value for comparison in comparisons_of(journal, ())]
     return distinct(*compared)[0] if compared else np.empty(0, np.int64)
 
 

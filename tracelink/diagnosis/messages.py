@@ -14,7 +14,7 @@ import numpy as np
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.hangs import is_stuck
-from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.journal import Journal, operation_names, synchronizing_requests
 from tracelink.diagnosis.participation import Outcome, Parts, PartsByRank, Positions
 from tracelink.diagnosis.waits import Wait
 from tracelink.linking.groups import Groups, Members
@@ -30,7 +30,7 @@ from tracelink.model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink.model.operations import SYNCHRONIZING, Operation, operation_of
+from tracelink.model.operations import Operation
 
 CLEARLY = 3
 """By this factor a pairing must be closer in time than another one to be preferred."""
@@ -64,7 +64,7 @@ class MessageEnds(Table):
 def message_ends(journal: Journal, outcome: Int8s) -> MessageEnds:
     """All ends of messages; `outcome` is that of each entry."""
     records = journal.records
-    names = [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
+    names = operation_names(journal)
     sending, receiving, closing = (
         np.array([name == operation for name in names], np.bool_)
         for operation in (Operation.SEND, Operation.RECV, Operation.COALESCED)
@@ -407,9 +407,8 @@ def dump_times_of(journal: Journal, parts: Parts, positions: Positions) -> DumpT
 
 
 def _overtaken_entries(journal: Journal, parts: Parts) -> dict[int, int]:
-    names = [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
-    synchronizing = np.array([name in SYNCHRONIZING for name in names], np.bool_)
-    finished = (parts.outcome == Outcome.FINISHED) & synchronizing[journal.records.request[parts.row]]
+    synchronizing = synchronizing_requests(journal)[journal.records.request[parts.row]]
+    finished = (parts.outcome == Outcome.FINISHED) & synchronizing
     unfinished = np.flatnonzero(parts.outcome < Outcome.RETIRED)
     overtaken = unfinished[np.isin(parts.collective[unfinished], parts.collective[finished])]
     last_row: dict[int, int] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.model.columns import (
     UNKNOWN,
     Bools,
@@ -23,7 +23,6 @@ from tracelink.model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink.model.operations import SYNCHRONIZING, operation_of
 from tracelink.model.records import State
 
 COALESCED = "coalesced"
@@ -264,14 +263,9 @@ def _overwritten(journal: Journal, group: Int32s, rank: Int32s) -> Bools:
 
 def _proven_by_others(journal: Journal, parts: Parts) -> Int64s:
     """For each group the last synchronizing collective that a rank has finished: all members have joined it."""
-    synchronizing = _synchronizing(journal)
+    synchronizing = synchronizing_requests(journal)
     request = journal.records.request[parts.row]
     finished = (parts.outcome == Outcome.FINISHED) & synchronizing[request]
     proven = np.full(len(journal.groups), UNKNOWN, np.int64)
     np.maximum.at(proven, parts.group[finished], parts.sequence[finished])
     return proven
-
-
-def _synchronizing(journal: Journal) -> Bools:
-    names = [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
-    return np.array([name in SYNCHRONIZING for name in names], np.bool_)

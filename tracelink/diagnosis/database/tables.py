@@ -57,10 +57,10 @@ class Database:
 
 def database_at(path: str) -> Database:
     """The database that a path names; raises `UsageError` if it names none, or it cannot be written here."""
-    place = Path(path)
-    if place.suffix in SQLITE_SUFFIXES and not path.endswith(os.sep):
+    location = Path(path)
+    if location.suffix in SQLITE_SUFFIXES and not path.endswith(os.sep):
         return Database(path, directory=False)
-    if place.suffix == SUFFIX or path.endswith(os.sep) or place.is_dir():
+    if location.suffix == SUFFIX or path.endswith(os.sep) or location.is_dir():
         check_arrow()
         return Database(path, directory=True)
     raise UsageError(
@@ -214,20 +214,20 @@ def _arrivals(numbering: Numbering) -> dict[str, list[int | None]]:
     order = timed[np.lexsort((parts.created[timed], parts.collective[timed]))]
     lengths = np.bincount(parts.collective[timed], minlength=count)
     ends = np.cumsum(lengths)
-    some, several = lengths > 0, lengths > 1
+    known, several = lengths > 0, lengths > 1
     created = parts.created[order]
 
-    def at(place: Int64s, where: np.ndarray, column: Int64s | Int32s, missing: int) -> Int64s:
+    def at(row: Int64s, where: np.ndarray, column: Int64s | Int32s, missing: int) -> Int64s:
         values = np.full(count, missing, np.int64)
-        values[where] = column[place[where]]
+        values[where] = column[row[where]]
         return values
 
-    first, last = at(ends - lengths, some, created, NO_TIME), at(ends - 1, some, created, NO_TIME)
+    first, last = at(ends - lengths, known, created, NO_TIME), at(ends - 1, known, created, NO_TIME)
     before = at(ends - 2, several, created, NO_TIME)
     return {
         "first_created_ns": times(first),
         "last_created_ns": times(last),
-        "last_rank": listed(at(ends - 1, some, parts.rank[order], UNKNOWN)),
+        "last_rank": listed(at(ends - 1, known, parts.rank[order], UNKNOWN)),
         "skew_ns": listed(np.where(several, last - first, UNKNOWN)),
         "late_ns": listed(np.where(several, last - before, UNKNOWN)),
     }
@@ -332,4 +332,4 @@ def findings_table(findings: Sequence[Finding]) -> Batch:
 
 def _columns(table: schema.Table, rows: Sequence[Sequence[object]]) -> dict[str, list[object]]:
     names = [column.name for column in table.columns]
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}

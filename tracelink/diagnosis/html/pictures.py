@@ -156,7 +156,7 @@ def lines_of(groups: Sequence[Sequence[MarkedStanding]]) -> list[PictureLine]:
         standing = standings[0].standing
         own = {rank: marked for marked in standings for rank in marked.standing.ranks}
         same = lines.setdefault(standing.description, [])
-        line = next((one for one in same if one.standings.keys().isdisjoint(own)), None)
+        line = next((candidate for candidate in same if candidate.standings.keys().isdisjoint(own)), None)
         if line is None:
             line = PictureLine(standing.description, [], {})
             same.append(line)
@@ -237,10 +237,10 @@ def standings_maps(lines: Sequence[PictureLine]) -> Child:
 
 def _one_sentence(line: PictureLine) -> Markup | None:
     """A sentence instead of a drawing in which all cells would be equal."""
-    told = {_in_words_of(marked, None) for marked in line.standings.values()}
-    if len(told) > 1:
+    descriptions = {_in_words_of(marked, None) for marked in line.standings.values()}
+    if len(descriptions) > 1:
         return None
-    return element("p", f"All {counted(len(line.standings), 'rank')}: ", told)
+    return element("p", f"All {counted(len(line.standings), 'rank')}: ", descriptions)
 
 
 def _runs(line: PictureLine) -> Iterator[list[tuple[int, MarkedStanding]]]:
@@ -249,8 +249,8 @@ def _runs(line: PictureLine) -> Iterator[list[tuple[int, MarkedStanding]]]:
 
     def same(rank: int) -> tuple[int, int, Mark, int | None, str]:
         marked = line.standings[rank]
-        one = marked.standing
-        return rank // PER_ROW, rank - order[rank], marked.mark, one.sequence, one.operation
+        standing = marked.standing
+        return rank // PER_ROW, rank - order[rank], marked.mark, standing.sequence, standing.operation
 
     order = {rank: number for number, rank in enumerate(ranks)}
     for _, run in groupby(ranks, key=same):
@@ -280,7 +280,7 @@ def _drawing(line: PictureLine, runs: Sequence[Sequence[tuple[int, MarkedStandin
 
 def _run(run: Sequence[tuple[int, MarkedStanding]], row: int) -> Markup:
     (first, marked), (last, _) = run[0], run[-1]
-    group = marked.standing.group if len({one.standing.group for _, one in run}) == 1 else None
+    group = marked.standing.group if len({member.standing.group for _, member in run}) == 1 else None
     who = f"rank {first}" if first == last else f"ranks {first}-{last}"
     return element(
         "rect",
@@ -417,7 +417,9 @@ def _node_positions(count: int, half: Point, *, labelled: bool) -> tuple[Point, 
     high = 28.0 if count == 2 else (0.55 * wide if labelled else wide)
     middle = wide + half[0] + GAP, high + half[1] + GAP
     angles = [math.pi + 2 * math.pi * number / count for number in range(count)]
-    return middle, [(middle[0] + wide * math.cos(one), middle[1] + high * math.sin(one)) for one in angles]
+    return middle, [
+        (middle[0] + wide * math.cos(angle), middle[1] + high * math.sin(angle)) for angle in angles
+    ]
 
 
 def _node(number: int, link: Link, group: str, centre: Point, labelled: bool) -> Markup:

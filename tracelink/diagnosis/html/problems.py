@@ -45,10 +45,12 @@ def problems_section(problems: Sequence[Problem], descriptions: Mapping[str, str
     hidden = len(problems) - MOST_IN_BRIEF
     return [
         [
-            _problem(number, one, len(problems), descriptions)
-            for number, one in enumerate(problems[:MOST_IN_FULL], 1)
+            _problem(number, problem, len(problems), descriptions)
+            for number, problem in enumerate(problems[:MOST_IN_FULL], 1)
         ],
-        element("ul", (element("li", kind_badge(one), " ", one.message) for one in brief)) if brief else None,
+        element("ul", (element("li", kind_badge(problem), " ", problem.message) for problem in brief))
+        if brief
+        else None,
         element("p", f"{counted(hidden, 'more problem')} are not shown.") if hidden > 0 else None,
     ]
 
@@ -77,7 +79,7 @@ def _problem(number: int, problem: Problem, of: int, descriptions: Mapping[str, 
 def _advice(problem: Problem) -> Child:
     if not problem.advice:
         return None
-    return element("div", element("strong", "Look at next"), element("p", problem.advice), class_="advice")
+    return element("div", element("strong", "Next"), element("p", problem.advice), class_="advice")
 
 
 def _problem_facts(problem: Problem) -> Markup:
@@ -139,7 +141,7 @@ def evidence_section(evidence: Sequence[Evidence]) -> Child:
     """The calls and stacks of each rank."""
     hidden = len(evidence) - MOST_RANKS
     more = element("p", f"{counted(hidden, 'more rank')} with entries are not shown.") if hidden > 0 else None
-    return [*(_rank_evidence(one) for one in evidence[:MOST_RANKS]), more]
+    return [*(_rank_evidence(shown) for shown in evidence[:MOST_RANKS]), more]
 
 
 def _rank_evidence(evidence: Evidence) -> Child:
@@ -209,7 +211,7 @@ def _complete_frame(frame: Frame) -> str:
 
 def sightings_section(sightings: Sequence[Sighting]) -> Child:
     """What the profiles of each rank show."""
-    return [_rank_sightings(one) for one in sightings[:MOST_RANKS]]
+    return [_rank_sightings(sighting) for sighting in sightings[:MOST_RANKS]]
 
 
 def _rank_sightings(sighting: Sighting) -> Child:
@@ -249,11 +251,11 @@ def _call_facts(call: CallSeen) -> list[tuple[str, Child]]:
 
 
 def _stretch_fact(stretch: Stretch) -> tuple[str, Child]:
-    part, whole = duration(stretch.running[-1].duration_ns), duration(stretch.duration_ns)
-    time = f"for {whole} " if part == whole else f"for {part} of {whole} "
+    part, total = duration(stretch.running[-1].duration_ns), duration(stretch.duration_ns)
+    time = f"for {total} " if part == total else f"for {part} of {total} "
     return "Then", [
         time,
-        _chain([readable_name(one.name) for one in stretch.running]),
+        _chain([readable_name(event.name) for event in stretch.running]),
         f" on {_name(stretch.where)}",
     ]
 
