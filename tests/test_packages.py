@@ -42,4 +42,6 @@ def test_public_names_are_those_that_type_checkers_see() -> None:
         alias.name: node.module for node in checked for alias in node.names if alias.asname == alias.name
     }
     assert sorted(homes) == tracelink.__all__
-    assert homes == {name: f"tracelink.{module}" for name, module in tracelink._HOME.items()}
+    assert homes == {
+        name: f"tracelink.{module}" for module, names in tracelink._EXPORTS.items() for name in names
+    }

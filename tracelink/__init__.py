@@ -7,6 +7,7 @@ tracelink.merge("traces/", output="merged.json")
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import chain
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
@@ -77,16 +78,16 @@ _EXPORTS = {
     "model.job": ("Job",),
     "model.selection": ("Selection",),
 }
-_HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = sorted(_HOME)
+__all__ = sorted(chain.from_iterable(_EXPORTS.values()))
 
 
 def __getattr__(name: str) -> Any:
     """Imports the home of a public name when it is first used, so that `import tracelink` costs nothing."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"tracelink.{_HOME[name]}"), name)
+    for module, names in _EXPORTS.items():
+        if name in names:
+            return getattr(import_module(f"tracelink.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tracelink.converters.flight_recorder import pickles, python_pickles, schema
+from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.converters.flight_recorder import pickles as budget
 from tracelink.converters.flight_recorder.entries import Fields, entry_of, fields_of
 from tracelink.converters.flight_recorder.pickles import (
@@ -20,7 +20,6 @@ from tracelink.converters.flight_recorder.pickles import (
     plain,
     refuse_if_too_large,
 )
-from tracelink.converters.flight_recorder.python_pickles import NotPlain, replay
 from tracelink.converters.flight_recorder.records import (
     communications_of,
     events_of,
@@ -115,10 +114,12 @@ def _unpickled(data: bytes, path: str) -> pickles.Loaded:
     except budget.TooLargeError:
         raise
     except UnreadableError:
+        from tracelink.converters.flight_recorder import python_pickles
+
         try:
             known = python_pickles.loaded(data)
-            return pickles.Loaded(known.value if known else replay(data))
-        except NotPlain:
+            return pickles.Loaded(known.value if known else python_pickles.replay(data))
+        except python_pickles.NotPlain:
             pass
         raise
 

@@ -19,7 +19,8 @@ from tracelink.errors import RankConflictError, UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace
-from tracelink.pipeline.gathering import Gathered, gather, recorded_apart, told_once
+from tracelink.pipeline.gathering import Gathered, gather, told_once
+from tracelink.pipeline.reading import two_jobs_findings
 
 # Sources of one rank meet, wherever they lie and whoever read them first.
 
@@ -182,7 +183,7 @@ SECOND = 10**9
 
 def test_ranks_that_overlap_or_follow_each_other_within_a_minute_are_of_one_job() -> None:
     assert (
-        recorded_apart(
+        two_jobs_findings(
             [(0, 100 * SECOND, 0), (50 * SECOND, 90 * SECOND, 1), (159 * SECOND, 200 * SECOND, 2)], ""
         )
         == []
@@ -190,7 +191,7 @@ def test_ranks_that_overlap_or_follow_each_other_within_a_minute_are_of_one_job(
 
 
 def test_more_than_a_minute_between_them_is_between_two_jobs() -> None:
-    (finding,) = recorded_apart([(400 * SECOND, 500 * SECOND, 1), (0, 100 * SECOND, 0)], "Take one.")
+    (finding,) = two_jobs_findings([(400 * SECOND, 500 * SECOND, 1), (0, 100 * SECOND, 0)], "Take one.")
     assert finding.message == (
-        "Rank 1 begins 300 s after rank 0 has ended: these seem to be recordings of two jobs. Take one."
+        "Rank 1 starts 300 s after rank 0 ended: these seem to be recordings of two jobs. Take one."
     )

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypedDict
 
 import click
 
-from tracelink.cli.collectives import csv_of
 from tracelink.cli.console import Console
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.entries import EntrySelection, Shown
@@ -227,6 +226,8 @@ def show_entries(console: Console, examined: Examined, selection: EntrySelection
     if console.json:
         console.document(entries_document(shown, diagnosis, stacks=selection.stacks))
     elif selection.csv:
+        from tracelink.cli.collectives import csv_of
+
         click.echo(csv_of(entries_table(shown, stacks=selection.stacks)), nl=False)
         print_errors(console, [*diagnosis.findings, *shown.findings])
     else:

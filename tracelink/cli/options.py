@@ -329,6 +329,8 @@ def _selection(
 ) -> Selection | None:
     if "=" in (only_ranks or ""):
         raise click.UsageError(RANKS_OR_RANK)
+    if only_ranks is window is steps is only is None:
+        return None
     selection = Selection.parse(ranks=only_ranks, window=window, steps=steps, only=only)
     return None if selection == Selection() else selection
 

@@ -32,8 +32,7 @@ from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
 from tracelink.model.columns import NO_TIME
 from tracelink.model.operations import ROOTED, operation_of
-from tracelink.pipeline.gathering import Span, recorded_apart
-from tracelink.pipeline.reading import nothing_readable, tasks_of
+from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
 from tracelink.text import count_of_ranks
 
 UNREADABLE = "unreadable"
@@ -178,7 +177,7 @@ def diagnosis_of(
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})
-    two_jobs = recorded_apart(_spans(journal), "Diagnose each by itself.")
+    two_jobs = two_jobs_findings(_recordings(journal), "Diagnose each by itself.")
     return Diagnosis(
         problems=_worst_first(problems),
         standings=standings_of(journal, parts, positions, waits),
@@ -244,7 +243,7 @@ def _checked(journal: Journal, parts: Parts, messages: int) -> Checked:
     )
 
 
-def _spans(journal: Journal) -> list[Span]:
+def _recordings(journal: Journal) -> list[Recording]:
     """The first and the last creation time of each rank's entries."""
     created = journal.records.created
     spans = []

@@ -25,6 +25,7 @@ from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo, combine
 from tracelink.pipeline.reading import (
+    Recording,
     Task,
     by_rank,
     check_duplicates,
@@ -33,8 +34,8 @@ from tracelink.pipeline.reading import (
     read,
     said_rank,
     tasks_of,
+    two_jobs_findings,
 )
-from tracelink.pipeline.selection import cut
 
 # Linked ranks to graphs: of one rank, still on its own clock, and of a whole job.
 
@@ -407,32 +408,6 @@ def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:
     )
 
 
-# Whether ranks were recorded at one time, as those of one job are.
-
-
-APART_NS = 60 * 10**9
-"""More than clocks differ, less than between two jobs."""
-
-Span = tuple[int, int, int]
-"""The first time, the last time, and the rank."""
-
-
-def recorded_apart(spans: Sequence[Span], advice: str) -> list[Finding]:
-    """A minute between the recordings of ranks means that they are of two jobs."""
-    reached, before = 0, -1
-    for start, end, number in sorted(spans):
-        if before >= 0 and start - reached > APART_NS:
-            seconds = (start - reached) / 1e9
-            message = (
-                f"Rank {number} begins {seconds:.0f} s after rank {before} has ended: "
-                f"these seem to be recordings of two jobs. {advice}"
-            )
-            return [Finding(Severity.WARNING, "two_jobs", message)]
-        if end > reached:
-            reached, before = end, number
-    return []
-
-
 # Inputs to a job: ranks gathered, matched with each other, on one clock, and cut to what is asked for.
 
 
@@ -451,6 +426,8 @@ def read_job(
     job = _job(gathered, tables)
     if selection is None or not selection.cuts or not with_events:
         return job
+    from tracelink.pipeline.selection import cut
+
     return cut(job, selection, engine, gathered.keeper)
 
 
@@ -489,7 +466,7 @@ def _job(gathered: Gathered, tables: JobTables) -> Job:
 
 
 def _job_findings(ranks: Sequence[Rank], gathered: Sequence[GatheredRank]) -> list[Finding]:
-    return [*_missing_ranks(ranks), *recorded_apart(_spans(gathered), "Merge each by itself.")]
+    return [*_missing_ranks(ranks), *two_jobs_findings(_recordings(gathered), "Merge each by itself.")]
 
 
 def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
@@ -511,7 +488,7 @@ def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
     ]
 
 
-def _spans(ranks: Sequence[GatheredRank]) -> list[Span]:
+def _recordings(ranks: Sequence[GatheredRank]) -> list[Recording]:
     """When each rank was recorded."""
     spans = []
     for rank in ranks:

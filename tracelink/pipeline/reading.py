@@ -260,3 +260,29 @@ def _successive(infos: Sequence[SourceInfo]) -> bool:
     windows = sorted((info.start_ns, info.end_ns or 0) for info in infos if info.start_ns is not None)
     apart = all(before[1] <= after[0] for before, after in pairwise(windows))
     return len(windows) == len(infos) and apart and len({info.pid for info in infos}) == 1
+
+
+# Ranks that were not recorded at the same time.
+
+
+APART_NS = 60 * 10**9
+"""More than clocks differ, less than between two jobs."""
+
+Recording = tuple[int, int, int]
+"""When the recording of a rank starts and ends, and the rank."""
+
+
+def two_jobs_findings(recordings: Sequence[Recording], advice: str) -> list[Finding]:
+    """A finding if more than a minute lies between the recordings of ranks: then they are of two jobs."""
+    latest_end, latest_rank = 0, -1
+    for start, end, rank in sorted(recordings):
+        if latest_rank >= 0 and start - latest_end > APART_NS:
+            seconds = (start - latest_end) / 1e9
+            message = (
+                f"Rank {rank} starts {seconds:.0f} s after rank {latest_rank} ended: "
+                f"these seem to be recordings of two jobs. {advice}"
+            )
+            return [Finding(Severity.WARNING, "two_jobs", message)]
+        if end > latest_end:
+            latest_end, latest_rank = end, rank
+    return []
