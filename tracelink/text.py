@@ -230,7 +230,7 @@ MOST_SHAPES = 4
 def sizes(shapes: Sequence[Sequence[int]], types: Sequence[str]) -> str:
     """`64 x 16 Float`; of many tensors the first, and how many there are."""
     if not shapes:
-        return "none"
+        return "no tensors"
     shown = ", ".join(
         "\N{MULTIPLICATION SIGN}".join(map(str, shape)) or "scalar" for shape in shapes[:MOST_SHAPES]
     )

@@ -10,7 +10,7 @@ from tracelink import api
 from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
-from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings, watching
+from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import MILLISECOND
 from tracelink.model.ranges import Numbers
@@ -68,7 +68,7 @@ def clocks_page(measured: Clocks, mode: str, *, verbose: bool) -> str:
 def _cells(ranks: Numbers, clock: Clock) -> list[str]:
     return [
         str(ranks),
-        clock.host or NOTHING,
+        clock.host or EMPTY,
         _signed(clock.offset_ns),
         f"{clock.drift_ppm:+.2f} ppm" if clock.drift_ppm else "0 ppm",
         _between(clock.low_ns, clock.high_ns),
@@ -78,7 +78,7 @@ def _cells(ranks: Numbers, clock: Clock) -> list[str]:
 
 def _between(low: int | None, high: int | None) -> str:
     if low is None and high is None:
-        return NOTHING
+        return EMPTY
     if low is None or high is None:
         return f"≥ {_signed(low)}" if low is not None else f"≤ {_signed(high or 0)}"
     return f"{_signed(low)} … {_signed(high)}"

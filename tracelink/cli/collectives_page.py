@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.cli import documents
-from tracelink.cli.terminal import NOTHING, Page, more, show_findings
+from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
 from tracelink.errors import UsageError, printable
 from tracelink.model.collectives import Participations, Verdict
@@ -32,33 +32,33 @@ Table = dict[str, list[Any]]
 Rows = npt.NDArray[np.intp] | Int64s
 
 
-def collective_columns(job: Job, chosen: Rows) -> Table:
+def collective_columns(job: Job, rows: Rows) -> Table:
     """The columns of these collectives."""
     table = job.collectives
     return {
-        **_groups(job, table.group[chosen]),
-        "ranks": _members(job, chosen),
-        "sequence": plain(table.sequence[chosen]),
-        "order": plain(table.order[chosen]),
-        "operation": _texts(job, table.operation[chosen]),
-        "type": _texts(job, table.type[chosen]),
-        "bytes": plain(table.bytes[chosen]),
-        "start_ns": times(table.start[chosen]),
-        "end_ns": times(table.end[chosen]),
-        "duration_ns": plain(table.duration[chosen]),
-        "skew_ns": plain(table.skew[chosen]),
-        "wait_ns": plain(lost_time(table, job.participations)[chosen]),
-        "last_rank": plain(table.last_rank[chosen]),
-        "algorithm_gb_s": _rates(table.algorithm_gb_s[chosen]),
-        "bus_gb_s": _rates(table.bus_gb_s[chosen]),
-        "verdict": _texts(job, table.verdict[chosen]),
+        **_groups(job, table.group[rows]),
+        "ranks": _members(job, rows),
+        "sequence": plain(table.sequence[rows]),
+        "order": plain(table.order[rows]),
+        "operation": _texts(job, table.operation[rows]),
+        "type": _texts(job, table.type[rows]),
+        "bytes": plain(table.bytes[rows]),
+        "start_ns": times(table.start[rows]),
+        "end_ns": times(table.end[rows]),
+        "duration_ns": plain(table.duration[rows]),
+        "skew_ns": plain(table.skew[rows]),
+        "wait_ns": plain(lost_time(table, job.participations)[rows]),
+        "last_rank": plain(table.last_rank[rows]),
+        "algorithm_gb_s": _rates(table.algorithm_gb_s[rows]),
+        "bus_gb_s": _rates(table.bus_gb_s[rows]),
+        "verdict": _texts(job, table.verdict[rows]),
     }
 
 
-def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
+def participation_rows(job: Job, selected: Rows) -> list[list[Row]]:
     """For each of these collectives, a row for each rank that takes part."""
     table = job.participations
-    order, bounds = _parts_of(job, chosen)
+    order, bounds = _parts_of(job, selected)
     rows = rows_of(
         {
             "rank": table.rank[order].tolist(),
@@ -73,26 +73,26 @@ def participation_rows(job: Job, chosen: Rows) -> list[list[Row]]:
     return [rows[first:last] for first, last in pairwise(bounds)]
 
 
-def ranks_in(job: Job, chosen: Rows) -> list[list[int]]:
+def ranks_in(job: Job, rows: Rows) -> list[list[int]]:
     """The ranks that take part in each of these collectives."""
-    order, bounds = _parts_of(job, chosen)
+    order, bounds = _parts_of(job, rows)
     ranks = job.participations.rank[order].tolist()
     return [ranks[first:last] for first, last in pairwise(bounds)]
 
 
-def message_columns(job: Job, chosen: Rows) -> Table:
+def message_columns(job: Job, rows: Rows) -> Table:
     """The columns of these messages."""
     table = job.messages
     return {
-        **_groups(job, table.group[chosen]),
-        "source": plain(table.source[chosen]),
-        "target": plain(table.target[chosen]),
-        "tag": plain(table.tag[chosen]),
-        "order": plain(table.order[chosen]),
-        "bytes": plain(table.bytes[chosen]),
-        "sent_ns": times(table.sent[chosen]),
-        "received_ns": times(table.received[chosen]),
-        "verdict": _texts(job, table.verdict[chosen]),
+        **_groups(job, table.group[rows]),
+        "source": plain(table.source[rows]),
+        "target": plain(table.target[rows]),
+        "tag": plain(table.tag[rows]),
+        "order": plain(table.order[rows]),
+        "bytes": plain(table.bytes[rows]),
+        "sent_ns": times(table.sent[rows]),
+        "received_ns": times(table.received[rows]),
+        "verdict": _texts(job, table.verdict[rows]),
     }
 
 
@@ -139,21 +139,21 @@ def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Table:
     }
 
 
-def _members(job: Job, chosen: Rows) -> list[list[int]]:
+def _members(job: Job, rows: Rows) -> list[list[int]]:
     """The ranks of each collective's group; if no source lists them, the ranks that take part."""
     listed = [list(group.ranks) for group in job.groups] + [[]]
-    members = [listed[group] for group in job.collectives.group[chosen].tolist()]
+    members = [listed[group] for group in job.collectives.group[rows].tolist()]
     if all(members):
         return members
-    return [ranks or taking_part for ranks, taking_part in zip(members, ranks_in(job, chosen), strict=True)]
+    return [ranks or taking_part for ranks, taking_part in zip(members, ranks_in(job, rows), strict=True)]
 
 
-def _parts_of(job: Job, chosen: Rows) -> tuple[Int64s, list[int]]:
+def _parts_of(job: Job, selected: Rows) -> tuple[Int64s, list[int]]:
     """The participations in these collectives, in order, and the bounds of those of each collective."""
     collective = job.participations.collective
     order = np.argsort(collective, kind="stable")
     bounds = np.searchsorted(collective[order], np.arange(len(job.collectives) + 1))
-    first, length = bounds[:-1][chosen], np.diff(bounds)[chosen]
+    first, length = bounds[:-1][selected], np.diff(bounds)[selected]
     begin = np.append(0, np.cumsum(length))
     rows = np.arange(begin[-1]) + np.repeat(first - begin[:-1], length)
     return order[rows], begin.tolist()
@@ -227,21 +227,21 @@ def _sorted(rows: Rows, key: Key, start: Key) -> Rows:
     values, known = (column[rows] for column in key)
     times, timed = (column[rows] for column in start)
     order = np.lexsort((np.where(timed, times, 0), ~timed, np.where(known, values, 0), ~known))
-    chosen: Rows = rows[order]
-    return chosen
+    ordered: Rows = rows[order]
+    return ordered
 
 
-def groups_named(groups: Sequence[ProcessGroup], wanted: str | None) -> Bools:
+def groups_named(groups: Sequence[ProcessGroup], name: str | None) -> Bools:
     """The groups with this name or description; if there are none, those that contain it."""
-    if wanted is None:
+    if name is None:
         return np.ones(len(groups), np.bool_)
     for matches in (_is_called, _contains):
-        named = np.array([matches(group, wanted) for group in groups], np.bool_)
+        named = np.array([matches(group, name) for group in groups], np.bool_)
         if named.any():
             return named
     known = ", ".join(dict.fromkeys(label(group) for group in groups))
     advice = f"Known groups: {known}." if known else "The sources contain no groups."
-    raise UsageError(f"--group: unknown group {wanted!r}", advice=advice)
+    raise UsageError(f"--group: unknown group {name!r}", advice=advice)
 
 
 def label(group: ProcessGroup) -> str:
@@ -259,12 +259,12 @@ def labels(job: Job) -> list[str]:
     ]
 
 
-def _is_called(group: ProcessGroup, wanted: str) -> bool:
-    return wanted in (group.name, group.description)
+def _is_called(group: ProcessGroup, name: str) -> bool:
+    return name in (group.name, group.description)
 
 
-def _contains(group: ProcessGroup, wanted: str) -> bool:
-    return wanted.casefold() in f"{group.name}\n{group.description}".casefold()
+def _contains(group: ProcessGroup, name: str) -> bool:
+    return name.casefold() in f"{group.name}\n{group.description}".casefold()
 
 
 def _largest_first(column: Callable[[Job], Int64s]) -> Callable[[Job], Key]:
@@ -468,7 +468,7 @@ def _show_collectives(page: Page, job: Job, rows: Rows) -> None:
 
 def _show_known(page: Page, header: Sequence[str], cells: Sequence[Sequence[str]], *, complete: bool) -> None:
     """A table without empty columns; the column of ranks is dispensable only if no rank is missing."""
-    known = [column for column in range(len(header)) if any(row[column] != NOTHING for row in cells)]
+    known = [column for column in range(len(header)) if any(row[column] != EMPTY for row in cells)]
     page.table(
         [header[column] for column in known],
         [[row[column] for column in known] for row in cells],
@@ -483,13 +483,13 @@ def _cells(job: Job, row: Row, group: str, parts: Sequence[int], numbering: str)
         _cell(row[numbering]),
         _cell(row["operation"]),
         _ranks_cell(parts, row["ranks"]),
-        NOTHING if row["bytes"] is None else size(row["bytes"]),
+        EMPTY if row["bytes"] is None else size(row["bytes"]),
         _since(job, row["start_ns"]),
         _span_cell(row["duration_ns"]),
         _span_cell(row["skew_ns"]),
         _span_cell(row["wait_ns"]),
         _cell(row["last_rank"]),
-        NOTHING if row["bus_gb_s"] is None else rate(row["bus_gb_s"]),
+        EMPTY if row["bus_gb_s"] is None else rate(row["bus_gb_s"]),
         _cell(row["verdict"]),
     ]
 
@@ -510,9 +510,9 @@ def _show_messages(page: Page, job: Job, rows: Rows) -> None:
             _cell(row["source"]),
             _cell(row["target"]),
             _cell(row["tag"]),
-            NOTHING if row["bytes"] is None else size(row["bytes"]),
+            EMPTY if row["bytes"] is None else size(row["bytes"]),
             _since(job, row["sent_ns"]),
-            NOTHING
+            EMPTY
             if row["sent_ns"] is None or row["received_ns"] is None
             else span(row["received_ns"] - row["sent_ns"]),
             _cell(row["verdict"]),
@@ -531,20 +531,20 @@ def _show_rest(page: Page, rows: Rows, shown: int | None) -> None:
 
 def _short(groups: Sequence[str], group: int) -> str:
     if not 0 <= group < len(groups):
-        return NOTHING
+        return EMPTY
     return shortened(groups[group], NAME)
 
 
 def _cell(value: object) -> str:
-    return NOTHING if value is None else str(value)
+    return EMPTY if value is None else str(value)
 
 
 def _since(job: Job, time: int | None) -> str:
-    return NOTHING if time is None or job.first_ns is None else span(time - job.first_ns)
+    return EMPTY if time is None or job.first_ns is None else span(time - job.first_ns)
 
 
 def _span_cell(ns: int | None) -> str:
-    return NOTHING if ns is None else span(ns)
+    return EMPTY if ns is None else span(ns)
 
 
 def rate(gb_s: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from tracelink.cli.terminal import NOTHING, Page, more, show_findings
+from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.explain import line_in_words, readable_name
 from tracelink.diagnosis.model import (
     CallSeen,
@@ -224,7 +224,7 @@ def _standing_rows(group: tuple[str, str], standings: Sequence[Standing]) -> lis
 
 def _last(standing: Standing) -> str:
     if standing.sequence is None:
-        return NOTHING
+        return EMPTY
     operation = operation_in_words(standing.operation) if standing.operation else ""
     return f"{operation} #{standing.sequence}".strip()
 
@@ -301,7 +301,7 @@ def _show_culprit(page: Page, rank: int, calls: Sequence[Sequence[Entry]], *, ve
     known = [
         column
         for column, name in enumerate(CALLS)
-        if name == "call" or any(row[column] != NOTHING for row in rows)
+        if name == "call" or any(row[column] != EMPTY for row in rows)
     ]
     page.table(
         [CALLS[column] for column in known],
@@ -336,14 +336,14 @@ def _call_row(call: Sequence[Entry]) -> list[str]:
     first, last = call[0], call[-1]
     frame = last.frames[0] if last.frames else None
     return [
-        NOTHING if first.created_ns is None else time_of_day(first.created_ns, digits=3),
-        group_cell(first.group, first.description) or NOTHING,
+        EMPTY if first.created_ns is None else time_of_day(first.created_ns, digits=3),
+        group_cell(first.group, first.description) or EMPTY,
         _call_name(call),
         _sizes(call),
         _types(first),
         _state(last),
-        line_in_words(frame) if frame else NOTHING,
-        frame.name if frame else NOTHING,
+        line_in_words(frame) if frame else EMPTY,
+        frame.name if frame else EMPTY,
     ]
 
 
@@ -363,25 +363,25 @@ def _sizes(call: Sequence[Entry]) -> str:
     inputs = _first_of([sizes for entry in call for sizes in entry.input_sizes])
     outputs = _first_of([sizes for entry in call for sizes in entry.output_sizes])
     both = f"{inputs} → {outputs}"
-    if inputs == NOTHING:
+    if inputs == EMPTY:
         return outputs
-    return inputs if outputs in (NOTHING, inputs) or len(both) > LONGEST_CELL else both
+    return inputs if outputs in (EMPTY, inputs) or len(both) > LONGEST_CELL else both
 
 
 def _first_of(sizes: Sequence[Sequence[int]]) -> str:
     if not sizes:
-        return NOTHING
+        return EMPTY
     return f"{_cell(str(list(sizes[0])))}{f' + {len(sizes) - 1} more' if len(sizes) > 1 else ''}"
 
 
 def _types(entry: Entry) -> str:
-    return _cell(", ".join(dict.fromkeys([*entry.input_types, *entry.output_types]))) or NOTHING
+    return _cell(", ".join(dict.fromkeys([*entry.input_types, *entry.output_types]))) or EMPTY
 
 
 def _state(entry: Entry) -> str:
     if entry.retired and entry.state != "completed":
         return "retired"
-    return entry.state or NOTHING
+    return entry.state or EMPTY
 
 
 def _cell(text: str) -> str:

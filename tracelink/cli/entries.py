@@ -10,7 +10,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from tracelink.cli.collectives_page import groups_named
-from tracelink.cli.terminal import NOTHING
+from tracelink.cli.terminal import EMPTY
 from tracelink.diagnosis.explain import own_frames
 from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_entries
 from tracelink.diagnosis.matrix import Matrix, agreement_codes, matrix_of
@@ -89,15 +89,15 @@ class Shown:
         return rows[order], entries[order], (order >= len(row))
 
 
-def _of_groups(journal: Journal, wanted: Sequence[str]) -> Bools:
+def _of_groups(journal: Journal, names: Sequence[str]) -> Bools:
     """The entries of any of these groups; of all groups if none is given."""
-    if not wanted:
+    if not names:
         return np.ones(len(journal), np.bool_)
     named = np.zeros(len(journal.groups) + 1, np.bool_)
-    for name in wanted:
+    for name in names:
         named[:-1] |= groups_named(journal.groups, name)
-    chosen: Bools = named[journal.records.group]
-    return chosen
+    entries: Bools = named[journal.records.group]
+    return entries
 
 
 # Cells: the request of an entry, and its state.
@@ -255,17 +255,17 @@ class TableBuilder:
         entries = matrix.entry[row][matrix.entry[row] != UNKNOWN]
         groups = np.unique(records.group[entries]).tolist()
         sequence = int(records.sequence[entries[0]])
-        name = NOTHING if groups[0] == UNKNOWN else self._groups[groups[0]]
+        name = EMPTY if groups[0] == UNKNOWN else self._groups[groups[0]]
         ends = self._between[row]
         if len(groups) > 1:
             name = _equal_groups(self._journal.groups[groups[0]].description, len(groups))
             ends = self._within_groups(int(entries[0]))
         return (
             name,
-            str(sequence) if sequence > 0 else NOTHING,
+            str(sequence) if sequence > 0 else EMPTY,
             f"{common_call.operation} {ends}" if self._message[row] else common_call.operation,
-            common_call.tensors or NOTHING,
-            str(common_call.stack) if common_call.stack else NOTHING,
+            common_call.tensors or EMPTY,
+            str(common_call.stack) if common_call.stack else EMPTY,
         )
 
     def _within_groups(self, entry: int) -> str:

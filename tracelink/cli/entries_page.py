@@ -22,7 +22,7 @@ from tracelink.cli.entries import (
     columns_that_fit,
     widest,
 )
-from tracelink.cli.terminal import NOTHING, Page, show_findings
+from tracelink.cli.terminal import EMPTY, Page, show_findings
 from tracelink.diagnosis.explain import line_in_words
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.model.columns import UNKNOWN
@@ -64,7 +64,7 @@ def entries_page(shown: Shown, diagnosis: Diagnosis, *, verbose: bool) -> str:
 
 def _show_table(page: Page, shown: Shown, table: Table) -> None:
     ranks = shown.matrix.ranks.tolist()
-    known = [index for index in range(len(HEADER)) if any(row[index] != NOTHING for row in table.common)]
+    known = [index for index in range(len(HEADER)) if any(row[index] != EMPTY for row in table.common)]
     fewer = [index for index in known if HEADER[index] != DISPENSABLE]
     for indices in (known, fewer):
         columns, left_out = columns_that_fit(table, ranks, page.width - _room(table, indices))

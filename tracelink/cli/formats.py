@@ -31,10 +31,20 @@ def formats(console: Console) -> None:
             known.append((plugin.format(), plugin.origin))
         except TraceError as error:
             broken.append(str(error))
-    readers = [_reader(found.name, origin, found.reader) for found, origin in known if found.reader]
-    writers = [_writer(found.name, origin, found.writer) for found, origin in known if found.writer]
+    readers = [
+        _reader(declaration.name, origin, declaration.reader)
+        for declaration, origin in known
+        if declaration.reader
+    ]
+    writers = [
+        _writer(declaration.name, origin, declaration.writer)
+        for declaration, origin in known
+        if declaration.writer
+    ]
     conversions = [
-        _conversion(found.name, origin, found.conversion) for found, origin in known if found.conversion
+        _conversion(declaration.name, origin, declaration.conversion)
+        for declaration, origin in known
+        if declaration.conversion
     ]
     if console.json:
         console.document(documents.Formats(readers, writers, conversions))

@@ -13,7 +13,7 @@ from tracelink import api
 from tracelink.api import Inspection
 from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
-from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings, watching
+from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
 from tracelink.errors import Severity, in_order
 from tracelink.io.sources import engine_for
 from tracelink.text import counted, date_and_time, fine_span, number, size, span
@@ -107,16 +107,14 @@ def _row(source: SourceInfo, problems: int) -> tuple[str, ...]:
     return (
         source.path,
         source.format,
-        source.version or NOTHING,
-        NOTHING if source.rank is None else str(source.rank),
-        source.host or NOTHING,
+        source.version or EMPTY,
+        EMPTY if source.rank is None else str(source.rank),
+        source.host or EMPTY,
         number(source.events),
-        NOTHING if source.start_ns is None else date_and_time(source.start_ns, digits=3),
-        NOTHING
-        if source.start_ns is None or source.end_ns is None
-        else span(source.end_ns - source.start_ns),
+        EMPTY if source.start_ns is None else date_and_time(source.start_ns, digits=3),
+        EMPTY if source.start_ns is None or source.end_ns is None else span(source.end_ns - source.start_ns),
         size(source.bytes),
-        number(problems) if problems else NOTHING,
+        number(problems) if problems else EMPTY,
     )
 
 
@@ -146,7 +144,7 @@ def _show_nodes(page: Page, censuses: Mapping[str, Census]) -> None:
         (
             label,
             number(counts.total()),
-            *(number(counts[role]) if counts[role] else NOTHING for role in roles),
+            *(number(counts[role]) if counts[role] else EMPTY for role in roles),
         )
         for label, counts in rows.items()
     ]
@@ -205,19 +203,17 @@ def _show_chains(page: Page, censuses: Mapping[str, Census]) -> None:
 
 def _chain(longest: LongestChain) -> tuple[str, ...]:
     parts = (longest.compute_ns, longest.communication_ns, longest.host_ns)
-    shares = (
-        f"{fine_span(part)} ({_percent(part, longest.total_ns)})" if part else NOTHING for part in parts
-    )
+    shares = (f"{fine_span(part)} ({_percent(part, longest.total_ns)})" if part else EMPTY for part in parts)
     return fine_span(longest.total_ns), *shares, number(longest.nodes)
 
 
 def _following(census: Census) -> str:
     if not census.device_nodes:
-        return NOTHING
+        return EMPTY
     share = _percent(census.device_nodes_after_device, census.device_nodes)
     return f"{number(census.device_nodes_after_device)} of {number(census.device_nodes)} ({share})"
 
 
 def _percent(part: int, total: int) -> str:
     """`17 %`."""
-    return f"{part / total:.0%}".replace("%", " %") if total else NOTHING
+    return f"{part / total:.0%}".replace("%", " %") if total else EMPTY

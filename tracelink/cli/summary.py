@@ -14,7 +14,7 @@ import msgspec
 
 from tracelink.cli import documents
 from tracelink.cli.console import Console
-from tracelink.cli.terminal import NOTHING, Page, exit_code, print_errors, show_findings
+from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings
 from tracelink.model.graph import LinkReport
 from tracelink.text import about, counted, number, size, span
 
@@ -201,7 +201,7 @@ def _row(label: str, ranks: Sequence[RankLinks]) -> list[str]:
 
 
 def _share(report: LinkReport) -> str:
-    return f"{number(report.linked)} of {number(report.candidates)}" if report.candidates else NOTHING
+    return f"{number(report.linked)} of {number(report.candidates)}" if report.candidates else EMPTY
 
 
 def _show_relation(page: Page, relation: str, ranks: Sequence[RankLinks], *, verbose: bool) -> None:

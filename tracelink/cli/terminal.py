@@ -1,4 +1,4 @@
-"""Pages, tables, progress, findings for people."""
+"""Output for people: pages with tables, the progress bar, findings and exit codes."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from tracelink.model.trace import SourceInfo
 
 
-# Text and tables for a person: styled on a terminal and fitted to it, plain and unwrapped elsewhere.
+# Pages: styled and fitted to the width on a terminal, plain and unwrapped elsewhere.
 
 
 UNWRAPPED = 100_000
-"""Columns of a page that goes to a file or a pipe."""
+"""Width of a page that goes to a file or a pipe."""
 
-NOTHING = "-"
-"""A cell with nothing to say."""
+EMPTY = "-"
+"""A cell without a value."""
 
 INDENTED = (0, 0, 0, 2)
 """Blanks above, right, below and left."""
 
 
 class Page:
-    """Collects what is to be read."""
+    """Collects lines and tables as text."""
 
     def __init__(self, *, to_stderr: bool = False) -> None:
         terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
@@ -59,7 +59,7 @@ class Page:
 
     @property
     def width(self) -> int:
-        """Letters of a line."""
+        """Characters of a line."""
         return self._console.width
 
     def line(self, text: str = "", style: str = "") -> None:
@@ -67,7 +67,7 @@ class Page:
         self._console.print(Text(printable(text), style=style))
 
     def gap(self) -> None:
-        """Adds an empty line, unless there is one or nothing stands before it."""
+        """Adds an empty line, unless the page is empty or ends with one."""
         text = self._lines.getvalue()
         if text and not text.endswith("\n\n"):
             self._lines.write("\n")
@@ -81,13 +81,13 @@ class Page:
         optional: Sequence[str] = (),
         styles: Mapping[str, str] | None = None,
     ) -> None:
-        """Adds a table; the columns `numbers` are aligned to the right, and `styles` are by the text of a cell.
+        """Adds a table; the columns `numbers` are aligned right, and `styles` maps texts of cells to styles.
 
-        Where it is too wide, the `optional` columns go, the first of them first.
+        If the table is too wide, the `optional` columns are left out, in this order, until it fits.
         """
         for count in range(len(optional) + 1):
-            kept = [place for place, name in enumerate(header) if name not in optional[:count]]
-            names, cells = [header[place] for place in kept], [[row[place] for place in kept] for row in rows]
+            kept = [index for index, name in enumerate(header) if name not in optional[:count]]
+            names, cells = [header[index] for index in kept], [[row[index] for index in kept] for row in rows]
             for narrow in (False, True):
                 table = _table(names, cells, numbers, styles, narrow=narrow)
                 if self._fits(table):
@@ -96,7 +96,7 @@ class Page:
         self._console.print(_table(names, cells, numbers, styles))
 
     def beneath(self, rows: Sequence[Sequence[str]]) -> None:
-        """Adds rows of cells under the line before, set in and without a header."""
+        """Adds indented rows without a header."""
         if not rows:
             return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
@@ -109,15 +109,15 @@ class Page:
     def entries(
         self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
     ) -> None:
-        """Adds a table, or a paragraph for each row where a table would be too wide."""
+        """Adds a table, or a paragraph for each row if the table would be too wide."""
         table = _table(header, rows, numbers)
         if self._fits(table):
             self._console.print(table)
             return
         for first, *others in rows:
             self.line(first, "bold")
-            said = zip(header[1:], others, strict=True)
-            details = ", ".join(f"{name} {text}" for name, text in said if text != NOTHING)
+            cells = zip(header[1:], others, strict=True)
+            details = ", ".join(f"{name} {text}" for name, text in cells if text != EMPTY)
             self._console.print(Padding(Text(printable(details)), INDENTED))
 
     def _fits(self, table: Table) -> bool:
@@ -126,7 +126,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        """Everything so far, without the last line's end."""
+        """The text of the page, without a newline at the end."""
         lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
         return "\n".join(lines).rstrip("\n")
 
@@ -139,7 +139,7 @@ def _table(
     *,
     narrow: bool = False,
 ) -> Table:
-    """A table; in a narrow one the names of columns are wrapped, and nothing else."""
+    """A table; `narrow` wraps headings, and only these."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name, *cells in zip(header, *rows, strict=True):
         table.add_column(
@@ -154,25 +154,25 @@ def _table(
 
 
 def _cell(text: str, styles: Mapping[str, str]) -> Text:
-    usual = "bold red" if text.startswith("0 of ") else ""
-    return Text(printable(text), style=styles.get(text, usual))
+    default = "bold red" if text.startswith("0 of ") else ""
+    return Text(printable(text), style=styles.get(text, default))
 
 
-# The progress bar: on a terminal, for work that lasts.
+# The progress bar, on a terminal.
 
 
 PATIENCE = 1.0
 """Seconds before a bar appears."""
 
 INTERVAL = 0.1
-"""Seconds between two looks of the bar."""
+"""Seconds between two updates of the bar."""
 
 COMPRESSED = (b"\x1f\x8b", b"PK")
 
 
 @contextmanager
 def watching(console: Console, paths: Sequence[str]) -> Iterator[Bar | None]:
-    """Something to tell the bytes that are done; nothing where nobody would see them."""
+    """A bar to call with the number of bytes read or written so far; None if no one would see it."""
     if console.quiet or not sys.stderr.isatty() or (console.json and sys.stdout.isatty()):
         yield None
         return
@@ -184,40 +184,40 @@ def watching(console: Console, paths: Sequence[str]) -> Iterator[Bar | None]:
 
 
 class Bar:
-    """Shows how far the work is, of which it is told the bytes that are done."""
+    """A progress bar of bytes: first of reading, then of writing."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._began = self._shown = time.monotonic()
         self._done = 0
-        self._anew = False
-        """Whether bytes are counted from 0 again: all is read."""
+        self._restarted = False
+        """True if bytes are counted from 0 again: reading is complete."""
         self._reading = True
         self._read = 0
-        """Bytes that were counted before anything was written."""
+        """Bytes that were counted before writing started."""
         self._progress: Progress | None = None
 
     def __call__(self, done: int) -> None:
-        """Shows that so many bytes are done."""
+        """Shows the number of bytes done."""
         now = time.monotonic()
-        self._anew |= done < self._done
+        self._restarted |= done < self._done
         self._done = done
         if now - self._began < PATIENCE or now - self._shown < INTERVAL:
             return
         self._shown = now
-        progress = self._progress = self._progress or self._appeared()
+        progress = self._progress = self._progress or self._started()
         (task,) = progress.tasks
-        if self._anew:
+        if self._restarted:
             progress.reset(task.id, description="writing")
             task.total, task.start_time = None, self._began
-            self._anew = False
+            self._restarted = False
         if task.total and done > task.total:
             task.total = None  # the sources are larger than their files
         progress.update(task.id, completed=done - self._read)
         progress.refresh()
 
-    def _appeared(self) -> Progress:
-        """A bar that draws only when told: a thread of its own would keep the engine from forking."""
+    def _started(self) -> Progress:
+        """A bar without a thread of its own, which would keep the engine from forking."""
         from rich import progress as parts
 
         progress = parts.Progress(
@@ -243,21 +243,21 @@ class Bar:
         return progress
 
     def now_writing(self) -> None:
-        """Makes room for what is to be said between reading and writing."""
+        """Removes the bar of reading, so that messages can be printed before writing."""
         self.end()
         self._reading = False
         self._read = self._done
         self._began = time.monotonic()
 
     def end(self) -> None:
-        """Goes, and leaves no trace."""
+        """Removes the bar."""
         if self._progress:
             self._progress.stop()
             self._progress = None
 
 
 def total_bytes(paths: Sequence[str]) -> int | None:
-    """How much there is to read; None where only reading would tell."""
+    """The size of the inputs; None if it is unknown before they are read."""
     total = 0
     for path in paths:
         matches = (
@@ -275,7 +275,7 @@ def total_bytes(paths: Sequence[str]) -> int | None:
 
 def _plain_size(file: Path) -> int | None:
     if not file.is_file():
-        return None  # to look into a pipe would be to take from it
+        return None  # reading from a pipe would consume it
     try:
         with file.open("rb") as stream:
             compressed = stream.read(2) in COMPRESSED
