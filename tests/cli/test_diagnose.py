@@ -466,7 +466,7 @@ def test_an_example_has_known_options(command: str) -> None:
 
 
 def test_every_kind_is_explained() -> None:
-    assert set(rows("What it decides")) == {kind.value for kind in Kind}
+    assert set(rows("How problems are found")) == {kind.value for kind in Kind}
 
 
 def test_every_key_of_the_document_is_explained() -> None:
