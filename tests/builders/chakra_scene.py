@@ -14,8 +14,8 @@ from typing import Any
 from builders.chakra_nodes import EtFile, put
 from tracelink.converters.chakra.chakra_pb2 import Node
 from tracelink.converters.chakra.decode import decode
+from tracelink.converters.chakra.drawing.rank_nodes import Box, Scene, Subject
 from tracelink.converters.chakra.drawing.scene import compose
-from tracelink.converters.chakra.drawing.sheet import Box, Scene, Subject
 from tracelink.converters.chakra.table import NodeTable
 from tracelink.model.selection import View
 

@@ -121,8 +121,8 @@ class TestRefused:
             (("--depth", "0"), "at least 1"),
             (("--limit", "0"), "at least 1"),
             (("--window", "soon"), "is not a stretch of time"),
-            (("--window", "5s..6s"), "no node lies in it"),
-            (("--ranks", "7"), "no file is of rank 7"),
+            (("--window", "5s..6s"), "no node is in this window"),
+            (("--ranks", "7"), "no file belongs to rank 7"),
         ],
     )
     def test_invalid_arguments(self, tracelink: Run, et: Path, options: tuple[str, ...], words: str) -> None:

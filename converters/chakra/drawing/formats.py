@@ -1,4 +1,4 @@
-"""The drawings; DOT and GraphML."""
+"""The drawings that `tracelink convert` makes of `.et` files, and their formats DOT and GraphML."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from tracelink.converters.chakra.drawing import svg as colours
-from tracelink.converters.chakra.drawing.scene import compose
-from tracelink.converters.chakra.drawing.sheet import (
+from tracelink.converters.chakra.drawing.rank_nodes import (
     Arrow,
     Box,
     Scene,
@@ -20,7 +19,8 @@ from tracelink.converters.chakra.drawing.sheet import (
     subjects_of,
     visible,
 )
-from tracelink.converters.chakra.drawing.svg import BOX, Place, layout, number, svg, text
+from tracelink.converters.chakra.drawing.scene import compose
+from tracelink.converters.chakra.drawing.svg import BOX, Position, layout, number, svg, text
 from tracelink.converters.chakra.table import COMMUNICATION
 from tracelink.engine import Engine
 from tracelink.errors import Finding, Severity
@@ -28,17 +28,18 @@ from tracelink.io.sources import Source
 from tracelink.io.targets import Target
 from tracelink.model.selection import View
 from tracelink.plugins import Output
+from tracelink.text import counted
 
-# DOT: the language of graphviz, which finds a place for each box by itself.
+# DOT: the language of graphviz, which finds a position for each box by itself.
 
 
 LONGEST_LABEL = 48
 ARRANGED = 60
-"""More boxes than this get a place from us: graphviz would look for one for minutes."""
+"""With more boxes, their positions are written: graphviz would search for minutes."""
 
 POINTS_PER_INCH = 72
 LETTER = 8.0
-"""The widest letters are as wide; graphviz complains of labels that are wider than their boxes."""
+"""The width of the widest letters; graphviz warns of labels wider than their boxes."""
 
 HEAD = """digraph chakra {
   rankdir=LR
@@ -51,47 +52,50 @@ PLACED = """  layout=nop splines=line // without this line graphviz places the b
 
 
 def dot(scene: Scene, title: str) -> Iterator[str]:
-    """The text, piece by piece."""
+    """The text, in chunks."""
     arranged = len(scene.boxes) > ARRANGED
-    places = layout(scene).places if arranged else [None] * len(scene.boxes)
+    positions = layout(scene).positions if arranged else [None] * len(scene.boxes)
     yield HEAD + (PLACED if arranged else "")
     yield f"  label={quoted(visible(title))} labelloc=t\n"
     for finding in scene.findings:
         yield f"  // {visible(finding.message)}\n"
-    lanes: dict[tuple[int | None, str], list[tuple[Box, Place | None]]] = {}
-    for box, place in zip(scene.boxes, places, strict=True):
-        lanes.setdefault((box.rank, box.lane), []).append((box, place))
+    lanes: dict[tuple[int | None, str], list[tuple[Box, Position | None]]] = {}
+    for box, position in zip(scene.boxes, positions, strict=True):
+        lanes.setdefault((box.rank, box.lane), []).append((box, position))
     for place_of_lane, ((rank, lane), boxes) in enumerate(lanes.items()):
         label = lane if rank is None else f"rank {rank}, {lane}"
         yield f'  subgraph cluster_{place_of_lane} {{\n    label={quoted(visible(label))} color="#c3c8d0" fontsize=10\n'
-        yield from (_node(box, place, scene.origin_ns) for box, place in boxes)
+        yield from (_node(box, position, scene.origin_ns) for box, position in boxes)
         yield "  }\n"
     yield from (_edge(arrow, scene) for arrow in scene.arrows)
     yield "}\n"
 
 
 def quoted(text: str) -> str:
-    """A string of DOT that shows the text as it is; `&` would begin an entity and a backslash a field."""
+    """A DOT string that shows the text as it is: `&` would start an entity, and a backslash a field."""
     escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-def _node(box: Box, place: Place | None, origin_ns: float) -> str:
-    said = {
+def _node(box: Box, position: Position | None, origin_ns: float) -> str:
+    attributes = {
         "label": _lines([short_name(box)[:LONGEST_LABEL], _measures(box)]),
         "tooltip": _lines(facts(box, origin_ns)),
         "fillcolor": colours.FILL[box.role],
         "color": colours.EDGE[box.role],
         "class": box.role.value,
     }
-    if place:
-        width = place.right - place.left
-        said["label"] = _lines([short_name(box)[: int(width / LETTER)].strip()])
-        said["pos"] = f"{number((place.left + place.right) / 2)},{number(-place.middle)}"
-        said["width"], said["height"] = f"{width / POINTS_PER_INCH:.3f}", f"{BOX / POINTS_PER_INCH:.3f}"
+    if position:
+        width = position.right - position.left
+        attributes["label"] = _lines([short_name(box)[: int(width / LETTER)].strip()])
+        attributes["pos"] = f"{number((position.left + position.right) / 2)},{number(-position.middle)}"
+        attributes["width"], attributes["height"] = (
+            f"{width / POINTS_PER_INCH:.3f}",
+            f"{BOX / POINTS_PER_INCH:.3f}",
+        )
     thick = " penwidth=2" if box.role in COMMUNICATION else ""
-    told = " ".join(f'{name}="{value}"' for name, value in said.items())
-    return f"    {quoted(box.key)} [{told}{thick}]\n"
+    written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
+    return f"    {quoted(box.key)} [{written}{thick}]\n"
 
 
 def _measures(box: Box) -> str:
@@ -125,7 +129,7 @@ HEAD_GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """An attribute of nodes: its type and what it is for a box."""
+    """An attribute of nodes: its type, and its value for a box."""
 
     type: str
     of: Callable[[Box], Value]
@@ -167,7 +171,7 @@ def graphml(scene: Scene, title: str) -> Iterator[str]:
 
 
 def too_large(scene: Scene) -> int:
-    """How many numbers are left out because no reader of GraphML could take them."""
+    """The number of values left out because readers of GraphML have no integers of this size."""
     return sum(
         isinstance(value := field.of(box), int) and abs(value) > LARGEST
         for box in scene.boxes
@@ -182,14 +186,14 @@ def _micros(ns: int | None) -> str | None:
 
 def _node_graphml(box: Box) -> str:
     data = "".join(
-        f'<data key="{name}">{told}</data>'
+        f'<data key="{name}">{written}</data>'
         for name, field in FIELDS.items()
-        if (told := _told(field.of(box))) is not None
+        if (written := _written(field.of(box))) is not None
     )
     return f'<node id="{text(box.key)}">{data}</node>\n'
 
 
-def _told(value: Value) -> str | None:
+def _written(value: Value) -> str | None:
     if isinstance(value, str):
         return text(visible(value, LONGEST_TEXT))
     return None if value is None or abs(value) > LARGEST else str(value)
@@ -197,7 +201,7 @@ def _told(value: Value) -> str | None:
 
 def _edge_graphml(arrow: Arrow, scene: Scene) -> str:
     cause, effect = text(scene.boxes[arrow.cause].key), text(scene.boxes[arrow.effect].key)
-    kinds = ", ".join(kind for kind, is_one in (("data", arrow.data), ("control", arrow.control)) if is_one)
+    kinds = ", ".join(kind for kind, is_set in (("data", arrow.data), ("control", arrow.control)) if is_set)
     return f'<edge source="{cause}" target="{effect}"><data key="{DEPENDENCY}">{kinds}</data></edge>\n'
 
 
@@ -207,12 +211,12 @@ def _edge_graphml(arrow: Arrow, scene: Scene) -> str:
 MOST_NODES = 2000
 """More than this a picture does not take, unless the user says so."""
 
-TOGETHER = 1 << 16
+_CHUNK = 1 << 16
 """Letters that are written at a time, or more."""
 
 
 class _Drawing:
-    """Boxes and arrows, as one format draws them."""
+    """Boxes and arrows in one format."""
 
     name: str
     suffix: str
@@ -224,18 +228,18 @@ class _Drawing:
         return self.draw([source], target, engine, View())
 
     def draw(self, sources: Sequence[Source], target: Target, engine: Engine, view: View) -> list[Output]:
-        """Draws all files as one picture."""
+        """Draws all files in one drawing."""
         findings = list[Finding]()
         subjects = subjects_of(sources, view.ranks, engine, findings)
         scene = compose(subjects, replace(view, limit=view.limit or self.most))
-        findings += [*scene.findings, *self.misfits(scene)]
+        findings += [*scene.findings, *self.findings_of(scene)]
         title = _title([subject.path for subject in subjects])
         name = PurePath(sources[0].name).stem + self.suffix
         with target.file(name) as out:
             waiting = ""
             for piece in type(self)._draws(scene, title):
                 waiting += piece
-                if len(waiting) > TOGETHER:
+                if len(waiting) > _CHUNK:
                     out.write(waiting.encode())
                     waiting = ""
             out.write(waiting.encode())
@@ -243,8 +247,8 @@ class _Drawing:
         size = target.size(name)
         return [Output(target.path(name), self.name, rank, size, len(scene.boxes), tuple(findings))]
 
-    def misfits(self, scene: Scene) -> list[Finding]:
-        """What the format cannot say."""
+    def findings_of(self, scene: Scene) -> list[Finding]:
+        """Values that the format cannot represent."""
         return []
 
 
@@ -264,10 +268,10 @@ class GraphmlDrawing(_Drawing):
     most = None
     _draws = staticmethod(graphml)
 
-    def misfits(self, scene: Scene) -> list[Finding]:
+    def findings_of(self, scene: Scene) -> list[Finding]:
         """Numbers beyond 63 bits."""
         count = too_large(scene)
-        message = "numbers of more than 63 bits are left out: GraphML has no type for them."
+        message = f"{counted(count, 'integer')} of more than 63 bits left out: GraphML has no type for them."
         return [Finding(Severity.WARNING, "number_too_large", message, count)] if count else []
 
 

@@ -1,4 +1,4 @@
-"""What is drawn: cut, folded, bounded."""
+"""The scene of a drawing: nodes selected by time, folded to a depth and limited in number, with their arrows."""
 
 from __future__ import annotations
 
@@ -8,69 +8,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.converters.chakra.census import Precedence, cycle, earliest
-from tracelink.converters.chakra.drawing.sheet import Arrow, Box, Scene, Sheet, Subject
+from tracelink.converters.chakra.drawing.rank_nodes import Arrow, Box, RankNodes, Scene, Subject
 from tracelink.converters.chakra.table import unsigned
 from tracelink.errors import Finding, Severity, UsageError
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.selection import View
 
-# Dependencies between what is drawn.
-
-
-def arrows_of(precedence: Precedence, drawn_as: Int64s, place: Mapping[int, int]) -> list[Arrow]:
-    """The dependencies, from and to the rows that theirs are drawn as, each once; what lies within a box is none."""
-    cause, effect = drawn_as[precedence.cause], drawn_as[precedence.effect]
-    apart = (cause >= 0) & (effect >= 0) & (cause != effect)
-    pair, first = np.unique(cause[apart] * precedence.count + effect[apart], return_inverse=True)
-    data, control = np.zeros(len(pair), np.bool_), np.zeros(len(pair), np.bool_)
-    np.logical_or.at(data, first, precedence.data[apart])
-    np.logical_or.at(control, first, precedence.control[apart])
-    causes, effects = np.divmod(pair, max(precedence.count, 1))
-    columns = causes.tolist(), effects.tolist(), data.tolist(), control.tolist()
-    return [
-        Arrow(place[before], place[after], *kinds) for before, after, *kinds in zip(*columns, strict=True)
-    ]
-
-
-def fewest(arrows: list[Arrow], boxes: Sequence[Box], most: int, findings: list[Finding]) -> list[Arrow]:
-    """No more arrows than the picture takes: of each box those from the causes that ended last."""
-    if len(arrows) <= most:
-        return arrows
-    latest = sorted(range(len(arrows)), key=lambda place: -boxes[arrows[place].cause].end)
-    seen = [0] * len(boxes)
-    turn = [0] * len(arrows)
-    for place in latest:
-        turn[place] = seen[arrows[place].effect]
-        seen[arrows[place].effect] += 1
-    per_turn = np.cumsum(np.bincount(turn))
-    turns = max(int(np.searchsorted(per_turn, most, side="right")), 1)
-    kept = [arrow for arrow, number in zip(arrows, turn, strict=True) if number < turns]
-    message = (
-        f"only {len(kept):,} of {len(arrows):,} dependencies are drawn: of each node those on the"
-        f" {turns:,} that ended last. --window and --depth narrow it; a .graphml has all of them."
-    )
-    findings.append(Finding(Severity.WARNING, "edges_not_drawn", message, len(arrows) - len(kept)))
-    return kept
-
-
-# From nodes to what is drawn of them: cut to a time, folded to a depth, and bounded.
-
-
 Bounds = tuple[float | None, float | None]
-"""Of a stretch of time; None where it has none."""
+"""Start and end of a time window; None without a bound."""
 
-ARROWS_PER_NODE = 4
-"""More arrows than this a picture does not take, where it is bounded at all."""
+_ARROWS_PER_NODE = 4
+"""The limit of arrows, as a multiple of the limit of nodes."""
 
-NARROW = "--depth, --window and --ranks draw less"
+_DRAW_LESS = "--depth, --window and --ranks draw less"
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What is drawn of one rank: for each row the row that it is drawn as, or -1."""
+    """The nodes of one rank that are drawn."""
 
-    sheet: Sheet
+    nodes: RankNodes
     drawn_as: Int64s
+    """For each row the row of the box that it is part of, or UNKNOWN."""
 
     @property
     def rows(self) -> Int64s:
@@ -78,32 +37,31 @@ class _Chosen:
 
 
 def compose(subjects: Sequence[Subject], view: View) -> Scene:
-    """What is drawn of these ranks, and what is not."""
+    """The scene of these ranks, with findings on what is not drawn."""
     findings = list[Finding]()
-    sheets = _alike([Sheet.of(subject) for subject in subjects], findings)
-    timed = all(sheet.spans.timed for sheet in sheets)
-    origin = min((time for sheet in sheets for time in sheet.spans.begin), default=0)
+    ranks = _comparable([RankNodes.of(subject) for subject in subjects], findings)
+    timed = all(rank.spans.timed for rank in ranks)
+    origin = min((time for rank in ranks for time in rank.spans.begin), default=0)
     bounds = _bounds(view, origin, timed=timed)
-    wanted = [sheet.within(*bounds) for sheet in sheets]
-    if view.window and not any(some.any() for some in wanted):
+    wanted = [rank.within(*bounds) for rank in ranks]
+    if view.window and not any(rows.any() for rows in wanted):
         raise UsageError(
-            "--window: no node lies in it", advice="Times count from the first node's beginning."
+            "--window: no node is in this window", advice="Times count from the start of the first node."
         )
-    depth = view.depth or _depth(sheets, wanted, view, findings)
+    depth = view.depth or _depth(ranks, wanted, view, findings)
     chosen = [
-        _Chosen(sheet, sheet.nesting.drawn_as(some, depth))
-        for sheet, some in zip(sheets, wanted, strict=True)
+        _Chosen(rank, rank.nesting.drawn_as(rows, depth)) for rank, rows in zip(ranks, wanted, strict=True)
     ]
     chosen, bounds = _earliest(chosen, bounds, view, findings)
-    boxes, places = _boxes(chosen)
+    boxes, box_of_row = _boxes(chosen)
     arrows = [
         arrow
-        for one, place in zip(chosen, places, strict=True)
-        for arrow in arrows_of(one.sheet.precedence, one.drawn_as, place)
+        for rank, box in zip(chosen, box_of_row, strict=True)
+        for arrow in arrows_of(rank.nodes.precedence, rank.drawn_as, box)
     ]
     if view.limit is not None:
-        arrows = fewest(arrows, boxes, view.limit * ARROWS_PER_NODE, findings)
-    findings += [finding for sheet in sheets for finding in _defects(sheet)]
+        arrows = fewest(arrows, boxes, view.limit * _ARROWS_PER_NODE, findings)
+    findings += [finding for rank in ranks for finding in _defects(rank)]
     nodes = sum(len(subject.nodes) for subject in subjects)
     return Scene(boxes, arrows, timed, nodes, origin, *_reach(boxes, bounds), findings)
 
@@ -112,46 +70,48 @@ def _bounds(view: View, origin: float, *, timed: bool) -> Bounds:
     if view.window is None:
         return None, None
     if not timed:
-        raise UsageError("--window: no node says when it begins", advice="Narrow it with --depth or --ranks.")
+        raise UsageError(
+            "--window: the nodes have no start times", advice="Draw less with --depth or --ranks."
+        )
     return view.window.after(int(origin))
 
 
 def _reach(boxes: Sequence[Box], bounds: Bounds) -> tuple[float, float]:
-    """What the picture shows of the time of these boxes."""
+    """The time that the drawing shows."""
     first, last = bounds
     begin, end = min((box.begin for box in boxes), default=0), max((box.end for box in boxes), default=0)
     return begin if first is None else max(begin, first), end if last is None else min(end, last)
 
 
-def _alike(sheets: Sequence[Sheet], findings: list[Finding]) -> list[Sheet]:
-    """Where some ranks have times, those without have no place beside them."""
-    timed = [sheet for sheet in sheets if sheet.spans.timed]
-    for sheet in sheets:
-        if timed and not sheet.spans.timed and len(sheet.subject.nodes):
-            path = sheet.subject.path
+def _comparable(ranks: Sequence[RankNodes], findings: list[Finding]) -> list[RankNodes]:
+    """The ranks with times; if no rank has times, all ranks."""
+    timed = [rank for rank in ranks if rank.spans.timed]
+    for rank in ranks:
+        if timed and not rank.spans.timed and len(rank.subject.nodes):
+            path = rank.subject.path
             message = (
-                f"{path} is not drawn: its nodes have no times, and those of others have. Draw it alone."
+                f"{path} is not drawn: its nodes have no times, unlike those of other files. Draw it alone."
             )
             findings.append(Finding(Severity.WARNING, "without_times", message, source=path))
-    return timed or list(sheets)
+    return timed or list(ranks)
 
 
 def _depth(
-    sheets: Sequence[Sheet], wanted: Sequence[Bools], view: View, findings: list[Finding]
+    ranks: Sequence[RankNodes], wanted: Sequence[Bools], view: View, findings: list[Finding]
 ) -> int | None:
-    """The greatest depth down to which not too many nodes lie; None where all depths or none will do."""
-    if view.limit is None or not sheets:
+    """The greatest depth with few enough nodes; None if all depths fit or none."""
+    if view.limit is None or not ranks:
         return None
     levels = np.concatenate(
-        [np.array(sheet.nesting.level, np.int64)[some] for sheet, some in zip(sheets, wanted, strict=True)]
+        [np.array(rank.nesting.level, np.int64)[rows] for rank, rows in zip(ranks, wanted, strict=True)]
     )
     fitting = np.flatnonzero(np.cumsum(np.bincount(levels)) <= view.limit)
     if len(levels) <= view.limit or not len(fitting) or not fitting[-1]:
         return None
     depth = int(fitting[-1])
     message = (
-        f"drawn down to depth {depth} of {levels.max()}: {len(levels):,} nodes are more than {view.limit:,}."
-        f" What lies deeper is part of the box around it; {NARROW}, --limit {len(levels)} draws all."
+        f"drawn to depth {depth} of {levels.max()}: {len(levels):,} nodes exceed the limit of {view.limit:,}."
+        f" Deeper nodes are part of the box that encloses them; {_DRAW_LESS}, --limit {len(levels)} draws all."
     )
     findings.append(Finding(Severity.WARNING, "folded", message))
     return depth
@@ -160,11 +120,11 @@ def _depth(
 def _earliest(
     chosen: list[_Chosen], bounds: Bounds, view: View, findings: list[Finding]
 ) -> tuple[list[_Chosen], Bounds]:
-    """No more boxes than the picture takes: those that begin first, up to where the next one would."""
+    """The boxes that start first, up to the limit, and the time up to the first one that is not drawn."""
     begins = sorted(
-        (one.sheet.spans.begin[row], number, row)
-        for number, one in enumerate(chosen)
-        for row in one.rows.tolist()
+        (rank.nodes.spans.begin[row], number, row)
+        for number, rank in enumerate(chosen)
+        for row in rank.rows.tolist()
     )
     if view.limit is None or len(begins) <= view.limit:
         return chosen, bounds
@@ -172,14 +132,16 @@ def _earliest(
     for _, number, row in begins[: view.limit]:
         kept[number].add(row)
     message = (
-        f"only the first {view.limit:,} of {len(begins):,} nodes are drawn, more would not be readable:"
-        f" {NARROW}, --limit {len(begins)} draws all."
+        f"only the first {view.limit:,} of {len(begins):,} nodes are drawn, because more are not readable:"
+        f" {_DRAW_LESS}, --limit {len(begins)} draws all."
     )
     findings.append(Finding(Severity.WARNING, "not_drawn", message, len(begins) - view.limit))
     end = begins[view.limit][0]
     if end > begins[view.limit - 1][0]:
         bounds = bounds[0], end
-    fewer = [replace(one, drawn_as=_only(one.drawn_as, rows)) for one, rows in zip(chosen, kept, strict=True)]
+    fewer = [
+        replace(rank, drawn_as=_only(rank.drawn_as, rows)) for rank, rows in zip(chosen, kept, strict=True)
+    ]
     return fewer, bounds
 
 
@@ -189,33 +151,33 @@ def _only(drawn_as: Int64s, rows: set[int]) -> Int64s:
 
 
 def _boxes(chosen: Sequence[_Chosen]) -> tuple[list[Box], list[dict[int, int]]]:
-    """All boxes in order of time, and for each rank the place of the box of a row."""
-    made = [one.sheet.boxes(one.drawn_as.tolist()) for one in chosen]
+    """All boxes in order of time, and for each rank the index of the box of a row."""
+    made = [rank.nodes.boxes(rank.drawn_as.tolist()) for rank in chosen]
     order = sorted(
         (box.begin, -box.end, number, row) for number, boxes in enumerate(made) for row, box in boxes.items()
     )
-    places = [dict[int, int]() for _ in chosen]
-    for place, (_, _, number, row) in enumerate(order):
-        places[number][row] = place
+    box_of_row = [dict[int, int]() for _ in chosen]
+    for index, (_, _, number, row) in enumerate(order):
+        box_of_row[number][row] = index
     seen = dict[str, int]()
     boxes = []
     for _, _, number, row in order:
         box = made[number][row]
         seen[box.key] = seen.get(box.key, 0) + 1
-        again = f"@{seen[box.key]}" if seen[box.key] > 1 else ""
-        inside = _around(chosen[number], row, places[number])
-        boxes.append(replace(box, key=box.key + again, inside=inside))
-    return boxes, places
+        suffix = f"@{seen[box.key]}" if seen[box.key] > 1 else ""
+        inside = _enclosing_box(chosen[number], row, box_of_row[number])
+        boxes.append(replace(box, key=box.key + suffix, inside=inside))
+    return boxes, box_of_row
 
 
-def _around(one: _Chosen, row: int, places: dict[int, int]) -> int | None:
-    parent = one.sheet.nesting.parent[row]
-    return None if parent == UNKNOWN else places.get(int(one.drawn_as[parent]))
+def _enclosing_box(rank: _Chosen, row: int, box_of_row: dict[int, int]) -> int | None:
+    parent = rank.nodes.nesting.parent[row]
+    return None if parent == UNKNOWN else box_of_row.get(int(rank.drawn_as[parent]))
 
 
-def _defects(sheet: Sheet) -> Iterator[Finding]:
-    """What of the dependencies cannot be drawn, or makes no sense."""
-    precedence, path = sheet.precedence, sheet.subject.path
+def _defects(rank: RankNodes) -> Iterator[Finding]:
+    """Dependencies that cannot be drawn, and cycles."""
+    precedence, path = rank.precedence, rank.subject.path
     if precedence.missing:
         message = "dependencies on nodes that do not exist are not drawn."
         yield Finding(Severity.WARNING, "missing_dependencies", message, precedence.missing, path)
@@ -223,6 +185,46 @@ def _defects(sheet: Sheet) -> Iterator[Finding]:
         message = "dependencies of nodes on themselves are not drawn."
         yield Finding(Severity.WARNING, "own_dependencies", message, precedence.itself, path)
     if rows := cycle(precedence, earliest(precedence, [1] * precedence.count)):
-        ids = " → ".join(str(unsigned(int(sheet.subject.nodes.id[row]))) for row in [*rows[:8], rows[0]])
-        message = "nodes wait for each other in a circle: whatever waits for them never runs."
+        ids = " → ".join(str(unsigned(int(rank.subject.nodes.id[row]))) for row in [*rows[:8], rows[0]])
+        message = "nodes depend on each other in a cycle: they and the nodes behind them never run."
         yield Finding(Severity.WARNING, "cycle", message, len(rows), path, ids)
+
+
+# Arrows.
+
+
+def arrows_of(precedence: Precedence, drawn_as: Int64s, box_of_row: Mapping[int, int]) -> list[Arrow]:
+    """The dependencies between boxes, without duplicates; those within a box are left out."""
+    cause, effect = drawn_as[precedence.cause], drawn_as[precedence.effect]
+    between = (cause >= 0) & (effect >= 0) & (cause != effect)
+    pair, first = np.unique(cause[between] * precedence.count + effect[between], return_inverse=True)
+    data, control = np.zeros(len(pair), np.bool_), np.zeros(len(pair), np.bool_)
+    np.logical_or.at(data, first, precedence.data[between])
+    np.logical_or.at(control, first, precedence.control[between])
+    causes, effects = np.divmod(pair, max(precedence.count, 1))
+    columns = causes.tolist(), effects.tolist(), data.tolist(), control.tolist()
+    return [
+        Arrow(box_of_row[before], box_of_row[after], *kinds)
+        for before, after, *kinds in zip(*columns, strict=True)
+    ]
+
+
+def fewest(arrows: list[Arrow], boxes: Sequence[Box], most: int, findings: list[Finding]) -> list[Arrow]:
+    """At most this many arrows: for each box those from the causes that ended last."""
+    if len(arrows) <= most:
+        return arrows
+    latest = sorted(range(len(arrows)), key=lambda index: -boxes[arrows[index].cause].end)
+    seen = [0] * len(boxes)
+    rank = [0] * len(arrows)
+    for index in latest:
+        rank[index] = seen[arrows[index].effect]
+        seen[arrows[index].effect] += 1
+    totals = np.cumsum(np.bincount(rank))
+    per_box = max(int(np.searchsorted(totals, most, side="right")), 1)
+    kept = [arrow for arrow, number in zip(arrows, rank, strict=True) if number < per_box]
+    message = (
+        f"only {len(kept):,} of {len(arrows):,} dependencies are drawn: for each node those on the"
+        f" {per_box:,} that ended last. --window and --depth draw less; a .graphml has all of them."
+    )
+    findings.append(Finding(Severity.WARNING, "edges_not_drawn", message, len(arrows) - len(kept)))
+    return kept

@@ -1,4 +1,4 @@
-"""SVG: layout, curves, colours."""
+"""SVG drawings that open in a browser: layout, curves and colours."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from enum import StrEnum
 from math import ceil, floor, log10
 from xml.sax.saxutils import escape
 
-from tracelink.converters.chakra.drawing.sheet import Arrow, Box, Scene, duration, facts, short_name, visible
+from tracelink.converters.chakra.drawing.rank_nodes import (
+    Arrow,
+    Box,
+    Scene,
+    duration,
+    facts,
+    short_name,
+    visible,
+)
 from tracelink.converters.chakra.table import COMMUNICATION, Role
-
-# One colour for each role, the same in all drawings; letters are readable on all of them.
-
 
 FILL = {
     Role.HOST: "#cfe0f5",
@@ -47,22 +52,21 @@ EDGE = {
 DATA = "#30343b"
 CONTROL = "#7a8699"
 BACKWARDS = "#c62828"
-"""Of an arrow to something that begins before its cause does."""
+"""The colour of an arrow to a node that starts before its cause."""
 
 
-# Where boxes lie on the picture: a lane for each thread and stream, rows in it for what overlaps.
-
+# Layout: a lane for each thread and stream, with rows for boxes that overlap.
 
 GUTTER = 150.0
-"""Room for the names of lanes."""
+"""Space for the names of lanes."""
 MARGIN = 24.0
 NARROWEST, WIDEST = 1100.0, 16_000.0
 SMALLEST = 2.0
-"""Width of what takes no time."""
+"""The width of a box without duration."""
 READABLE = 14.0
-"""So wide, in pixels, are three of four boxes, where the picture is not too wide then."""
+"""The width in pixels of at least three of four boxes, unless the drawing gets too wide."""
 PER_UNIT = (8.0, 60.0)
-"""Widths of a box that takes no time, in a picture without times."""
+"""The least and the largest width of a box without duration, in a drawing without times."""
 ROW, BOX = 24.0, 20.0
 LANE_GAP, RANK_GAP = 12.0, 26.0
 TOP = 92.0
@@ -71,8 +75,8 @@ NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a box is drawn."""
+class Position:
+    """The position of a box."""
 
     left: float
     right: float
@@ -80,13 +84,13 @@ class Place:
 
     @property
     def middle(self) -> float:
-        """Its middle line."""
+        """The vertical middle of the box."""
         return self.top + BOX / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A stripe of the picture."""
+    """A stripe of the drawing."""
 
     name: str
     rank: int | None
@@ -97,12 +101,12 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From times to the picture."""
+    """Times to pixels."""
 
     origin: float
     per_pixel: float
     width: float
-    """Of all that happens."""
+    """The width of the whole time."""
 
     def __call__(self, time: float) -> float:
         """Pixels from the left."""
@@ -111,21 +115,21 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The whole picture, without what is written around it."""
+    """The positions of all boxes and lanes."""
 
-    places: Sequence[Place]
+    positions: Sequence[Position]
     lanes: Sequence[Lane]
     scale: Scale
     bottom: float
 
 
 def layout(scene: Scene) -> Layout:
-    """A place for each box."""
+    """A position for each box."""
     scale = _scale(scene)
     lanes: dict[tuple[int, int, str], list[int]] = {}
     for number, box in enumerate(scene.boxes):
         lanes.setdefault((-1 if box.rank is None else box.rank, _order(box), box.lane), []).append(number)
-    places: dict[int, Place] = {}
+    positions: dict[int, Position] = {}
     drawn: list[Lane] = []
     top, last_rank = TOP, None
     for (rank, _, name), numbers in sorted(
@@ -134,14 +138,14 @@ def layout(scene: Scene) -> Layout:
         first = rank != last_rank
         top += RANK_GAP if first and rank >= 0 else 0
         rows = _rows(scene.boxes, numbers, scale)
-        places |= {
-            number: Place(*_extent(scene.boxes[number], scale), top + row * ROW + (ROW - BOX) / 2)
+        positions |= {
+            number: Position(*_extent(scene.boxes[number], scale), top + row * ROW + (ROW - BOX) / 2)
             for number, row in rows.items()
         }
         height = (max(rows.values()) + 1) * ROW
         drawn.append(Lane(name, None if rank < 0 else rank, top, height, first))
         top, last_rank = top + height + LANE_GAP, rank
-    return Layout([places[number] for number in range(len(scene.boxes))], drawn, scale, top)
+    return Layout([positions[number] for number in range(len(scene.boxes))], drawn, scale, top)
 
 
 def _scale(scene: Scene) -> Scale:
@@ -157,13 +161,13 @@ def _scale(scene: Scene) -> Scale:
 
 
 def _extent(box: Box, scale: Scale) -> tuple[float, float]:
-    """From where to where the box is seen."""
+    """The left and right edges of a box."""
     left = max(scale(box.begin), GUTTER)
     return left, max(min(scale(box.end), GUTTER + scale.width), left + SMALLEST)
 
 
 def _rows(boxes: Sequence[Box], numbers: Sequence[int], scale: Scale) -> Mapping[int, int]:
-    """The row of each box in its lane: the topmost that is free where it begins, and below what encloses it."""
+    """The row of each box in its lane: the first free one below the box that encloses it."""
     rows: dict[int, int] = {}
     taken_until: list[float] = []
     for number in numbers:
@@ -187,25 +191,24 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in NUMBERS.split(name)]
 
 
-# Elements of XML; any text that becomes part of one is escaped on the way.
-
+# XML elements, with escaped text.
 
 QUOTES = {'"': "&quot;", "'": "&#39;"}
 
 
 def text(content: str) -> str:
-    """What may stand in an element or an attribute; the content is visible text already."""
+    """Escaped text of an element or an attribute."""
     return escape(content, QUOTES)
 
 
 def element(name: str, content: str = "", /, **attributes: str | float | None) -> str:
     """An element around content that is XML; `class_` is the attribute `class`, `stroke_width` is `stroke-width`."""
-    said = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
+    return f"<{name}{written}>{content}</{name}>" if content else f"<{name}{written}/>"
 
 
 def _value(value: str | float) -> str:
@@ -217,11 +220,10 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-# The lines of arrows: they leave a box where the next one can begin, and enter that at its beginning.
-
+# Arrows: they leave a box where the next one can start, and enter the next one at its start.
 
 STEEP = 8.0
-"""Boxes that are nearer to each other than this, in pixels, are joined by a straight line."""
+"""Boxes nearer than this, in pixels, are joined by a straight line."""
 SLACK = 0.5
 
 
@@ -231,18 +233,18 @@ class Look(StrEnum):
     DATA = "data"
     CONTROL = "control"
     BACKWARDS = "backwards"
-    """It leads to something that begins before its cause does."""
+    """The arrow leads to a node that starts before its cause."""
 
 
-def look_of(arrow: Arrow, cause: Place, effect: Place, *, folded: bool) -> Look:
-    """Where it is both, data counts; a box that stands for others can begin before what one of them waits for."""
+def look_of(arrow: Arrow, cause: Position, effect: Position, *, folded: bool) -> Look:
+    """Data takes precedence over control; a folded box can start before a cause of one of its nodes."""
     if effect.left < cause.left - SLACK and not folded:
         return Look.BACKWARDS
     return Look.DATA if arrow.data else Look.CONTROL
 
 
-def curve(cause: Place, effect: Place, *, folded: bool) -> str:
-    """The line, as the attribute `d` of a path; it enters a box that stands for others where the cause ends."""
+def curve(cause: Position, effect: Position, *, folded: bool) -> str:
+    """The attribute `d` of a path; it enters a folded box where the cause ends."""
     if folded and effect.left < cause.left <= effect.right and effect.top != cause.top:
         across = min(cause.right, effect.right)
         return _upright(across, across, cause, effect)
@@ -258,8 +260,8 @@ def curve(cause: Place, effect: Place, *, folded: bool) -> str:
     return _path("M", leaves, cause.middle, "C", *points)
 
 
-def _upright(leaves: float, enters: float, cause: Place, effect: Place) -> str:
-    """From the one edge of a box to the facing one of another."""
+def _upright(leaves: float, enters: float, cause: Position, effect: Position) -> str:
+    """From the edge of a box to the facing edge of another one."""
     down = effect.top > cause.top
     start = cause.top + BOX if down else cause.top
     return _path("M", leaves, start, "L", enters, effect.top if down else effect.top + BOX)
@@ -269,27 +271,26 @@ def _path(*parts: str | float) -> str:
     return " ".join(part if isinstance(part, str) else number(part) for part in parts)
 
 
-# SVG: a picture that opens in a browser, with nothing but itself.
-
+# The drawing.
 
 LETTER = 6.65
 """Width of a letter in a box."""
 TICK = 120.0
-"""Pixels between two marks of the scale, about."""
+"""The approximate distance of marks of the scale, in pixels."""
 LABEL = 40.0
 REPEATED = 1400.0
-"""A lane says its name again after so many pixels."""
+"""The name of a lane is repeated after so many pixels."""
 LEGEND = 150.0
-"""Width of a word of the legend."""
+"""The width of an entry of the legend."""
 LONGEST_NOTE = 170
 MANY = 1000
-"""More arrows than this are drawn so that one sees what is under them."""
+"""More arrows than this are drawn more transparent."""
 
 STROKES = {Look.DATA: DATA, Look.CONTROL: CONTROL, Look.BACKWARDS: BACKWARDS}
 MEANING = {
     Look.DATA: "data dependency",
     Look.CONTROL: "control dependency",
-    Look.BACKWARDS: "begins before its cause",
+    Look.BACKWARDS: "starts before its cause",
 }
 
 STYLE = """
@@ -304,7 +305,7 @@ text{font:11px ui-monospace,Menlo,Consolas,monospace;fill:#1d2127}
 
 
 def svg(scene: Scene, title: str) -> Iterator[str]:
-    """The picture, piece by piece."""
+    """The drawing, in chunks."""
     where = layout(scene)
     notes = [finding.message for finding in scene.findings]
     width = max(GUTTER + where.scale.width + MARGIN, NARROWEST)
@@ -319,9 +320,9 @@ def svg(scene: Scene, title: str) -> Iterator[str]:
     yield from _heading(scene, title, width)
     yield from (_lane(lane, width) for lane in where.lanes)
     yield from _axis(scene, where)
-    for box, place in zip(scene.boxes, where.places, strict=True):
-        yield _box(box, place, scene.origin_ns)
-    lines = _lines(scene, where.places)
+    for box, position in zip(scene.boxes, where.positions, strict=True):
+        yield _box(box, position, scene.origin_ns)
+    lines = _lines(scene, where.positions)
     yield from _arrows(lines)
     yield from _legend(scene, lines, where.bottom + 24)
     for line, note in enumerate(notes):
@@ -343,13 +344,13 @@ def _heading(scene: Scene, title: str, width: float) -> Iterator[str]:
     shown = f"{len(scene.boxes):,} boxes" + (f" for {drawn:,} nodes" if drawn > len(scene.boxes) else "")
     of = f", of {scene.nodes:,} nodes in all" if drawn < scene.nodes else ""
     sense = (
-        "from left to right: time"
+        "time runs from left to right"
         if scene.timed
-        else "the nodes have no times: each stands as early as its dependencies let it, not to scale"
+        else "the nodes have no times: each is drawn as early as its dependencies allow, not to scale"
     )
     yield _text(visible(title, 200), MARGIN, 26, "title")
-    told = f"{shown}{of}, {len(scene.arrows):,} dependencies; {sense}. Rest the pointer on a box to read all of it."
-    yield _text(told, MARGIN, 46, "dim")
+    summary = f"{shown}{of}, {len(scene.arrows):,} dependencies; {sense}. Hover over a box to read all of it."
+    yield _text(summary, MARGIN, 46, "dim")
 
 
 def _text(content: str, left: float, base: float, class_: str | None = None) -> str:
@@ -385,13 +386,13 @@ def _axis(scene: Scene, where: Layout) -> Iterator[str]:
             yield _text(duration(tick * step), left + 3, TOP - 8, "dim")
 
 
-def _box(box: Box, place: Place, origin_ns: float) -> str:
-    width = place.right - place.left
-    said = element("title", text("\n".join(facts(box, origin_ns))))
+def _box(box: Box, position: Position, origin_ns: float) -> str:
+    width = position.right - position.left
+    details = element("title", text("\n".join(facts(box, origin_ns))))
     body = element(
         "rect",
-        x=place.left,
-        y=place.top,
+        x=position.left,
+        y=position.top,
         width=width,
         height=BOX,
         rx=min(3.0, width / 3),
@@ -401,8 +402,10 @@ def _box(box: Box, place: Place, origin_ns: float) -> str:
     letters = int((width - 6) / LETTER)
     label = ""
     if letters >= 2:
-        label = _text(_label(box, letters), place.left + 4, place.top + 14).rstrip()
-    return element("g", said + body + label, class_="box comm" if box.role in COMMUNICATION else "box") + "\n"
+        label = _text(_label(box, letters), position.left + 4, position.top + 14).rstrip()
+    return (
+        element("g", details + body + label, class_="box comm" if box.role in COMMUNICATION else "box") + "\n"
+    )
 
 
 def _label(box: Box, letters: int) -> str:
@@ -413,11 +416,11 @@ def _label(box: Box, letters: int) -> str:
     return name if len(name) <= letters else name[: letters - 1] + "…"
 
 
-def _lines(scene: Scene, places: Sequence[Place]) -> dict[Look, list[str]]:
-    """The arrows by their look; what stands right under the box that encloses it needs none to say so."""
+def _lines(scene: Scene, positions: Sequence[Position]) -> dict[Look, list[str]]:
+    """The arrows by their look; a box directly below the box that encloses it needs no arrow."""
     lines: dict[Look, list[str]] = {look: [] for look in Look}
     for arrow in scene.arrows:
-        cause, effect = places[arrow.cause], places[arrow.effect]
+        cause, effect = positions[arrow.cause], positions[arrow.effect]
         enclosed = scene.boxes[arrow.effect].inside == arrow.cause and effect.top == cause.top + ROW
         if arrow.data or not enclosed:
             folded = scene.boxes[arrow.effect].parts > 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from builders.chakra_nodes import EtFile, put
 from builders.chakra_scene import BEGIN, kernel, operator, scene_of
 from tracelink.converters.chakra.drawing.formats import ARRANGED, dot, graphml, quoted, too_large
-from tracelink.converters.chakra.drawing.sheet import Scene, duration, short_name, size
+from tracelink.converters.chakra.drawing.rank_nodes import Scene, duration, short_name, size
 from tracelink.converters.chakra.drawing.svg import NARROWEST, TOP, WIDEST, layout, svg
 
 HOSTILE = '</title></style><script>alert(1)</script>" onload="x \\N \\" ]]> &lt; \n\0\u202e -> b; } //'
@@ -46,7 +46,9 @@ def texts(picture: ElementTree.Element, tag: str = "text") -> list[str]:
 
 def rows_of(scene: Scene) -> dict[str, float]:
     """How far under the top of the picture each box lies."""
-    return {box.name: place.top - TOP for box, place in zip(scene.boxes, layout(scene).places, strict=True)}
+    return {
+        box.name: place.top - TOP for box, place in zip(scene.boxes, layout(scene).positions, strict=True)
+    }
 
 
 class TestSvg:
@@ -83,7 +85,7 @@ class TestSvg:
 
     def test_the_scale_is_linear_in_time(self) -> None:
         scene = scene_of(job())
-        places = dict(zip((box.name for box in scene.boxes), layout(scene).places, strict=True))
+        places = dict(zip((box.name for box in scene.boxes), layout(scene).positions, strict=True))
         step, gemm = places["step"], places["gemm"]
         per_us = (step.right - step.left) / 100
         assert gemm.left - step.left == pytest.approx(20 * per_us)
@@ -94,7 +96,7 @@ class TestSvg:
         trace = EtFile()
         late = kernel(trace, "late", 50, 10)
         kernel(trace, "early", 0, 10).data_deps.append(late.id)
-        assert "begins before its cause" in texts(drawn(scene_of(trace)))
+        assert "starts before its cause" in texts(drawn(scene_of(trace)))
 
     def test_what_overlaps_in_a_stream_lies_in_rows(self) -> None:
         trace = EtFile()

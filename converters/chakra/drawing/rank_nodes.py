@@ -1,4 +1,4 @@
-"""One rank's nodes ready to be drawn; boxes, labels."""
+"""The nodes of one rank for drawings: nesting, positions in time, boxes and their labels."""
 
 from __future__ import annotations
 
@@ -32,12 +32,10 @@ from tracelink.io.sources import Source
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.ranges import Numbers
 
-# What a drawing shows: boxes and arrows, whatever is made of them.
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The nodes of one rank, as they are to be drawn."""
+    """The nodes of one rank that are to be drawn."""
 
     path: str
     nodes: NodeTable
@@ -46,25 +44,25 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node, with those that lie deeper in it than is drawn."""
+    """A node, together with the nodes in it that are too deep to be drawn."""
 
     key: str
-    """Its id, with what tells it from others of the same id; no other box has the same."""
+    """Its id, made unique."""
     rank: int | None
     id: int
     name: str
     role: Role
     kind: str
-    """What it communicates: `all_reduce`, `send`; empty for all others."""
+    """The kind of communication, such as `all_reduce` or `send`; empty for other nodes."""
     lane: str
     begin: float
-    """From here to `end` it is drawn: nanoseconds, where the scene has times."""
+    """The start of the box: nanoseconds if the scene has times; likewise `end`."""
     end: float
     start_ns: int | None
     duration_ns: int
     """Of all its nodes together."""
     parts: int = 1
-    """How many nodes it stands for."""
+    """The number of its nodes."""
     bytes: int | None = None
     group: str = ""
     group_name: str = ""
@@ -72,12 +70,12 @@ class Box:
     """The rank that it sends to or receives from."""
     tag: int | None = None
     inside: int | None = None
-    """The place of the box around it."""
+    """The index of the box that encloses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From the box at one place to that at another one, which waits for it."""
+    """A dependency: `effect` waits for `cause`, both indices of boxes."""
 
     cause: int
     effect: int
@@ -87,18 +85,18 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Boxes in order of time, and arrows between their places in that order."""
+    """Boxes in order of time, and arrows between them."""
 
     boxes: Sequence[Box]
     arrows: Sequence[Arrow]
     timed: bool
-    """Whether boxes lie where the traces say that they were; else where dependencies put them."""
+    """True if positions are recorded times; else they follow from dependencies."""
     nodes: int
-    """How many the traces have."""
+    """The number of nodes in the traces."""
     origin_ns: float = 0
-    """When the first of all nodes begins, drawn or not."""
+    """The start of the first of all nodes, drawn or not."""
     first: float = 0
-    """From here to `last` the picture reaches; boxes can begin before and end behind."""
+    """The start of the time that is drawn, until `last`; boxes can begin before and end after."""
     last: float = 0
     findings: Sequence[Finding] = ()
 
@@ -112,7 +110,7 @@ LONGEST_NAME = 400
 QUALIFIERS = re.compile(
     r"^(?:(?:static |inline )*(?:void|int|float|bool|auto) )?(?:(?:\w+|\(anonymous namespace\))::)+(?=\w)"
 )
-"""What stands before the own name of a kernel."""
+"""Qualifiers before the name of a kernel."""
 
 UNITS = ((SECOND, "s"), (MILLISECOND, "ms"), (MICROSECOND, "µs"))
 KILO = 1000
@@ -130,7 +128,7 @@ def visible(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def short_name(box: Box) -> str:
-    """The name without what kernels of C++ carry before it."""
+    """The name without the qualifiers of C++ kernels."""
     name = box.name[:LONGEST_NAME]
     bare = QUALIFIERS.sub("", name.removeprefix("void ")) if "(" in name or "<" in name else name
     return visible(bare or name or box.role.value)
@@ -154,14 +152,14 @@ def size(count: int) -> str:
 
 
 def group_of(box: Box) -> str:
-    """`group 3 (tp)`, or that it is all ranks."""
+    """`group 3 (tp)`, or `all ranks`."""
     if not box.group:
         return "all ranks"
     return f"group {visible(box.group, 60)}" + (f" ({visible(box.group_name, 60)})" if box.group_name else "")
 
 
 def facts(box: Box, origin_ns: float) -> list[str]:
-    """Everything that is to be said of a box, a line each."""
+    """All details of a box, a line each."""
     lines = [visible(box.name) or "(no name)"]
     rank = "" if box.rank is None else f", rank {box.rank}"
     lines.append(f"{box.kind or box.role.value}, id {box.id}{rank}, {box.lane}")
@@ -175,36 +173,35 @@ def facts(box: Box, origin_ns: float) -> list[str]:
         tag = "" if box.tag is None else f", tag {box.tag}"
         lines.append(f"{'to' if box.role == 'send' else 'from'} rank {box.peer}{tag}")
     if box.parts > 1:
-        lines.append(f"stands for {box.parts:,} nodes: itself and those inside it")
+        lines.append(f"represents {box.parts:,} nodes: itself and those inside it")
     return lines
 
 
-# Which node encloses which, and how deep each lies.
+# Nesting: which node encloses which.
 
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """For each row what encloses it, or -1, and how many nodes lie around it and itself.
-
-    Work of a device is not inside the operator that launched it: it runs beside it.
-    """
+    """The nesting of nodes. Device work is not nested in the operator that launched it."""
 
     parent: Sequence[int]
+    """The row of the node that encloses each node, or UNKNOWN."""
     level: Sequence[int]
+    """The depth of each node; 1 is outermost."""
 
     @classmethod
     def of(cls, nodes: NodeTable, on_device: Bools) -> Nesting:
-        """The first control dependency that is on the same side encloses a node."""
-        around, inside = nodes.rows_of(nodes.control), nodes.control.owners
-        fits = (around >= 0) & (around != inside)
-        fits[fits] = on_device[around[fits]] == on_device[inside[fits]]
+        """Nesting by the first control dependency on the same side, host or device."""
+        outer, inner = nodes.rows_of(nodes.control), nodes.control.owners
+        fits = (outer >= 0) & (outer != inner)
+        fits[fits] = on_device[outer[fits]] == on_device[inner[fits]]
         parent = np.full(len(nodes), UNKNOWN, np.int64)
-        parent[inside[fits][::-1]] = around[fits][::-1]
+        parent[inner[fits][::-1]] = outer[fits][::-1]
         return cls.of_parents(parent.tolist())
 
     @classmethod
     def of_parents(cls, parent: list[int]) -> Nesting:
-        """A circle of parents is cut open at one place."""
+        """Nesting by parents; a cycle of parents is broken at one node."""
         level = [0] * len(parent)
         on_path = -1
         for row in range(len(parent)):
@@ -223,32 +220,32 @@ class Nesting:
         return cls(parent, level)
 
     def outermost_first(self) -> list[int]:
-        """All rows, each behind what encloses it."""
+        """All rows, each after the node that encloses it."""
         order: list[int] = np.argsort(np.array(self.level, np.int64), kind="stable").tolist()
         return order
 
     def drawn_as(self, wanted: Bools, depth: int | None) -> Int64s:
-        """For each wanted row the one that it is drawn as, which is itself or lies around it at `depth`; else -1."""
+        """For each wanted row the row of its box: itself, or the node at `depth` that encloses it; else UNKNOWN."""
         drawn = [UNKNOWN] * len(self.parent)
         for row in self.outermost_first():
-            around = self.parent[row]
-            if around != UNKNOWN and drawn[around] != UNKNOWN:
-                drawn[row] = drawn[around]
+            outer = self.parent[row]
+            if outer != UNKNOWN and drawn[outer] != UNKNOWN:
+                drawn[row] = drawn[outer]
             if wanted[row] and (drawn[row] == UNKNOWN or depth is None or self.level[row] <= depth):
                 drawn[row] = row
         return np.where(wanted, np.array(drawn, np.int64), UNKNOWN)
 
 
-# Where in time each node lies: by what the trace says, or, where it says nothing, by what waits for what.
+# Positions in time: recorded times, or, without any, the order of dependencies.
 
 
 UNIT_PER_DOUBLING = 0.25
-"""Without times a node that takes twice as long is longer by so much of the length of one that takes none."""
+"""Without times, doubling the duration of a node adds so much of the shortest length."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpans:
-    """From where to where each node is drawn: nanoseconds if `timed`, else lengths that only follow the durations."""
+    """The start and end of each box: nanoseconds if `timed`, else lengths that increase with durations."""
 
     begin: list[float]
     end: list[float]
@@ -256,10 +253,10 @@ class NodeSpans:
 
     @classmethod
     def of(cls, nodes: NodeTable, precedence: Precedence, nesting: Nesting, on_device: Bools) -> NodeSpans:
-        """What encloses others reaches as far as they do, where it does not say how far it reaches."""
+        """Nodes without an inclusive duration reach to the end of the nodes that they enclose."""
         starts, inclusive = starts_ns(nodes), inclusive_ns(nodes)
-        said = _said_spans(starts, inclusive)
-        if not any(said):
+        started = _has_start(starts, inclusive)
+        if not any(started):
             return _by_order(nodes, precedence, nesting, on_device)
         begin: list[float] = list(starts)
         end: list[float] = [start + duration for start, duration in zip(starts, inclusive, strict=True)]
@@ -267,13 +264,13 @@ class NodeSpans:
         open_ended = [
             not device and own[row] == inclusive[row] for row, device in enumerate(on_device.tolist())
         ]
-        _stretch(begin, end, said, open_ended, nesting)
-        _fill(begin, end, said, nesting)
+        _stretch(begin, end, started, open_ended, nesting)
+        _fill(begin, end, started, nesting)
         return cls(begin, end, timed=True)
 
 
-def _said_spans(starts: Sequence[int], durations: Sequence[int]) -> list[bool]:
-    """Which nodes say when they begin: a 0 says it where the others begin not long after, and else says nothing."""
+def _has_start(starts: Sequence[int], durations: Sequence[int]) -> list[bool]:
+    """Nodes with a start; a 0 is a start if the other nodes start soon after it, else it is unknown."""
     first = min(filter(None, starts), default=0)
     last = max(map(sum, zip(starts, durations, strict=True)), default=0)
     zero_is_time = 0 < first <= last - first
@@ -281,7 +278,7 @@ def _said_spans(starts: Sequence[int], durations: Sequence[int]) -> list[bool]:
 
 
 def _by_order(nodes: NodeTable, precedence: Precedence, nesting: Nesting, on_device: Bools) -> NodeSpans:
-    """Every node as early as what it waits for lets it be, and a little longer the longer it takes."""
+    """Every node as early as its dependencies allow, with a length that increases with its duration."""
     lengths = [1 + UNIT_PER_DOUBLING * log2(1 + duration / MICROSECOND) for duration in durations_ns(nodes)]
     begin = list(earliest(precedence, lengths, through_cycles=True).begins)
     end = [start + length for start, length in zip(begin, lengths, strict=True)]
@@ -290,40 +287,39 @@ def _by_order(nodes: NodeTable, precedence: Precedence, nesting: Nesting, on_dev
 
 
 def _stretch(
-    begin: list[float], end: list[float], said: list[bool], open_ended: Sequence[bool], nesting: Nesting
+    begin: list[float], end: list[float], started: list[bool], open_ended: Sequence[bool], nesting: Nesting
 ) -> None:
-    """What encloses others gets their begin, if it has none, and their end, if it is open-ended."""
-    without = [not known for known in said]
+    """Gives nodes the start of the nodes that they enclose if they have none, and their end if it is open."""
+    without = [not known for known in started]
     for row in reversed(nesting.outermost_first()):
-        around = nesting.parent[row]
-        if around == UNKNOWN or not said[row]:
+        outer = nesting.parent[row]
+        if outer == UNKNOWN or not started[row]:
             continue
-        if without[around]:
-            begin[around] = min(begin[around], begin[row]) if said[around] else begin[row]
-            said[around] = True
-        if without[around] or open_ended[around]:
-            end[around] = max(end[around], end[row])
+        if without[outer]:
+            begin[outer] = min(begin[outer], begin[row]) if started[outer] else begin[row]
+            started[outer] = True
+        if without[outer] or open_ended[outer]:
+            end[outer] = max(end[outer], end[row])
 
 
-def _fill(begin: list[float], end: list[float], said: Sequence[bool], nesting: Nesting) -> None:
-    """What is still without a time begins with what encloses it, or with the first of all."""
-    first = min(time for time, known in zip(begin, said, strict=True) if known)
+def _fill(begin: list[float], end: list[float], started: Sequence[bool], nesting: Nesting) -> None:
+    """Nodes still without a start begin with the node that encloses them, or with the first node."""
+    first = min(time for time, known in zip(begin, started, strict=True) if known)
     for row in nesting.outermost_first():
-        if not said[row]:
-            around = nesting.parent[row]
-            begin[row] = first if around == UNKNOWN else begin[around]
+        if not started[row]:
+            outer = nesting.parent[row]
+            begin[row] = first if outer == UNKNOWN else begin[outer]
             end[row] += begin[row]
 
 
-# One rank's nodes with all that is needed to draw any part of them.
+# All nodes of one rank.
 
-
-UNSAID = -(1 << 62)
+_MISSING = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """The nodes of one rank, where they lie, and what lies in what."""
+class RankNodes:
+    """The nodes of one rank with their dependencies, nesting and positions in time."""
 
     subject: Subject
     precedence: Precedence
@@ -333,8 +329,8 @@ class Sheet:
     on_device: Bools
 
     @classmethod
-    def of(cls, subject: Subject) -> Sheet:
-        """Looks at all nodes once."""
+    def of(cls, subject: Subject) -> RankNodes:
+        """Prepares all nodes."""
         nodes = subject.nodes
         roles = roles_of(nodes)
         on_device = has_role(roles, *ON_DEVICE) & ~nodes.on_host()
@@ -344,7 +340,7 @@ class Sheet:
         return cls(subject, precedence, nesting, spans, roles, on_device)
 
     def within(self, first: float | None, last: float | None) -> Bools:
-        """Which nodes lie, with any part of them, between these times."""
+        """Nodes that overlap this time."""
         if first is None and last is None:
             return np.ones(len(self.subject.nodes), np.bool_)
         begin, end = self.spans.begin, self.spans.end
@@ -355,7 +351,7 @@ class Sheet:
         return np.array(inside, np.bool_)
 
     def boxes(self, drawn_as: Sequence[int]) -> dict[int, Box]:
-        """A box for each node that is drawn as itself, by row; the others add to them."""
+        """A box for each node that is drawn, by row; other nodes are part of a box."""
         table = _Table(self)
         parts, durations, begin, end = (
             [0] * len(drawn_as),
@@ -379,13 +375,13 @@ class Sheet:
 class _Table:
     """The columns that boxes are made of."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        nodes, count = sheet.subject.nodes, len(sheet.subject.nodes)
-        self.sheet = sheet
+    def __init__(self, rank: RankNodes) -> None:
+        nodes, count = rank.subject.nodes, len(rank.subject.nodes)
+        self.rank = rank
         self.durations = durations_ns(nodes)
         self.kinds = kinds_of(nodes)
         self.ids = [unsigned(number) for number in nodes.id.tolist()]
-        self.lanes = _lanes(nodes, sheet)
+        self.lanes = _lanes(nodes, rank)
         self.bytes = _numbers(nodes, Name.COMM_SIZE)
         self.tags = _numbers(nodes, Name.COMM_TAG)
         self.sources = _numbers(nodes, Name.COMM_SOURCE)
@@ -394,8 +390,8 @@ class _Table:
         self.group_names = nodes.attribute(Name.GROUP_NAME).strings(count)
 
     def box(self, row: int, parts: int, duration: int, begin: float, end: float) -> Box:
-        subject, spans = self.sheet.subject, self.sheet.spans
-        role = ROLES[self.sheet.roles[row]]
+        subject, spans = self.rank.subject, self.rank.spans
+        role = ROLES[self.rank.roles[row]]
         peers = self.targets if role is Role.SEND else self.sources
         message = role in (Role.SEND, Role.RECV)
         communicates = row in self.kinds
@@ -412,51 +408,49 @@ class _Table:
             start_ns=int(spans.begin[row]) if spans.timed else None,
             duration_ns=duration,
             parts=parts,
-            bytes=_said(self.bytes[row]) if communicates else None,
+            bytes=_known(self.bytes[row]) if communicates else None,
             group=self.groups[row] if communicates else "",
             group_name=self.group_names[row] if communicates else "",
-            peer=_said(peers[row]) if message else None,
-            tag=_said(self.tags[row]) if message else None,
+            peer=_known(peers[row]) if message else None,
+            tag=_known(self.tags[row]) if message else None,
         )
 
 
 def _numbers(nodes: NodeTable, name: Name) -> list[int]:
-    numbers: list[int] = nodes.attribute(name).integers(len(nodes), UNSAID).tolist()
+    numbers: list[int] = nodes.attribute(name).integers(len(nodes), _MISSING).tolist()
     return numbers
 
 
-def _said(number: int) -> int | None:
-    return None if number == UNSAID else number
+def _known(number: int) -> int | None:
+    return None if number == _MISSING else number
 
 
-def _lanes(nodes: NodeTable, sheet: Sheet) -> list[str]:
-    """Where each node runs: `thread 4`, `stream 7`."""
+def _lanes(nodes: NodeTable, rank: RankNodes) -> list[str]:
+    """The lane of each node: `thread 4`, `stream 7`."""
     threads, streams = _numbers(nodes, Name.THREAD), _numbers(nodes, Name.STREAM)
     devices = _numbers(nodes, Name.DEVICE)
-    several = (
-        len({device for device, here in zip(devices, sheet.on_device.tolist(), strict=True) if here}) > 1
-    )
-    communicating = has_role(sheet.roles, *COMMUNICATION).tolist()
+    several = len({device for device, here in zip(devices, rank.on_device.tolist(), strict=True) if here}) > 1
+    communicating = has_role(rank.roles, *COMMUNICATION).tolist()
     lanes = []
-    for row, on_device in enumerate(sheet.on_device.tolist()):
+    for row, on_device in enumerate(rank.on_device.tolist()):
         if not on_device:
-            lanes.append("host" if threads[row] == UNSAID else f"thread {threads[row]}")
+            lanes.append("host" if threads[row] == _MISSING else f"thread {threads[row]}")
             continue
         lane = "communication" if communicating[row] else "device"
-        if streams[row] != UNSAID:
+        if streams[row] != _MISSING:
             lane = f"stream {streams[row]}"
-        on = f"device {devices[row]} " if several and devices[row] != UNSAID else ""
+        on = f"device {devices[row]} " if several and devices[row] != _MISSING else ""
         lanes.append(on + lane)
     return lanes
 
 
-# The ranks that are drawn, out of files.
+# Reading files.
 
 
 def subjects_of(
     sources: Sequence[Source], ranks: Numbers | None, engine: Engine, findings: list[Finding]
 ) -> list[Subject]:
-    """The nodes of every file, in order of rank; where `ranks` are asked for, of those."""
+    """The nodes of every file, sorted by rank; only of `ranks` if given."""
     subjects = []
     for source in sources:
         with buffered(source, engine.meter.add) as (stream, opened):
@@ -472,31 +466,31 @@ def subjects_of(
 
 
 def _rank(source: Source, decoded: Decoded) -> int | None:
-    """What the user says, else the metadata, else the name."""
-    said = decoded.metadata_value(MetadataName.RANK)
+    """The rank that the user gave, else that of the metadata, else that of the name."""
+    recorded = decoded.metadata_value(MetadataName.RANK)
     if source.rank is not None:
         return source.rank
-    if isinstance(said, int) and said >= 0:
-        return said
+    if isinstance(recorded, int) and recorded >= 0:
+        return recorded
     return source.rank_hint.rank if source.rank_hint else None
 
 
 def _check(subjects: Sequence[Subject], sources: Sequence[Source], ranks: Numbers | None) -> None:
     if not subjects:
-        raise UsageError(f"--ranks: no file is of {ranks.called('rank') if ranks else 'these'}")
+        raise UsageError(f"--ranks: no file belongs to {ranks.called('rank') if ranks else 'these'}")
     if not any(len(subject.nodes) for subject in subjects):
-        raise UnreadableError("there are no nodes in it", source=sources[0].path)
+        raise UnreadableError("the file has no nodes", source=sources[0].path)
 
 
 def _faults(path: str, faults: Sequence[Fault], damage: str) -> list[Finding]:
-    """What was wrong with the bytes, each reason once."""
+    """The faults in the bytes, one finding for each reason."""
     by_reason: dict[str, list[Fault]] = {}
     for fault in faults:
         by_reason.setdefault(fault.reason, []).append(fault)
-    found = [
-        Finding(Severity.WARNING, reason, f"{path}: {alike[0].message}.", len(alike), path)
-        for reason, alike in by_reason.items()
+    findings = [
+        Finding(Severity.WARNING, reason, f"{path}: {found[0].message}.", len(found), path)
+        for reason, found in by_reason.items()
     ]
     if damage and not faults:
-        found.append(Finding(Severity.WARNING, "truncated", f"{path}: {damage}.", source=path))
-    return found
+        findings.append(Finding(Severity.WARNING, "truncated", f"{path}: {damage}.", source=path))
+    return findings

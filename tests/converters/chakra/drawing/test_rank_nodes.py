@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders.chakra_nodes import EtFile, put
 from builders.chakra_scene import BEGIN, arrows, box_of, kernel, operator, scene_of
-from tracelink.converters.chakra.drawing.sheet import Nesting, Scene
+from tracelink.converters.chakra.drawing.rank_nodes import Nesting, Scene
 from tracelink.errors import UsageError
 from tracelink.model.selection import Window
 
@@ -142,9 +142,9 @@ class TestTimes:
     def test_a_window_of_no_times_and_one_without_nodes_are_refused(self) -> None:
         untimed = EtFile()
         untimed.compute()
-        with pytest.raises(UsageError, match="no node says when it begins"):
+        with pytest.raises(UsageError, match="the nodes have no start times"):
             scene_of(untimed, window=Window.parse("..5us"))
-        with pytest.raises(UsageError, match="no node lies in it"):
+        with pytest.raises(UsageError, match="no node is in this window"):
             scene_of(step(), window=Window.parse("5s.."))
 
     def test_a_rank_without_times_has_no_place_beside_one_with_times(self) -> None:
@@ -160,7 +160,7 @@ class TestLimit:
         scene = scene_of(step(), limit=4)
         assert names(scene) == ["step", "mm", "gemm", "wait"]
         assert reasons(scene) == ["folded"]
-        assert "depth 2 of 3: 5 nodes are more than 4" in scene.findings[0].message
+        assert "depth 2 of 3: 5 nodes exceed the limit of 4" in scene.findings[0].message
 
     def test_else_those_that_begin_first_are_drawn_up_to_where_the_next_begins(self) -> None:
         trace = EtFile()
