@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tracelink.diagnosis.disagreements import (
     NO_ROOTS,
+    Disagreement,
     Roots,
     disagreements_of,
     exchange_disagreements,
@@ -24,7 +25,7 @@ from tracelink.diagnosis.lateness import lateness_report, with_late_history
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
-from tracelink.diagnosis.programs import Programs, comparisons_of
+from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.recordings import Recordings, in_replicas, profiles_among, read_recordings
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.engine import Engine
@@ -152,10 +153,7 @@ def diagnosis_of(
 
     # In which collectives do ranks request different things?
     comparisons = comparisons_of(journal, parts.compositions)
-    exchanges, exchange_findings = exchange_disagreements(journal, parts)
-    disagreements = [*disagreements_of(parts, comparisons), *exchanges]
-    known = {disagreement.collective for disagreement in disagreements}
-    disagreements += root_disagreements(journal, parts, roots, known)
+    disagreements, unread = _disagreements(journal, parts, comparisons, roots)
 
     # Which ranks wait where, for which ranks?
     disputed = [disagreement.collective for disagreement in disagreements]
@@ -169,11 +167,8 @@ def diagnosis_of(
     hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
     stalled = any(problem.waiting for problem in [*hangs, *mismatches])
     late = lateness_report(journal, parts, stalled=stalled)
-    problems = [
-        *with_late_history(hangs, late.lateness),
-        *map(_with_waiting_ranks, mismatches),
-        *late.problems,
-    ]
+    hangs = with_late_history(hangs, late.lateness)
+    problems = [*hangs, *map(_with_waiting_ranks, mismatches), *late.problems]
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})
@@ -187,8 +182,18 @@ def diagnosis_of(
         unreadable=dumps.unreadable,
         checked=_checked(journal, parts, messages.count),
         notes=[*notes, *late.notes],
-        findings=[*findings, *two_jobs, *journal.findings, *exchange_findings],
+        findings=[*findings, *two_jobs, *journal.findings, *unread],
     )
+
+
+def _disagreements(
+    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], roots: Roots
+) -> tuple[list[Disagreement], list[Finding]]:
+    """All disagreements, and findings on entries that could not be read again."""
+    exchanges, unread = exchange_disagreements(journal, parts)
+    found = [*disagreements_of(parts, comparisons), *exchanges]
+    known = {disagreement.collective for disagreement in found}
+    return [*found, *root_disagreements(journal, parts, roots, known)], unread
 
 
 def _with_waiting_ranks(problem: Problem) -> Problem:

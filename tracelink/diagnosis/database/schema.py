@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-VERSION = 2
+VERSION = 1
 """Version of the tables: it increases if a column changes its name or its meaning."""
 
 
