@@ -1,4 +1,7 @@
-"""Protobuf fields of many messages as columns, both ways. One message: `tracelink.io.framing`."""
+"""Protobuf fields of many messages as columns, both ways; one message at a time: `tracelink.io.framing`.
+
+Reading: `Octets` holds the bytes, `split` or `split_all` finds the fields of all messages in it.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +22,29 @@ from tracelink.io.framing import (
 )
 from tracelink.model.columns import Bools, Int64s
 
-# The bytes of protobuf fields, of single values and of whole columns.
-
-
 Bytes = npt.NDArray[np.uint8]
 
 
 def varints(values: Int64s) -> tuple[bytes, Int64s]:
-    """Every number (of 64 unsigned bits) as a varint, one after the other, and where each begins."""
+    """The varints of all numbers (of 64 unsigned bits), one after the other, and the offset of each."""
     groups, widths = varint_groups(values)
     inside = np.arange(groups.shape[1]) < widths[:, None]
     return groups[inside].tobytes(), np.concatenate([[0], np.cumsum(widths)])
 
 
 def varint_groups(values: Int64s) -> tuple[Bytes, Int64s]:
-    """Every number as a row of the bytes of a varint, and how many of them count."""
+    """Each number as a row of the bytes of its varint, and the number of bytes that count."""
     numbers = values.view(np.uint64)
     widths = varint_widths(values)
     groups = np.empty((len(numbers), int(widths.max(initial=1))), np.uint8)
-    for place, column in enumerate(groups.T):
-        column[:] = numbers >> np.uint64(GROUP_BITS * place) & np.uint64(0x7F)
-        column |= (widths > place + 1).view(np.uint8) << np.uint8(GROUP_BITS)
+    for index, column in enumerate(groups.T):
+        column[:] = numbers >> np.uint64(GROUP_BITS * index) & np.uint64(0x7F)
+        column |= (widths > index + 1).view(np.uint8) << np.uint8(GROUP_BITS)
     return groups, widths
 
 
 def varint_widths(values: Int64s) -> Int64s:
-    """How many bytes each number takes."""
+    """Number of bytes of the varint of each number."""
     numbers = values.view(np.uint64)
     widths = np.ones(len(numbers), np.int64)
     largest = int(numbers.max(initial=0))
@@ -55,16 +55,16 @@ def varint_widths(values: Int64s) -> Int64s:
     return widths
 
 
-# Bytes that are looked at in many places at once: the words and the varints that begin there, as columns.
+# Reading words and varints at many offsets at once
 
 
 Words = npt.NDArray[np.uint64]
 
 WORD = 8
 PADDING = 3 * WORD
-"""Behind the last byte, so that every place can be read like those before it."""
+"""Zeros after the last byte, so that words can be read at every offset."""
 CONTINUES = np.uint64(0x8080808080808080)
-"""The bit of each byte of a varint behind which more follow; no ASCII character has it."""
+"""The bit of each byte of a varint that is followed by another; no ASCII character has it."""
 ONES = np.uint64(0x0101010101010101)
 GROUPS = np.uint64(0x7F7F7F7F7F7F7F7F)
 FULL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -76,11 +76,11 @@ CLOSER = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-"""Neighbours that move together, until the groups of seven bits of a word stand without gaps."""
+"""Steps that move neighbouring groups of seven bits together until a word has no gaps."""
 
 
 class Octets:
-    """The bytes of many messages."""
+    """The bytes of many messages, read at many offsets at once."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -89,7 +89,7 @@ class Octets:
         self._words = self._padded.view("<u8")
 
     def ascii(self, begins: Int64s, ends: Int64s) -> Bools:
-        """Which ranges are of ASCII characters only."""
+        """Whether each range has ASCII characters only."""
         lengths = ends - begins
         edges = self.words(begins) | self.words(np.maximum(ends - WORD, begins))
         aligned = begins + WORD - 1 >> 3
@@ -98,31 +98,31 @@ class Octets:
 
     @cached_property
     def _beyond(self) -> npt.NDArray[np.int32]:
-        """How many words before each are not of ASCII characters only."""
+        """For each word the number of words before it that have other characters than ASCII."""
         beyond = np.zeros(len(self._words) + 1, np.int32)
         np.cumsum((self._words & CONTINUES) != 0, out=beyond[1:])
         return beyond
 
-    def at(self, places: Int64s) -> Int64s:
-        """Single bytes."""
-        return self._padded[places].astype(np.int64)
+    def at(self, offsets: Int64s) -> Int64s:
+        """The byte at each offset."""
+        return self._padded[offsets].astype(np.int64)
 
-    def words(self, places: Int64s) -> Words:
-        """The eight bytes at each place as one number, the first byte lowest."""
-        word = places >> 3
-        shift = ((places & 7) << 3).view(np.uint64)
+    def words(self, offsets: Int64s) -> Words:
+        """The eight bytes at each offset as one number, the first byte lowest."""
+        word = offsets >> 3
+        shift = ((offsets & 7) << 3).view(np.uint64)
         low = self._words[word] >> shift
         high = (self._words[word + 1] << np.uint64(1)) << (np.uint64(63) - shift)
         return low | high
 
-    def varints(self, places: Int64s) -> tuple[Int64s, Int64s]:
-        """The number of 64 bits at each place and how many bytes it takes, 0 where it is in no usual form."""
-        words = self.words(places)
+    def varints(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
+        """The varint at each offset and its width; the width is 0 if it is invalid or encoded unusually."""
+        words = self.words(offsets)
         groups, widths = terminated(words)
         numbers = joined(groups).view(np.int64)
         long = np.flatnonzero(widths == WORD)
         if len(long):
-            ninth, tenth = self.at(places[long] + WORD), self.at(places[long] + WORD + 1)
+            ninth, tenth = self.at(offsets[long] + WORD), self.at(offsets[long] + WORD + 1)
             ends = (words[long] & CONTINUES) != CONTINUES
             beyond = (ninth & 0x7F) << 56 | (ninth > 0x7F).astype(np.int64) << 63
             numbers[long] |= np.where(ends, 0, beyond)
@@ -132,13 +132,13 @@ class Octets:
 
 
 def leading(lengths: Int64s) -> Words:
-    """The bits of a word's first bytes, at least one and all where it is filled."""
+    """A mask of the first bytes of a word: at least one, at most all."""
     rest = (np.maximum(WORD - lengths, 0) << 3).view(np.uint64)
     return FULL >> rest
 
 
 def terminated(words: Words) -> tuple[Words, Int64s]:
-    """The groups of the varint that each word begins with, and its bytes; eight also where it goes on behind them."""
+    """The groups of the varint at the start of each word, and its width; eight also if it is longer."""
     inside = ~words & CONTINUES
     inside = (inside & (~inside + np.uint64(1))) - np.uint64(1)
     widths = ((inside & ONES) * ONES) >> np.uint64(56)
@@ -152,64 +152,65 @@ def joined(groups: Words) -> Words:
     return groups
 
 
-# Many messages to their fields, a field of all messages at a time: protobuf knows one message at a time.
+# Splitting many messages into fields, one field of all messages at a time
 
 
 BYTE = np.uint64(8)
 NOT_SHORT = 0x8087
-"""Of a field of up to 127 bytes, whose tag is one byte, these bits are those of `DELIMITED`."""
+"""These bits are equal to `DELIMITED` for a delimited field of up to 127 bytes with a tag of one byte."""
 SEEN = 5
-"""So many bytes behind a tag of two bytes are surely seen, and end a varint."""
+"""Varints of at most this width are within the word that starts with a tag of two bytes."""
 LENGTH_BYTES = 4
-"""No field within a message that was read at once has a longer length."""
+"""Lengths of fields have at most this width, as messages are read at once."""
 FEW = 8
-"""So few messages are faster judged one by one."""
+"""So few messages are faster to read one by one."""
 MANY = 256
-"""Fields of a message after which it is none of the usual ones."""
+"""A message with more fields is read on its own."""
 
 
 class Read(NamedTuple):
-    """A field of each of many messages."""
+    """One field of each of many messages."""
 
     number: Int64s
     wire: Int64s
     begin: Int64s
-    """Where the value begins, behind its length if it has one."""
+    """Where the value starts, after its length if it has one."""
     end: Int64s
     value: Int64s
-    """The number that a varint is."""
+    """The number that a varint is, or the length of a delimited field."""
     usual: Bools
-    """Whether it is understood."""
+    """Whether it was read; if not, the message must be read on its own."""
 
     def where(self, chosen: Bools | Int64s) -> Read:
-        """Some of them."""
+        """Some of the fields."""
         return Read._make(column[chosen] for column in self)
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of messages: the first of each, then the second of each that has one, and so on."""
+    """The fields of messages: the first field of each, then the second of each that has one, and so on."""
 
     owner: Int64s
+    """The message of each field."""
     read: Read
     odd: Bools
-    """Which messages are not understood; what is said of their fields is not all."""
+    """Messages that were not read to their end; their fields are incomplete."""
 
     def of(self, number: int) -> tuple[Int64s, Read]:
-        """Those of a number, each message's in their order."""
+        """The owners and the fields of one number, sorted by offset."""
         chosen = np.flatnonzero(self.read.number == number)
         chosen = chosen[np.argsort(self.read.begin[chosen], kind="stable")]
         return self.owner[chosen], self.read.where(chosen)
 
 
 def split(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
-    """The fields of the messages that lie at these places."""
+    """The fields of the messages at these offsets."""
     odd = np.zeros(len(begins), bool)
     active = np.flatnonzero(ends > begins)
-    place, limit = begins[active], ends[active]
-    owners, steps = [active[:0]], [read_fields(octets, place[:0])]
+    offset, limit = begins[active], ends[active]
+    owners, steps = [active[:0]], [read_fields(octets, offset[:0])]
     while len(active) > FEW and len(steps) <= MANY:
-        read = read_fields(octets, place)
+        read = read_fields(octets, offset)
         usual = read.usual & (read.end <= limit)
         if not usual.all():
             odd[active[~usual]] = True
@@ -217,13 +218,13 @@ def split(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
         owners.append(active)
         steps.append(read)
         going = read.end < limit
-        active, place, limit = active[going], read.end[going], limit[going]
+        active, offset, limit = active[going], read.end[going], limit[going]
     odd[active] = True
     return Fields(np.concatenate(owners), Read._make(map(np.concatenate, zip(*steps, strict=True))), odd)
 
 
 def split_all(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
-    """The same where nobody else judges: odd are only damaged messages, and what is said of those stands before it."""
+    """The same, with unusual messages read one by one: only damaged ones are odd, with the fields before the damage."""
     fields = split(octets, begins, ends)
     if not fields.odd.any():
         return fields
@@ -243,29 +244,29 @@ def split_all(octets: Octets, begins: Int64s, ends: Int64s) -> Fields:
     return Fields(np.concatenate([fields.owner[usual], np.array(owners, np.int64)]), read, damaged)
 
 
-def read_fields(octets: Octets, place: Int64s) -> Read:
-    """The field that begins at each place."""
-    words = octets.words(place)
+def read_fields(octets: Octets, offset: Int64s) -> Read:
+    """The field at each offset."""
+    words = octets.words(offset)
     numbers = words.view(np.int64)
-    number, begin, value = numbers >> 3 & 0xF, place + 2, numbers >> 8 & 0x7F
-    read = Read(number, np.full(len(place), DELIMITED), begin, begin + value, value, number > 0)
+    number, begin, value = numbers >> 3 & 0xF, offset + 2, numbers >> 8 & 0x7F
+    read = Read(number, np.full(len(offset), DELIMITED), begin, begin + value, value, number > 0)
     others = np.flatnonzero((numbers & NOT_SHORT) != DELIMITED)
-    if len(others) == len(place):
-        return _read_any(octets, place, words)
+    if len(others) == len(offset):
+        return _read_any(octets, offset, words)
     if len(others):
-        for column, told in zip(read, _read_any(octets, place[others], words[others]), strict=True):
-            column[others] = told
+        for column, values in zip(read, _read_any(octets, offset[others], words[others]), strict=True):
+            column[others] = values
     return read
 
 
-def _read_any(octets: Octets, place: Int64s, words: Words) -> Read:
-    """Fields of any sort, whose first bytes are `words`."""
+def _read_any(octets: Octets, offset: Int64s, words: Words) -> Read:
+    """Fields of any kind, whose first bytes are `words`."""
     tag, width = _tags(words)
     behind = words >> (width.view(np.uint64) * BYTE)
     wire, number = tag & 7, tag >> 3
     groups, taken = terminated(behind)
     value = joined(groups).view(np.int64)
-    begin = place + width
+    begin = offset + width
     end = begin + taken
     varint, delimited = wire == VARINT, wire == DELIMITED
     usual = (number > 0) & (varint | (delimited & (taken <= LENGTH_BYTES)))
@@ -285,7 +286,7 @@ def _read_any(octets: Octets, place: Int64s, words: Words) -> Read:
 
 
 def _tags(words: Words) -> tuple[Int64s, Int64s]:
-    """The tag of one byte or two that each word begins with, 0 where it is neither, and its width."""
+    """The tag of one or two bytes at the start of each word, 0 if it is longer, and its width."""
     numbers = words.view(np.int64)
     first, width = numbers & 0xFF, np.ones(len(numbers), np.int64)
     if not (wide := first > 0x7F).any():
