@@ -275,18 +275,7 @@ def join(parts: Sequence[ElementColumns]) -> ElementColumns:
         shapes = merged.shapes.table.absorb(part.shapes.table.texts()).astype(np.int64)
         names = merged.names.absorb(part.names.texts())
         lane = _lane_recoder(merged.lanes, part.lanes)
-        merged.chunks.append(
-            {
-                **part.table,
-                "index": part.table["index"] + merged.total,
-                "shape": shapes[part.table["shape"]].astype(np.uint16)
-                if len(shapes)
-                else part.table["shape"],
-                "name": names[part.table["name"]] if len(names) else part.table["name"],
-                "pid": lane(part.table["pid"]),
-                "tid": lane(part.table["tid"]),
-            }
-        )
+        merged.chunks.append(_renumbered(part, shapes, names, lane, merged.total))
         for key, columns in part.keys.items():
             merged.keys.setdefault(key, []).extend(
                 (indexes + merged.total, values) for indexes, values in columns
@@ -309,6 +298,21 @@ def join(parts: Sequence[ElementColumns]) -> ElementColumns:
     merged.shapes.learn()
     merged.compact()
     return merged
+
+
+def _renumbered(
+    part: ElementColumns, shapes: Int64s, names: Any, lane: Callable[[Any], Any], offset: int
+) -> dict[str, Any]:
+    """The table of a part with the codes and element numbers of the file."""
+    table = part.table
+    return {
+        **table,
+        "index": table["index"] + offset,
+        "shape": shapes[table["shape"]].astype(np.uint16) if len(shapes) else table["shape"],
+        "name": names[table["name"]] if len(names) else table["name"],
+        "pid": lane(table["pid"]),
+        "tid": lane(table["tid"]),
+    }
 
 
 def _join_rest(merged: ElementColumns, part: ElementColumns, lane: Callable[[Any], Any]) -> None:

@@ -158,12 +158,12 @@ class ElementDecoder:
             start = _times(chosen, exact)[slices[timed]]
         else:
             microseconds = _microseconds(chosen)
-            if not are_times(microseconds):
+            if not _are_valid(microseconds):
                 raise ValueError("invalid timestamps")
-            if loses_fractions(microseconds, text):
+            if _loses_fractions(microseconds, text):
                 return None
-            start = nanoseconds(microseconds[slices[timed]])
-        duration, unusable = durations(np.fromiter([event.dur for event in events], np.float64, len(events)))
+            start = _nanoseconds(microseconds[slices[timed]])
+        duration, unusable = _durations(np.fromiter([event.dur for event in events], np.float64, len(events)))
         name = self._names(events)
         piece = Decoded(elements, shape, slices, events, name, start, duration, exact)
         if unusable:
@@ -211,7 +211,7 @@ def _times(elements: Sequence[Element], exact: bool) -> Int64s:
     if exact:
         texts = [bytes(cast("msgspec.Raw", element.ts)).decode() for element in elements]
         return np.array(list(map(decimal_nanoseconds, texts)), np.int64)
-    return nanoseconds(_microseconds(elements))
+    return _nanoseconds(_microseconds(elements))
 
 
 def _microseconds(elements: Sequence[Element]) -> npt.NDArray[np.float64]:
@@ -303,14 +303,14 @@ LONGEST_US = 1e13
 """A longer duration (116 days) is a wrapped or garbage value, not a measurement."""
 
 
-def nanoseconds(microseconds: npt.NDArray[np.float64]) -> Int64s:
+def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Int64s:
     """Integer nanoseconds: integer part and fraction are scaled separately, so that neither is rounded twice."""
     integer = np.floor(microseconds)
     fraction = np.rint((microseconds - integer) * 1000.0)
     return integer.astype(np.int64) * 1000 + fraction.astype(np.int64)
 
 
-def loses_fractions(microseconds: npt.NDArray[np.float64], text: Buffer) -> bool:
+def _loses_fractions(microseconds: npt.NDArray[np.float64], text: Buffer) -> bool:
     """Whether times are too large for a double to hold their fraction, and the text has fractions."""
     large = np.abs(microseconds) >= EXACT_BELOW
     if not large.any():
@@ -329,17 +329,17 @@ def _has_long_fractions(text: Buffer) -> bool:
     return bool(len(points))
 
 
-def are_times(microseconds: npt.NDArray[np.float64]) -> bool:
+def _are_valid(microseconds: npt.NDArray[np.float64]) -> bool:
     """Whether all are valid times."""
     return bool(np.all(np.abs(microseconds) <= LATEST_US))
 
 
-def durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
+def _durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
     """Nanoseconds, and the number of invalid durations (negative, infinite, not a number), which are unfinished."""
     with np.errstate(invalid="ignore"):
         usable = (microseconds >= 0) & (microseconds <= LONGEST_US)
     if usable.all():
-        return nanoseconds(microseconds), 0
-    result = nanoseconds(np.where(usable, microseconds, 0.0))
+        return _nanoseconds(microseconds), 0
+    result = _nanoseconds(np.where(usable, microseconds, 0.0))
     result[~usable] = UNKNOWN
     return result, int(np.count_nonzero(~usable))

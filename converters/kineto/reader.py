@@ -69,7 +69,7 @@ class KinetoReader:
             header |= part_header
             damage += part_damage
         columns = join([columns for columns, *_ in parts])
-        return assemble(source, columns, header, damage, parts[-1][3])
+        return _assemble(source, columns, header, damage, parts[-1][3])
 
 
 PartRead = tuple[ElementColumns, Mapping[str, Any], Sequence[Damage], tuple[int, str] | None]
@@ -110,7 +110,7 @@ def _never(_: object) -> Decoded:
 # From columns to a rank trace.
 
 
-def assemble(
+def _assemble(
     source: Source,
     columns: ElementColumns,
     header: Mapping[str, Any],
@@ -133,13 +133,13 @@ def assemble(
     bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
     loose = len(flows.other_out.identity) + len(flows.other_in.identity) - bound
     trace = RankTrace(
-        [source_info(source, header, events, tracks, columns.total)],
+        [_source_info(source, header, events, tracks, columns.total)],
         columns.names,
         events,
         _with_process_names(tracks, names) + counter_tracks,
         keys,
         counters,
-        process_groups(header),
+        _process_groups(header),
         replace(communications, row=np.searchsorted(table["index"], communications.row)),
         launch_flows=flows.launches,
         payloads=[RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
@@ -298,7 +298,7 @@ ARGUMENTS = ArrayFormat(EVENTS, FIRST_KEYS, _texts, _converted)
 # The header: rank, host, groups, devices.
 
 
-def source_info(
+def _source_info(
     source: Source, header: Mapping[str, Any], events: Events, tracks: Sequence[Track], records: int
 ) -> SourceInfo:
     """What the file contains about its rank and its times."""
@@ -323,7 +323,7 @@ def source_info(
     )
 
 
-def process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
+def _process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
     """The groups in the header; in on-demand traces the ranks of a group are a string."""
     configured = _mapping(header.get(DISTRIBUTED)).get("pg_config")
     if not isinstance(configured, list):

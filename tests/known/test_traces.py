@@ -98,10 +98,12 @@ class TestMatched8:
         assert (sent.sent != NO_TIME).all()
         assert (sent.sent < sent.received).all()
 
-    def test_without_recorders_collectives_whose_group_nobody_names_are_told(self) -> None:
+    def test_without_recorders_collectives_without_a_group_are_counted(self) -> None:
         job = collectives([shared("matched8") / f"kineto_{rank}.json.gz" for rank in range(8)])
         assert len(job.collectives) == 0
-        assert told(job)["collectives_without_group"].startswith("368 collectives name no process group")
+        assert told(job)["collectives_without_group"].startswith(
+            "368 collectives are skipped: they have no process group"
+        )
 
     def test_a_rank_that_is_not_there_is_named_and_nobody_is_blamed(self) -> None:
         folder = shared("matched8")

@@ -64,7 +64,7 @@ class FeasibleRegions:
         return high - low
 
 
-def tightest(bound: Float64s, time: Float64s, cell: Int64s, best: Float64s, when: Float64s) -> None:
+def _keep_tightest(bound: Float64s, time: Float64s, cell: Int64s, best: Float64s, when: Float64s) -> None:
     """Writes the least bound of each cell into `best`, and its time into `when`."""
     np.minimum.at(best, cell, bound)
     least = bound == best[cell]
@@ -82,7 +82,7 @@ def feasible_regions(
         start, end = time.min(initial=0), time.max(initial=1)
         stretch = ((time - start) / (end - start) * (STRETCHES - 1)).astype(np.int64)
         best, when = np.full(clocks * STRETCHES, np.inf), np.zeros(clocks * STRETCHES)
-        tightest(bound, time, clock[known] * STRETCHES + stretch, best, when)
+        _keep_tightest(bound, time, clock[known] * STRETCHES + stretch, best, when)
         sides += [sign * best.reshape(clocks, STRETCHES), when.reshape(clocks, STRETCHES)]
     return FeasibleRegions(*sides)
 
@@ -119,7 +119,7 @@ def envelopes_of(observations: Observations, clocks: int) -> Envelopes:
         middle = np.maximum(middle, 0)
         stretch = np.minimum(middle * stretches // span, stretches - 1).astype(np.int64)
         cell = (observations.clock[waits] * clocks + observations.clock[awaited]) * stretches + stretch
-        tightest(wide + slack, middle, cell, bound, time)
+        _keep_tightest(wide + slack, middle, cell, bound, time)
     shape = (clocks, clocks, stretches)
     return Envelopes(bound.reshape(shape), time.reshape(shape))
 
@@ -179,7 +179,7 @@ CLOCK_PAIR_BATCH = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class ClockPairs:
+class _ClockPairs:
     """Pairs of clocks, and the feasible offsets and drifts of the first from the second."""
 
     first: Int64s
@@ -228,18 +228,18 @@ def drift_limits(drift: Float64s) -> tuple[Float64s, Float64s]:
     return least, most
 
 
-def _difference(pairs: ClockPairs, least: Float64s, most: Float64s) -> tuple[Float64s, Float64s]:
+def _difference(pairs: _ClockPairs, least: Float64s, most: Float64s) -> tuple[Float64s, Float64s]:
     return least[pairs.first] - most[pairs.second], most[pairs.first] - least[pairs.second]
 
 
-def _pairs(envelopes: Envelopes) -> list[ClockPairs]:
+def _pairs(envelopes: Envelopes) -> list[_ClockPairs]:
     """All pairs of clocks with any bound, in batches."""
     bounded = np.isfinite(envelopes.bound).any(axis=2)
     first, second = np.nonzero(np.triu(bounded | bounded.T, 1))
     chunks = [slice(begin, begin + CLOCK_PAIR_BATCH) for begin in range(0, len(first), CLOCK_PAIR_BATCH)]
     bound, time = envelopes.bound, envelopes.time
     return [
-        ClockPairs(i, j, FeasibleRegions(bound[i, j], time[i, j], -bound[j, i], time[j, i]))
+        _ClockPairs(i, j, FeasibleRegions(bound[i, j], time[i, j], -bound[j, i], time[j, i]))
         for i, j in ((first[chunk], second[chunk]) for chunk in chunks)
     ]
 

@@ -20,7 +20,7 @@ ROWS = 1 << 24
 FEWEST_ROUNDS = 10
 
 
-def closing_shift(times: Observations, clocks: int) -> Float64s | None:
+def _closing_shift(times: Observations, clocks: int) -> Float64s | None:
     """By how much to set each clock back; None if no shifts without violations were found.
 
     Moving clocks back only and moving them forward only both lead to such shifts; so does their mean.
@@ -167,7 +167,7 @@ def shift_lines(observations: Observations, lines: ClockLines, roots: Int64s) ->
 
     `roots` is for each clock the clock that it is measured by, which keeps its line.
     """
-    shift = closing_shift(observations.by(lines), len(roots))
+    shift = _closing_shift(observations.by(lines), len(roots))
     return None if shift is None else lines.then(shift - shift[roots], np.zeros(len(roots)))
 
 

@@ -31,7 +31,7 @@ TOLERANCE_NS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contradictions(Table):
+class _Contradictions(Table):
     """One row for each observation that is not explained."""
 
     row: Int64s
@@ -42,7 +42,7 @@ class Contradictions(Table):
     time: Float64s
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Contradictions]) -> Contradictions:
+    def concatenate(cls, parts: Sequence[_Contradictions]) -> _Contradictions:
         """All of them, with unchanged row numbers."""
         columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}
         if not parts:
@@ -51,21 +51,23 @@ class Contradictions(Table):
         return cls(**{name: np.concatenate(values) for name, values in columns.items()})
 
 
-def violations(observations: Observations, lines: ClockLines) -> Contradictions:
+def _violations(observations: Observations, lines: ClockLines) -> _Contradictions:
     """Observations to skip, so that no clock leaves before the others have entered by more than the tolerance."""
-    found: list[Contradictions] = []
+    found: list[_Contradictions] = []
     rows = np.arange(len(observations))
     times = observations.by(lines)
     while len(rows):
         worst = _worst_observations(times.where(np.isin(np.arange(len(times)), rows)))
         if not len(worst):
             break
-        found.append(Contradictions(rows[worst.row], worst.clock, worst.partner, worst.violation, worst.time))
+        found.append(
+            _Contradictions(rows[worst.row], worst.clock, worst.partner, worst.violation, worst.time)
+        )
         rows = np.delete(rows, worst.row)
-    return Contradictions.concatenate(found)
+    return _Contradictions.concatenate(found)
 
 
-def _worst_observations(times: Observations) -> Contradictions:
+def _worst_observations(times: Observations) -> _Contradictions:
     """For each meeting with a violation the observation that causes most of it."""
     extremes = Extremes.of(times)
     worst = WorstPairs.of(times, extremes)
@@ -83,7 +85,7 @@ def _worst_observations(times: Observations) -> Contradictions:
     entering = np.where(decided, without_last < without_first, voted)
     row = np.where(entering, awaited, waits)
     time = np.where(entering, times.entered[row], times.left[row])
-    return Contradictions(
+    return _Contradictions(
         row, times.clock[row], np.where(entering, clock, partner), worst.violation[bad], time
     )
 
@@ -96,7 +98,7 @@ SHARES = (1, 2, 4, 8)
 REFINEMENTS = 8
 
 
-def unexplained(observations: Observations, lines: ClockLines) -> Contradictions:
+def _unexplained(observations: Observations, lines: ClockLines) -> _Contradictions:
     """Observations to skip, of as few clocks as possible, so that no two clocks contradict each other at any drift."""
     times = observations.by(lines)
     excess = infeasibility(envelopes_of(times, len(lines.offset)), lines.drift)
@@ -114,7 +116,7 @@ def unexplained(observations: Observations, lines: ClockLines) -> Contradictions
         rejected = order[~_steady(lower[order], upper[order], time[order])]
         partner = _partner(excess[clock], suspects)
         found.append(
-            Contradictions(
+            _Contradictions(
                 rows[rejected],
                 np.full(len(rejected), clock),
                 np.full(len(rejected), partner),
@@ -122,7 +124,7 @@ def unexplained(observations: Observations, lines: ClockLines) -> Contradictions
                 time[rejected],
             )
         )
-    return Contradictions.concatenate(found)
+    return _Contradictions.concatenate(found)
 
 
 def _suspects(excess: Float64s) -> Int64s:
@@ -224,7 +226,7 @@ def solve(meetings: ClockObservations) -> Solution:
     unchanged = (first[0] - first).astype(np.float64)
     roots = linked(observations.meeting, observations.clock, observations.meetings, len(first))
     kept = np.ones(len(observations), np.bool_)
-    found: list[Contradictions] = []
+    found: list[_Contradictions] = []
     for _ in range(ATTEMPTS):
         lines, rejected = _attempt(observations.where(kept), unchanged, roots)
         if not len(rejected):
@@ -241,27 +243,27 @@ def solve(meetings: ClockObservations) -> Solution:
         np.floor(base + low),
         np.ceil(base + high),
         meetings.constraints,
-        _by_clock(Contradictions.concatenate(found)),
+        _by_clock(_Contradictions.concatenate(found)),
     )
 
 
 def _attempt(
     observations: Observations, unchanged: Float64s, roots: Int64s
-) -> tuple[ClockLines, Contradictions]:
+) -> tuple[ClockLines, _Contradictions]:
     """Lines for all clocks, and the observations to skip before better ones are possible."""
     for drifting in (False, True):
         lines = _from_zero(observations, fit_lines(observations, unchanged, drifting=drifting))
         consistent = shift_lines(observations, lines, roots)
         if consistent:
-            return consistent, Contradictions.concatenate([])
-    rejected = unexplained(observations, lines)
+            return consistent, _Contradictions.concatenate([])
+    rejected = _unexplained(observations, lines)
     if len(rejected):
         return lines, rejected
     consistent = centre_lines(observations, lines, roots)
     if consistent:
         return consistent, rejected
     lines = settle_lines(observations, lines, roots)
-    return lines, violations(observations, lines)
+    return lines, _violations(observations, lines)
 
 
 def _from_zero(observations: Observations, lines: ClockLines) -> ClockLines:
@@ -299,7 +301,7 @@ def _strays(kept: Observations, dropped: Observations, clocks: int) -> tuple[Flo
     return down, up
 
 
-def _by_clock(found: Contradictions) -> list[Contradiction]:
+def _by_clock(found: _Contradictions) -> list[Contradiction]:
     result = []
     for clock in np.unique(found.clock):
         rows = np.flatnonzero(found.clock == clock)

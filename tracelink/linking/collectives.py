@@ -94,7 +94,7 @@ def match_collectives(stack: Stack, groups: Groups) -> Matching:
             findings += _ambiguous_finding(groups, row, stack.rank[rows[chosen[ambiguous[chosen]]]])
     number, first = distinct(group, position)
     order = stable_order(number)
-    parts, merged, repeats = merge_coalesced(stack, rows[order], number[order])
+    parts, merged, repeats = _merge_coalesced(stack, rows[order], number[order])
     starts = starts_of(group[first])
     return Matching(
         group[first],
@@ -224,7 +224,7 @@ def call_labels(operation: Int32s, size: Int64s, type_: Int32s) -> tuple[Int64s,
 # Coalesced calls: a rank issued them as one, they share a number, and a last call closes them.
 
 
-def merge_coalesced(stack: Stack, rows: Int64s, number: Int64s) -> tuple[Int64s, Calls, Int64s]:
+def _merge_coalesced(stack: Stack, rows: Int64s, number: Int64s) -> tuple[Int64s, Calls, Int64s]:
     """The first call of each rank in each collective, merged with those coalesced with it; and duplicate calls."""
     rank = stack.rank[rows]
     change = np.ones(len(rows), np.bool_)

@@ -46,9 +46,9 @@ def link_rank(trace: RankTrace) -> LinkedRank:
         link_execution(trace),
         recorder,
         link_recorder_kernels(trace, recorder.edges, launches.edges),
-        link_flows(trace),
+        _link_flows(trace),
     ]
-    links.append(link_stated(trace, _all_edges(links)))
+    links.append(_link_stated(trace, _all_edges(links)))
     communication = calls_of(trace, _all_edges(links))
     links.append(link_annotations(trace, communication.calls))
     reports = [link.report for link in links if link.report.candidates or link.report.notes]
@@ -76,7 +76,7 @@ def _unlinked(report: LinkReport) -> list[Finding]:
 # *depends on*: the flows of other categories that a producer drew between its own events.
 
 
-def link_flows(trace: RankTrace) -> Links:
+def _link_flows(trace: RankTrace) -> Links:
     """The event at a flow's end depends on the event at its start."""
     starts, ends = trace.key(Key.FLOW_OUT), trace.key(Key.FLOW_IN)
     identity, wanted = scoped_pair(trace, starts, ends)
@@ -93,7 +93,7 @@ def link_flows(trace: RankTrace) -> Links:
 LINKED_ELSEWHERE = (Relation.CALLS, Relation.LAUNCHES)
 
 
-def link_stated(trace: RankTrace, found: Edges) -> Links:
+def _link_stated(trace: RankTrace, found: Edges) -> Links:
     """Each edge that a source states, once, and without the edges that linkers `found`."""
     stated = _where(trace.edges, ~np.isin(trace.edges.relation, LINKED_ELSEWHERE))
     found = _where(found, np.isin(found.relation, stated.relation))

@@ -184,7 +184,7 @@ def _gaps(index: Int64s, length: int) -> list[tuple[Int64s, Int64s]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Aligned:
+class AlignedSequences:
     """The common order of the calls of several ranks."""
 
     order: Sequence[Int64s]
@@ -236,7 +236,7 @@ class _Consensus:
         self.uncertain |= np.cumsum(change)[: len(self.identity)] > 0
 
 
-def align_sequences(sequences: Sequence[CallSequence]) -> Aligned:
+def align_sequences(sequences: Sequence[CallSequence]) -> AlignedSequences:
     """The common order of all calls of all sequences."""
     sequences = _with_common_labels(sequences)
     numbered = [bool((calls.sequence != UNKNOWN).any()) for calls in sequences]
@@ -307,7 +307,9 @@ def _insertion(consensus: CallSequence, calls: CallSequence, index: Int64s, new:
     return np.maximum.accumulate(before) if len(before) else before
 
 
-def _numbered(consensus: _Consensus, identities: Sequence[Int64s], predecessors: Sequence[Int64s]) -> Aligned:
+def _numbered(
+    consensus: _Consensus, identities: Sequence[Int64s], predecessors: Sequence[Int64s]
+) -> AlignedSequences:
     """Positions for all entries, and for ambiguous calls directly after their predecessors."""
     count = len(consensus.identity)
     position = np.empty(count + 1, np.int64)
@@ -328,6 +330,6 @@ def _numbered(consensus: _Consensus, identities: Sequence[Int64s], predecessors:
     is_ambiguous = sorted_entries >= count
     entry = np.minimum(sorted_entries, max(count - 1, 0))
     sequence = np.where(is_ambiguous, UNKNOWN, consensus.calls.sequence[entry] if count else UNKNOWN)
-    return Aligned(
+    return AlignedSequences(
         orders, sequence, is_ambiguous, ~is_ambiguous & (consensus.uncertain[entry] if count else False)
     )

@@ -96,7 +96,7 @@ class Timeline:
         return times
 
 
-def mutually_nearest(timeline: Timeline, reference: Timeline, expected: Int64s, spread: float) -> Int64s:
+def _mutually_nearest(timeline: Timeline, reference: Timeline, expected: Int64s, spread: float) -> Int64s:
     """For each call the reference call with its label, if the two are clearly nearest to each other; else UNKNOWN.
 
     `expected` are the calls' times on the reference's clock. Calls that differ by more than a few times `spread` are
@@ -114,15 +114,15 @@ def mutually_nearest(timeline: Timeline, reference: Timeline, expected: Int64s, 
     if np.isfinite(spread):
         clear &= (near <= 8 * spread) & (next_near > np.maximum(CLEARLY * near, 6 * spread))
     index[timed[clear]] = nearest_row[clear]
-    return without_crossings(index)
+    return _without_crossings(index)
 
 
 def nearest(calls: CallSequence, reference: CallSequence, expected: Int64s, spread: float) -> Int64s:
     """For each call the reference call with its label that is clearly nearest by time; else UNKNOWN."""
-    return mutually_nearest(Timeline(calls), Timeline(reference), expected, spread)
+    return _mutually_nearest(Timeline(calls), Timeline(reference), expected, spread)
 
 
-def without_crossings(index: Int64s) -> Int64s:
+def _without_crossings(index: Int64s) -> Int64s:
     """The indexes, UNKNOWN where one contradicts the order of the others."""
     found = np.flatnonzero(index >= 0)
     values = index[found]
@@ -296,14 +296,14 @@ def _refined(timeline: Timeline, reference: Timeline, offset: int) -> Shift | No
     expected = np.where(calls.time == NO_TIME, NO_TIME, calls.time + offset)
     best = None
     for _ in range(ROUNDS):
-        index = mutually_nearest(timeline, reference, expected, np.inf)
+        index = _mutually_nearest(timeline, reference, expected, np.inf)
         shift = shift_of(calls, reference.calls, index)
         if not shift or (best and shift.spread >= best.spread and shift.matched <= best.matched):
             break
         best, expected = shift, shift.expected(calls.time)
     if not best:
         return None
-    index = mutually_nearest(timeline, reference, best.expected(calls.time), best.spread)
+    index = _mutually_nearest(timeline, reference, best.expected(calls.time), best.spread)
     return replace(best, index=index, matched=int(np.count_nonzero(index != UNKNOWN)))
 
 
