@@ -190,7 +190,7 @@ class PartsByCollective:
         order = np.argsort(parts.collective, kind="stable")
         starts = np.searchsorted(parts.collective[order], np.arange(len(job.collectives) + 1))
         ranks = int(parts.rank.max(initial=-1)) + 1
-        return cls(order, starts, table((b'"rank %d":' % rank for rank in range(ranks)), ranks))
+        return cls(order, starts, table([b'"rank %d":' % rank for rank in range(ranks)], ranks))
 
     def of_collectives(self, collectives: Int64s) -> tuple[Int64s, Int64s]:
         """The participations of these collectives in their order, and the bounds of each collective among them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ def metadata(layout: Layout, threads: OutputThreads) -> Iterator[dict[str, Any]]
         yield metadata_event("thread_sort_index", pid, tid, {"sort_index": tid})
 
 
-def unclosed(events: Iterator[dict[str, Any]]) -> bytes:
+def unclosed(events: Iterable[dict[str, Any]]) -> bytes:
     """The text of events; the last one is left open, for the next event to close."""
     return b"},\n".join(encoded(event).removesuffix(b"}") for event in events)
 

@@ -212,7 +212,7 @@ class _CollectiveTexts:
 def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding]]:
     job = timeline.job
     tracks = group_tracks(job, timeline.hangs, timeline.common)
-    head = unclosed(_group_metadata(tracks)) if tracks.tids else b""
+    head = unclosed(list(_group_metadata(tracks))) if tracks.tids else b""
     openings = _openings(SLICE, COLLECTIVE_CATEGORY, tracks)
     texts = _CollectiveTexts(timeline, tracks, openings, PartsByCollective.of(job), args)
     sections: list[Section] = [
