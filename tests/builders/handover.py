@@ -1,4 +1,4 @@
-"""A file that is being handed over, and those who ask for it: byte by byte, as a browser would or as none would."""
+"""A file that is being served, and clients that request it byte by byte, as a browser would or would not."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ QUICK = Limits(idle=PATIENCE, head=0.5, chunk=1)
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back until the end of the connection."""
+    """The answer until the end of the connection."""
 
     raw: bytes
 
     @property
     def status(self) -> int:
-        """0 where nothing came back."""
+        """0 without an answer."""
         return int(self.raw.split(b" ", 2)[1]) if self.raw else 0
 
     @property
@@ -51,24 +51,24 @@ class Handover:
     error: Exception | None = None
 
     def __enter__(self) -> Handover:
-        self._offer = OpenTrace.of(self.trace)
+        self._opened = OpenTrace.of(self.trace)
         self._reserved = reserved_port(0)
-        self._door = self._reserved.__enter__()
-        self._door.listen()
-        self.address = self._door.getsockname()
+        self._listener = self._reserved.__enter__()
+        self._listener.listen()
+        self.address = self._listener.getsockname()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
         return self
 
     def _serve(self) -> None:
         try:
-            with self._offer:
-                gate = AccessRule(PATH, UI)
-                self.loaded = serve(self._door, self._offer, gate, self.limits, self._heard)
+            with self._opened:
+                rule = AccessRule(PATH, UI)
+                self.loaded = serve(self._listener, self._opened, rule, self.limits, self._observe)
         except Exception as error:  # noqa: BLE001  shown to the test in place of the result
             self.error = error
 
-    def _heard(self, step: Step, detail: str) -> None:
+    def _observe(self, step: Step, detail: str) -> None:
         self.steps.append((step, detail))
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +78,7 @@ class Handover:
         self.end()
 
     def end(self) -> bool | None:
-        """Waits for the end, which the server finds by itself; returns what it said."""
+        """Waits until the server ends by itself; returns its result."""
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         self._reserved.__exit__(None, None, None)
@@ -93,7 +93,7 @@ class Handover:
             return Answer(received(connection))
 
     def get(self, path: str = PATH, method: str = "GET", **changed: str | None) -> Answer:
-        """Asks as the UI does, but for what is changed; None leaves a header out."""
+        """Requests as the UI does, except for what is changed; None omits a header."""
         return self.send(request(path, method, **changed))
 
 
@@ -106,7 +106,7 @@ def request(path: str = PATH, method: str = "GET", **changed: str | None) -> byt
 
 
 def received(connection: socket.socket) -> bytes:
-    """Everything until the other end hangs up, however it does."""
+    """Everything until the other end closes the connection."""
     parts = []
     try:
         while part := connection.recv(1 << 16):

@@ -1,4 +1,4 @@
-"""Package."""
+"""The server: who gets the file, limits, signals, the port."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ class TestTheEnd:
         def gone(self: Handover, step: Step, detail: str) -> None:
             raise BrokenPipeError
 
-        monkeypatch.setattr(Handover, "_heard", gone)
+        monkeypatch.setattr(Handover, "_observe", gone)
         with Handover(trace) as serving:
             serving.get()
             serving.end()

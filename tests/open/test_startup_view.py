@@ -1,4 +1,4 @@
-"""Package."""
+"""What the UI shows first; the browser."""
 
 from __future__ import annotations
 

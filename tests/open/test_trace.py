@@ -1,4 +1,4 @@
-"""Package."""
+"""Traces that can be opened; memory of the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Forecasts of outputs, and smaller ways to write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Archives of unchanged profiles with a manifest."""
 
 from __future__ import annotations
 

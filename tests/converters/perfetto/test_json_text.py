@@ -1,4 +1,4 @@
-"""Package."""
+"""JSON text that Perfetto's engine loads as intended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Chrome JSON: documents, events, arguments, flows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Pairs of starts and ends."""
 
 from __future__ import annotations
 

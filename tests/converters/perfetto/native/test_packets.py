@@ -1,4 +1,4 @@
-"""Package."""
+"""Bundles, order of time, arguments for viewers."""
 
 from __future__ import annotations
 

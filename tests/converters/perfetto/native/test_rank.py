@@ -1,4 +1,4 @@
-"""Package."""
+"""Tracks and facts of one rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Reading native traces, also damaged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Native traces: packets, times, arguments, flows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Profiles in native traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Native traces as JSON, compared with the JSON that is written directly."""
 
 from __future__ import annotations
 

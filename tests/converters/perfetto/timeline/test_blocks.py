@@ -1,4 +1,4 @@
-"""Package."""
+"""Options that both formats share."""
 
 from __future__ import annotations
 

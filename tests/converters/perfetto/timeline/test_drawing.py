@@ -1,4 +1,4 @@
-"""Package."""
+"""Lanes of slices that partly overlap."""
 
 from __future__ import annotations
 

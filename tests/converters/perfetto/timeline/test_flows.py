@@ -1,4 +1,4 @@
-"""Package."""
+"""Flows within a rank and between ranks."""
 
 from __future__ import annotations
 

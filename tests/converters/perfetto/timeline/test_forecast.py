@@ -1,4 +1,4 @@
-"""Package."""
+"""Expected sizes of timelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Tracks of process groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Findings of several ranks as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Numbers of processes and threads; roles of streams."""
 
 from __future__ import annotations
 

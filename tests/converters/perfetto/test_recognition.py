@@ -1,4 +1,4 @@
-"""Package."""
+"""Recognition of native traces by their first bytes."""
 
 from __future__ import annotations
 
