@@ -1,4 +1,4 @@
-"""One rank as columns."""
+"""The nodes of one rank in order, their device work, and what they wait for."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tracelink.model.graph import Excerpt
 from tracelink.ordering.host import host_waits
 from tracelink.ordering.order import launched_work
 
-# The nodes of an execution trace in order, and which one encloses which.
+# The tree of the nodes of an execution trace.
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Nodes in the order of their ids; a node's place here is how the other modules know it."""
+    """Nodes in the order of their ids; other modules refer to a node by its index here."""
 
     rows: Int64s
-    """The row of each node, -1 for a root that the file does not have."""
+    """The row of each node, UNKNOWN for a root that was added."""
     parent: Int64s
-    """The place of each node's parent; the root's is its own."""
+    """The index of each node's parent; the root is its own parent."""
     moved: int
-    """Nodes whose parent is not in the file, or stands inside them."""
+    """The number of nodes whose parent is missing or inside the node itself."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -106,7 +106,7 @@ def _thread_roots(part: Excerpt, rows: Int64s) -> Int64s:
     return root[thread]
 
 
-# Which node put which work on a device.
+# Device work and the nodes that launched it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,9 @@ class DeviceWork:
     node: Int64s
     """The place of the node for each."""
     unlaunched: int
-    """Work that no recorded call launched."""
+    """The amount of work without a recorded launch."""
     unlinked: int
-    """Work whose launch no node of the execution trace encloses."""
+    """The amount of work whose launch is not enclosed by a node of the execution trace."""
 
 
 def device_work(part: Excerpt, tree: Tree, node_around: Int64s) -> DeviceWork:
@@ -161,7 +161,7 @@ def _named(part: Excerpt, rows: Int64s, wanted: Callable[[str], bool]) -> Bools:
     return found
 
 
-# In which turn a reader that runs each thread's nodes in order comes to them.
+# The order in which a reader that runs each thread in order reaches nodes.
 
 
 def reached(parent: Int64s) -> Int64s:
@@ -183,7 +183,7 @@ def reached(parent: Int64s) -> Int64s:
     return latest
 
 
-# Which device work a node had to wait for on the host.
+# Device work that nodes waited for.
 
 
 RELATIONS = (Relation.DEPENDS_ON, Relation.WAITS_FOR)
@@ -204,7 +204,7 @@ class DeviceWaits:
 
 
 def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWork) -> DeviceWaits:
-    """Without waits for work that was launched only afterwards: those would be circles."""
+    """Waits of nodes for device work, without work that was launched later: such waits would form cycles."""
     waiting, done = _waits(part)
     number = np.full(len(part.events), UNKNOWN, np.int64)
     number[work.rows] = np.arange(len(work.rows))
@@ -227,11 +227,11 @@ def _waits(part: Excerpt) -> tuple[Int64s, Int64s]:
     return np.concatenate([edges.source, order.after]), np.concatenate([edges.target, order.before])
 
 
-# Which node of another thread a node had to wait for.
+# Nodes of other threads that nodes waited for.
 
 
 RELATIONS_HAND_OVERS = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAITS_FOR)
-"""A backward operator needs what its forward operator left; the others say so themselves."""
+"""A backward operator needs the result of its forward operator; the others are recorded waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class HandOvers:
 
     awaited: Int64s
     circular: int
-    """How many are left out because a reader that runs nodes in order would wait in a circle."""
+    """The number of waits left out because a reader that runs nodes in order would deadlock."""
 
 
 def hand_overs(part: Excerpt, node_of: Int64s, parent: Int64s) -> HandOvers:
@@ -258,7 +258,7 @@ def hand_overs(part: Excerpt, node_of: Int64s, parent: Int64s) -> HandOvers:
     return HandOvers(found, int(np.count_nonzero(~possible)))
 
 
-# Everything that will be written of one rank, as columns.
+# The plan.
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class Plan:
     ids: Int64s
     """The new id of each node; the work under it has the numbers that follow."""
     base: int
-    """What the times in the file count from: as those of the profile do that most nodes have their times from."""
+    """The base of the times in the file: that of the profile that most nodes have their times from."""
 
     def id_of_work(self, number: int) -> int:
         """The id of a piece of work, by its number among all work."""
@@ -323,7 +323,7 @@ def plan_of(part: Excerpt, source: int) -> Plan:
 
 
 def _base(part: Excerpt, rows: Int64s) -> int:
-    """0 where the profile does not say."""
+    """The base time of the profile; 0 if unknown."""
     if not len(rows):
         return 0
     source = int(np.bincount(part.events.source[rows]).argmax())

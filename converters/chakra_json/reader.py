@@ -45,6 +45,7 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int
 from tracelink.model.communications import Statement, text_in
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace, SourceInfo
+from tracelink.text import counted
 
 # What a linked trace is, and who reads it.
 
@@ -59,11 +60,11 @@ class ChakraJsonReader:
         return read_linked(source, engine)
 
 
-# Decimal microseconds as text, to whole nanoseconds: exactly, and a whole column at once.
+# Decimal microseconds to nanoseconds: exactly, a column at a time.
 
 
 LONGEST = 24
-"""Characters of a usual number."""
+"""The most characters of a common number."""
 MOST_DIGITS = 16
 """Of whole microseconds."""
 DECIMALS = 3
@@ -72,7 +73,7 @@ ZERO, MINUS, POINT, NOTHING = b"0-.\0"
 
 
 def nanoseconds_of(texts: Sequence[bytes]) -> Int64s:
-    """The nanoseconds of each number of microseconds; NO_TIME where the text is empty or no time."""
+    """The nanoseconds of each number of microseconds; NO_TIME if it is empty or invalid."""
     if not texts:
         return np.empty(0, np.int64)
     usual, value = _usual(np.array([text[: LONGEST + 1] for text in texts], f"S{LONGEST + 1}"))
@@ -82,7 +83,7 @@ def nanoseconds_of(texts: Sequence[bytes]) -> Int64s:
 
 
 def _usual(texts: np.ndarray[tuple[int], np.dtype[np.bytes_]]) -> tuple[Bools, Int64s]:
-    """Which texts are plain decimals with at most so many digits, and their values, character by character."""
+    """Plain decimals with few enough digits, and their values, character by character."""
     characters = texts.view(np.uint8).reshape(len(texts), LONGEST + 1)
     count = len(texts)
     value, digits, decimals = (np.zeros(count, np.int64) for _ in range(3))
@@ -132,7 +133,7 @@ CATEGORY_CODES = {name: code for code, name in enumerate(schema.READ_CATEGORIES)
 
 @dataclass(slots=True)
 class LinkedColumns(NodeColumns):
-    """Everything in the node array."""
+    """The columns of the node array."""
 
     chunks: dict[str, list[Int64s]] = field(default_factory=lambda: {name: [] for name in (*TABLE, *LINKED)})
 
@@ -143,7 +144,7 @@ class LinkedColumns(NodeColumns):
 
 
 def decode_linked(text: memoryview) -> Piece:
-    """A piece that is valid JSON; raises `ValidationError` where a node is not as it should be."""
+    """A chunk of valid JSON; raises `ValidationError` if a node is invalid."""
     return decode(memoryview(bytes(text)), FORMAT_LINKED_NODES)
 
 
@@ -204,7 +205,7 @@ ADDED: list[tuple[str, Any, Any]] = [
     (schema.STREAM, int, 0),
     (schema.GROUP, str | None, None),
 ]
-"""What the linker adds to a node, of which type, and what it is where it is missing."""
+"""What the linker adds to a node: key, type and default."""
 
 LooseNode = msgspec.defstruct("LooseNode", ADDED)
 
@@ -261,7 +262,7 @@ def places_of(table: Mapping[str, Int64s], process: str) -> Places:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """The edges, and how many more name a node that is not in the file."""
+    """The edges, and the number of dependencies that cannot be an edge."""
 
     edges: Edges
     without_launch: int
@@ -269,7 +270,7 @@ class Stated:
 
 
 def stated_edges(table: Mapping[str, Int64s], parents: Parents, on_device: Bools) -> Stated:
-    """Edges between rows. That work waits for another thread is a copy of what its node says, and left out."""
+    """Edges between rows. Waits of device work are copies of those of its node, and are left out."""
     ids = table[ID]
     child, caller = parents.column.rows, _earliest(ids, parents.column.values)
     work = on_device[child]
@@ -288,39 +289,41 @@ def stated_edges(table: Mapping[str, Int64s], parents: Parents, on_device: Bools
 
 
 def _earliest(ids: Int64s, wanted: Int64s) -> Int64s:
-    """The first row of each id, or UNKNOWN."""
+    """The first row with each id, or UNKNOWN."""
     found = lookup(ids[::-1], wanted)
     return np.where(found == UNKNOWN, UNKNOWN, len(ids) - 1 - found)
 
 
-# What a linked trace says that cannot be used, or does not say.
+# Findings.
 
 
 def unread_findings(
     path: str, table: Mapping[str, Int64s], stated: Stated, header: Mapping[str, object], base: int | None
 ) -> Iterator[Finding]:
-    """One finding for each kind of thing, beside those that every execution trace can have."""
+    """What is missing or cannot be used, in addition to the findings on every execution trace."""
     if unusable := int(np.count_nonzero(table[UNUSABLE])):
-        text = f"{path}: {unusable} nodes have a time or a duration that is none; they count as without."
+        text = f"{path}: {counted(unusable, 'node')} with an invalid time or duration, which is ignored."
         yield Finding(Severity.WARNING, "unusable_time", text, unusable, path)
     if stated.without_launch:
-        text = f"{path}: {stated.without_launch} kernels, copies and memsets name no node that launched them."
+        text = (
+            f"{path}: {stated.without_launch:,} kernels, copies and memsets have no node that launched them."
+        )
         yield Finding(Severity.WARNING, "without_launch", text, stated.without_launch, path)
     if stated.unknown:
-        text = f"{path}: {stated.unknown} times a node waits for a node that is not in the file."
+        text = f"{path}: {counted(stated.unknown, 'dependency')} on a node that is not in the file."
         yield Finding(Severity.WARNING, "unknown_dependency", text, stated.unknown, path)
     timed = bool((table[START] != NO_TIME).any())
     if base is None:
-        text = f"{path}: {BASE_TIME} is no time, but {str(header[BASE_TIME])[:40]!r}; times are without it."
+        text = f"{path}: {BASE_TIME} is not a valid time: {str(header[BASE_TIME])[:40]!r}; it is ignored."
         yield Finding(Severity.WARNING, "unusable_base_time", text, source=path)
     elif timed and BASE_TIME not in header:
         text = (
-            f"{path}: its times count from what the profile's times count from, which the file does not say; "
-            "they are used as they are."
+            f"{path}: times count from the base time of the profile, which the file does not contain; "
+            "they are used unchanged."
         )
         yield Finding(Severity.INFO, "no_base_time", text, source=path)
     if not timed:
-        text = f"{path}: no node has a time. Was the execution trace linked to the profile of the same run?"
+        text = f"{path}: no node has a time. Link the execution trace to the profile of the same run."
         yield Finding(Severity.WARNING, "without_times", text, source=path)
 
 
@@ -371,7 +374,7 @@ def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: 
 
 
 def _parents(table: Mapping[str, Int64s], columns: LinkedColumns) -> Parents:
-    """Of work on a device whose launch is missing none is made up; everything else hangs under its thread's root."""
+    """Device work without a launch has no parent; all other nodes have the root of their thread."""
     rows = np.flatnonzero(table[CATEGORY] == ON_CPU)
     ids, written, thread, name = (table[key][rows] for key in (ID, PARENT, traced.THREAD, NAME))
     found = parents_of(ids, written, thread, name, columns.names)
@@ -397,7 +400,7 @@ def _events(table: Mapping[str, Int64s], places: Places, base: int) -> Events:
 
 
 def _keys(table: Mapping[str, Int64s], parents: Parents, places: Places) -> dict[Key, KeyColumn]:
-    """Work on a device has a copy of what its node says of itself, which is not its own."""
+    """Device work has copies of its node's attributes, which are not its own."""
     own = dict(table)
     for name, none in traced.COLUMNS.items():
         if name not in (traced.THREAD, traced.SCOPE):

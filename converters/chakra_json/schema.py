@@ -1,4 +1,4 @@
-"""Field names, kernels' names."""
+"""The schema of Chakra host and device traces (ET+ JSON), and the kernel names that `chakra_converter` knows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import re
 import msgspec
 
 from tracelink.model.events import EventKind
-
-# What a Chakra host and device trace says: the only place where its field names stand.
-
 
 SCHEMA, PID, TIME, START, FINISH, NODES = "schema", "pid", "time", "start_ts", "finish_ts", "nodes"
 
@@ -20,7 +17,7 @@ OTHER_THREAD, SYNCHRONISED = "inter_thread_dep", "sync_dep"
 CATEGORY, PHASE, STREAM, GROUP = "cat", "ph", "stream", "pg_name"
 
 LINKED = frozenset({INCLUSIVE, EXCLUSIVE, STARTED, OTHER_THREAD, SYNCHRONISED})
-"""What a linker adds to a node that the execution trace has."""
+"""What a linker adds to a node of the execution trace."""
 
 COMPLETE = "X"
 CATEGORIES = {
@@ -28,14 +25,14 @@ CATEGORIES = {
     EventKind.MEMCPY: "gpu_memcpy",
     EventKind.MEMSET: "gpu_memset",
 }
-"""The category is the only mark by which readers know a node on a GPU."""
+"""Readers recognise device work only by this category."""
 READ_CATEGORIES = {name: kind for kind, name in CATEGORIES.items()}
 
 USER_SCOPE = 7
-"""The scope of what the program names itself; a profile calls it an annotation."""
+"""The scope of names given by the program; annotations in a profile."""
 
 NOT_GIVEN = (b"", b"null")
-"""The text of a time that a node does not have."""
+"""The JSON of a missing time."""
 
 ACCEPTED = {
     (1, 0, 2): "1.0.2-chakra.0.0.4",
@@ -51,7 +48,7 @@ PROCESS_ROOT = "[pytorch|profiler|execution_trace|process]"
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
 
 BASE_TIME = "baseTimeNanoseconds"
-"""What a profile's own times count from, where its header says so."""
+"""The base of the times of a profile, in its header."""
 
 RECORDED_GROUP = re.compile(rb'\{"name":"pg_name","type":"string","value":("(?:[^"\\]|\\.)*")\}')
 """The attribute by which a recorded communication names its group."""
@@ -61,7 +58,7 @@ PROFILED_GROUP = re.compile(rb'"Process Group Name"\s*:\s*("(?:[^"\\]|\\.)+")')
 
 COMMUNICATION = "record_param_comms"
 BACKEND_CALL = "nccl:"
-"""How the call of the communication library is named, which stands inside the record of its parameters."""
+"""The prefix of calls of the communication library, which are inside the record of their parameters."""
 
 COLLECTIVE_KERNEL = re.compile(r"nccl|rccl", re.IGNORECASE)
 
@@ -74,14 +71,14 @@ REQUIRED_ATTRIBUTES: dict[str, tuple[str, int | str]] = {
     "fw_tid": ("uint64", 0),
     "op_schema": ("string", ""),
 }
-"""Without one of these `chakra_converter` fails: type, and value where the node does not say."""
+"""`chakra_converter` fails without one of these: type and default."""
 
 FLAT_PARENT = "parent"
 FLAT_VALUES = {
     INPUTS: ("inputs", "input_shapes", "input_types"),
     OUTPUTS: ("outputs", "output_shapes", "output_types"),
 }
-"""Where the flat layout of 1.0.1 keeps what are values, shapes and types since."""
+"""The keys of values, shapes and types in the flat layout of 1.0.1."""
 
 
 class Values(msgspec.Struct):
@@ -112,22 +109,22 @@ def accepted_version(text: str) -> str:
     )
 
 
-# Names of communication kernels, from which `chakra_converter` tells the operation.
+# Names of communication kernels, from which `chakra_converter` derives the operation.
 
 
 RENAMED = ("ncclKernel_SendRecv", "ncclDevKernel_SendRecv")
-"""What NCCL called this kernel up to 2.17, and since; `chakra_converter` ends with an error at the old name."""
+"""The name of this kernel up to NCCL 2.17, and since; `chakra_converter` fails at the old name."""
 
 COMMUNICATION_NAMES = re.compile(r"nccl(Dev)?Kernel")
 OPERATION = re.compile(r"allreduce|alltoall|allgather|reducescatter|broadcast")
 
 
 def current_name(name: str) -> str:
-    """The name that newer NCCL gives the kernel."""
+    """The name of the kernel in newer NCCL."""
     return name.replace(*RENAMED)
 
 
 def is_refused(name: str) -> bool:
-    """Whether `chakra_converter` ends with an error at this kernel, such as one of `reduce` or RCCL's `Generic`."""
+    """True if `chakra_converter` fails at this kernel, such as one of `reduce` or RCCL's `Generic`."""
     plain = name.replace("_", "").replace("-", "").lower()
     return bool(COMMUNICATION_NAMES.search(name)) and not OPERATION.search(plain) and RENAMED[1] not in name

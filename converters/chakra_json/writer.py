@@ -1,4 +1,4 @@
-"""Texts of nodes, the file."""
+"""An event graph to one Chakra host and device trace (ET+ JSON) for each rank that has an execution trace."""
 
 from __future__ import annotations
 
@@ -58,47 +58,52 @@ from tracelink.model.graph import EventGraph, Excerpt, execution_traces, recorde
 from tracelink.model.job import Job, Part
 from tracelink.model.trace import Payloads, SourceInfo
 from tracelink.plugins import Output
+from tracelink.text import counted
 
-# What could not be written of a rank as it is.
+# Findings on a rank.
 
 
 def without_trace(rank: int) -> Finding:
-    """A rank that cannot be written at all."""
+    """The finding on a rank that cannot be written."""
     text = f"rank {rank} has no execution trace and is not written. Add its file with --et."
     return Finding(Severity.ERROR, "no_execution_trace", text)
 
 
 def findings_of(plan: Plan, others: Sequence[str]) -> Iterator[Finding]:
-    """One finding for each kind of thing that is missing from the file or differs in it."""
+    """What was left out of the file or changed, one finding for each reason."""
     path = plan.part.graph.sources[plan.source].path
     yield from _missing_work(path, plan.work)
     yield from _names(path, plan)
     if not plan.linked:
-        text = f"{path}: no node is linked to a profile; the file has no times. Add the profile of this rank."
+        text = (
+            f"{path}: no node is linked to a profile, so the file has no times. Add the profile of this rank."
+        )
         yield Finding(Severity.WARNING, "without_times", text, source=path)
     if plan.tree.moved:
         text = (
-            f"{path}: {plan.tree.moved} nodes name a parent that is missing or stands inside them; they "
-            "stand under the operator around them in the profile, else under the root of their thread."
+            f"{path}: {counted(plan.tree.moved, 'node')} with a parent that is missing or inside the node: the new"
+            " parent is the operator that encloses it in the profile, else the root of its thread."
         )
         yield Finding(Severity.INFO, "parent_replaced", text, plan.tree.moved, path)
     if plan.hand_overs.circular:
         count = plan.hand_overs.circular
-        text = f"{path}: {count} nodes would wait in a circle for nodes of other threads; they do not wait."
+        text = (
+            f"{path}: {counted(count, 'wait')} for nodes of other threads left out: they would form cycles."
+        )
         yield Finding(Severity.INFO, "circular_wait", text, count, path)
     if others:
-        text = f"{path}: this rank has other execution traces, which are not written: {', '.join(others)}."
+        text = f"{path}: only one execution trace of this rank is written; left out: {', '.join(others)}."
         yield Finding(Severity.WARNING, "other_execution_traces", text, len(others), path)
 
 
 def _missing_work(path: str, work: DeviceWork) -> Iterator[Finding]:
     total = len(work.rows) + work.unlaunched + work.unlinked
     for reason, count, why in (
-        ("without_launch", work.unlaunched, "no recorded call launched them"),
+        ("without_launch", work.unlaunched, "their launch was not recorded"),
         ("without_node", work.unlinked, "no node of the execution trace encloses their launch"),
     ):
         if count:
-            text = f"{path}: {count} of {total} kernels, copies and memsets are not written: {why}."
+            text = f"{path}: {count:,} of {total:,} kernels, copies and memsets were left out: {why}."
             yield Finding(Severity.WARNING, reason, text, count, path)
 
 
@@ -113,32 +118,32 @@ def _names(path: str, plan: Plan) -> Iterator[Finding]:
     ]
     if renamed:
         text = (
-            f"{path}: {RENAMED[0]} is written as {RENAMED[1]}, as newer NCCL calls it: "
-            "chakra_converter knows only that."
+            f"{path}: {RENAMED[0]} was written as {RENAMED[1]}, the name in newer NCCL: "
+            "chakra_converter knows only this name."
         )
         count = sum(count for _, count in renamed)
         yield Finding(Severity.INFO, "renamed_kernel", text, count, path, renamed[0][0])
     if refused:
         text = (
-            f"{path}: chakra_converter will refuse the file, for it cannot tell the operation of kernels "
-            f"such as {refused[0][0]}."
+            f"{path}: chakra_converter will refuse the file, because it does not know the operation of kernels such as"
+            f" {refused[0][0]}."
         )
         count = sum(count for _, count in refused)
         yield Finding(Severity.WARNING, "refused_kernel", text, count, path, refused[0][0])
 
 
-# The text of every node, kept outside memory: files list nodes as they ended, readers want them as they began.
+# The JSON of every node, kept on disk: sources list nodes in the order of their ends, readers need that of starts.
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Compact JSON text by its number in the source."""
+    """Compact JSON by its number in the source."""
 
     file: BinaryIO
     offsets: Int64s
 
     def text(self, number: int) -> bytes:
-        """One text; empty where the source has none of this number."""
+        """The JSON of one number; empty if the source has no such number."""
         if not 0 <= number < len(self.offsets) - 1:
             return b""
         begin, end = self.offsets[number : number + 2].tolist()
@@ -148,7 +153,7 @@ class Spool:
 
 @contextmanager
 def spooled(payloads: Payloads, directory: str | None) -> Iterator[Spool]:
-    """Every payload of a source, in a file that is gone afterwards."""
+    """All payloads of a source in a temporary file."""
     with tempfile.TemporaryFile(dir=directory) as file:
         lengths: list[int] = []
         for first, texts in payloads.batches():
@@ -159,31 +164,31 @@ def spooled(payloads: Payloads, directory: str | None) -> Iterator[Spool]:
         yield Spool(file, np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]))
 
 
-# By which name device work knows its process group, where the profile recorded it.
+# Process groups of device work in the profile.
 
 
 def profiled_groups(graph: EventGraph, rows: Int64s) -> dict[int, bytes]:
-    """The JSON text of the group's name for those of `rows` that have one."""
+    """The group name as JSON, by row, for rows that have one."""
     found = ((row, PROFILED_GROUP.search(text)) for row, text in recorded_payloads(graph, rows))
     return {row: bytes(match[1]) for row, match in found if match}
 
 
-# Nodes as their file has them, in the layout since 1.0.2.
+# Nodes as recorded, in the layout since 1.0.2.
 
 
 Fields = dict[str, bytes]
-"""The keys of a JSON object, and the text of each value."""
+"""The keys of a JSON object, and the JSON of each value."""
 
 FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 ATTRIBUTE_LIST = msgspec.json.Decoder(list[Attribute])
 NO_VALUES = msgspec.json.encode(Values())
 MARKS = [b'{"name":"%s","type":' % name.encode() for name in REQUIRED_ATTRIBUTES]
 IN_USUAL_ORDER = re.compile(rb"\[" + rb'"\w+","value":-?\d+\},'.join(map(re.escape, MARKS)))
-"""Every torch so far lists these first, which is faster to see than that all are somewhere."""
+"""Every torch so far lists these first, which is faster to check than that each is present."""
 
 
 def fields_of(text: bytes) -> Fields:
-    """A node's keys, with inputs, outputs and attributes as `chakra_converter` needs them; `text` is compact."""
+    """The keys of a node, with inputs, outputs and attributes as `chakra_converter` needs them; `text` is compact."""
     fields: Fields = {key: bytes(value) for key, value in FIELDS.decode(text).items()} if text else {}
     if ATTRIBUTES not in fields:
         fields = _upgraded(fields)
@@ -200,7 +205,7 @@ def _is_complete(attributes: bytes) -> bool:
 
 
 def _upgraded(flat: Fields) -> Fields:
-    """A node of 1.0.1, whose attributes and shapes stand beside its name."""
+    """A node of 1.0.1, which has attributes and shapes as keys of its own."""
     fields = dict(flat)
     fields.pop(FLAT_PARENT, None)
     for key, names in FLAT_VALUES.items():
@@ -224,7 +229,7 @@ def _attributes(given: Fields) -> bytes:
 
 
 def _completed(text: bytes) -> bytes:
-    """The attributes with those that every node must have."""
+    """The attributes, with those added that every node must have."""
     try:
         attributes = ATTRIBUTE_LIST.decode(text)
     except msgspec.ValidationError:
@@ -238,22 +243,24 @@ def _completed(text: bytes) -> bytes:
     return msgspec.json.encode([*attributes, *added])
 
 
-# The JSON text of nodes.
+# The JSON of nodes.
 
 
-NULL = b"null"
+_NULL = b"null"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTexts:
-    """Writes the nodes of a plan; `spool` has them as their file has them."""
+    """The JSON of the nodes of a plan."""
 
     plan: Plan
     spool: Spool
+    """The nodes as recorded."""
     groups: Mapping[int, bytes]
+    """The process group of device work, by row."""
 
     def all(self) -> Iterator[bytes]:
-        """Each node, followed by the work that it put on devices."""
+        """Each node, followed by the device work that it launched."""
         tree, work = self.plan.tree, self.plan.work
         bounds = np.searchsorted(work.node, np.arange(len(tree) + 1)).tolist()
         for place in range(len(tree)):
@@ -276,14 +283,14 @@ class NodeTexts:
         if operator == UNKNOWN:
             return fields
         waited = int(plan.hand_overs.awaited[place])
-        other_thread = NULL if waited == UNKNOWN else b"%d" % plan.ids[waited]
+        other_thread = _NULL if waited == UNKNOWN else b"%d" % plan.ids[waited]
         fields |= self._times(operator, int(plan.exclusive[operator]), other_thread)
         if waits := plan.device_waits.of(place):
             fields[SYNCHRONISED] = b"[%s]" % b",".join(b"%d" % plan.id_of_work(number) for number in waits)
         return fields
 
     def _work(self, row: int, place: int, number: int, node: Fields) -> Fields:
-        """A copy of its node's values, with a name, times and a stream of its own."""
+        """A copy of its node's values, with its own name, times and stream."""
         graph, events = self.plan.part.graph, self.plan.part.events
         inclusive = max(int(events.duration[row]), 0)
         name = graph.strings[events.name[row]]
@@ -292,7 +299,7 @@ class NodeTexts:
             NAME: _quoted(current_name(name)),
             PARENT: node[ID],
             **{key: node[key] for key in (INPUTS, OUTPUTS, ATTRIBUTES)},
-            **self._times(row, inclusive, node.get(OTHER_THREAD, NULL)),
+            **self._times(row, inclusive, node.get(OTHER_THREAD, _NULL)),
             CATEGORY: _quoted(CATEGORIES[EventKind(events.kind[row])]),
             PHASE: _quoted(COMPLETE),
             STREAM: _whole(graph.tracks[events.track[row]].identity),
@@ -313,7 +320,7 @@ class NodeTexts:
         return b"" if row == UNKNOWN else self.spool.text(int(self.plan.part.events.payload[row]))
 
     def _recorded_group(self, place: int) -> bytes:
-        """The group that the node or the one around it names: `nccl:*` stands in `record_param_comms`."""
+        """The group of the node or of its parent: `nccl:*` is inside `record_param_comms`."""
         for candidate in (place, int(self.plan.tree.parent[place])):
             if match := RECORDED_GROUP.search(self._recorded(candidate)):
                 return match[1]
@@ -326,7 +333,7 @@ class NodeTexts:
 
 
 def node_texts(plan: Plan, spool: Spool) -> NodeTexts:
-    """The texts of a plan, with the groups that its profile names."""
+    """The JSON of a plan, with the groups that its profile names."""
     part = plan.part
     return NodeTexts(plan, spool, profiled_groups(part.graph, plan.work.rows))
 
@@ -354,11 +361,11 @@ def _whole(text: str) -> bytes:
     return text.encode() if text.isdecimal() and text.isascii() else b"0"
 
 
-# Event graph to one Chakra host and device trace for each rank.
+# The writer.
 
 
-TOGETHER = 1024
-"""Nodes that are written at a time."""
+_BATCH = 1024
+"""Nodes written at once."""
 
 
 class ChakraJsonWriter:
@@ -383,12 +390,12 @@ class ChakraJsonWriter:
         return [replace(outputs[0], findings=findings + outputs[0].findings), *outputs[1:]]
 
     def _only_part_with_trace(self, parts: Sequence[Part], target: Target, engine: Engine) -> list[Part]:
-        """What goes into a target that takes one file: of several ranks only one can have something to write."""
+        """For a target that takes one file: the rank with an execution trace, which must be the only one."""
         fit = engine.map(lambda part: bool(execution_traces(part.load())), parts)
         chosen = [part for part, fits in zip(parts, fit, strict=True) if fits]
         if len(chosen) > 1:
             raise UsageError(
-                f"{target.path()} takes one file, and these are {len(chosen)} ranks",
+                f"{target.path()} takes one file, but {len(chosen)} ranks have an execution trace",
                 advice="Name a directory: -o DIRECTORY/",
             )
         return chosen
@@ -422,15 +429,15 @@ def file_name(rank: int) -> str:
 
 
 def _opening(source: SourceInfo, base: int) -> bytes:
-    """Everything up to the first node; `chakra_converter` wants all of these keys but the last, and ignores that."""
-    said = source.header
-    start = _count(said, schema.START, 0)
+    """Everything up to the first node; `chakra_converter` needs all of these keys except the last, which it ignores."""
+    recorded = source.header
+    start = _count(recorded, schema.START, 0)
     header = {
         schema.SCHEMA: schema.accepted_version(source.version),
-        schema.PID: _count(said, schema.PID, source.pid or 0),
-        schema.TIME: str(said.get(schema.TIME, "")),
+        schema.PID: _count(recorded, schema.PID, source.pid or 0),
+        schema.TIME: str(recorded.get(schema.TIME, "")),
         schema.START: start,
-        schema.FINISH: _count(said, schema.FINISH, start),
+        schema.FINISH: _count(recorded, schema.FINISH, start),
         schema.BASE_TIME: base,
     }
     return msgspec.json.encode(header)[:-1] + b',"%s":[' % schema.NODES.encode()
@@ -442,7 +449,7 @@ def _count(header: Mapping[str, Any], key: str, default: int) -> int:
 
 
 def _together(texts: Iterator[bytes]) -> Iterator[bytes]:
-    """The texts with commas between them, many at a time."""
+    """The nodes with commas between them, many at once."""
     yield from islice(texts, 1)
-    while some := list(islice(texts, TOGETHER)):
+    while some := list(islice(texts, _BATCH)):
         yield b"," + b",".join(some)

@@ -67,7 +67,9 @@ def test_the_suffix_means_this_format_and_compression(tmp_path: Path) -> None:
 def test_several_ranks_do_not_fit_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = BytesIO()
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(buffer))
-    with pytest.raises(UsageError, match=r"takes one file, and these are 2 ranks.*-o DIRECTORY/"):
+    with pytest.raises(
+        UsageError, match=r"takes one file, but 2 ranks have an execution trace.*-o DIRECTORY/"
+    ):
         write(two_ranks().build(), "-", to="chakra-json")
     assert not buffer.getvalue()
 
