@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
 from tracelink.converters.pytorch import node_schema as traced
+from tracelink.converters.pytorch.node_recognition import first_keys_of
 from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, PositionalNode
 from tracelink.converters.pytorch.node_trace import (
     Parents,
@@ -335,7 +336,7 @@ FORMAT, PROFILE = "chakra-json", "kineto"
 
 def read_linked(source: Source, engine: Engine) -> RankTrace:
     """The trace of a whole source."""
-    first_keys = traced.first_keys(source.head())
+    first_keys = first_keys_of(source.head())
     document: ArrayDocument[Piece] = ArrayDocument(
         source, ArrayFormat(schema.NODES, first_keys, decode_linked, convert_linked)
     )

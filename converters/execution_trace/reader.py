@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.pytorch import node_schema as schema
-from tracelink.converters.pytorch.node_recognition import is_linked
+from tracelink.converters.pytorch.node_recognition import first_keys_of, is_linked
 from tracelink.converters.pytorch.node_trace import (
     findings_of,
     groups_of,
@@ -45,7 +45,7 @@ class ExecutionTraceReader:
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each node, on the track of its logical thread."""
         head = source.head()
-        first_keys = schema.first_keys(head)
+        first_keys = first_keys_of(head)
         document: ArrayDocument[Piece] = ArrayDocument(
             source, ArrayFormat(schema.NODES, first_keys, decode, convert)
         )

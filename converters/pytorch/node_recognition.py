@@ -14,6 +14,13 @@ LINKED_MARK = re.compile(
 )
 """Times, or the root as node 0: its ids count anew. The first nodes are often such as no profile saw."""
 
+FIRST_KEY = re.compile(rb'"nodes"\s*:\s*\[\s*\{\s*"(\w+)"')
+ATTRIBUTES_MARK = re.compile(rb'"attrs"\s*:')
+"""Only the layout since 1.0.2 has this key."""
+FIRST_KEYS = ("id",)
+FLAT_FIRST_KEYS = ("name", "id")
+"""A flat node contains no objects, so an object that starts with either key is a node."""
+
 
 def is_execution_trace(head: bytes, name: str = "") -> bool:
     """True for an object with a list of nodes, and the schema or the keys of a node that only this format has."""
@@ -25,6 +32,15 @@ def is_execution_trace(head: bytes, name: str = "") -> bool:
 def is_linked(head: bytes, name: str = "") -> bool:
     """True for an execution trace that was linked to a profile."""
     return bool(LINKED_START.match(head) and LINKED_MARK.search(head))
+
+
+def first_keys_of(head: bytes) -> tuple[str, ...]:
+    """The keys that nodes start with; attributes can start with `name` too, so it is only used without attributes."""
+    if not ATTRIBUTES_MARK.search(head):
+        return FLAT_FIRST_KEYS
+    match = FIRST_KEY.search(head)
+    first = match[1].decode() if match else ""
+    return (first,) if first not in ("", "name") else FIRST_KEYS
 
 
 def _holds_nodes(head: bytes) -> bool:

@@ -28,13 +28,6 @@ VERSIONS = frozenset(
     }
 )
 
-FIRST_KEY = re.compile(rb'"nodes"\s*:\s*\[\s*\{\s*"(\w+)"')
-ATTRIBUTES_MARK = re.compile(rb'"attrs"\s*:')
-"""Only the layout since 1.0.2 has this key."""
-
-FIRST_KEYS = ("id",)
-FLAT_FIRST_KEYS = ("name", "id")
-"""A flat node contains no objects, so an object that starts with either key is a node."""
 
 PROCESS_ROOTS = ("[pytorch|profiler|execution_trace|process]", "[pytorch|profiler|execution_graph|process]")
 THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
@@ -212,12 +205,3 @@ class Group(msgspec.Struct):
     """The name of the group in records of communication of 1.0.2."""
     ranks: Any = ()
     group_size: Any = 0
-
-
-def first_keys(head: bytes) -> tuple[str, ...]:
-    """The keys that nodes start with; attributes can start with `name` too, so it is only used without attributes."""
-    if not ATTRIBUTES_MARK.search(head):
-        return FLAT_FIRST_KEYS
-    match = FIRST_KEY.search(head)
-    first = match[1].decode() if match else ""
-    return (first,) if first not in ("", "name") else FIRST_KEYS

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from tracelink.converters.pytorch.node_communication import communicates, statement_of
+from tracelink.converters.pytorch.node_recognition import ATTRIBUTES_MARK
 from tracelink.converters.pytorch.node_schema import (
-    ATTRIBUTES_MARK,
     COLUMNS,
     DEBUG,
     MISSING_COMMUNICATION,
