@@ -28,7 +28,7 @@ from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection, View
 from tracelink.model.trace import SourceInfo
-from tracelink.pipeline.gathering import assemble, read_job
+from tracelink.pipeline.job_reader import assemble, read_job
 from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
 from tracelink.plugins import (
     ConversionSpec,

@@ -29,7 +29,7 @@ from tracelink.diagnosis.profiles import MOST_BYTES, MOST_TRACKS, CallContext, a
 from tracelink.linking.rank import link_rank
 from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.records import Frame
-from tracelink.pipeline.gathering import graph_of_rank
+from tracelink.pipeline.ranks import graph_of_rank
 
 # Names of Python functions in profiles.
 

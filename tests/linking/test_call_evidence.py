@@ -22,7 +22,7 @@ from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Calls, Evidence
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.graph import STATED
-from tracelink.pipeline.gathering import GatheredRank, gather
+from tracelink.pipeline.ranks import StoredRank, read_ranks
 
 # The work of CPU backends on threads of its own, and the calls that it is of.
 
@@ -391,8 +391,8 @@ ALL_OF_GLOO_BUT_RECORDED = ALL_OF_GLOO - RECORDER
 ALL_OF_NCCL = frozenset({"operator", "annotation", "kernel"})
 
 
-def ranks(*paths: str) -> dict[int, GatheredRank]:
-    gathered = gather(discover_inputs([shared(path) for path in paths]), Engine(1), with_events=False)
+def ranks(*paths: str) -> dict[int, StoredRank]:
+    gathered = read_ranks(discover_inputs([shared(path) for path in paths]), Engine(1), with_events=False)
     return {rank.rank: rank for rank in gathered.ranks}
 
 

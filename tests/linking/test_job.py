@@ -17,12 +17,12 @@ from tracelink.io.sources import discover_inputs
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls
-from tracelink.pipeline.gathering import gather
+from tracelink.pipeline.ranks import read_ranks
 
 
 @cache
 def ranks_in(path: str) -> Sequence[RankCalls]:
-    gathered = gather(discover_inputs([str(shared(path))]), Engine(1), with_events=False)
+    gathered = read_ranks(discover_inputs([str(shared(path))]), Engine(1), with_events=False)
     return [rank.calls for rank in gathered.ranks]
 
 

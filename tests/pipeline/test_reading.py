@@ -16,7 +16,7 @@ from tracelink.errors import RankConflictError, Severity, UnreadableError, Usage
 from tracelink.io.sources import Discovery, Request, discover
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import SourceInfo
-from tracelink.pipeline.gathering import Gathered, gather
+from tracelink.pipeline.ranks import StoredRanks, read_ranks
 
 JOBS = pytest.mark.parametrize("jobs", [1, 3])
 
@@ -31,25 +31,25 @@ def nodes() -> bytes:
     return et.trace(et.thread_root(2), et.node(3, handle=1), et.process_root())
 
 
-def readings(discovery: Discovery, jobs: int = 1) -> Gathered:
+def readings(discovery: Discovery, jobs: int = 1) -> StoredRanks:
     """The ranks of these sources."""
-    return gather(discovery, Engine(jobs))
+    return read_ranks(discovery, Engine(jobs))
 
 
-def sources(result: Gathered) -> list[SourceInfo]:
+def sources(result: StoredRanks) -> list[SourceInfo]:
     return [source for rank in result.ranks for source in rank.sources]
 
 
-def graphs(result: Gathered) -> list[EventGraph]:
+def graphs(result: StoredRanks) -> list[EventGraph]:
     """The ranks as they are kept."""
-    return [result.keeper.get(rank.graph) for rank in result.ranks if rank.graph]
+    return [result.store.get(rank.graph) for rank in result.ranks if rank.graph]
 
 
-def ranks(result: Gathered) -> list[tuple[str, int | None]]:
+def ranks(result: StoredRanks) -> list[tuple[str, int | None]]:
     return [(Path(source.path).name, source.rank) for source in sources(result)]
 
 
-def findings(result: Gathered) -> list[tuple[Severity, str, str]]:
+def findings(result: StoredRanks) -> list[tuple[Severity, str, str]]:
     """What did not fit, apart from links."""
     found = [*result.findings, *(finding for rank in result.ranks for finding in rank.findings)]
     of_reading = [finding for finding in found if not finding.reason.startswith("unlinked")]
@@ -116,20 +116,20 @@ def test_members_of_an_archive_are_read_by_many_processes(tmp_path: Path, pack: 
 def test_nothing_readable_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", b'{"traceEvents": 5}')
     with pytest.raises(UnreadableError, match=r"a\.json: it has no 'traceEvents'"):
-        gather(found(path), Engine())
+        read_ranks(found(path), Engine())
 
 
 def test_nothing_readable_among_many_names_the_first_and_says_how_to_go_on(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         write(tmp_path / name, b'{"traceEvents": 5}')
     with pytest.raises(UnreadableError, match=r"none of 2 files can be read; the first: .*a\.json") as caught:
-        gather(found(tmp_path), Engine())
+        read_ranks(found(tmp_path), Engine())
     assert "tracelink inspect" in caught.value.advice
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="there is nothing to read"):
-        gather(found(tmp_path), Engine())
+        read_ranks(found(tmp_path), Engine())
 
 
 def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> No
 def test_a_format_that_the_user_names_is_not_doubted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", nodes())
     with pytest.raises(UnreadableError, match="it has no 'traceEvents'"):
-        gather(discover(Request([(str(path), "kineto")])), Engine())
+        read_ranks(discover(Request([(str(path), "kineto")])), Engine())
     with pytest.raises(UsageError, match="there is no reader 'telepathy'"):
-        gather(discover(Request([(str(path), "telepathy")])), Engine())
+        read_ranks(discover(Request([(str(path), "telepathy")])), Engine())
 
 
 def test_a_single_file_that_says_no_rank_counts_as_rank_0(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.operations import COLLECTIVE_OPERATOR, ROOTED, operation_of
 from tracelink.model.records import Frame
-from tracelink.pipeline.gathering import gather
+from tracelink.pipeline.ranks import read_ranks
 from tracelink.pipeline.reading import Task
 from tracelink.text import duration
 
@@ -165,14 +165,14 @@ def _sightings_of_rank(
 ) -> _RankSightings:
     """A profile that cannot be read, or has another format than its name suggests, is skipped and reported."""
     try:
-        gathered = gather(Discovery(list(sources)), engine)
+        gathered = read_ranks(Discovery(list(sources)), engine)
     except TraceError as error:
         message = f"profiles of rank {rank} are not used: {error}"
         finding = Finding(Severity.WARNING, "profile_unreadable", message, source=error.source)
         return _RankSightings((), [finding])
     (read,) = gathered.ranks
     assert read.graph, "events were requested"
-    profile = Profile(gathered.keeper.get(read.graph), read.calls)
+    profile = Profile(gathered.store.get(read.graph), read.calls)
     findings = [*gathered.findings, *read.findings]
     sightings = [(target.problem, sighting(profile, target)) for target in targets]
     return _RankSightings(
@@ -523,7 +523,7 @@ def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[R
     if (size := sum(source.bytes for source in sources)) > MOST_BYTES:
         return Roots.empty(), [_too_large(size, len(by_rank))]
     try:
-        gathered = gather(Discovery(sources), engine, with_events=False)
+        gathered = read_ranks(Discovery(sources), engine, with_events=False)
     except TraceError as error:
         message = f"roots of collectives were not compared: {error}"
         return Roots.empty(), [Finding(Severity.WARNING, "roots_unreadable", message, source=error.source)]

@@ -257,15 +257,15 @@ class CutPart:
     """What was selected of one rank."""
 
     rank: int
-    keeper: Store
+    store: Store
     place: Stored[EventGraph]
 
     def load(self) -> EventGraph:
         """The graph of what was selected."""
-        return self.keeper.get(self.place)
+        return self.store.get(self.place)
 
 
-def cut(job: Job, selection: Selection, engine: Engine, keeper: Store) -> Job:
+def cut(job: Job, selection: Selection, engine: Engine, store: Store) -> Job:
     """The selected events of every rank; what was matched stays matched."""
     mentioned = referenced_rows(job)
     first_ns = job.first_ns or 0
@@ -273,15 +273,15 @@ def cut(job: Job, selection: Selection, engine: Engine, keeper: Store) -> Job:
     def work(part: Part) -> tuple[Stored[EventGraph], Int64s, Stock, int | None]:
         rows, whole = mentioned[part.rank], part.load()
         graph, kept = apply(selection, whole, first_ns, rows)
-        return keeper.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph), graph.span[1]
+        return store.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph), graph.span[1]
 
-    results = engine.map(work, job.parts, shared=keeper.shared)
+    results = engine.map(work, job.parts, shared=store.shared)
     new_rows = {part.rank: rows for part, (_, rows, *_) in zip(job.parts, results, strict=True)}
     stocks = [stock for _, _, stock, _ in results]
     smaller = replace(
         job,
         parts=[
-            CutPart(part.rank, keeper, place) for part, (place, *_) in zip(job.parts, results, strict=True)
+            CutPart(part.rank, store, place) for part, (place, *_) in zip(job.parts, results, strict=True)
         ],
         participations=renumbered_events(job.participations, mentioned, new_rows),
         messages=renumbered_events(job.messages, mentioned, new_rows),

@@ -26,7 +26,7 @@ from tracelink.io.sources import discover_inputs
 from tracelink.io.targets import target_of
 from tracelink.model.clock import Clock, Clocks
 from tracelink.model.selection import Selection
-from tracelink.pipeline.gathering import read_job
+from tracelink.pipeline.job_reader import read_job
 from tracelink.plugins import Output
 
 BASE = 1_704_067_200_000_000_000

@@ -21,7 +21,7 @@ from tracelink.model.clock import ClockMode
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.trace import Payload
-from tracelink.pipeline.gathering import read_job
+from tracelink.pipeline.job_reader import read_job
 from tracelink.plugins import Forecast, Forecasting, Writer
 
 PLAIN, GZIP = 0.15, 0.3

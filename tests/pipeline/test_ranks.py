@@ -19,7 +19,7 @@ from tracelink.errors import RankConflictError, UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace
-from tracelink.pipeline.gathering import Gathered, gather, told_once
+from tracelink.pipeline.ranks import StoredRanks, read_ranks, without_derived
 from tracelink.pipeline.reading import two_jobs_findings
 
 # Sources of one rank meet, wherever they lie and whoever read them first.
@@ -37,7 +37,7 @@ def nodes() -> bytes:
     return et.trace(et.thread_root(2), et.node(3, handle=1), et.process_root())
 
 
-def formats(gathered: Gathered) -> dict[int, list[str]]:
+def formats(gathered: StoredRanks) -> dict[int, list[str]]:
     return {rank.rank: sorted(source.format for source in rank.sources) for rank in gathered.ranks}
 
 
@@ -46,7 +46,7 @@ def test_files_whose_names_say_their_rank(tmp_path: Path, jobs: int) -> None:
     for rank in (0, 1, 2):
         write(tmp_path / f"kineto_rank{rank}.json", profile(rank))
         write(tmp_path / f"et_rank{rank}.json", nodes())
-    gathered = gather(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Engine(jobs))
     assert formats(gathered) == {rank: ["execution-trace", "kineto"] for rank in (0, 1, 2)}
     assert gathered.findings == []
 
@@ -60,7 +60,7 @@ def test_a_rank_that_only_the_content_says_and_a_rank_that_only_the_name_says(
     write(tmp_path / "first.json", said_last)
     write(tmp_path / "rank1.et.json", nodes())
     write(tmp_path / "rank0.json", profile(0))
-    assert formats(gather(found(tmp_path), Engine(jobs)))[1] == ["execution-trace", "kineto"]
+    assert formats(read_ranks(found(tmp_path), Engine(jobs)))[1] == ["execution-trace", "kineto"]
 
 
 @JOBS
@@ -70,10 +70,10 @@ def test_a_trace_of_which_only_the_process_is_known_joins_the_rank_of_its_proces
     write(tmp_path / "a.json", profile(0, pid=17))
     write(tmp_path / "b.json", profile(1, pid=4200))
     write(tmp_path / "nodes.json", nodes())
-    gathered = gather(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Engine(jobs))
     assert formats(gathered) == {0: ["kineto"], 1: ["execution-trace", "kineto"]}
     assert [finding.reason for finding in gathered.findings] == ["assumed_rank"]
-    graph = gathered.keeper.get(gathered.ranks[1].graph) if gathered.ranks[1].graph else None
+    graph = gathered.store.get(gathered.ranks[1].graph) if gathered.ranks[1].graph else None
     assert graph is not None
     assert {track.rank for track in graph.tracks} == {1}
 
@@ -83,7 +83,7 @@ def test_only_the_wanted_ranks_are_read(tmp_path: Path, jobs: int) -> None:
     for rank in range(5):
         write(tmp_path / f"rank{rank}.json", profile(rank))
     write(tmp_path / "rank9.json", b'{"schemaVersion": 1, "traceEvents": [{]')
-    gathered = gather(found(tmp_path), Engine(jobs), wanted=Numbers.parse("1,3-4", "--ranks"))
+    gathered = read_ranks(found(tmp_path), Engine(jobs), wanted=Numbers.parse("1,3-4", "--ranks"))
     assert formats(gathered) == {1: ["kineto"], 3: ["kineto"], 4: ["kineto"]}
     assert gathered.findings == []
 
@@ -92,23 +92,23 @@ def test_a_wanted_rank_that_is_not_there(tmp_path: Path) -> None:
     for rank in range(3):
         write(tmp_path / f"rank{rank}.json", profile(rank))
     with pytest.raises(UsageError, match=r"there is no rank 3-99999999\. The inputs are of ranks 0-2\."):
-        gather(found(tmp_path), Engine(1), wanted=Numbers.parse("2-99999999", "--ranks"))
+        read_ranks(found(tmp_path), Engine(1), wanted=Numbers.parse("2-99999999", "--ranks"))
 
 
 def test_a_rank_twice_among_ranks_that_are_not_wanted_does_not_matter(tmp_path: Path) -> None:
     write(tmp_path / "a" / "rank0.json", profile(0))
     write(tmp_path / "b" / "rank0.json", profile(0))
     write(tmp_path / "rank1.json", profile(1))
-    assert formats(gather(found(tmp_path), Engine(1), wanted=Numbers.of([1]))) == {1: ["kineto"]}
+    assert formats(read_ranks(found(tmp_path), Engine(1), wanted=Numbers.of([1]))) == {1: ["kineto"]}
     with pytest.raises(RankConflictError, match=r"rank 0 stands twice in format kineto: .*rank0\.json and"):
-        gather(found(tmp_path), Engine(1))
+        read_ranks(found(tmp_path), Engine(1))
 
 
 @JOBS
 def test_events_that_nobody_asks_for_are_not_kept(tmp_path: Path, jobs: int) -> None:
     for rank in range(3):
         write(tmp_path / f"rank{rank}.json", profile(rank))
-    gathered = gather(found(tmp_path), Engine(jobs), with_events=False)
+    gathered = read_ranks(found(tmp_path), Engine(jobs), with_events=False)
     assert [(rank.rank, rank.events, rank.graph) for rank in gathered.ranks] == [
         (r, 1, None) for r in range(3)
     ]
@@ -118,7 +118,7 @@ def test_events_that_nobody_asks_for_are_not_kept(tmp_path: Path, jobs: int) -> 
 def test_many_small_sources_are_read_by_few_workers(tmp_path: Path, jobs: int) -> None:
     for rank in range(100):
         write(tmp_path / f"rank{rank}.json", profile(rank))
-    gathered = gather(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Engine(jobs))
     assert [(rank.rank, rank.events) for rank in gathered.ranks] == [(rank, 1) for rank in range(100)]
 
 
@@ -133,7 +133,7 @@ def trace(format_name: str, *derived_from: str) -> RankTrace:
 
 def test_what_was_made_of_another_source_is_passed_over_beside_it() -> None:
     profile, linked, other = trace("profile"), trace("linked", "profile"), trace("nodes")
-    once, (finding,) = told_once([linked, profile, other])
+    once, (finding,) = without_derived([linked, profile, other])
     assert once == [profile, other]
     assert (finding.reason, finding.source) == ("duplicate_source", "linked.json")
     assert "made of the profile file of rank 0" in finding.message
@@ -141,8 +141,8 @@ def test_what_was_made_of_another_source_is_passed_over_beside_it() -> None:
 
 def test_alone_it_is_used() -> None:
     linked, other = trace("linked", "profile"), trace("nodes")
-    assert told_once([linked, other]) == ([linked, other], [])
-    assert told_once([]) == ([], [])
+    assert without_derived([linked, other]) == ([linked, other], [])
+    assert without_derived([]) == ([], [])
 
 
 def test_the_directory_of_a_linked_job_gives_each_event_once(tmp_path: Path) -> None:

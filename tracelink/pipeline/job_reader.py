@@ -1,0 +1,200 @@
+"""Sources to a job (ranks read, matched with each other, on one clock, selected), and a job to one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracelink.engine import Engine
+from tracelink.errors import Finding, Severity, in_order
+from tracelink.io.sources import Discovery
+from tracelink.io.spool import Store, Stored
+from tracelink.linking.job import JobTables, link_ranks
+from tracelink.model.clock import Clock, ClockMode, Clocks
+from tracelink.model.columns import StringTable
+from tracelink.model.events import Edges
+from tracelink.model.graph import EventGraph, Rank, source_bounds
+from tracelink.model.job import Job, shifted_to_graph
+from tracelink.model.ranges import Numbers
+from tracelink.model.selection import Selection
+from tracelink.model.trace import ProcessGroup, RankTrace, combine
+from tracelink.pipeline.ranks import ALL_RANKS, StoredRank, StoredRanks, read_ranks
+from tracelink.pipeline.reading import (
+    Recording,
+    two_jobs_findings,
+)
+
+
+def read_job(
+    discovery: Discovery,
+    engine: Engine,
+    *,
+    clock: ClockMode | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+    with_events: bool = True,
+) -> Job:
+    """The job that the inputs recorded; its events stay in the store."""
+    wanted = (selection.ranks if selection else None) or ALL_RANKS
+    stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events)
+    tables = link_ranks([rank.calls for rank in stored.ranks], clock)
+    job = _job(stored, tables)
+    if selection is None or not selection.cuts or not with_events:
+        return job
+    from tracelink.pipeline.selection import cut
+
+    return cut(job, selection, engine, stored.store)
+
+
+def _job(stored: StoredRanks, tables: JobTables) -> Job:
+    ranks = [Rank.with_clock(tables.clocks.clocks[rank.rank], rank.calls.world_size) for rank in stored.ranks]
+    parts = [
+        StoredPart(row, tables.clocks.clocks[row.rank], tables.groups, stored.store, rank.graph)
+        for row, rank in zip(ranks, stored.ranks, strict=True)
+    ]
+    findings = [*stored.findings, *(finding for rank in stored.ranks for finding in rank.findings)]
+    clocks = [tables.clocks.clocks[rank.rank] for rank in stored.ranks]
+    firsts, lasts = (
+        [clock.corrected_time(time) for clock, time in zip(clocks, times, strict=True) if time is not None]
+        for times in (
+            [rank.first_ns for rank in stored.ranks],
+            [rank.last_ns for rank in stored.ranks],
+        )
+    )
+    return Job(
+        parts=parts,
+        ranks=ranks,
+        sources=[source for rank in stored.ranks for source in rank.sources],
+        strings=tables.strings,
+        groups=tables.groups,
+        collectives=tables.collectives,
+        participations=tables.participations,
+        messages=tables.messages,
+        findings=in_order([*findings, *tables.findings, *_job_findings(ranks, stored.ranks)]),
+        reports={rank.rank: rank.reports for rank in stored.ranks},
+        first_ns=min(firsts, default=None),
+        last_ns=max(lasts, default=None),
+        events=sum(rank.events for rank in stored.ranks),
+    )
+
+
+def _job_findings(ranks: Sequence[Rank], stored: Sequence[StoredRank]) -> list[Finding]:
+    return [*_missing_ranks(ranks), *two_jobs_findings(_recordings(stored), "Merge each by itself.")]
+
+
+def _missing_ranks(ranks: Sequence[Rank]) -> list[Finding]:
+    sizes = {rank.world_size for rank in ranks if rank.world_size}
+    if len(sizes) > 1:
+        message = (
+            f"The sources disagree on the world size: {', '.join(map(str, sorted(sizes)))}. Is this one job?"
+        )
+        return [Finding(Severity.WARNING, "world_size", message, len(sizes))]
+    size = max(sizes, default=0)
+    present = {rank.rank for rank in ranks if rank.rank < size}
+    if len(present) == size:
+        return []
+    missing = Numbers(((0, size - 1),)).without(present)
+    some = ", ".join(str(missing).split(", ")[:8]) + (", …" if len(missing.ranges) > 8 else "")
+    count = size - len(present)
+    return [
+        Finding(Severity.INFO, "missing_ranks", f"{count} of {size} ranks have no source: {some}.", count)
+    ]
+
+
+def _recordings(ranks: Sequence[StoredRank]) -> list[Recording]:
+    """When each rank was recorded."""
+    spans = []
+    for rank in ranks:
+        times = [(info.start_ns, info.end_ns) for info in rank.sources if info.start_ns and info.end_ns]
+        if times:
+            spans.append((min(start for start, _ in times), max(end for _, end in times), rank.rank))
+    return spans
+
+
+# A job to one graph.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A rank whose graph is stored on its own clock, and put on the reference clock when it is loaded."""
+
+    row: Rank
+    clock: Clock
+    groups: Sequence[ProcessGroup]
+    store: Store
+    graph: Stored[EventGraph] | None
+
+    @property
+    def rank(self) -> int:
+        """Which rank."""
+        return self.row.rank
+
+    def load(self) -> EventGraph:
+        """The rank's graph on the reference clock."""
+        if self.graph is None:
+            raise ValueError("this job was read without its events")
+        graph = self.store.get(self.graph)
+        events, counters = graph.events, graph.counters
+        start = self.clock.corrected(events.start)
+        if start is not events.start:
+            end = self.clock.corrected(events.end)
+            duration = np.where(events.timed & (events.duration >= 0), end - start, events.duration)
+            events = replace(events, start=start, duration=duration)
+            counters = replace(counters, time=self.clock.corrected(counters.time))
+        return replace(graph, events=events, counters=counters, ranks=[self.row], groups=self.groups)
+
+
+def assemble(job: Job) -> EventGraph:
+    """One graph of all ranks in memory: rows renumbered, edges between ranks included."""
+    graphs = [part.load() for part in job.parts]
+    whole = combine([_trace(graph) for graph in graphs])
+    offsets = np.cumsum([0, *(len(graph) for graph in graphs)]).tolist()
+    rows = {
+        part.rank: slice(begin, end)
+        for part, begin, end in zip(job.parts, offsets[:-1], offsets[1:], strict=True)
+    }
+    edges = [graph.edges.shifted(begin) for graph, begin in zip(graphs, offsets, strict=False)]
+    codes = whole.strings.absorb(job.strings)
+    return EventGraph(
+        strings=whole.strings.texts(),
+        events=whole.events,
+        edges=Edges.concatenate([*edges, *_ties(job, rows)]),
+        tracks=whole.tracks,
+        ranks=job.ranks,
+        sources=whole.sources,
+        bounds=source_bounds(whole.events.source, len(whole.sources)),
+        keys=whole.keys,
+        counters=whole.counters,
+        groups=job.groups,
+        collectives=job.collectives.recoded(codes),
+        participations=shifted_to_graph(job.participations.recoded(codes), rows),
+        messages=shifted_to_graph(job.messages.recoded(codes), rows),
+        payloads=whole.payloads,
+        findings=job.findings,
+        reports=job.reports,
+    )
+
+
+def _ties(job: Job, rows: Mapping[int, slice]) -> list[Edges]:
+    """The edges between ranks: from effect to cause, like all edges that explain a wait."""
+    ties = job.ties
+    if not len(ties):
+        return []
+    first = np.zeros(max(rows) + 1, np.int64)
+    for rank, span in rows.items():
+        first[rank] = span.start
+    source, target = ties.effect + first[ties.effect_rank], ties.cause + first[ties.cause_rank]
+    return [Edges(source, target, ties.relation.astype(np.uint8))]
+
+
+def _trace(graph: EventGraph) -> RankTrace:
+    return RankTrace(
+        sources=list(graph.sources),
+        strings=StringTable.of(graph.strings),
+        events=graph.events,
+        tracks=list(graph.tracks),
+        keys=dict(graph.keys),
+        counters=graph.counters,
+        payloads=list(graph.payloads),
+    )

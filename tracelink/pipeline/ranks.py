@@ -1,0 +1,307 @@
+"""Sources to linked ranks: each rank is read and linked by one worker, and its graph is stored outside of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import numpy as np
+
+from tracelink.engine import Engine
+from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.sources import Discovery, Source
+from tracelink.io.spool import Store, Stored
+from tracelink.linking.rank import LinkedRank, link_rank
+from tracelink.model.collectives import RankCalls
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import Calls
+from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
+from tracelink.model.ranges import Numbers
+from tracelink.model.trace import RankTrace, SourceInfo, combine
+from tracelink.pipeline.reading import (
+    Task,
+    by_rank,
+    check_duplicates,
+    nothing_readable,
+    placed,
+    read,
+    said_rank,
+    tasks_of,
+)
+
+BATCH_BYTES = 8 << 20
+BATCH_RANKS = 32
+"""Small sources are read many by one worker: a process for each would cost more than the reading."""
+
+ALL_RANKS = Numbers()
+
+TRUNCATED = "truncated"
+"""The reason of findings on sources that continue where the file ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRank:
+    """A rank whose graph is in the store, on the clock of the rank."""
+
+    sources: Sequence[SourceInfo]
+    calls: RankCalls
+    graph: Stored[EventGraph] | None
+    events: int
+    first_ns: int | None
+    last_ns: int | None
+    findings: Sequence[Finding] = ()
+    reports: Sequence[LinkReport] = ()
+
+    @property
+    def rank(self) -> int:
+        """The number of the rank."""
+        return self.calls.rank
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRanks:
+    """All ranks, sorted, and what did not fit."""
+
+    ranks: Sequence[StoredRank]
+    store: Store
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unassigned:
+    """A trace whose rank is not known before all sources are read."""
+
+    info: SourceInfo
+    trace: Stored[RankTrace]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The result of a worker for sources that seemed to be of one rank: the rank if they are, else their traces."""
+
+    tasks: Sequence[Task]
+    rank: StoredRank | None = None
+    unassigned: list[_Unassigned] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def infos(self) -> Sequence[SourceInfo]:
+        """The sources that could be read."""
+        return self.rank.sources if self.rank else [trace.info for trace in self.unassigned]
+
+
+@dataclass(frozen=True, slots=True)
+class _RankReader:
+    """Reads and links ranks, and stores their graphs if their events are requested."""
+
+    engine: Engine
+    store: Store
+    with_events: bool
+
+    def read_groups(self, groups: Sequence[Sequence[Task]]) -> list[_Group]:
+        """Reads and links groups of sources that seem to be of one rank."""
+        batches = _batches(groups)
+        outer, inner = self.engine.split(len(batches))
+        shared = [task.source for group in groups for task in group]
+
+        def work(batch: Sequence[Sequence[Task]]) -> list[_Group]:
+            return [self._read_group(group, inner) for group in batch]
+
+        return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
+
+    def _read_group(self, tasks: Sequence[Task], engine: Engine) -> _Group:
+        group = _Group(tasks)
+        traces: list[RankTrace] = []
+        for task in tasks:
+            result = read(task, engine)
+            if isinstance(result, Finding):
+                group.findings.append(result)
+                continue
+            rank = said_rank(result.source, task.source)
+            traces.append(result if rank is None else result.with_rank(rank))
+        ranks = {trace.source.rank for trace in traces}
+        if len(ranks) == 1 and None not in ranks:
+            group.rank = self.link(traces)
+        else:
+            group.unassigned = [_Unassigned(trace.source, self.store.put(trace)) for trace in traces]
+        return group
+
+    def link(self, traces: Sequence[RankTrace]) -> StoredRank:
+        """Links the traces of one rank."""
+        originals, findings = without_derived(traces)
+        ordered = sorted(originals, key=lambda trace: trace.source.start_ns or 0)
+        linked = link_rank(combine(ordered))
+        graph = graph_of_rank(linked)
+        first_ns, last_ns = graph.span
+        return StoredRank(
+            graph.sources,
+            _calls_of(linked, graph),
+            self.store.put(graph) if self.with_events else None,
+            len(graph),
+            first_ns,
+            last_ns,
+            [*linked.trace.findings, *linked.findings, *findings],
+            linked.reports,
+        )
+
+
+def read_ranks(
+    discovery: Discovery, engine: Engine, *, wanted: Numbers = ALL_RANKS, with_events: bool = True
+) -> StoredRanks:
+    """Reads and links all sources of the wanted ranks (all ranks if it is empty)."""
+    findings = list(discovery.findings)
+    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    groups = _groups([task for task in tasks if _is_selected(task, wanted)])
+    store = Store(_shared(discovery, tasks), in_memory=len(groups) < 2)
+    rank_reader = _RankReader(engine, store, with_events)
+    read_groups = rank_reader.read_groups(groups)
+    findings += [finding for group in read_groups for finding in group.findings]
+    infos = [info for group in read_groups for info in group.infos]
+    if not infos and not (wanted and tasks):
+        raise nothing_readable(findings)
+    ranks = placed(infos, findings)
+    infos = [replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)]
+    known = sorted({info.rank for info in infos if info.rank is not None})
+    chosen = [rank for rank in known if not wanted or rank in wanted]
+    if missing := wanted.without(known):
+        raise _unknown_rank(missing, known, tasks)
+    check_duplicates([info for info in infos if info.rank in chosen])
+    return StoredRanks(_completed(rank_reader, read_groups, infos, chosen), store, findings)
+
+
+def _shared(discovery: Discovery, tasks: Sequence[Task]) -> list[Source]:
+    """All sources, including those that files were unpacked into."""
+    sources = {id(source): source for source in (*discovery.sources, *(task.source for task in tasks))}
+    return list(sources.values())
+
+
+def _completed(
+    rank_reader: _RankReader, groups: Sequence[_Group], infos: Sequence[SourceInfo], chosen: Sequence[int]
+) -> list[StoredRank]:
+    """The chosen ranks; those with sources in several groups are linked now that all ranks are known."""
+    rank_of = {info.path: info.rank for info in infos}
+    parts_of_rank: dict[int, list[_Unassigned | _Group]] = {}
+    for group in groups:
+        if group.rank:
+            parts_of_rank.setdefault(group.rank.rank, []).append(group)
+        for trace in group.unassigned:
+            rank = rank_of[trace.info.path]
+            if rank is not None:
+                parts_of_rank.setdefault(rank, []).append(trace)
+    completed = []
+    for rank in chosen:
+        match parts_of_rank[rank]:
+            case [_Group(rank=StoredRank() as linked)]:
+                completed.append(linked)
+            case parts:
+                traces = list(chain.from_iterable(_traces(rank_reader, part) for part in parts))
+                completed.append(rank_reader.link([trace.with_rank(rank) for trace in traces]))
+    return completed
+
+
+def _traces(rank_reader: _RankReader, part: _Unassigned | _Group) -> Iterable[RankTrace]:
+    """The traces of a part of a rank; a group that was linked too early is read again."""
+    if isinstance(part, _Unassigned):
+        return [rank_reader.store.get(part.trace)]
+    again = [read(task, rank_reader.engine) for task in part.tasks]
+    return [trace for trace in again if isinstance(trace, RankTrace)]
+
+
+def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Tasks by the rank that they seem to be of; a task without a likely rank is alone, or with the only rank."""
+    groups: dict[int | str, list[Task]] = {}
+    ranks = {task.likely_rank for task in tasks if task.likely_rank is not None}
+    if len(ranks) < 2:
+        formats = [task.reader.name for task in tasks]
+        if len(set(formats)) == len(formats):
+            return [list(tasks)] if tasks else []
+    for task in tasks:
+        key = task.source.path if task.likely_rank is None else task.likely_rank
+        groups.setdefault(key, []).append(task)
+    return list(groups.values())
+
+
+def _batches(groups: Sequence[Sequence[Task]]) -> list[list[Sequence[Task]]]:
+    batches: list[list[Sequence[Task]]] = []
+    size = BATCH_BYTES
+    for group in groups:
+        if size >= BATCH_BYTES or len(batches[-1]) >= BATCH_RANKS:
+            batches.append([])
+            size = 0
+        batches[-1].append(group)
+        size += sum(task.source.bytes for task in group)
+    return batches
+
+
+def _readers(groups: Sequence[Sequence[Task]]) -> list[object]:
+    """The readers of tasks, which workers need not send back."""
+    readers = {id(task.reader): task.reader for group in groups for task in group}
+    return list(readers.values())
+
+
+def _is_selected(task: Task, wanted: Numbers) -> bool:
+    return not wanted or task.likely_rank is None or task.likely_rank in wanted
+
+
+def _unknown_rank(missing: Numbers, known: Sequence[int], tasks: Sequence[Task]) -> UsageError:
+    there = Numbers.of([*known, *(task.likely_rank for task in tasks if task.likely_rank is not None)])
+    return UsageError(f"there is no rank {missing}", advice=f"The inputs are of ranks {there or 'unknown'}.")
+
+
+def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:
+    """The calls, with only the strings that they use."""
+    columns = [getattr(linked.calls, name) for name in Calls.text_columns()]
+    used = np.unique(np.concatenate(columns)) if columns else np.empty(0, np.int32)
+    used = used[used != UNKNOWN]
+    codes = np.full(len(graph.strings), UNKNOWN, np.int32)
+    codes[used] = np.arange(len(used))
+    rank = graph.ranks[0]
+    return RankCalls(
+        rank.rank,
+        [graph.strings[code] for code in used.tolist()],
+        linked.calls.recoded(codes),
+        linked.trace.groups,
+        rank.host,
+        rank.world_size,
+        any(finding.reason == TRUNCATED for finding in linked.trace.findings),
+    )
+
+
+def without_derived(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[Finding]]:
+    """The traces of a rank without those that are derived from others of them, which would be duplicates."""
+    formats = {source.format for trace in traces for source in trace.sources}
+    findings = [
+        Finding(
+            Severity.INFO,
+            "duplicate_source",
+            f"{trace.source.path}: passed over, it was made of the {min(trace.derived_from & formats)} file of rank "
+            f"{trace.source.rank}. To read it, leave that one out.",
+            source=trace.source.path,
+        )
+        for trace in traces
+        if trace.derived_from & formats
+    ]
+    return [trace for trace in traces if not trace.derived_from & formats], findings
+
+
+def graph_of_rank(linked: LinkedRank) -> EventGraph:
+    """The graph of one rank on its own clock, without what depends on other ranks."""
+    trace = linked.trace
+    rank = next((source.rank for source in trace.sources if source.rank is not None), 0)
+    host = next((source.host for source in trace.sources if source.host), "")
+    world_size = next((source.world_size for source in trace.sources if source.world_size), None)
+    return EventGraph(
+        strings=trace.strings.texts(),
+        events=trace.events,
+        edges=linked.edges,
+        tracks=trace.tracks,
+        ranks=[Rank(rank, host, world_size)],
+        sources=trace.sources,
+        bounds=source_bounds(trace.events.source, len(trace.sources)),
+        keys=trace.keys,
+        counters=trace.counters,
+        groups=trace.groups,
+        payloads=trace.payloads,
+        reports={rank: linked.reports},
+    )
