@@ -124,7 +124,7 @@ takes_entries = collected(
     "tracelink diagnose samples/hung_job/dumps --html report.html   a page for the ticket",
     "tracelink diagnose samples/hung_job/dumps --entries            the last calls of all ranks side by side",
     "tracelink diagnose samples/gpu_pair/dumps --kineto samples/gpu_pair   with the operators of profiles",
-    "tracelink diagnose 'samples/hung_job/dumps/comm_lib_trace_rank_*' --rank odd_name=3",
+    "tracelink diagnose samples/hung_job/dumps --prefix comm_lib_trace_rank_",
 )
 @takes_inputs
 @takes_dumps

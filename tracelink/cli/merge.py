@@ -36,7 +36,7 @@ from tracelink.model.selection import Selection
     "tracelink merge samples/gpu_pair --to chakra -o et/job",
     "tracelink merge samples/gpu_pair --to chakra --variant astra-sim -o et/job",
     "tracelink merge --kineto samples/gpu_pair/kineto_0.json.gz --fr samples/gpu_pair/dumps",
-    "tracelink merge odd.json --rank odd.json=3 -o - | gzip > merged.json.gz",
+    "tracelink merge samples/gpu_pair/kineto_1.json.gz --rank kineto_1.json.gz=1 -o - | gzip > rank_1.json.gz",
 )
 @takes_inputs
 @click.option(
