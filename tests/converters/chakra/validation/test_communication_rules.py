@@ -1,4 +1,4 @@
-"""Package."""
+"""Rules across ranks: collectives, messages, files and groups of a job."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_clean_job_is_valid(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_are_read_in_parallel_say_the_same(tmp_path: Path) -> None:
+def test_parallel_checks_give_the_same_verdict(tmp_path: Path) -> None:
     files = job()
     files[2].nodes[7].data_deps.append(999)
     saved(files, tmp_path)
@@ -70,7 +70,7 @@ class TestCollectives:
     @pytest.mark.parametrize("step", range(STEPS))
     @pytest.mark.parametrize("rank", [0, 3])
     @pytest.mark.parametrize("which", [0, 1])
-    def test_one_that_is_missing_is_one_violation(
+    def test_one_missing_collective_is_one_violation(
         self, tmp_path: Path, rank: int, step: int, which: int
     ) -> None:
         files = job()
@@ -78,7 +78,7 @@ class TestCollectives:
         (violation,) = validate(saved(files, tmp_path)).violations
         assert (violation.rule, violation.rank) == (Rule.COLLECTIVE_MISSING, rank)
 
-    def test_it_says_which_and_who_has_it(self, tmp_path: Path) -> None:
+    def test_the_message_names_the_collective_and_a_rank_that_runs_it(self, tmp_path: Path) -> None:
         files = job()
         del files[3].nodes[nodes(2)[1] - 1]
         (violation,) = validate(saved(files, tmp_path)).violations
@@ -86,14 +86,14 @@ class TestCollectives:
             "rank 3 does not run ALL_GATHER of 32 bytes, the 3rd collective in group 2, which is node 13 of rank 2"
         )
 
-    def test_one_too_many_is_told_of_who_has_it(self, tmp_path: Path) -> None:
+    def test_an_extra_collective_is_reported_on_its_rank(self, tmp_path: Path) -> None:
         files = job()
         extra = files[1].collective(size=8)
         assert found(validate(saved(files, tmp_path))) == [("collective_missing", 1, extra.id)]
 
     @pytest.mark.parametrize("change", [("comm_size", 4097), ("comm_type", int(CollectiveType.ALL_TO_ALL))])
     @pytest.mark.parametrize("step", [0, 3, STEPS - 1])
-    def test_one_that_differs_is_told_of_who_differs(
+    def test_a_different_collective_is_reported_on_its_rank(
         self, tmp_path: Path, step: int, change: tuple[str, int]
     ) -> None:
         files = job()
@@ -101,7 +101,7 @@ class TestCollectives:
         put(files[2].nodes[place - 1], name, "int64_val", value)
         assert found(validate(saved(files, tmp_path))) == [("collective_differs", 2, place)]
 
-    def test_an_order_that_differs(self, tmp_path: Path) -> None:
+    def test_a_different_order(self, tmp_path: Path) -> None:
         files = job()
         first, second = nodes(0)[1], nodes(1)[1]
         for node, size in ((first, 16), (second, 8)):
@@ -112,7 +112,7 @@ class TestCollectives:
         }
         assert not validate(tmp_path).valid
 
-    def test_order_is_that_in_which_they_are_issued_and_not_that_of_ids(self, tmp_path: Path) -> None:
+    def test_collectives_are_compared_in_issue_order(self, tmp_path: Path) -> None:
         """Node 1 waits for node 2, so rank 1 gathers first as rank 0 does."""
         files = [EtFile(0), EtFile(1)]
         files[0].collective(CollectiveType.ALL_GATHER, 8)
@@ -124,13 +124,13 @@ class TestCollectives:
         reduce.data_deps.pop()
         assert not validate(saved(files, tmp_path, {})).valid
 
-    def test_a_member_without_any_is_one_violation(self, tmp_path: Path) -> None:
+    def test_a_member_without_collectives_is_one_violation(self, tmp_path: Path) -> None:
         files = job()
         files[1].nodes = [node for node in files[1].nodes if node.name != "all_gather"]
         (violation,) = validate(saved(files, tmp_path)).violations
         assert violation.message == "rank 1 runs none of the 6 collectives in group 1 that rank 0 runs"
 
-    def test_those_of_two_programs_are_one_violation(self, tmp_path: Path) -> None:
+    def test_two_different_programs_are_one_violation(self, tmp_path: Path) -> None:
         files = [EtFile(0), EtFile(1)]
         for step in range(120):
             files[0].collective(CollectiveType.ALL_REDUCE, size=step)
@@ -142,7 +142,7 @@ class TestCollectives:
             " starting at node 1 of rank 1, the 1st"
         )
 
-    def test_many_of_other_sizes_are_one_violation(self, tmp_path: Path) -> None:
+    def test_many_different_sizes_are_one_violation(self, tmp_path: Path) -> None:
         files = [EtFile(0), EtFile(1)]
         for step in range(120):
             files[0].collective(size=8)
@@ -154,7 +154,7 @@ class TestCollectives:
             " starting at node 2 of rank 1, the 2nd"
         )
 
-    def test_a_member_without_any_that_is_known(self, tmp_path: Path) -> None:
+    def test_a_member_whose_only_collective_is_in_an_unknown_group(self, tmp_path: Path) -> None:
         files = [EtFile(0), EtFile(1)]
         for step in range(120):
             files[0].collective(size=step)
@@ -165,26 +165,26 @@ class TestCollectives:
         ]
 
     @pytest.mark.parametrize("name", ["comm_type", "comm_size"])
-    def test_what_says_nothing_of_itself_is_not_compared(self, tmp_path: Path, name: str) -> None:
+    def test_incomplete_collectives_are_not_compared(self, tmp_path: Path, name: str) -> None:
         files = job()
         place = nodes(1)[1]
         take(files[0].nodes[place - 1], name)
         assert found(validate(saved(files, tmp_path))) == [("incomplete_collective", 0, place)]
 
-    def test_what_is_in_an_unknown_group_is_not_missing_in_another(self, tmp_path: Path) -> None:
+    def test_a_collective_of_an_unknown_group_is_not_missing_elsewhere(self, tmp_path: Path) -> None:
         files = job()
         place = nodes(1)[1]
         put(files[3].nodes[place - 1], "pg_name", "string_val", "77")
         assert found(validate(saved(files, tmp_path))) == [("unknown_group", 3, place)]
 
-    def test_what_is_in_a_group_of_others(self, tmp_path: Path) -> None:
+    def test_a_collective_of_a_foreign_group(self, tmp_path: Path) -> None:
         files = job()
         extra = files[3].collective(group="1")
         assert found(validate(saved(files, tmp_path))) == [("foreign_group", 3, extra.id)]
 
 
 class TestMessages:
-    def test_another_tag_is_one_violation_that_names_both_ends(self, tmp_path: Path) -> None:
+    def test_a_different_tag_is_one_violation_with_both_ends(self, tmp_path: Path) -> None:
         files = job()
         _, _, send, receive = nodes(2)
         put(files[1].nodes[receive - 1], "comm_tag", "int32_val", 99)
@@ -195,21 +195,21 @@ class TestMessages:
             f" node {send} of rank 0 sends 64 bytes with tag 2 to rank 1: tag and size must be equal"
         )
 
-    def test_another_size(self, tmp_path: Path) -> None:
+    def test_a_different_size(self, tmp_path: Path) -> None:
         files = job()
         _, _, _, receive = nodes(2)
         put(files[1].nodes[receive - 1], "comm_size", "int64_val", 65)
         assert found(validate(saved(files, tmp_path))) == [("unmatched_message", 1, receive)]
 
     @pytest.mark.parametrize("which", [2, 3])
-    def test_an_end_without_the_other(self, tmp_path: Path, which: int) -> None:
+    def test_an_end_without_its_counterpart(self, tmp_path: Path, which: int) -> None:
         files = job()
         lost, left = nodes(4)[which], nodes(4)[5 - which]
         files[0].nodes = [node for node in files[0].nodes if node.id != lost]
         other = 1 if which == 2 else RANKS - 1
         assert found(validate(saved(files, tmp_path))) == [("unmatched_message", other, left)]
 
-    def test_the_same_message_several_times(self, tmp_path: Path) -> None:
+    def test_repeated_messages(self, tmp_path: Path) -> None:
         files = [EtFile(0), EtFile(1)]
         for _ in range(3):
             files[0].send(1)
@@ -217,12 +217,12 @@ class TestMessages:
             files[1].receive(0)
         assert found(validate(saved(files, tmp_path, {}))) == [("unmatched_message", 0, 3)]
 
-    def test_a_rank_that_there_is_not(self, tmp_path: Path) -> None:
+    def test_an_unknown_peer(self, tmp_path: Path) -> None:
         files = job()
         extra = files[2].send(RANKS)
         assert found(validate(saved(files, tmp_path))) == [("unknown_peer", 2, extra.id)]
 
-    def test_what_does_not_say_where_it_goes_excuses_its_other_end(self, tmp_path: Path) -> None:
+    def test_an_incomplete_message_excuses_its_counterpart(self, tmp_path: Path) -> None:
         files = job()
         _, _, send, _ = nodes(2)
         take(files[1].nodes[send - 1], "comm_dst")
@@ -230,17 +230,17 @@ class TestMessages:
 
 
 class TestFiles:
-    def test_one_that_is_missing(self, tmp_path: Path) -> None:
+    def test_a_missing_file(self, tmp_path: Path) -> None:
         files = job()
         del files[1]
         (violation,) = validate(saved(files, tmp_path)).violations
         assert (violation.rule, violation.rank, violation.node) == (Rule.MISSING_RANK, 1, None)
         assert violation.message == "file job.1.et is missing"
 
-    def test_the_last_is_missing_and_groups_name_it(self, tmp_path: Path) -> None:
+    def test_a_missing_last_rank_that_groups_list(self, tmp_path: Path) -> None:
         assert found(validate(saved(job()[:-1], tmp_path)))[0] == ("missing_rank", 3, None)
 
-    def test_the_size_of_the_world_is_told(self, tmp_path: Path) -> None:
+    def test_the_world_size_in_the_metadata(self, tmp_path: Path) -> None:
         trace = EtFile(metadata={"world_size": {"uint64_val": 3}})
         trace.compute()
         assert found(validate(saved([trace], tmp_path, {}))) == [
@@ -253,16 +253,16 @@ class TestFiles:
         validation = validate(saved([trace], tmp_path, {}))
         assert found(validation) == [("missing_rank", 1, None), ("rank_left_out", 2, None)]
 
-    def test_a_file_that_is_named_alone_is_judged_alone(self, tmp_path: Path) -> None:
+    def test_a_single_file_is_validated_alone(self, tmp_path: Path) -> None:
         validation = validate(saved(job(), tmp_path) / "job.2.et")
         assert (validation.valid, found(validation), len(validation.files)) == (True, [], 1)
 
-    def test_two_of_one_rank(self, tmp_path: Path) -> None:
+    def test_two_files_of_one_rank(self, tmp_path: Path) -> None:
         saved(job(), tmp_path)
         (tmp_path / "job.03.et").write_bytes((tmp_path / "job.3.et").read_bytes())
         assert found(validate(tmp_path)) == [("duplicate_rank", 3, None)]
 
-    def test_one_that_says_another_rank_than_its_name(self, tmp_path: Path) -> None:
+    def test_metadata_and_name_with_different_ranks(self, tmp_path: Path) -> None:
         files = job()
         files[1].metadata["rank"] = {"uint64_val": 3}
         assert found(validate(saved(files, tmp_path))) == [("rank_mismatch", 1, None)]
@@ -276,26 +276,26 @@ class TestFiles:
         assert [(Path(file.path).stem, file.rank) for file in validation.files] == [("b", 0), ("a", 1)]
         assert found(validation) == [("file_name", 0, None), ("file_name", 1, None)]
 
-    def test_jobs_of_several_prefixes_are_judged_apart(self, tmp_path: Path) -> None:
+    def test_prefixes_are_separate_jobs(self, tmp_path: Path) -> None:
         saved(job(), tmp_path)
         other = EtFile()
         other.collective(size=1)
         other.save(tmp_path / "..").rename(tmp_path / "other.0.et")
         assert found(validate(tmp_path)) == []
 
-    def test_one_that_is_cut_off_is_not_compared(self, tmp_path: Path) -> None:
+    def test_a_truncated_file_is_not_compared(self, tmp_path: Path) -> None:
         saved(job(), tmp_path)
         path = tmp_path / "job.2.et"
         path.write_bytes(path.read_bytes()[:-1])
         assert found(validate(tmp_path)) == [("broken_message", 2, None), ("not_compared", 2, None)]
 
-    def test_one_that_cannot_be_opened(self, tmp_path: Path) -> None:
+    def test_an_unreadable_file(self, tmp_path: Path) -> None:
         saved(job(), tmp_path)
         (tmp_path / "job.2.et").write_bytes(b"PK\x03\x04 cut off")
         (violation,) = validate(tmp_path).violations
         assert (violation.rule, violation.rank) == (Rule.UNREADABLE, 2)
 
-    def test_other_files_are_passed_over(self, tmp_path: Path) -> None:
+    def test_other_files_are_ignored(self, tmp_path: Path) -> None:
         saved(job(), tmp_path)
         (tmp_path / "notes.txt").write_text("nothing")
         assert validate(tmp_path).valid
@@ -320,7 +320,7 @@ class TestGroups:
         assert not validate(tmp_path / "job.*.et").valid
         assert validate(tmp_path / "job.*.et", groups=elsewhere).valid
 
-    def test_what_the_files_say_where_there_is_none(self, tmp_path: Path) -> None:
+    def test_groups_in_the_metadata(self, tmp_path: Path) -> None:
         files = job()
         for trace in files:
             said = {
@@ -358,7 +358,7 @@ class TestGroups:
             (CollectiveType.BROADCAST, None, False),
         ],
     )
-    def test_a_collective_of_all_after_one_of_some(
+    def test_a_collective_of_all_ranks_after_one_of_a_group(
         self, tmp_path: Path, kind: CollectiveType, number: str | None, miscounted: bool
     ) -> None:
         """The count of all collectives is the number of one among all; under a number of its own it is not."""
@@ -373,7 +373,7 @@ class TestGroups:
         assert found(strict) == found(full) == expected
         assert (strict.valid, full.valid) == (not miscounted, True)
 
-    def test_collectives_of_all_between_as_many_of_groups(self, tmp_path: Path) -> None:
+    def test_collectives_of_all_ranks_after_groups_with_different_splits(self, tmp_path: Path) -> None:
         """Of 4,098 bytes are made five parts, of 4,096 four; so groups that differ in size count differently."""
         for size, miscounted in ((4096, []), (4098, ["miscounted", "miscounted"])):
             files = [EtFile(rank) for rank in range(4)]
@@ -392,7 +392,7 @@ class TestGroups:
         trace.save(tmp_path)
         assert found(validate(tmp_path)) == ([("lone_collective", 0, 1)] if told else [])
 
-    def test_a_file_whose_name_stands_for_none(self, tmp_path: Path) -> None:
+    def test_a_groups_file_that_astra_sim_ignores(self, tmp_path: Path) -> None:
         saved(job(), tmp_path)
         groups = tmp_path / "not_empty.json"
         (tmp_path / "job.groups.json").rename(groups)
@@ -400,7 +400,7 @@ class TestGroups:
         assert (violation.rule, violation.file) == (Rule.IGNORED_GROUPS, str(groups))
         assert validate(tmp_path / "job.*.et", groups=groups, variant="full").valid
 
-    def test_files_that_contradict_each_other(self, tmp_path: Path) -> None:
+    def test_contradicting_groups(self, tmp_path: Path) -> None:
         for rank, members in enumerate(([0, 1], [1])):
             trace = EtFile(rank, metadata={"groups": {"string_val": json.dumps({"1": {"ranks": members}})}})
             trace.compute()
@@ -426,7 +426,7 @@ class TestGroups:
             ('{"1": [0, 0]}', "has a duplicate rank"),
         ],
     )
-    def test_what_cannot_be_used(self, tmp_path: Path, text: str, why: str) -> None:
+    def test_invalid_groups(self, tmp_path: Path, text: str, why: str) -> None:
         trace = EtFile()
         trace.compute()
         trace.save(tmp_path)
@@ -439,6 +439,6 @@ class TestGroups:
 @pytest.mark.parametrize(
     "asked", [lambda path: validate(path, variant="mine"), lambda path: validate(path, limit=0)]
 )
-def test_what_makes_no_sense(tmp_path: Path, asked: Callable[[Path], object]) -> None:
+def test_invalid_arguments(tmp_path: Path, asked: Callable[[Path], object]) -> None:
     with pytest.raises(UsageError):
         asked(saved(job(), tmp_path))

@@ -1,4 +1,4 @@
-"""Package."""
+"""Each rule of one file: one fault breaks exactly one rule."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def found(validation: Validation) -> list[tuple[str, int | None, int | None]]:
     return [(one.rule.value, one.rank, one.node) for one in told]
 
 
-def judged(trace: EtFile, folder: Path, **options: str) -> Validation:
+def validated(trace: EtFile, folder: Path, **options: str) -> Validation:
     trace.save(folder)
     return validate(folder, **options)  # type: ignore[arg-type]
 
 
 def test_a_clean_file_is_valid(tmp_path: Path) -> None:
-    validation = judged(clean(), tmp_path)
+    validation = validated(clean(), tmp_path)
     assert (validation.valid, found(validation), validation.nodes) == (True, [], 5)
 
 
@@ -54,11 +54,11 @@ def depends_on(place: int, *ids: int, control: bool = False) -> Fault:
     return fault
 
 
-def has(place: int, name: str, kind: str, value: object) -> Fault:
+def with_attribute(place: int, name: str, kind: str, value: object) -> Fault:
     return lambda trace: put(trace.nodes[place], name, kind, value)
 
 
-def lacks(place: int, *names: str) -> Fault:
+def without(place: int, *names: str) -> Fault:
     def fault(trace: EtFile) -> None:
         for name in names:
             take(trace.nodes[place], name)
@@ -66,7 +66,7 @@ def lacks(place: int, *names: str) -> Fault:
     return fault
 
 
-def says(place: int, **fields: object) -> Fault:
+def with_fields(place: int, **fields: object) -> Fault:
     def fault(trace: EtFile) -> None:
         for name, value in fields.items():
             setattr(trace.nodes[place], name, value)
@@ -121,14 +121,14 @@ def uncounted(trace: EtFile) -> None:
     ("rule", "fault", "node"),
     [
         (Rule.DUPLICATE_ID, lambda trace: trace.nodes.insert(0, copied(trace.nodes[GEMM])), 1),
-        (Rule.NO_NAME, says(GEMM, name=""), 1),
-        (Rule.NO_NAME, says(GEMM, name=" "), 1),
-        (Rule.NODE_TYPE, says(LAST, type=NodeType.INVALID), 5),
-        (Rule.NODE_TYPE, says(LAST, type=NodeType.METADATA), 5),
-        (Rule.NODE_TYPE, says(LAST, type=8), 5),
-        (Rule.ABSURD_TIME, says(LAST, start_time_micros=1 << 63), 5),
-        (Rule.ABSURD_TIME, says(LAST, duration_micros=(1 << 64) - 1), 5),
-        (Rule.ABSURD_TIME, says(LAST, start_time_micros=(1 << 63) - 1), 5),
+        (Rule.NO_NAME, with_fields(GEMM, name=""), 1),
+        (Rule.NO_NAME, with_fields(GEMM, name=" "), 1),
+        (Rule.NODE_TYPE, with_fields(LAST, type=NodeType.INVALID), 5),
+        (Rule.NODE_TYPE, with_fields(LAST, type=NodeType.METADATA), 5),
+        (Rule.NODE_TYPE, with_fields(LAST, type=8), 5),
+        (Rule.ABSURD_TIME, with_fields(LAST, start_time_micros=1 << 63), 5),
+        (Rule.ABSURD_TIME, with_fields(LAST, duration_micros=(1 << 64) - 1), 5),
+        (Rule.ABSURD_TIME, with_fields(LAST, start_time_micros=(1 << 63) - 1), 5),
         (Rule.MISSING_DEPENDENCY, depends_on(LAST, 99), 5),
         (Rule.MISSING_DEPENDENCY, depends_on(LAST, (1 << 64) - 1, control=True), 5),
         (Rule.SELF_DEPENDENCY, depends_on(LAST, 5), 5),
@@ -138,52 +138,50 @@ def uncounted(trace: EtFile) -> None:
         (Rule.CYCLE, depends_on(REDUCE, 5), 2),
         (Rule.CYCLE, depends_on(REDUCE, 5, control=True), 2),
         (Rule.BACKWARD_TIME, times(before=8, after=7), 2),
-        (Rule.ATTRIBUTE_KIND, has(REDUCE, "comm_type", "int32_val", 0), 2),
-        (Rule.ATTRIBUTE_KIND, has(REDUCE, "comm_type", "string_val", "ALL_REDUCE"), 2),
-        (Rule.ATTRIBUTE_KIND, has(REDUCE, "comm_size", "double_val", 4096.0), 2),
-        (Rule.ATTRIBUTE_KIND, has(REDUCE, "comm_size", "int64_list", [4096]), 2),
-        (Rule.ATTRIBUTE_KIND, has(REDUCE, "comm_priority", "int64_val", 1), 2),
-        (Rule.ATTRIBUTE_KIND, has(REDUCE, "pg_name", "int32_val", 1), 2),
-        (Rule.ATTRIBUTE_KIND, has(SEND, "comm_tag", "int64_val", 0), 3),
-        (Rule.ATTRIBUTE_KIND, has(GEMM, "is_cpu_op", "int64_val", 0), 1),
-        (Rule.ATTRIBUTE_KIND, has(GEMM, "tensor_size", "int64_val", 8), 1),
-        (Rule.ATTRIBUTE_KIND, has(GEMM, "op_schema", "bytes_val", b""), 1),
+        (Rule.ATTRIBUTE_KIND, with_attribute(REDUCE, "comm_type", "int32_val", 0), 2),
+        (Rule.ATTRIBUTE_KIND, with_attribute(REDUCE, "comm_type", "string_val", "ALL_REDUCE"), 2),
+        (Rule.ATTRIBUTE_KIND, with_attribute(REDUCE, "comm_size", "double_val", 4096.0), 2),
+        (Rule.ATTRIBUTE_KIND, with_attribute(REDUCE, "comm_size", "int64_list", [4096]), 2),
+        (Rule.ATTRIBUTE_KIND, with_attribute(REDUCE, "comm_priority", "int64_val", 1), 2),
+        (Rule.ATTRIBUTE_KIND, with_attribute(REDUCE, "pg_name", "int32_val", 1), 2),
+        (Rule.ATTRIBUTE_KIND, with_attribute(SEND, "comm_tag", "int64_val", 0), 3),
+        (Rule.ATTRIBUTE_KIND, with_attribute(GEMM, "is_cpu_op", "int64_val", 0), 1),
+        (Rule.ATTRIBUTE_KIND, with_attribute(GEMM, "tensor_size", "int64_val", 8), 1),
+        (Rule.ATTRIBUTE_KIND, with_attribute(GEMM, "op_schema", "bytes_val", b""), 1),
         (Rule.ATTRIBUTE_TWICE, twice(REDUCE, "comm_size"), 2),
-        (Rule.HOST_COMMUNICATION, has(REDUCE, "is_cpu_op", "bool_val", True), 2),
-        (Rule.INCOMPLETE_COLLECTIVE, lacks(REDUCE, "comm_type"), 2),
-        (Rule.INCOMPLETE_COLLECTIVE, lacks(REDUCE, "comm_size", "comm_type"), 2),
-        (Rule.UNKNOWN_COLLECTIVE, has(REDUCE, "comm_type", "int64_val", 10), 2),
-        (Rule.UNKNOWN_COLLECTIVE, has(REDUCE, "comm_type", "int64_val", -1), 2),
-        (Rule.NEGATIVE_SIZE, has(REDUCE, "comm_size", "int64_val", -1), 2),
-        (Rule.GROUP_NAME, has(REDUCE, "pg_name", "string_val", "default_pg"), 2),
-        (Rule.GROUP_NAME, has(REDUCE, "pg_name", "string_val", "-1"), 2),
-        (Rule.UNKNOWN_GROUP, has(REDUCE, "pg_name", "string_val", "7"), 2),
-        (Rule.INCOMPLETE_MESSAGE, lacks(SEND, "comm_dst"), 3),
-        (Rule.INCOMPLETE_MESSAGE, lacks(SEND, "comm_tag"), 3),
-        (Rule.INCOMPLETE_MESSAGE, lacks(RECEIVE, "comm_src", "comm_size"), 4),
-        (Rule.FOREIGN_MESSAGE, has(SEND, "comm_src", "int32_val", 1), 3),
-        (Rule.FOREIGN_MESSAGE, has(RECEIVE, "comm_dst", "int32_val", 1), 4),
+        (Rule.HOST_COMMUNICATION, with_attribute(REDUCE, "is_cpu_op", "bool_val", True), 2),
+        (Rule.INCOMPLETE_COLLECTIVE, without(REDUCE, "comm_type"), 2),
+        (Rule.INCOMPLETE_COLLECTIVE, without(REDUCE, "comm_size", "comm_type"), 2),
+        (Rule.UNKNOWN_COLLECTIVE, with_attribute(REDUCE, "comm_type", "int64_val", 10), 2),
+        (Rule.UNKNOWN_COLLECTIVE, with_attribute(REDUCE, "comm_type", "int64_val", -1), 2),
+        (Rule.NEGATIVE_SIZE, with_attribute(REDUCE, "comm_size", "int64_val", -1), 2),
+        (Rule.GROUP_NAME, with_attribute(REDUCE, "pg_name", "string_val", "default_pg"), 2),
+        (Rule.GROUP_NAME, with_attribute(REDUCE, "pg_name", "string_val", "-1"), 2),
+        (Rule.UNKNOWN_GROUP, with_attribute(REDUCE, "pg_name", "string_val", "7"), 2),
+        (Rule.INCOMPLETE_MESSAGE, without(SEND, "comm_dst"), 3),
+        (Rule.INCOMPLETE_MESSAGE, without(SEND, "comm_tag"), 3),
+        (Rule.INCOMPLETE_MESSAGE, without(RECEIVE, "comm_src", "comm_size"), 4),
+        (Rule.FOREIGN_MESSAGE, with_attribute(SEND, "comm_src", "int32_val", 1), 3),
+        (Rule.FOREIGN_MESSAGE, with_attribute(RECEIVE, "comm_dst", "int32_val", 1), 4),
         (Rule.INCOMPLETE_MEMORY, adds(NodeType.MEM_LOAD), 6),
         (Rule.INCOMPLETE_MEMORY, adds(NodeType.MEM_STORE), 6),
-        (Rule.ROOFLINE, has(GEMM, "num_ops", "int64_val", 5), 1),
+        (Rule.ROOFLINE, with_attribute(GEMM, "num_ops", "int64_val", 5), 1),
         (Rule.ROOFLINE, adds(NodeType.COMP, num_ops=("int64_val", 5), tensor_size=("uint64_val", 0)), 6),
-        (Rule.TENSOR_LISTS, has(GEMM, "inputs", "string_list", ["one"]), 1),
-        (Rule.TENSOR_LISTS, has(GEMM, "outputs", "string_val", "one"), 1),
-        (Rule.INVOLVED_DIMENSIONS, has(REDUCE, "involved_dim", "int32_list", [1]), 2),
-        (Rule.NO_DURATION, says(GEMM, duration_micros=0), 1),
-        (Rule.NO_HOST_MARK, lacks(GEMM, "is_cpu_op"), 1),
-        (Rule.COMMA_IN_NAME, says(GEMM, name="gemm<8, 8>"), 1),
-        (Rule.HOST_NODES, has(GEMM, "is_cpu_op", "bool_val", True), 1),
+        (Rule.TENSOR_LISTS, with_attribute(GEMM, "inputs", "string_list", ["one"]), 1),
+        (Rule.TENSOR_LISTS, with_attribute(GEMM, "outputs", "string_val", "one"), 1),
+        (Rule.INVOLVED_DIMENSIONS, with_attribute(REDUCE, "involved_dim", "int32_list", [1]), 2),
+        (Rule.NO_DURATION, with_fields(GEMM, duration_micros=0), 1),
+        (Rule.NO_HOST_MARK, without(GEMM, "is_cpu_op"), 1),
+        (Rule.COMMA_IN_NAME, with_fields(GEMM, name="gemm<8, 8>"), 1),
+        (Rule.HOST_NODES, with_attribute(GEMM, "is_cpu_op", "bool_val", True), 1),
         (Rule.NO_VERSION, no_version, None),
         (Rule.NO_NODE_COUNT, uncounted, None),
     ],
 )  # fmt: skip
-def test_a_fault_breaks_its_rule_and_no_other(
-    tmp_path: Path, rule: Rule, fault: Fault, node: int | None
-) -> None:
+def test_each_fault_breaks_only_its_rule(tmp_path: Path, rule: Rule, fault: Fault, node: int | None) -> None:
     trace = clean()
     fault(trace)
-    validation = judged(trace, tmp_path)
+    validation = validated(trace, tmp_path)
     assert found(validation) == [(rule.value, 0, node)]
     assert validation.valid is RULES[rule].warns
 
@@ -191,17 +189,17 @@ def test_a_fault_breaks_its_rule_and_no_other(
 @pytest.mark.parametrize(
     "harmless",
     [
-        has(REDUCE, "pg_name", "string_val", ""),
-        has(REDUCE, "pg_name", "string_val", "0"),
-        has(REDUCE, "involved_dim", "bool_list", [True, False]),
-        has(SEND, "pg_name", "string_val", "default_pg"),
-        has(RECEIVE, "pg_name", "string_val", "7"),
-        has(SEND, "comm_tag", "int32_val", (1 << 31) - 1),
+        with_attribute(REDUCE, "pg_name", "string_val", ""),
+        with_attribute(REDUCE, "pg_name", "string_val", "0"),
+        with_attribute(REDUCE, "involved_dim", "bool_list", [True, False]),
+        with_attribute(SEND, "pg_name", "string_val", "default_pg"),
+        with_attribute(RECEIVE, "pg_name", "string_val", "7"),
+        with_attribute(SEND, "comm_tag", "int32_val", (1 << 31) - 1),
         *(gathers(kind, 0) for kind in SIMULATED - {CollectiveType.ALL_GATHER}),
         gathers(CollectiveType.ALL_GATHER, 4),
-        has(SEND, "comm_src", "int32_val", 0),
-        has(GEMM, "inputs", "string_list", ["tensor", "8"]),
-        has(GEMM, "anything", "double_list", [1.5]),
+        with_attribute(SEND, "comm_src", "int32_val", 0),
+        with_attribute(GEMM, "inputs", "string_list", ["tensor", "8"]),
+        with_attribute(GEMM, "anything", "double_list", [1.5]),
         adds(NodeType.MEM_LOAD, tensor_size=("uint64_val", 8)),
         adds(NodeType.COMP, num_ops=("int64_val", 5), tensor_size=("uint64_val", 8)),
         times(before=7, after=7),
@@ -211,30 +209,30 @@ def test_a_fault_breaks_its_rule_and_no_other(
         lambda trace: trace.metadata.update(rank={"uint64_val": 0}),
     ],
 )
-def test_what_is_allowed(tmp_path: Path, harmless: Fault) -> None:
+def test_harmless_changes_break_no_rule(tmp_path: Path, harmless: Fault) -> None:
     trace = clean()
     harmless(trace)
-    assert found(judged(trace, tmp_path)) == []
+    assert found(validated(trace, tmp_path)) == []
 
 
-class TestWhatSimulatorsNeverFinish:
-    """ASTRA-sim loads it, and hangs or aborts: what is to be told of a whole job may have it."""
+class TestSimulatorLimits:
+    """ASTRA-sim loads it, but deadlocks or aborts: a warning in the full variant."""
 
     @pytest.mark.parametrize(
         ("rule", "fault", "node"),
         [
             (Rule.SMALL_GATHER, gathers(CollectiveType.ALL_GATHER, 0), 2),
             (Rule.SMALL_GATHER, gathers(CollectiveType.ALL_GATHER, 3), 2),
-            (Rule.NO_BYTES, has(SEND, "comm_size", "int64_val", 0), 3),
-            (Rule.NO_BYTES, has(RECEIVE, "comm_size", "int64_val", 0), 4),
-            (Rule.NEGATIVE_TAG, has(SEND, "comm_tag", "int32_val", -1), 3),
-            (Rule.NEGATIVE_TAG, has(RECEIVE, "comm_tag", "int32_val", -(1 << 31)), 4),
+            (Rule.NO_BYTES, with_attribute(SEND, "comm_size", "int64_val", 0), 3),
+            (Rule.NO_BYTES, with_attribute(RECEIVE, "comm_size", "int64_val", 0), 4),
+            (Rule.NEGATIVE_TAG, with_attribute(SEND, "comm_tag", "int32_val", -1), 3),
+            (Rule.NEGATIVE_TAG, with_attribute(RECEIVE, "comm_tag", "int32_val", -(1 << 31)), 4),
         ],
     )
-    def test_is_a_violation_or_a_warning(self, tmp_path: Path, rule: Rule, fault: Fault, node: int) -> None:
+    def test_violation_or_warning(self, tmp_path: Path, rule: Rule, fault: Fault, node: int) -> None:
         trace = clean()
         fault(trace)
-        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, variant="full")
+        strict, full = validated(trace, tmp_path), validated(trace, tmp_path, variant="full")
         assert found(strict) == found(full) == [(rule.value, 0, node)]
         assert (strict.valid, full.valid) == (False, True)
 
@@ -243,29 +241,27 @@ class TestWhatSimulatorsNeverFinish:
         trace.send(0)
         trace.receive(0)
         expected = [("own_message", 0, 1), ("own_message", 0, 2)]
-        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, variant="full")
+        strict, full = validated(trace, tmp_path), validated(trace, tmp_path, variant="full")
         assert found(strict) == found(full) == expected
         assert (strict.valid, full.valid) == (False, True)
 
 
 class TestCollectivesThatCannotBeSimulated:
     @pytest.mark.parametrize("kind", CollectiveType)
-    def test_are_violations_unless_everything_is_to_be_told(
-        self, tmp_path: Path, kind: CollectiveType
-    ) -> None:
+    def test_are_violations_except_in_the_full_variant(self, tmp_path: Path, kind: CollectiveType) -> None:
         trace = clean()
         put(trace.nodes[REDUCE], "comm_type", "int64_val", int(kind))
         expected = [] if kind in SIMULATED else [("unsimulated_collective", 0, 2)]
-        strict, full = judged(trace, tmp_path), judged(trace, tmp_path, variant="full")
+        strict, full = validated(trace, tmp_path), validated(trace, tmp_path, variant="full")
         assert found(strict) == found(full) == expected
         assert (strict.valid, full.valid) == (not expected, True)
 
-    def test_are_judged_by_what_the_file_says_of_itself(self, tmp_path: Path) -> None:
+    def test_the_variant_in_the_metadata_counts(self, tmp_path: Path) -> None:
         trace = clean()
         put(trace.nodes[REDUCE], "comm_type", "int64_val", int(CollectiveType.BARRIER))
         trace.metadata["variant"] = {"string_val": "full"}
-        assert judged(trace, tmp_path).valid
-        assert not judged(trace, tmp_path, variant="astra-sim").valid
+        assert validated(trace, tmp_path).valid
+        assert not validated(trace, tmp_path, variant="astra-sim").valid
 
 
 class TestBytes:
@@ -274,7 +270,7 @@ class TestBytes:
         assert found(validate(tmp_path)) == [("no_metadata", 0, None)]
 
     def test_no_nodes(self, tmp_path: Path) -> None:
-        assert found(judged(EtFile(), tmp_path)) == [("no_root", 0, None)]
+        assert found(validated(EtFile(), tmp_path)) == [("no_root", 0, None)]
 
     def test_metadata_may_be_empty(self, tmp_path: Path) -> None:
         trace = EtFile()
@@ -283,7 +279,7 @@ class TestBytes:
         validation = validate(tmp_path)
         assert (validation.valid, validation.nodes) == (True, 1)
 
-    def test_a_node_in_place_of_the_metadata(self, tmp_path: Path) -> None:
+    def test_a_node_instead_of_metadata(self, tmp_path: Path) -> None:
         trace = EtFile()
         for _ in range(3):
             trace.compute()
@@ -298,29 +294,29 @@ class TestBytes:
     @pytest.mark.parametrize(
         "rest", [b"\x05abc", b"\x80", b"\xff\xff\xff\xff\xff\x01", b"\xff\xff\xff\xff\x0f"]
     )
-    def test_what_is_no_message(self, tmp_path: Path, rest: bytes) -> None:
+    def test_trailing_bytes_that_are_not_a_message(self, tmp_path: Path, rest: bytes) -> None:
         trace = clean()
         trace.save(tmp_path, b"".join(trace.messages) + rest)
         assert found(validate(tmp_path)) == [("broken_message", 0, None)]
 
-    def test_a_message_that_is_no_node(self, tmp_path: Path) -> None:
+    def test_a_message_that_is_not_a_node(self, tmp_path: Path) -> None:
         trace = clean()
         trace.save(tmp_path, b"".join(trace.messages) + b"\x02\xff\xff")
         assert found(validate(tmp_path)) == [("unreadable_node", 0, None)]
 
     @pytest.mark.parametrize("places", [slice(0, -1), slice(0, 2)])
-    def test_fewer_nodes_than_it_says(self, tmp_path: Path, places: slice) -> None:
+    def test_fewer_nodes_than_the_metadata_count(self, tmp_path: Path, places: slice) -> None:
         trace = clean()
         trace.save(tmp_path, b"".join(trace.messages[places]))
         assert found(validate(tmp_path)) == [("node_count", 0, None)]
 
-    def test_a_compressed_file_is_read_all_the_same(self, tmp_path: Path) -> None:
+    def test_a_compressed_file_is_checked_too(self, tmp_path: Path) -> None:
         trace = clean()
         depends_on(LAST, 99)(trace)
         trace.save(tmp_path, gzip.compress(b"".join(trace.messages)))
         assert found(validate(tmp_path)) == [("compressed", 0, None), ("missing_dependency", 0, 5)]
 
-    def test_a_compressed_file_that_is_cut_off(self, tmp_path: Path) -> None:
+    def test_a_truncated_compressed_file(self, tmp_path: Path) -> None:
         trace = clean()
         trace.save(tmp_path, gzip.compress(b"".join(trace.messages))[:-9])
         assert [one.rule for one in validate(tmp_path).violations][:2] == [
@@ -339,38 +335,38 @@ class TestBytes:
 
 
 class TestCycles:
-    def test_each_is_told_with_its_nodes(self, tmp_path: Path) -> None:
+    def test_each_cycle_is_reported_with_its_nodes(self, tmp_path: Path) -> None:
         trace = EtFile()
         trace.compute("root")
         for name in ("a", "b", "c", "d", "e"):
             trace.compute(name)
         for node, other in ((2, 3), (3, 2), (4, 5), (5, 4), (6, 5)):
             trace.nodes[node - 1].data_deps.append(other)
-        first, second = judged(trace, tmp_path).violations
+        first, second = validated(trace, tmp_path).violations
         assert first.message == (
             "node 2 (a), which depends on node 3 (b), which depends on node 2 again: "
             "5 nodes in cycles or behind them never start"
         )
         assert (first.node, second.node) == (2, 4)
 
-    def test_a_file_of_nothing_else_has_no_root(self, tmp_path: Path) -> None:
+    def test_a_file_with_only_a_cycle_has_no_root(self, tmp_path: Path) -> None:
         trace = EtFile()
         a, b = trace.compute("a"), trace.compute("b")
         a.data_deps.append(2)
         b.ctrl_deps.append(1)
-        assert found(judged(trace, tmp_path)) == [("no_root", 0, None), ("cycle", 0, 1)]
+        assert found(validated(trace, tmp_path)) == [("no_root", 0, None), ("cycle", 0, 1)]
 
     @pytest.mark.parametrize("step", [1, -1])
-    def test_long_chains_are_none(self, tmp_path: Path, step: int) -> None:
+    def test_long_chains_are_not_cycles(self, tmp_path: Path, step: int) -> None:
         trace = EtFile()
         for _ in range(20_000):
             trace.compute()
         for node, other in zip(trace.nodes[::step][1:], trace.nodes[::step], strict=False):
             node.data_deps.append(other.id)
-        assert judged(trace, tmp_path).valid
+        assert validated(trace, tmp_path).valid
 
 
-def test_of_each_rule_only_the_first_are_listed_and_all_are_counted(tmp_path: Path) -> None:
+def test_the_limit_applies_to_the_list_and_not_to_the_counts(tmp_path: Path) -> None:
     trace = EtFile()
     for _ in range(10):
         trace.compute("")

@@ -1,4 +1,4 @@
-"""Package."""
+"""The verdict on files: properties, and traces of real jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracelink.converters.chakra.validation.communication_rules import SPLITS
 from tracelink.converters.chakra.validation.comparison import aligned
 from tracelink.converters.chakra.validation.trace import issue_order
 
-# Whatever the files: cut ones are never accepted, right ones always, and nothing makes the validator fail.
+# Properties: truncated files are never valid, correct ones always, and no input raises.
 
 
 KINDS = sorted(SIMULATED)
@@ -51,7 +51,7 @@ def jobs(draw: st.DrawFn) -> list[EtFile]:
     return files
 
 
-def judged(contents: Sequence[tuple[EtFile, bytes]]) -> Validation:
+def validated(contents: Sequence[tuple[EtFile, bytes]]) -> Validation:
     with tempfile.TemporaryDirectory() as folder:
         for trace, content in contents:
             trace.save(Path(folder), content)
@@ -70,22 +70,22 @@ def sample() -> bytes:
     return written(trace)
 
 
-def test_a_file_that_is_cut_off_is_never_accepted() -> None:
+def test_truncated_files_are_never_valid() -> None:
     whole = sample()
-    assert judged([(EtFile(), whole)]).valid
-    assert [size for size in range(len(whole)) if judged([(EtFile(), whole[:size])]).valid] == []
+    assert validated([(EtFile(), whole)]).valid
+    assert [size for size in range(len(whole)) if validated([(EtFile(), whole[:size])]).valid] == []
 
 
 @given(jobs())
 @settings(max_examples=60)
-def test_right_files_are_valid(files: list[EtFile]) -> None:
-    validation = judged([(trace, written(trace)) for trace in files])
+def test_correct_files_are_valid(files: list[EtFile]) -> None:
+    validation = validated([(trace, written(trace)) for trace in files])
     assert (validation.violations, validation.warnings) == ([], [])
 
 
 @given(jobs(), st.data())
 @settings(max_examples=60)
-def test_numbers_do_not_matter(files: list[EtFile], data: st.DataObject) -> None:
+def test_ids_and_file_order_do_not_matter(files: list[EtFile], data: st.DataObject) -> None:
     """Ids that keep their order, of 64 bits, and nodes in any order in the file, are the same job."""
     for trace in files:
         ids = sorted(
@@ -98,25 +98,25 @@ def test_numbers_do_not_matter(files: list[EtFile], data: st.DataObject) -> None
             node.id = number[node.id]
             node.data_deps[:] = [number[other] for other in node.data_deps]
         trace.nodes = data.draw(st.permutations(trace.nodes))
-    assert judged([(trace, written(trace)) for trace in files]).valid
+    assert validated([(trace, written(trace)) for trace in files]).valid
 
 
 @given(st.data())
 @settings(max_examples=150)
-def test_damage_never_makes_it_fail(data: st.DataObject) -> None:
+def test_damaged_files_never_raise(data: st.DataObject) -> None:
     content = bytearray(sample())
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(content) - 1))
         content[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
         content = content or bytearray(1)
-    validation = judged([(EtFile(0), bytes(content)), (EtFile(1), sample())])
+    validation = validated([(EtFile(0), bytes(content)), (EtFile(1), sample())])
     assert validation.valid is not bool(validation.violations)
     assert all(one.message for one in validation.violations)
 
 
 @given(st.binary(max_size=200))
-def test_bytes_of_anything_never_make_it_fail(content: bytes) -> None:
-    validation = judged([(EtFile(0), content), (EtFile(1), sample())])
+def test_arbitrary_bytes_never_raise(content: bytes) -> None:
+    validation = validated([(EtFile(0), content), (EtFile(1), sample())])
     assert not validation.valid
 
 
@@ -124,9 +124,7 @@ sequences = st.lists(st.integers(0, 3), max_size=30)
 
 
 @given(sequences, sequences)
-def test_what_is_left_of_two_sequences_without_their_differences_is_the_same(
-    left: list[int], right: list[int]
-) -> None:
+def test_aligned_sequences_are_equal_without_their_differences(left: list[int], right: list[int]) -> None:
     differences = aligned(np.array(left, np.int64), np.array(right, np.int64)).differences
     left_out = {one.left for one in differences}, {one.right for one in differences}
     rest = [
@@ -140,7 +138,7 @@ def test_what_is_left_of_two_sequences_without_their_differences_is_the_same(
 
 
 @given(sequences, sequences)
-def test_no_fewer_items_can_be_left_out(left: list[int], right: list[int]) -> None:
+def test_alignment_removes_as_few_items_as_possible(left: list[int], right: list[int]) -> None:
     longest = np.zeros((len(left) + 1, len(right) + 1), int)
     for i, one in enumerate(left):
         for j, other in enumerate(right):
@@ -153,7 +151,7 @@ def test_no_fewer_items_can_be_left_out(left: list[int], right: list[int]) -> No
 
 
 @given(st.integers(1, 12), st.data())
-def test_a_circle_is_found_where_networkx_finds_one(count: int, data: st.DataObject) -> None:
+def test_cycles_are_found_where_networkx_finds_them(count: int, data: st.DataObject) -> None:
     row = st.integers(0, count - 1)
     edges = data.draw(
         st.lists(st.tuples(row, row).filter(lambda edge: edge[0] != edge[1]), unique=True, max_size=25)
@@ -176,12 +174,12 @@ def test_a_circle_is_found_where_networkx_finds_one(count: int, data: st.DataObj
         )
 
 
-def test_the_files_of_a_job_are_judged_alike_whatever_their_order() -> None:
+def test_the_order_of_files_does_not_matter() -> None:
     files = [EtFile(0), EtFile(1)]
     for trace in files:
         trace.collective()
-    first = judged([(trace, written(trace)) for trace in files])
-    second = judged([(trace, written(trace)) for trace in files[::-1]])
+    first = validated([(trace, written(trace)) for trace in files])
+    second = validated([(trace, written(trace)) for trace in files[::-1]])
     assert [replace(file, path="") for file in first.files] == [
         replace(file, path="") for file in second.files
     ]
@@ -201,7 +199,7 @@ def variant(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     ("job", "ranks"), [("pairs/dlrm8", 8), ("pairs/resnet_110_nccl", 1), ("pairs/torch213_gloo2", 2)]
 )
-def test_what_is_written_is_valid(tmp_path: Path, job: str, ranks: int, variant: str) -> None:
+def test_written_traces_are_valid(tmp_path: Path, job: str, ranks: int, variant: str) -> None:
     tracelink.merge(shared(job), output=tmp_path / "job", to="chakra", options={"variant": variant})
     validation = tracelink.validate(tmp_path)
     assert validation.violations == []
@@ -212,7 +210,7 @@ def test_what_is_written_is_valid(tmp_path: Path, job: str, ranks: int, variant:
     assert {file.variant for file in validation.files} == {variant}
 
 
-def test_a_rank_that_was_written_and_is_gone_is_missed(tmp_path: Path) -> None:
+def test_a_deleted_file_of_a_written_rank_is_missing(tmp_path: Path) -> None:
     tracelink.merge(shared("pairs/dlrm8"), output=tmp_path / "job", to="chakra")
     (tmp_path / "job.7.et").unlink()
     assert [(one.rule.value, one.rank) for one in tracelink.validate(tmp_path).violations] == [
