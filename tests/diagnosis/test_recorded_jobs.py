@@ -98,7 +98,7 @@ def test_running_job(plan: Plan, at: float, skew_ms: int) -> None:
 
 @few
 @given(faulty_plans(*COLLECTIVE_FAULTS), st.sampled_from(HANGING))
-def test_faulty_job(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
+def test_of_a_broken_job_its_fault_and_nothing_else(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
     recorded = broken(*case, snapshot)
     assert_its_fault_alone(recorded)
 
