@@ -24,7 +24,7 @@ from tracelink import samples
 
 TRACELINK = """
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 (source,) = discover(Request([(path, "")])).sources
 started = time.process_time()

@@ -22,7 +22,7 @@ from generators.flight_recorder import healthy_nccl_dump, pickled
 TRACELINK = """
 from pathlib import Path
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 started = time.process_time()
 reader, engine = FlightRecorderReader(), Engine()

@@ -74,9 +74,8 @@ def _module(name: str) -> str:
 
 
 def package_of(name: str) -> str:
-    """The package of a module; a module next to the packages of the product stands for itself."""
-    package = name if modules()[name].name == "__init__.py" else name.rpartition(".")[0]
-    return name if package == "tracelink" else package
+    """The package of a module."""
+    return name if modules()[name].name == "__init__.py" else name.rpartition(".")[0]
 
 
 @cache
@@ -113,7 +112,7 @@ def test_no_two_packages_import_each_other() -> None:
     for name in modules():
         imported[package_of(name)] |= {package_of(other) for other in imports(name)} - {package_of(name)}
     mutual = [(one, other) for one in imported for other in imported[one] if one in imported[other]]
-    assert [pair for pair in mutual if "tracelink" not in pair] == []
+    assert mutual == []
 
 
 def test_what_other_packages_import_is_listed() -> None:

@@ -11,6 +11,8 @@ from itertools import chain
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
+from tracelink.model.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tracelink.api import Converted as Converted
     from tracelink.api import Inspection as Inspection
@@ -31,15 +33,15 @@ if TYPE_CHECKING:
     from tracelink.diagnosis.model import Diagnosis as Diagnosis
     from tracelink.diagnosis.model import Kind as Kind
     from tracelink.diagnosis.model import Problem as Problem
-    from tracelink.errors import Finding as Finding
-    from tracelink.errors import RankConflictError as RankConflictError
-    from tracelink.errors import Severity as Severity
-    from tracelink.errors import TraceError as TraceError
-    from tracelink.errors import UnreadableError as UnreadableError
-    from tracelink.errors import UsageError as UsageError
     from tracelink.model.clock import Clock as Clock
     from tracelink.model.clock import ClockMode as ClockMode
     from tracelink.model.clock import Clocks as Clocks
+    from tracelink.model.errors import Finding as Finding
+    from tracelink.model.errors import RankConflictError as RankConflictError
+    from tracelink.model.errors import Severity as Severity
+    from tracelink.model.errors import TraceError as TraceError
+    from tracelink.model.errors import UnreadableError as UnreadableError
+    from tracelink.model.errors import UsageError as UsageError
     from tracelink.model.events import EventKind as EventKind
     from tracelink.model.events import Key as Key
     from tracelink.model.events import Relation as Relation
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from tracelink.model.job import Job as Job
     from tracelink.model.selection import Selection as Selection
 
-__version__ = "0.1.0"
 
 _ROOT = dirname(dirname(__file__))
 if isdir(join(_ROOT, "converters")) and not isdir(join(dirname(__file__), "converters")):
@@ -71,7 +72,14 @@ _EXPORTS = {
     "converters.chakra.validation.validate": ("validate",),
     "diagnosis.examine": ("Examined", "diagnose", "examine"),
     "diagnosis.model": ("Diagnosis", "Kind", "Problem"),
-    "errors": ("Finding", "RankConflictError", "Severity", "TraceError", "UnreadableError", "UsageError"),
+    "model.errors": (
+        "Finding",
+        "RankConflictError",
+        "Severity",
+        "TraceError",
+        "UnreadableError",
+        "UsageError",
+    ),
     "model.clock": ("Clock", "ClockMode", "Clocks"),
     "model.events": ("EventKind", "Key", "Relation"),
     "model.graph": ("EventGraph",),

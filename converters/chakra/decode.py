@@ -17,10 +17,10 @@ from tracelink.converters.chakra.batch import ID_LISTS, NUMBERS, IdLists, Nodes,
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.schema import CONTROL, DATA, DURATION, ID, START, TYPE, value_of
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen
-from tracelink.errors import Finding, Severity
 from tracelink.io.framing import Batch, Framing, FramingError
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s, StringTable
+from tracelink.model.errors import Finding, Severity
 
 BROKEN_OFF = "broken_off"
 NO_METADATA = "no_metadata"

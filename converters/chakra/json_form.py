@@ -19,15 +19,15 @@ from google.protobuf.message import DecodeError
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
 from tracelink.converters.chakra.decode import Frame, buffered, frames, truncated_at
 from tracelink.converters.chakra.schema import CONTROL_DEPS, DATA_DEPS
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError, framed
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
 from tracelink.io.sources import Source
 from tracelink.io.targets import GZIP_SUFFIX, Target
+from tracelink.model.errors import Finding, Severity
+from tracelink.model.text import counted
 from tracelink.model.trace import Payload
 from tracelink.plugins import Output
-from tracelink.text import counted
 
 Message = TypeVar("Message", GlobalMetadata, Node)
 Form = dict[str, Any]

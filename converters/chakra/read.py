@@ -47,8 +47,7 @@ from tracelink.converters.chakra.table import (
     NodeTable,
     unsigned,
 )
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError
 from tracelink.io.json_array import RereadPayloads
 from tracelink.io.sources import LARGEST_RANK, Source
@@ -56,6 +55,7 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Int32s, Int64s, StringTabl
 from tracelink.model.communications import (
     text_in,
 )
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import (
     Edges,
     EventKind,
@@ -63,8 +63,8 @@ from tracelink.model.events import (
     Key,
     KeyColumn,
 )
+from tracelink.model.text import counted
 from tracelink.model.trace import Payload, Payloads, RankTrace, SourceInfo
-from tracelink.text import counted
 
 MESSAGES, NODE_LIST = "chakra", "chakra-nodes"
 _PROFILE, _LINKED, _EXECUTION_TRACE, _RECORDER = "kineto", "chakra-json", "execution-trace", "flight-recorder"

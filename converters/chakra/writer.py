@@ -41,18 +41,18 @@ from tracelink.converters.chakra.simulation import (
 from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.chakra.table_edits import Gaps, contracted, gaps_of, one_idle_node, with_gaps
 from tracelink.converters.pytorch.storages import StorageReader
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.targets import STDOUT, Target
 from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.graph import Excerpt, Rank
 from tracelink.model.job import Job, Part
 from tracelink.model.ranges import Numbers
+from tracelink.model.text import counted
 from tracelink.ordering.order import Order
 from tracelink.ordering.tensors import tensor_order
 from tracelink.plugins import Output
-from tracelink.text import counted
 
 GROUPS_FILE = "groups.json"
 

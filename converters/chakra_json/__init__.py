@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelink.converters.pytorch.node_recognition import is_linked
+from tracelink.converters.pytorch import is_linked
 from tracelink.plugins import Files, Format, ReaderSpec, WriterSpec
 
 __all__ = ["CHAKRA_JSON"]

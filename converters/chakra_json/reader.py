@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
+from tracelink.converters.pytorch import first_keys_of
 from tracelink.converters.pytorch import node_schema as traced
-from tracelink.converters.pytorch.node_recognition import first_keys_of
+from tracelink.converters.pytorch.arguments import LATEST_US, base_time, decimal_nanoseconds
 from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, PositionalNode
 from tracelink.converters.pytorch.node_trace import (
     Parents,
@@ -37,16 +38,15 @@ from tracelink.converters.pytorch.nodes import (
     decode,
     integer_in,
 )
-from tracelink.converters.pytorch.times import LATEST_US, base_time, decimal_nanoseconds
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int64s, lookup
 from tracelink.model.communications import Statement, text_in
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.model.text import counted
 from tracelink.model.trace import RankTrace, SourceInfo
-from tracelink.text import counted
 
 # What a linked trace is, and who reads it.
 

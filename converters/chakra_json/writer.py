@@ -49,16 +49,16 @@ from tracelink.converters.chakra_json.schema import (
     current_name,
     is_refused,
 )
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
 from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph, Excerpt, execution_traces, recorded_payloads
 from tracelink.model.job import Job, Part
+from tracelink.model.text import counted
 from tracelink.model.trace import Payloads, SourceInfo
 from tracelink.plugins import Output
-from tracelink.text import counted
 
 # Findings on a rank.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelink.converters.pytorch.node_recognition import is_execution_trace
+from tracelink.converters.pytorch import is_execution_trace
 from tracelink.plugins import Format, ReaderSpec
 
 __all__ = ["EXECUTION_TRACE"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tracelink.converters.pytorch import first_keys_of, is_linked
 from tracelink.converters.pytorch import node_schema as schema
-from tracelink.converters.pytorch.node_recognition import first_keys_of, is_linked
 from tracelink.converters.pytorch.node_trace import (
     findings_of,
     groups_of,
@@ -28,11 +28,11 @@ from tracelink.converters.pytorch.nodes import (
     decode,
     integer_in,
 )
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Track, TrackKind
 from tracelink.model.trace import RankTrace, SourceInfo
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from tracelink.errors import UnreadableError
+from tracelink.model.errors import UnreadableError
 
 # How much memory a dump may take, decided before it is taken.
 

@@ -30,10 +30,10 @@ from tracelink.converters.flight_recorder.records import (
     tracks_of,
 )
 from tracelink.converters.flight_recorder.scan import Entries, abridged
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, StringTable
+from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.records import Entry, Recording, Records
 from tracelink.model.trace import Payload, RankTrace, SourceInfo
 

@@ -19,10 +19,10 @@ from tracelink.converters.flight_recorder.schema import (
     LAST_STARTED,
     Dump,
 )
-from tracelink.errors import Finding, Severity
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
 from tracelink.model.communications import Communications
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Progress, Records, State

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.flight_recorder import pickles, schema
-from tracelink.errors import UnreadableError
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.errors import UnreadableError
 
 # How torch spells an entry whose texts all stood in the dump before: numbers, and what stands between them.
 

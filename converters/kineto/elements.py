@@ -32,7 +32,7 @@ from tracelink.converters.kineto.schema import (
     MixedElement,
     kind_of,
 )
-from tracelink.converters.pytorch.times import LATEST_US, decimal_nanoseconds
+from tracelink.converters.pytorch.arguments import LATEST_US, decimal_nanoseconds
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.events import EventKind
 

@@ -41,13 +41,13 @@ from tracelink.converters.kineto.tracks import (
     pair,
     tracks_of,
 )
-from tracelink.converters.pytorch.times import BASE_TIME, base_time
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.converters.pytorch.arguments import BASE_TIME, base_time
+from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, as_json, damage_findings
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK, Source
 from tracelink.model.columns import Bools, Int32s, Int64s
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, BinaryIO, cast
 
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, TraceError, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Opened, Source
 from tracelink.io.targets import Target
 from tracelink.model.clock import Clock
+from tracelink.model.errors import Finding, Severity, TraceError, UsageError
 from tracelink.model.graph import Rank
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers

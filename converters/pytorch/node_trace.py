@@ -18,11 +18,11 @@ from tracelink.converters.pytorch.nodes import (
     Piece,
     integer_in,
 )
-from tracelink.errors import Finding, Severity
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import Bools, Int64s, StringTable
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Key, KeyColumn
 from tracelink.model.trace import Payload, ProcessGroup
 

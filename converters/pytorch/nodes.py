@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tracelink.converters.pytorch import ATTRIBUTES_MARK
 from tracelink.converters.pytorch.node_communication import communicates, statement_of
-from tracelink.converters.pytorch.node_recognition import ATTRIBUTES_MARK
 from tracelink.converters.pytorch.node_schema import (
     COLUMNS,
     DEBUG,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.read import ChakraReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.framing import framed
 from tracelink.io.sources import Source
 from tracelink.model.trace import RankTrace

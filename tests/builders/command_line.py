@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from tracelink import api
 from tracelink.api import Inspection, Merged
 from tracelink.cli import main
-from tracelink.errors import Finding
 from tracelink.model import job as tracelink_job
+from tracelink.model.errors import Finding
 from tracelink.model.graph import LinkReport, Rank
 from tracelink.model.trace import SourceInfo
 from tracelink.plugins import Output

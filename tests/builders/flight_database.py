@@ -12,7 +12,7 @@ from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined, diagnosis_of
 from tracelink.diagnosis.journal import journal_of
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 
 Row = tuple[Any, ...]
 

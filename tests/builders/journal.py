@@ -13,7 +13,7 @@ from typing import Any
 from builders.recorder import CREATED, as_source, collective, dump, pickled, process_group
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.journal import Journal, journal_of
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 
 MS = 1_000_000
 Entries = dict[int, list[dict[str, Any]]]

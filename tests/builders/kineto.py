@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.events import EventKind, Track
 from tracelink.model.trace import RankTrace

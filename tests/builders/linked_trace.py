@@ -14,7 +14,7 @@ from typing import Any
 
 from builders.execution_trace import NEWEST, PROCESS, Node, as_json, as_source
 from tracelink.converters.chakra_json.reader import ChakraJsonReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.model.trace import RankTrace
 
 Entry = dict[str, Any]

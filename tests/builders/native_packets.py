@@ -18,11 +18,11 @@ from typing import Any
 
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.reading.as_json import NativeAsJson
-from tracelink.engine import Engine
-from tracelink.errors import Finding
+from tracelink.io.engine import Engine
 from tracelink.io.framing import FIXED64, VARINT, delimited, key, varint
 from tracelink.io.sources import Source
 from tracelink.io.targets import StreamTarget
+from tracelink.model.errors import Finding
 from tracelink.model.job import Job
 from tracelink.plugins import Output
 

@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.engine import Engine
-from tracelink.errors import Finding
+from tracelink.io.engine import Engine
 from tracelink.io.targets import StreamTarget
+from tracelink.model.errors import Finding
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from builders.perfetto_pb2 import Trace
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.engine import Engine
-from tracelink.errors import Finding
+from tracelink.io.engine import Engine
 from tracelink.io.targets import StreamTarget
+from tracelink.model.errors import Finding
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 

@@ -34,7 +34,7 @@ CODE = dedent(
     '''
     """Reads and writes notes."""
 
-    from tracelink.errors import UnreadableError
+    from tracelink.model.errors import UnreadableError
     from tracelink.model.events import EventKind, Events, Track, TrackKind
     from tracelink.plugins import Output
     from tracelink.model.columns import StringTable

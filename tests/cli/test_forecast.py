@@ -12,14 +12,15 @@ from click.testing import Result
 
 from builders.command_line import Run
 from builders.kineto import cpu_op, trace, write
-from tracelink import api, schemas
+from tracelink import schemas
+from tracelink.api import outputs
 from tracelink.pipeline import forecast
 
 
 @pytest.fixture
 def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A profile that is worth a word before it is written."""
-    monkeypatch.setattr(api, "WORTH_FORECASTING", 1)
+    monkeypatch.setattr(outputs, "WORTH_FORECASTING", 1)
     monkeypatch.setattr(forecast, "LARGE_JOB", 1)
     operators = (cpu_op("aten::add", 2 * number, External_id=number) for number in range(1000))
     return str(write(tmp_path / "k_0.json", trace(*operators, rank=0)))
@@ -66,7 +67,7 @@ class TestEstimatedSize:
     def test_is_not_printed_for_small_jobs(
         self, tracelink: Run, profile: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(api, "WORTH_FORECASTING", 100_000)
+        monkeypatch.setattr(outputs, "WORTH_FORECASTING", 100_000)
         (after,) = messages(tracelink("merge", profile, "-o", "job.json"))
         assert after.startswith("Wrote job.json (")
 

@@ -13,7 +13,7 @@ from builders.chakra_nodes import EtFile
 from builders.chakra_scene import kernel, operator
 from builders.command_line import Job, Run
 from tracelink import samples, schemas
-from tracelink.errors import Finding, Severity
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.trace import SourceInfo
 
 # `tracelink inspect`: what is here.

@@ -21,8 +21,8 @@ from builders.perfetto_native import read
 from tracelink import samples, schemas
 from tracelink.cli.summary import RELATIONS
 from tracelink.converters.chakra.decode import decode
-from tracelink.errors import Finding, Severity
 from tracelink.model.clock import Clock
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.graph import LinkReport
 from tracelink.model.selection import Selection
 from tracelink.open.trace import OpenTrace

@@ -11,7 +11,7 @@ import pytest
 
 from tracelink import samples
 
-DECLARATION = ("recognition", "node_recognition")
+DECLARATION = ("recognition",)
 """The modules of a format that are imported whatever the files are."""
 
 

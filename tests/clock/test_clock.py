@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
 from tracelink.clock.clock import Crossings, estimate_clocks, read_clocks
-from tracelink.errors import Finding, Severity, UsageError
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME
+from tracelink.model.errors import Finding, Severity, UsageError
 
 # One clock: where each rank's clock stands, between what that must lie, and what contradicts itself.
 

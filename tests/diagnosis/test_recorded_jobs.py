@@ -19,8 +19,8 @@ from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.explain import judged_by_line, with_evidence
 from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Diagnosis, Problem
-from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
+from tracelink.io.engine import Engine
+from tracelink.model.errors import UnreadableError
 
 HANGING = Snapshot("settled"), Snapshot("timed_out")
 COLLECTIVE_FAULTS = (

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from builders.recorder import collective, dump, pickled, process_group
 from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.recordings import in_replicas, read_recordings
-from tracelink.engine import Engine
-from tracelink.errors import Severity
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
+from tracelink.model.errors import Severity
 from tracelink.model.records import Recording, Records, Requests
 from tracelink.model.trace import ProcessGroup, SourceInfo
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from builders.kineto import cpu_op, trace, write
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
 from tracelink.io import json_array as module
+from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads
 from tracelink.io.sources import Request, Source, discover
+from tracelink.model.errors import UnreadableError
 from tracelink.model.trace import Payload
 
 # One long array in a document, read in pieces: nothing lost between them, damage told at its byte.

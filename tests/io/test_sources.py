@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from builders.inputs import content, found, names, tar, zipped
-from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
 from tracelink.io.sources import (
     Discovery,
     RankHint,
@@ -25,6 +24,7 @@ from tracelink.io.sources import (
     rank_in_name,
     resolve_rank,
 )
+from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
 
 # From what the user typed to sources: files, folders, patterns, archives, streams.
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.engine import Engine
-from tracelink.errors import TraceError
+from tracelink.io.engine import Engine
 from tracelink.io.spool import InMemory, Spool, Store
+from tracelink.model.errors import TraceError
 
 THINGS = st.lists(st.tuples(st.text(), st.integers(0, 3000)))
 

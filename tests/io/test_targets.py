@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelink.errors import TraceError, UsageError
 from tracelink.io.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
+from tracelink.model.errors import TraceError, UsageError
 
 
 def test_a_file_appears_when_all_is_written(tmp_path: Path) -> None:

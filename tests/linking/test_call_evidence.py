@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from builders.data import shared
 from builders.trace import TraceBuilder, pairs
-from tracelink.engine import Engine
-from tracelink.errors import Finding
+from tracelink.io.engine import Engine
 from tracelink.io.sources import discover_inputs
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Calls, Evidence
+from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.graph import STATED
 from tracelink.pipeline.ranks import StoredRank, read_ranks

@@ -12,7 +12,7 @@ import pytest
 
 from builders.calls import messages, told
 from builders.data import shared
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import discover_inputs
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import ClockMode

@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pytest
 
-from tracelink.errors import Finding, Severity, UsageError
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Evidence
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import (
     Counters,
     Edges,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.errors import UsageError
 from tracelink.model.columns import Int64s
+from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers, Spans
 
 # Numbers as a user lists them.

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.model.columns import StringTable
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import (
     Counters,
     Edges,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.handover import PATH, PATIENCE, QUICK, TRACE, Answer, Handover, received, request
-from tracelink.errors import TraceError
+from tracelink.model.errors import TraceError
 from tracelink.open.server import (
     HOST,
     MAX_HEAD,

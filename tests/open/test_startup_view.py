@@ -13,7 +13,7 @@ from builders.graph import START
 from builders.job import JobBuilder
 from builders.perfetto import write
 from tracelink import collectives, samples
-from tracelink.errors import UsageError
+from tracelink.model.errors import UsageError
 from tracelink.open import startup_view as browser
 from tracelink.open.server import UI, origin_of, secret_path, ui_address
 from tracelink.open.startup_view import (

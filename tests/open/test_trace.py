@@ -16,7 +16,7 @@ from builders import execution_trace as et
 from builders.dumps import dumps, hang
 from builders.handover import TRACE
 from tracelink import samples
-from tracelink.errors import TraceError, UnreadableError, UsageError
+from tracelink.model.errors import TraceError, UnreadableError, UsageError
 from tracelink.open.trace import (
     MEMORY_PER_BUNDLED_BYTE,
     SAMPLE,

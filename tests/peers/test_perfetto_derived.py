@@ -12,7 +12,7 @@ from builders.programs import job_of_programs
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.targets import FileTarget
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job

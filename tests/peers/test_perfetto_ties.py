@@ -10,7 +10,7 @@ import pytest
 from builders.graph import GraphBuilder
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.targets import FileTarget
 from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.job import Job

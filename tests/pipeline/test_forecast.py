@@ -11,11 +11,12 @@ import pytest
 
 from builders.graph import GraphBuilder
 from tracelink import plugins
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job
+from tracelink.model.text import about
 from tracelink.pipeline import forecast as module
 from tracelink.pipeline.forecast import (
     LARGE_JOB,
@@ -25,7 +26,6 @@ from tracelink.pipeline.forecast import (
     memory_findings,
 )
 from tracelink.plugins import Forecast, Forecasting, Output
-from tracelink.text import about
 
 # A timeline that is too large for browsers: said before it is written, with what they would take in its place.
 

@@ -14,8 +14,8 @@ from builders.kineto import trace as rank_trace
 from builders.trace import TraceBuilder
 from tracelink import load, samples
 from tracelink.api import write as write_files
-from tracelink.engine import Engine
-from tracelink.errors import RankConflictError, UsageError
+from tracelink.io.engine import Engine
+from tracelink.model.errors import RankConflictError, UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace

@@ -11,9 +11,9 @@ import pytest
 from builders import execution_trace as et
 from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
-from tracelink.engine import Engine
-from tracelink.errors import RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Request, discover
+from tracelink.model.errors import RankConflictError, Severity, UnreadableError, UsageError
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.ranks import StoredRanks, read_ranks

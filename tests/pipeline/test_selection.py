@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from builders.graph import START, GraphBuilder
 from builders.job import HeldPart, JobBuilder
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.spool import Store
 from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job

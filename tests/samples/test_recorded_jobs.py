@@ -16,7 +16,7 @@ from builders.recorded_jobs import keeping_all, plans
 from builders.recorder import as_source
 from generators.recorded_jobs import FAULTS, Fault, Plan, RecordedJob, Snapshot, faults, job
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 
 JOBS = settings(max_examples=40, deadline=None)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import click
 
-from tracelink import api
+import tracelink.api as api
 from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
@@ -14,7 +14,7 @@ from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_fi
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import MILLISECOND
 from tracelink.model.ranges import Numbers
-from tracelink.text import date_and_time, number
+from tracelink.model.text import date_and_time, number
 
 
 @command(

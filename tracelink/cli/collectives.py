@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tracelink import api
+import tracelink.api as api
 from tracelink.cli.collectives_page import (
     CollectiveRows,
     Order,
@@ -22,7 +22,7 @@ from tracelink.cli.collectives_page import (
 from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
 from tracelink.cli.terminal import exit_code, print_errors, watching
-from tracelink.errors import printable
+from tracelink.model.errors import printable
 from tracelink.model.ranges import Numbers
 
 SHOWN = 20

@@ -15,14 +15,14 @@ import numpy.typing as npt
 from tracelink.cli import documents
 from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
-from tracelink.errors import UsageError, printable
 from tracelink.model.collectives import Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink.model.errors import UsageError, printable
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.model.tables import evidence_names, texts_of
+from tracelink.model.text import counted, number, shortened, size, span
 from tracelink.model.trace import ProcessGroup
-from tracelink.text import counted, number, shortened, size, span
 
 # Columns of collectives, participations and messages: names instead of codes, None for unknown values.
 

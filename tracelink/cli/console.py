@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracelink.errors import printable
+from tracelink.model.errors import printable
 
 if TYPE_CHECKING:
     import msgspec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tracelink import api
+import tracelink.api as api
 from tracelink.api import Converted
 from tracelink.cli import documents
 from tracelink.cli.console import Console
@@ -18,7 +18,7 @@ from tracelink.cli.summary import (
     writes_to_stdout,
 )
 from tracelink.cli.terminal import Page, print_errors, show_findings, watching
-from tracelink.errors import Severity
+from tracelink.model.errors import Severity
 from tracelink.model.selection import View
 
 

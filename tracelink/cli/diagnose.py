@@ -15,9 +15,9 @@ from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, tak
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis
-from tracelink.errors import UsageError, printable
+from tracelink.model.errors import UsageError, printable
 from tracelink.model.ranges import Numbers
-from tracelink.text import size
+from tracelink.model.text import size
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.database.tables import Database

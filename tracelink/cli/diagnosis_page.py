@@ -19,11 +19,11 @@ from tracelink.diagnosis.model import (
     Standing,
     Stretch,
 )
-from tracelink.errors import Finding
 from tracelink.model.columns import SECOND
+from tracelink.model.errors import Finding
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Entry, Frame
-from tracelink.text import (
+from tracelink.model.text import (
     LONGEST_GROUP,
     counted,
     duration,

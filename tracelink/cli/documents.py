@@ -11,9 +11,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tracelink import errors
-from tracelink.errors import Severity
+from tracelink.model import errors
 from tracelink.model.collectives import Verdict
+from tracelink.model.errors import Severity
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]

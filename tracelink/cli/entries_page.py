@@ -28,8 +28,8 @@ from tracelink.diagnosis.model import Diagnosis
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.records import Frame, State
 from tracelink.model.tables import texts_of
+from tracelink.model.text import collective_in_words, counted, ranks_cell
 from tracelink.model.trace import ProcessGroup
-from tracelink.text import collective_in_words, counted, ranks_cell
 
 if TYPE_CHECKING:
     from tracelink.cli import diagnosis_documents

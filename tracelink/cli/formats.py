@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from tracelink import plugins
+import tracelink.plugins as plugins
 from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO, main
 from tracelink.cli.options import command
 from tracelink.cli.terminal import Page
-from tracelink.errors import TraceError, UsageError
+from tracelink.model.errors import TraceError, UsageError
 from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
 
 # `tracelink formats`.

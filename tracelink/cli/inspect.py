@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracelink import api
+import tracelink.api as api
 from tracelink.api import Inspection
 from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
-from tracelink.errors import Severity, in_order
 from tracelink.io.sources import engine_for
-from tracelink.text import counted, date_and_time, fine_span, number, size, span
+from tracelink.model.errors import Severity, in_order
+from tracelink.model.text import counted, date_and_time, fine_span, number, size, span
 
 if TYPE_CHECKING:
     from tracelink.converters.chakra.census import Census, LongestChain

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 
 import click
 
-from tracelink import __version__
 from tracelink.cli.console import Console
-from tracelink.errors import RankConflictError, TraceError, UnreadableError, UsageError
+from tracelink.model.errors import RankConflictError, TraceError, UnreadableError, UsageError
+from tracelink.model.version import __version__
 
 # SIGTERM, which schedulers send before they kill a job.
 

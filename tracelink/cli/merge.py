@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import click
 
-from tracelink import api
+import tracelink.api as api
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
 from tracelink.cli.options import (
@@ -125,7 +125,7 @@ INTRODUCTION = (
 )
 def demo(console: Console, output: str) -> None:
     """Merge a sample that comes with tracelink."""
-    from tracelink import samples
+    import tracelink.samples as samples
 
     folder = str(samples.path(SAMPLE))
     console.info(f"{INTRODUCTION}\n\n  {shlex.join(['tracelink', 'merge', folder, '-o', output])}\n")

@@ -15,7 +15,8 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command
 from tracelink.cli.summary import STDOUT
 from tracelink.cli.terminal import paragraph
-from tracelink.errors import UsageError, printable
+from tracelink.model.errors import UsageError, printable
+from tracelink.model.text import size
 from tracelink.open import startup_view as browser
 from tracelink.open.server import (
     HOST,
@@ -34,7 +35,6 @@ from tracelink.open.server import (
 from tracelink.open.startup_view import startup_view
 from tracelink.open.trace import OpenTrace, memory_findings
 from tracelink.pipeline.forecast import TraceKind
-from tracelink.text import size
 
 if TYPE_CHECKING:
     from tracelink.api import Merged

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from tracelink import plugins
+import tracelink.plugins as plugins
 from tracelink.cli.console import Console
 from tracelink.model.selection import KINDS, Selection
 

@@ -16,12 +16,12 @@ from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings
 from tracelink.model.graph import LinkReport
-from tracelink.text import about, counted, number, size, span
+from tracelink.model.text import about, counted, number, size, span
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
     from tracelink.cli.terminal import Bar
-    from tracelink.errors import Finding
+    from tracelink.model.errors import Finding
     from tracelink.model.job import Job
     from tracelink.pipeline.forecast import OnForecast, OutputForecast
     from tracelink.plugins import Output

@@ -20,8 +20,8 @@ from rich.text import Text
 
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO, UNREADABLE
-from tracelink.errors import Finding, Severity, printable
-from tracelink.text import number
+from tracelink.model.errors import Finding, Severity, printable
+from tracelink.model.text import number
 
 if TYPE_CHECKING:
     from rich.progress import Progress

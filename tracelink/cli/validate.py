@@ -15,7 +15,7 @@ from tracelink.converters.chakra.validation import RULES, Rule, Validation, Viol
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.validate import SHOWN
 from tracelink.model.ranges import Numbers
-from tracelink.text import counted, number
+from tracelink.model.text import counted, number
 
 EXAMPLES = 5
 """Violations of each rule that are shown without -v; the rest are counted."""

@@ -13,10 +13,10 @@ import numpy as np
 
 from tracelink.clock.observations import Difference, observe, share_clocks
 from tracelink.clock.solution import Contradiction, Solution, solve
-from tracelink.errors import Finding, Severity, UsageError
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME, Bools, Int32s, Int64s, Table
+from tracelink.model.errors import Finding, Severity, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,15 @@ class _RankInFile(msgspec.Struct):
 class _ClockFile(msgspec.Struct):
     ranks: list[_RankInFile]
     reference_ns: _Time | None = None
+
+
+def clock_choice(clock: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
+    """The clocks that an option names: a mode, a clock file, or clocks that are already estimated."""
+    if isinstance(clock, Clocks):
+        return clock
+    if clock in list(ClockMode):
+        return ClockMode(clock)
+    return read_clocks(clock)
 
 
 def read_clocks(path: str | os.PathLike[str]) -> Clocks:

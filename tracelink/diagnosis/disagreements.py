@@ -24,12 +24,12 @@ from tracelink.diagnosis.programs import (
     skipped_count,
 )
 from tracelink.diagnosis.waits import Wait
-from tracelink.errors import Finding
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
+from tracelink.model.errors import Finding
 from tracelink.model.operations import ROOTED, Operation
 from tracelink.model.records import Entry, State
+from tracelink.model.text import collective_in_words, lowered, operation_in_words, ranks_in_words
 from tracelink.model.trace import ProcessGroup
-from tracelink.text import collective_in_words, lowered, operation_in_words, ranks_in_words
 
 KIND_OF_ASPECT = {
     Aspect.OPERATION: Kind.OPERATION_MISMATCH,

@@ -28,13 +28,13 @@ from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.recordings import Recordings, in_replicas, profiles_among, read_recordings
 from tracelink.diagnosis.waits import collective_waits, standings_of
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
 from tracelink.model.columns import NO_TIME
+from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.operations import ROOTED, operation_of
+from tracelink.model.text import count_of_ranks
 from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
-from tracelink.text import count_of_ranks
 
 UNREADABLE = "unreadable"
 """The reason of the finding on a source that cannot be read."""

@@ -16,8 +16,7 @@ from tracelink.diagnosis.model import Diagnosis, Evidence, Kind, Problem, Role
 from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
 from tracelink.model.records import Entry, Frame
-from tracelink.model.trace import ProcessGroup
-from tracelink.text import (
+from tracelink.model.text import (
     collective_in_words,
     count_of_ranks,
     duration,
@@ -25,6 +24,7 @@ from tracelink.text import (
     operation_in_words,
     ranks_in_words,
 )
+from tracelink.model.trace import ProcessGroup
 
 MOST_PROBLEMS = 5
 MOST_CULPRITS = 3

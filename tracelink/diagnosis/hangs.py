@@ -26,7 +26,7 @@ from tracelink.diagnosis.waits import (
 )
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.operations import POINT_TO_POINT, operation_of
-from tracelink.text import (
+from tracelink.model.text import (
     collective_in_words,
     count_of_ranks,
     duration,

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.linking.groups import resolve_groups
 from tracelink.linking.stack import stack
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
 from tracelink.model.communications import Calls
+from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation, operation_of
 from tracelink.model.records import Entry, Recording, Records, Requests
 from tracelink.model.trace import ProcessGroup

@@ -15,7 +15,7 @@ from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Kind, Lateness, Problem
 from tracelink.diagnosis.participation import Parts
 from tracelink.model.columns import NO_TIME, SECOND, Bools, Float64s, Int32s, Int64s, Table, starts_of
-from tracelink.text import collective_in_words, duration, lowered, ranks_in_words
+from tracelink.model.text import collective_in_words, duration, lowered, ranks_in_words
 
 FEWEST_COLLECTIVES = 20
 MOST_COLLECTIVES = 1000

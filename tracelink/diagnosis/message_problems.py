@@ -27,7 +27,7 @@ from tracelink.diagnosis.participation import Outcome, Parts, PartsByRank, Posit
 from tracelink.diagnosis.programs import Aspect, Counterparts, Habits, similar_groups, successors
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, starts_of
-from tracelink.text import collective_in_words, ranks_in_words
+from tracelink.model.text import collective_in_words, ranks_in_words
 
 MOST_SHIFTED = 16
 """By up to this many messages ends may be paired wrongly after a ring buffer wrapped."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from tracelink.errors import Finding
+from tracelink.model.errors import Finding
 from tracelink.model.records import Entry, Frame
 from tracelink.model.trace import ProcessGroup
 

@@ -34,19 +34,19 @@ from tracelink.diagnosis.model import (
     WorkSeen,
 )
 from tracelink.diagnosis.recordings import profiles_among
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, TraceError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls
+from tracelink.model.errors import Finding, Severity, TraceError
 from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.operations import COLLECTIVE_OPERATOR, ROOTED, operation_of
 from tracelink.model.records import Frame
+from tracelink.model.text import duration
 from tracelink.pipeline.ranks import read_ranks
 from tracelink.pipeline.reading import Task
-from tracelink.text import duration
 
 MOST_PROBLEMS = 3
 MOST_TRACKS = 3

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
+from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.records import Recording
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import (

@@ -1,3 +1,13 @@
 """Bytes in and out: sources, streams, long JSON arrays, protobuf columns, targets, the spool."""
 
-__all__ = ["framing", "json_array", "protobuf", "salvage", "sources", "spool", "streams", "targets"]
+__all__ = [
+    "engine",
+    "framing",
+    "json_array",
+    "protobuf",
+    "salvage",
+    "sources",
+    "spool",
+    "streams",
+    "targets",
+]

@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from tracelink.errors import Finding, Severity, UnreadableError
 from tracelink.io.salvage import Damage, parse_document, parse_elements
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s
+from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.trace import Payload
 
 Decoded = TypeVar("Decoded")

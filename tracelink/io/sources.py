@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tracelink.engine import Engine, Meter
-from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
+from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
 
 # The rank of a source: from its content, else from the user, else from its name; a contradiction is an error
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from tracelink.engine import packed, unpacked
-from tracelink.errors import TraceError
+from tracelink.io.engine import packed, unpacked
+from tracelink.model.errors import TraceError
 
 # A temporary file of pickled objects
 

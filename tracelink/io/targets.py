@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from isal import isal_zlib
 
-from tracelink.errors import TraceError, UsageError
+from tracelink.model.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

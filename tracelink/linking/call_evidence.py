@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.linking.alignment import align
 from tracelink.linking.call_events import (
     OF_CPU,
@@ -21,6 +20,7 @@ from tracelink.linking.call_events import (
 from tracelink.linking.recorder import profiled
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup, values_at
 from tracelink.model.communications import Communications
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Key
 from tracelink.model.operations import POINT_TO_POINT, RECORD_OPERATOR, Operation
 from tracelink.model.trace import RankTrace

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.errors import Finding
 from tracelink.linking.call_events import (
     OF_CPU,
     CallEvents,
@@ -32,12 +31,12 @@ from tracelink.linking.call_evidence import (
     pair_annotations,
     records_by_order,
 )
-from tracelink.linking.links import nonzero
 from tracelink.linking.recorder import profiled, records_by_number
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Calls, Evidence
+from tracelink.model.errors import Finding
 from tracelink.model.events import Edges, EventKind, Key
-from tracelink.model.graph import LinkReport
+from tracelink.model.graph import LinkReport, nonzero
 from tracelink.model.trace import RankTrace
 
 CLOSING = re.compile(r"(^|:)(coalesced|[A-Z_]+_coalesced)$")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.linking.groups import Groups, Members
 from tracelink.linking.sequences import align_sequences
 from tracelink.linking.stack import Stack, common_size, is_one_of
@@ -31,6 +30,7 @@ from tracelink.model.columns import (
     starts_of,
 )
 from tracelink.model.communications import Calls, Evidence
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 
 LATEST = int(np.iinfo(np.int64).max)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.linking.alignment import align
-from tracelink.linking.links import Links, nonzero
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
-from tracelink.model.graph import LinkReport
+from tracelink.model.graph import LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace
 
 RELATION = "same.et_kineto"

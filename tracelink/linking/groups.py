@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.linking.stack import Stack, is_one_of
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct, ranges
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, Operation
 from tracelink.model.trace import ProcessGroup
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tracelink.clock.clock import estimate_clocks
-from tracelink.errors import Finding
 from tracelink.linking.collectives import match_collectives, verdicts_of
 from tracelink.linking.groups import resolve_groups
 from tracelink.linking.measures import crossings, measure
@@ -14,6 +13,7 @@ from tracelink.linking.messages import match_messages
 from tracelink.linking.stack import corrected, stack
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.collectives import Collectives, Messages, Participations, RankCalls
+from tracelink.model.errors import Finding
 from tracelink.model.trace import ProcessGroup
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.linking.links import Links, nonzero, scoped, scoped_pair
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, repeated
 from tracelink.model.communications import Calls
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Events, Key, KeyColumn, Relation
-from tracelink.model.graph import STATED, LinkReport
-from tracelink.model.trace import RankTrace
+from tracelink.model.graph import STATED, LinkReport, Links, nonzero
+from tracelink.model.trace import RankTrace, scoped, scoped_pair
 
 # *launches*: a runtime call and the device work that it launched.
 

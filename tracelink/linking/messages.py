@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.linking.groups import Groups, Members
 from tracelink.linking.sequences import AMBIGUOUS, pair
 from tracelink.linking.stack import Stack, is_one_of, item_sizes
@@ -18,6 +17,7 @@ from tracelink.linking.timing import CallSequence
 from tracelink.model.collectives import Messages, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, stable_order, starts_of
 from tracelink.model.communications import Calls, Evidence
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.operations import Operation
 
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.linking.links import Links, nonzero, scoped_pair
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
-from tracelink.model.graph import STATED, LinkReport
-from tracelink.model.trace import RankTrace
+from tracelink.model.graph import STATED, LinkReport, Links, nonzero
+from tracelink.model.trace import RankTrace, scoped_pair
 
 LOWEST = int(np.iinfo(np.int64).min)
 

@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.linking.calls import calls_of
 from tracelink.linking.execution import link_execution
 from tracelink.linking.launch import link_annotations, link_backward, link_launches
-from tracelink.linking.links import Links, nonzero, scoped_pair
 from tracelink.linking.nesting import link_calls
 from tracelink.linking.recorder import link_recorder, link_recorder_kernels
 from tracelink.model.columns import UNKNOWN, Bools, lookup
 from tracelink.model.communications import Calls
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Edges, Key, Relation
-from tracelink.model.graph import STATED, LinkReport
-from tracelink.model.trace import RankTrace
+from tracelink.model.graph import STATED, LinkReport, Links, nonzero
+from tracelink.model.trace import RankTrace, scoped_pair
 
 
 @dataclass(frozen=True, slots=True)

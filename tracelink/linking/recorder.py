@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from tracelink.linking.call_events import Vocabulary
-from tracelink.linking.links import Links, nonzero
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Communications
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Relation
-from tracelink.model.graph import LinkReport
+from tracelink.model.graph import LinkReport, Links, nonzero
 from tracelink.model.operations import COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.model.trace import RankTrace
 

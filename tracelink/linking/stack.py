@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, stable_order
 from tracelink.model.communications import Calls
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.operations import Operation, item_bytes
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ __all__ = [
     "columns",
     "communications",
     "dependencies",
+    "errors",
     "events",
     "graph",
     "job",
@@ -15,5 +16,7 @@ __all__ = [
     "records",
     "selection",
     "tables",
+    "text",
     "trace",
+    "version",
 ]

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from tracelink.errors import Finding, Severity
 from tracelink.model.columns import NO_TIME, Int64s
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import SourceInfo
 

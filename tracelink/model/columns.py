@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, get
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.errors import UsageError
+from tracelink.model.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.errors import Finding
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import Int64s, arrow_table, frame
+from tracelink.model.errors import Finding
 from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track
 from tracelink.model.tables import columns_of, shared_table, texts_of
 from tracelink.model.trace import Payload, Payloads, ProcessGroup, SourceInfo
@@ -44,6 +44,20 @@ class LinkReport:
     """Reason to count; the counts add up to `candidates - linked`."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """Other counts: events that are no candidates, ids that agree, names that differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The edges of one relation on one rank, with the report on them."""
+
+    edges: Edges
+    report: LinkReport
+    findings: tuple[Finding, ...] = ()
+
+
+def nonzero(counts: dict[str, int]) -> dict[str, int]:
+    """The reasons or notes that occur."""
+    return {reason: count for reason, count in counts.items() if count}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from tracelink.errors import Finding
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import (
     NO_TIME,
@@ -23,6 +22,7 @@ from tracelink.model.columns import (
     frame,
 )
 from tracelink.model.communications import Evidence
+from tracelink.model.errors import Finding
 from tracelink.model.events import Relation
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.tables import columns_of, shared_table

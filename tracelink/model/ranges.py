@@ -9,8 +9,8 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from tracelink.errors import UsageError
 from tracelink.model.columns import Bools, Int64s
+from tracelink.model.errors import UsageError
 
 # Whole numbers as a user lists them: `0-7,64`.
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from tracelink.errors import Finding
 from tracelink.model.columns import UNKNOWN, Bools, Codes, Int8s, Int32s, Int64s, Table, Times
+from tracelink.model.errors import Finding
 from tracelink.model.trace import NoPayloads, Payloads, ProcessGroup, SourceInfo
 
 

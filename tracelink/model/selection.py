@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tracelink.errors import UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.ranges import Numbers
 

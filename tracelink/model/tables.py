@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.errors import Finding
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import Evidence
+from tracelink.model.errors import Finding
 from tracelink.model.trace import ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tracelink.errors import Finding
 from tracelink.model.columns import Int32s, Int64s, StringTable
 from tracelink.model.communications import Communications
+from tracelink.model.errors import Finding
 from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track
 
 Payload = bytes | memoryview
@@ -201,3 +201,19 @@ def _behind(whole: RankTrace, events: Events, codes: Int32s) -> Events:
         track=events.track + np.int32(len(whole.tracks)),
         source=events.source + np.int32(len(whole.sources)),
     )
+
+
+def scoped(trace: RankTrace, column: KeyColumn) -> Int64s:
+    """The column's values, made different for each source: several sources may use the same ids."""
+    source = trace.events.source[column.rows]
+    if len(trace.sources) < 2 or not len(source) or source.min() == source.max():
+        return column.values
+    distinct, code = np.unique(column.values, return_inverse=True)
+    return source.astype(np.int64) * len(distinct) + code
+
+
+def scoped_pair(trace: RankTrace, first: KeyColumn, second: KeyColumn) -> tuple[Int64s, Int64s]:
+    """`scoped` for two columns of the same ids, whose results can be compared."""
+    both = KeyColumn(np.concatenate([first.rows, second.rows]), np.concatenate([first.values, second.values]))
+    values = scoped(trace, both)
+    return values[: len(first)], values[len(first) :]

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import quote
 
-from tracelink.errors import TraceError, UsageError
+from tracelink.model.errors import TraceError, UsageError
 from tracelink.open.trace import OpenTrace
 
 # Addresses: of the UI, of the file, and both in one for a browser.

@@ -10,10 +10,10 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import BinaryIO, cast
 
-from tracelink import plugins
-from tracelink.errors import Finding, TraceError, UnreadableError, UsageError
+import tracelink.plugins as plugins
 from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, varint_at
 from tracelink.io.streams import GZIP_MAGIC, Inflated
+from tracelink.model.errors import Finding, TraceError, UnreadableError, UsageError
 from tracelink.pipeline.forecast import (
     WITHOUT_BROWSER,
     TraceKind,

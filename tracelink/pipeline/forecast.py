@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from tracelink import plugins
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+import tracelink.plugins as plugins
+from tracelink.io.engine import Engine
 from tracelink.io.targets import GZIP_SUFFIX, STDOUT
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.job import Job
+from tracelink.model.text import about
 from tracelink.plugins import Forecast, Forecasting, Writer
-from tracelink.text import about
 
 LARGE_JOB = 1_000_000
 """A job of fewer events is small enough for any browser."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, in_order
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery
 from tracelink.io.spool import Store, Stored
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import StringTable
+from tracelink.model.errors import Finding, Severity, in_order
 from tracelink.model.events import Edges
 from tracelink.model.graph import EventGraph, Rank, source_bounds
 from tracelink.model.job import Job, shifted_to_graph

@@ -8,14 +8,14 @@ from itertools import chain
 
 import numpy as np
 
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Calls
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace, SourceInfo, combine

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tracelink import plugins
-from tracelink.engine import Engine
-from tracelink.errors import Finding, RankConflictError, Severity, UnreadableError
+import tracelink.plugins as plugins
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source, resolve_rank
+from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import PluginError, Reader, Unpacking
 

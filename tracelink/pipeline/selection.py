@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.spool import Store, Stored
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job, Part, referenced_rows, renumbered_events

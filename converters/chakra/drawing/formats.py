@@ -22,13 +22,13 @@ from tracelink.converters.chakra.drawing.rank_nodes import (
 from tracelink.converters.chakra.drawing.scene import compose
 from tracelink.converters.chakra.drawing.svg import BOX, Position, layout, number, svg, text
 from tracelink.converters.chakra.table import COMMUNICATION
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.io.targets import Target
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.selection import View
+from tracelink.model.text import counted
 from tracelink.plugins import Output
-from tracelink.text import counted
 
 # DOT: the language of graphviz, which finds a position for each box by itself.
 

@@ -26,10 +26,10 @@ from tracelink.converters.chakra.table import (
     starts_ns,
     unsigned,
 )
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, UNKNOWN, Bools, Int64s
+from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.ranges import Numbers
 
 

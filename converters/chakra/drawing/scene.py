@@ -10,8 +10,8 @@ import numpy as np
 from tracelink.converters.chakra.census import Precedence, cycle, earliest
 from tracelink.converters.chakra.drawing.rank_nodes import Arrow, Box, RankNodes, Scene, Subject
 from tracelink.converters.chakra.table import unsigned
-from tracelink.errors import Finding, Severity, UsageError
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.selection import View
 
 Bounds = tuple[float | None, float | None]

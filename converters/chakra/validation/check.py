@@ -21,9 +21,9 @@ from tracelink.converters.chakra.validation.trace import (
     collectives_of,
     messages_of,
 )
-from tracelink.errors import UsageError
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.io.streams import GZIP_MAGIC, Inflated
+from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
 
 _BUFFER = 1 << 20

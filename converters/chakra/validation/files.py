@@ -14,9 +14,9 @@ import numpy as np
 
 from tracelink.converters.chakra.table import Attribute
 from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
-from tracelink.errors import Severity, TraceError, UnreadableError, UsageError
 from tracelink.io.sources import LARGEST_RANK, Discovery, Paths, Request, Source, discover, discover_inputs
 from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.errors import Severity, TraceError, UnreadableError, UsageError
 from tracelink.model.ranges import Numbers
 
 ALL_RANKS = 0

@@ -20,9 +20,9 @@ from tracelink.converters.chakra.validation.rules import (
     Validation,
     Violation,
 )
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, TraceError, UnreadableError, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Source, Watch, engine_for
+from tracelink.model.errors import Finding, Severity, TraceError, UnreadableError, UsageError
 
 SHOWN = 100
 """The default limit of violations that are listed for each rule and rank."""

@@ -81,10 +81,10 @@ from tracelink.converters.perfetto.timeline.schema import (
     CROSS_RANK_FLOW_NAMES,
     CROSS_RANK_INSTANTS,
 )
-from tracelink.engine import Engine
-from tracelink.errors import Finding
+from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
 from tracelink.model.columns import Int64s
+from tracelink.model.errors import Finding
 from tracelink.model.events import Relation
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output

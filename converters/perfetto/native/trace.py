@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tracelink.converters.perfetto import is_own
 from tracelink.converters.perfetto.native.decode import (
     BlockFacts,
     BundleTimes,
@@ -24,16 +25,15 @@ from tracelink.converters.perfetto.native.decode import (
     pairs_of,
 )
 from tracelink.converters.perfetto.native.schema import RED, Table, Type
-from tracelink.converters.perfetto.recognition import is_own
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder, opening_order_of
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, Flows, bind
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, FLOW_NAMES
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.errors import Finding, Severity, UnreadableError
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,11 +85,11 @@ from tracelink.converters.perfetto.timeline.schema import (
     CROSS_RANK_INSTANTS,
     LINK,
 )
-from tracelink.engine import Engine
-from tracelink.errors import Finding
+from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
 from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import Int64s
+from tracelink.model.errors import Finding
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output
 

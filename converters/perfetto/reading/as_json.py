@@ -62,7 +62,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     LINK,
     ORIGINAL,
 )
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.framing import Batch, FramingError
 from tracelink.io.protobuf import Fields, Octets, split_all
 from tracelink.io.sources import Source

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracelink.converters.perfetto.recognition import is_own
-from tracelink.errors import UnreadableError
+from tracelink.converters.perfetto import is_own
+from tracelink.model.errors import UnreadableError
 
 if TYPE_CHECKING:
-    from tracelink.engine import Engine
-    from tracelink.errors import Finding
+    from tracelink.io.engine import Engine
     from tracelink.io.sources import Source
+    from tracelink.model.errors import Finding
     from tracelink.model.trace import RankTrace
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO, Generic, TypeVar, cast
 
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.targets import GzipStream
 
 Section = Callable[[], Iterator[bytes]]

@@ -11,8 +11,8 @@ from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
-from tracelink.errors import Finding, Severity
 from tracelink.model.columns import Bools, Int64s, Table
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job

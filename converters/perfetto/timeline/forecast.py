@@ -14,7 +14,7 @@ import numpy as np
 
 from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind

@@ -20,9 +20,9 @@ from tracelink.converters.perfetto.timeline.flows import (
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
-from tracelink.engine import Engine
-from tracelink.errors import Finding
+from tracelink.io.engine import Engine
 from tracelink.io.targets import GzipStream, Target
+from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers

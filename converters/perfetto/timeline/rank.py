@@ -26,8 +26,8 @@ from tracelink.converters.perfetto.timeline.layout import (
     lay_out,
     output_threads,
 )
-from tracelink.errors import Finding, Severity
 from tracelink.model.columns import Int64s
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload, Payloads

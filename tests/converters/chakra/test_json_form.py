@@ -20,7 +20,7 @@ from tracelink.api import Converted
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.decode import frames
 from tracelink.converters.chakra.json_form import JsonAsNodes, NodesAsJson
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.framing import framed
 from tracelink.io.targets import StreamTarget
 from tracelink.plugins import Conversion, Output

@@ -22,7 +22,7 @@ from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
 from tracelink.converters.chakra.json_form import NodesAsJson
 from tracelink.converters.chakra.read import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.schema import CollectiveType
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.targets import StreamTarget
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Relation, Track, TrackKind

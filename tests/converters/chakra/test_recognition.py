@@ -16,8 +16,8 @@ from builders.data import DATA
 from tracelink import plugins, samples, schemas
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.recognition import is_chakra, is_node_list
-from tracelink.errors import UnreadableError
 from tracelink.io.sources import HEAD, Request, discover
+from tracelink.model.errors import UnreadableError
 from tracelink.pipeline.reading import tasks_of
 
 RECOGNISED = {

@@ -29,8 +29,8 @@ from tracelink.api import merge, write
 from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.encode import encoded
 from tracelink.converters.chakra.schema import COMMUNICATION, SIMULATED, NodeType
-from tracelink.errors import TraceError, UsageError
 from tracelink.model.columns import NO_TIME
+from tracelink.model.errors import TraceError, UsageError
 from tracelink.model.events import GPU_WORK, EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import rank_rows

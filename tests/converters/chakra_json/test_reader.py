@@ -20,9 +20,9 @@ from builders.trace import pairs
 from tracelink.converters.chakra_json import CHAKRA_JSON
 from tracelink.converters.chakra_json.reader import ChakraJsonReader, nanoseconds_of
 from tracelink.converters.execution_trace import EXECUTION_TRACE
-from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
+from tracelink.io.engine import Engine
 from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Key, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace
 

@@ -22,7 +22,7 @@ from builders.execution_trace import VERSIONS, Node, as_json, node, process_root
 from builders.graph import START
 from tracelink import load, samples
 from tracelink.api import write
-from tracelink.errors import Severity, UsageError
+from tracelink.model.errors import Severity, UsageError
 from tracelink.model.events import EventKind, Relation
 from tracelink.model.graph import EventGraph
 

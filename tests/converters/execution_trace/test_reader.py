@@ -30,11 +30,11 @@ from builders.execution_trace import (
 )
 from tracelink import samples
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
-from tracelink.converters.pytorch.node_recognition import is_execution_trace
-from tracelink.engine import Engine
-from tracelink.errors import Severity, UnreadableError
+from tracelink.converters.pytorch import is_execution_trace
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.errors import Severity, UnreadableError
 from tracelink.model.events import EventKind, Key, TrackKind
 from tracelink.model.trace import ProcessGroup, RankTrace
 

@@ -19,8 +19,8 @@ from builders.recorder import as_source, collective, dump, frame, pickled
 from tracelink.converters.flight_recorder import pickles
 from tracelink.converters.flight_recorder.pickles import json_text, plain
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
+from tracelink.io.engine import Engine
+from tracelink.model.errors import UnreadableError
 
 # A dump can neither run code nor take memory that was not granted, however it is made.
 
@@ -217,8 +217,8 @@ MEASURED = """
 import resource, sys
 from pathlib import Path
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
+from tracelink.io.engine import Engine
+from tracelink.model.errors import UnreadableError
 from tracelink.io.sources import Source
 path = Path(sys.argv[1])
 source = Source(str(path), lambda: path.open("rb", buffering=0), path.stat().st_size, path)

@@ -19,10 +19,10 @@ from builders.recorder import CREATED, as_json, as_source, collective, dump, fra
 from tracelink.converters.flight_recorder import recognition, schema
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.converters.flight_recorder.recognition import is_dump
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UnreadableError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, Source, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.events import EventKind, Key, Track, TrackKind
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 

@@ -15,10 +15,10 @@ from builders.data import shared
 from builders.recorder import as_json, as_source, collective, dump, pickled, process_group
 from builders.statements import stated, statements
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.communications import Statement
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.trace import RankTrace
 
 BARRED = {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []}

@@ -27,7 +27,7 @@ from builders.kineto import (
 )
 from builders.statements import stated, statements
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Statement

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from builders.data import shared
 from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, trace, with_texts
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
+from tracelink.model.errors import UnreadableError
 
 FULL = "58 events of rank 0"
 NO_RANK = "58 events of rank None"

@@ -33,9 +33,9 @@ from builders.kineto import (
 )
 from builders.kineto import read as read_bytes
 from builders.kineto import read as read_trace
+from tracelink.converters.kineto import is_kineto
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.converters.kineto.recognition import is_kineto
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key

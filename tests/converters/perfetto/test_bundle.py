@@ -20,11 +20,11 @@ from builders.kineto import cpu_op, trace, write
 from tracelink.api import merge
 from tracelink.converters.perfetto import bundle as writer
 from tracelink.converters.perfetto.bundle import PerfettoBundleWriter
-from tracelink.engine import Engine
-from tracelink.errors import Severity, TraceError, UsageError
+from tracelink.io.engine import Engine
 from tracelink.io.sources import discover_inputs
 from tracelink.io.targets import target_of
 from tracelink.model.clock import Clock, Clocks
+from tracelink.model.errors import Severity, TraceError, UsageError
 from tracelink.model.selection import Selection
 from tracelink.pipeline.job_reader import read_job
 from tracelink.plugins import Output

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders.native_packets import BASE, FACTS, HEADER, bundle, delimited, facts, head, number, packet, text
-from tracelink.converters.perfetto import recognition
+from tracelink.converters.perfetto import COMMON, HEAD, MARK, is_native, is_own
 from tracelink.converters.perfetto.native.schema import PACKET, Packet
-from tracelink.converters.perfetto.recognition import is_native, is_own
 from tracelink.io.framing import DELIMITED, key
 
 OTHERS = packet(number(10, 1), number(8, BASE), delimited(11, number(9, 1)))
@@ -48,9 +47,9 @@ def test_what_is_no_such_trace(data: bytes) -> None:
 
 
 def test_recognition_knows_the_fields_of_the_schema() -> None:
-    assert key(PACKET, DELIMITED) == recognition.HEAD
-    assert key(Packet.TRACELINK, DELIMITED) == recognition.MARK
-    assert {Packet(number).name for number in recognition.COMMON} == {
+    assert key(PACKET, DELIMITED) == HEAD
+    assert key(Packet.TRACELINK, DELIMITED) == MARK
+    assert {Packet(number).name for number in COMMON} == {
         "CLOCK_SNAPSHOT",
         "TIME",
         "SEQUENCE",

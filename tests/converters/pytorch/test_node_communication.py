@@ -25,7 +25,7 @@ from builders.execution_trace import (
 )
 from builders.statements import stated, statements
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.communications import Statement
 from tracelink.model.trace import RankTrace

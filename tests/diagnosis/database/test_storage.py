@@ -20,7 +20,7 @@ from tracelink.diagnosis.database import storage as writer
 from tracelink.diagnosis.database.schema import TABLES, VERSION, Type
 from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined
-from tracelink.errors import TraceError, UsageError
+from tracelink.model.errors import TraceError, UsageError
 
 # SQLite.
 

@@ -39,9 +39,9 @@ from tracelink.diagnosis.model import (
     Stage,
     Standing,
 )
-from tracelink.errors import Finding, Severity, printable
+from tracelink.model.errors import Finding, Severity, printable
 from tracelink.model.records import Entry, Frame
-from tracelink.text import clipped
+from tracelink.model.text import clipped
 
 # The complete page.
 

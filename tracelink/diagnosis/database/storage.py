@@ -13,9 +13,9 @@ import numpy as np
 
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.schema import Column, Table, Type
-from tracelink.errors import TraceError, UsageError
 from tracelink.io.targets import ANOTHER_PLACE, DirectoryTarget, temporary_for
 from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow

@@ -27,9 +27,9 @@ from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis, Lateness, Problem, Role
 from tracelink.diagnosis.participation import Outcome
-from tracelink.errors import Finding, UsageError
 from tracelink.io.targets import DirectoryTarget
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
+from tracelink.model.errors import Finding, UsageError
 from tracelink.model.operations import operation_of
 
 SQLITE_SUFFIXES = (".sqlite", ".sqlite3", ".db")

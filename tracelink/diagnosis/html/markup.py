@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tracelink.errors import printable
-from tracelink.text import clipped
+from tracelink.model.errors import printable
+from tracelink.model.text import clipped
 
 LONGEST = 2000
 """Characters shown of one text."""

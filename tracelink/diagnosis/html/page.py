@@ -15,10 +15,10 @@ from tracelink.diagnosis.html.problems import problems_section
 from tracelink.diagnosis.html.recent import recent_of, recent_section
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
-from tracelink.errors import Finding, in_order
 from tracelink.io.targets import FileTarget
 from tracelink.model.columns import NO_TIME
-from tracelink.text import counted, duration, moment, name_in_words, rank_list
+from tracelink.model.errors import Finding, in_order
+from tracelink.model.text import counted, duration, moment, name_in_words, rank_list
 
 MOST_LATE = 10
 MOST_UNREADABLE = 100

@@ -11,7 +11,7 @@ from itertools import groupby
 from tracelink.diagnosis.html.markup import Child, Markup, element, framed, table
 from tracelink.diagnosis.model import Link, Stage, Standing
 from tracelink.model.ranges import Numbers
-from tracelink.text import counted, group_name, name_in_words, numbered, rank_list, shortened
+from tracelink.model.text import counted, group_name, name_in_words, numbered, rank_list, shortened
 
 MOST_LABELLED = 6
 """Nodes of larger cycles have numbers only."""

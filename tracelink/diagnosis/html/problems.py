@@ -10,7 +10,7 @@ from tracelink.diagnosis.html.markup import Child, Markup, element, table
 from tracelink.diagnosis.html.pictures import followers, ring_drawing
 from tracelink.diagnosis.model import CallSeen, Evidence, Link, Problem, Role, Sighting, Stretch
 from tracelink.model.records import Entry, Frame
-from tracelink.text import (
+from tracelink.model.text import (
     clipped,
     counted,
     duration,

@@ -16,7 +16,7 @@ from tracelink.diagnosis.model import Diagnosis, Problem
 from tracelink.diagnosis.participation import Outcome, outcomes
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s
 from tracelink.model.ranges import Numbers
-from tracelink.text import counted, duration, group_name, moment, name_in_words, numbered, shortened
+from tracelink.model.text import counted, duration, group_name, moment, name_in_words, numbered, shortened
 
 MOST_RANKS = 24
 BEFORE = 20

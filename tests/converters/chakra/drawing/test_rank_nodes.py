@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders.chakra_nodes import EtFile, put
 from builders.chakra_scene import BEGIN, arrows, box_of, kernel, operator, scene_of
 from tracelink.converters.chakra.drawing.rank_nodes import Nesting, Scene
-from tracelink.errors import UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.selection import Window
 
 US = 1000

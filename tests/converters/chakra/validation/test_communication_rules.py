@@ -11,7 +11,7 @@ import pytest
 from builders.chakra_nodes import EtFile, put, take
 from tracelink.converters.chakra.schema import CollectiveType
 from tracelink.converters.chakra.validation import Rule, Validation, validate
-from tracelink.errors import UnreadableError, UsageError
+from tracelink.model.errors import UnreadableError, UsageError
 
 RANKS = 4
 STEPS = 6

@@ -15,7 +15,7 @@ from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.timeline.layout import IDS_PER_BLOCK
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.targets import FileTarget
 from tracelink.model.clock import Clock
 from tracelink.model.events import EventKind, Key, Relation, TrackKind

@@ -35,8 +35,8 @@ from builders.native_packets import (
     text,
     written,
 )
-from tracelink.errors import UnreadableError
 from tracelink.io.framing import delimited as delimited_field
+from tracelink.model.errors import UnreadableError
 from tracelink.model.job import Job
 
 # Files that are cut off, damaged, or of somebody else.

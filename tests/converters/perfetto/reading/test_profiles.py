@@ -15,8 +15,8 @@ from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
 from tracelink.api import inspect_sources
 from tracelink.converters.perfetto.reading.reader import PerfettoReader
-from tracelink.engine import Engine
-from tracelink.errors import UnreadableError
+from tracelink.io.engine import Engine
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.selection import Selection
 from tracelink.model.trace import Payloads

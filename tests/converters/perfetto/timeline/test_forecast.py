@@ -14,7 +14,7 @@ from builders.data import shared
 from builders.graph import GraphBuilder
 from generators import many_hosts
 from tracelink import plugins, samples
-from tracelink.engine import Engine
+from tracelink.io.engine import Engine
 from tracelink.io.sources import discover_inputs
 from tracelink.io.targets import target_of
 from tracelink.model.clock import ClockMode

@@ -24,8 +24,8 @@ from tracelink.converters.perfetto.timeline.hangs import (
     last_arrivals_of,
 )
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
-from tracelink.errors import Finding
 from tracelink.model.columns import UNKNOWN
+from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind, Key, TrackKind
 from tracelink.model.job import Job
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.trace import ProcessGroup
-from tracelink.text import (
+from tracelink.model.text import (
     KILO,
     LONGEST_LIST,
     UNITS,
@@ -30,6 +29,7 @@ from tracelink.text import (
     span,
     time_of_day,
 )
+from tracelink.model.trace import ProcessGroup
 
 # Counts and sizes.
 

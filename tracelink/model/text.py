@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from tracelink.errors import printable
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND
+from tracelink.model.errors import printable
 from tracelink.model.operations import operation_of
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import ProcessGroup

@@ -1,4 +1,4 @@
-"""What notebooks and commands call: load, inspect, collectives, clocks, write, merge, convert."""
+"""Inputs to files: merge, convert and write."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelink import plugins
-from tracelink.clock.clock import read_clocks
-from tracelink.engine import Engine
-from tracelink.errors import Finding, Severity, UsageError, in_order
-from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
+import tracelink.plugins as plugins
+from tracelink.clock.clock import clock_choice
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for
 from tracelink.io.targets import (
     DirectoryTarget,
     FileTarget,
@@ -24,12 +23,12 @@ from tracelink.io.targets import (
     target_of,
 )
 from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection, View
-from tracelink.model.trace import SourceInfo
-from tracelink.pipeline.job_reader import assemble, read_job
-from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
+from tracelink.pipeline.job_reader import read_job
+from tracelink.pipeline.reading import Task, nothing_readable, tasks_of
 from tracelink.plugins import (
     ConversionSpec,
     Copying,
@@ -47,22 +46,6 @@ WORTH_FORECASTING = 200_000
 """Events of a job: fewer are written in less than a second, before a forecast could be read."""
 DEFAULT_NAME = "merged"
 """The default name of outputs, before the suffix."""
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """The sources of a set of inputs, and their findings."""
-
-    sources: Sequence[SourceInfo]
-    findings: Sequence[Finding]
-    inputs: Sequence[Source] = ()
-    """For each source, what it is read from."""
-
-    def of_format(self, name: str) -> list[Source]:
-        """The inputs of a format."""
-        return [
-            source for info, source in zip(self.sources, self.inputs, strict=False) if info.format == name
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,166 +74,6 @@ class Converted:
     def findings(self) -> list[Finding]:
         """The findings on all files."""
         return [finding for output in self.outputs for finding in output.findings]
-
-
-def load(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    selection: Selection | None = None,
-) -> EventGraph:
-    """Reads traces into one event graph: all ranks, linked, on one clock.
-
-    Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
-        jobs: The number of processes that work at once; by default one for each core.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
-        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
-            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
-
-    Returns:
-        The event graph. Its `findings` report what was skipped, unmatched or inconsistent.
-
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
-        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
-
-    Example:
-        graph = tracelink.load("traces/", clock="collectives")
-        graph.to_pandas("collectives")
-    """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    job = read_job(discovery, engine_for(jobs, watch), clock=_clock(clock), selection=selection)
-    return assemble(job)
-
-
-def collectives(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    selection: Selection | None = None,
-) -> Job:
-    """Reads traces for what ranks did together, without keeping their events.
-
-    It needs much less memory than `load`.
-
-    Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
-        jobs: The number of processes that work at once; by default one for each core.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
-        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
-            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
-
-    Returns:
-        A job with `collectives`, `participations` and `messages`, but without events.
-
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
-        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
-    """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    engine = engine_for(jobs, watch)
-    return read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=False)
-
-
-def clocks(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-) -> Clocks:
-    """Estimates the offset of each rank's clock, as `tracelink clocks` prints it.
-
-    Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
-        jobs: The number of processes that work at once; by default one for each core.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
-        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
-            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-
-    Returns:
-        The clock of each rank with bounds of its offset, the findings, and the sources. `load`, `collectives` and
-        `merge` take it as `clock`.
-
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
-        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
-    """
-    job = collectives(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch, clock=clock
-    )
-    return Clocks({rank.rank: rank.clock for rank in job.ranks}, job.findings, job.sources)
-
-
-def inspect(
-    paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    watch: Watch | None = None,
-) -> Inspection:
-    """Reads traces for what they are, without making one job of them.
-
-    Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
-        jobs: The number of processes that work at once; by default one for each core.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
-
-    Returns:
-        The sources with format, rank, host, time and size, and findings. A rank that two files claim is a finding
-        here, not an error.
-
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
-    """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    return inspect_sources(discovery, engine_for(jobs, watch))
 
 
 def merge(
@@ -312,7 +135,7 @@ def merge(
         )
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     engine = engine_for(jobs, watch)
-    job = read_job(discovery, engine, clock=_clock(clock), selection=selection, with_events=not copying)
+    job = read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=not copying)
     return _merged(job, path, _of_files(writer, discovery), options or {}, engine, on_forecast)
 
 
@@ -390,36 +213,6 @@ def write(
     return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
 
 
-def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
-    """Reads every source for what it is; raises `UnreadableError` if none can be read."""
-    findings = list(discovery.findings)
-    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
-    outer, inner = engine.split(len(tasks))
-
-    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:
-        result = read(task, inner)
-        return (None, [result]) if isinstance(result, Finding) else (result.source, result.findings)
-
-    results = outer.map(work, tasks)
-    of_reading = [finding for info, some in results if info is None for finding in some]
-    pairs = [(info, task.source) for (info, _), task in zip(results, tasks, strict=True) if info]
-    if not pairs:
-        raise nothing_readable([*findings, *of_reading])
-    findings += of_reading
-    inputs = [source for _, source in pairs]
-    infos = with_ranks([info for info, _ in pairs], inputs, findings)
-    findings += [finding for info, some in results if info for finding in some]
-    return Inspection(infos, in_order(findings), inputs)
-
-
-def _clock(clock: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
-    if isinstance(clock, Clocks):
-        return clock
-    if clock in list(ClockMode):
-        return ClockMode(clock)
-    return read_clocks(clock)
-
-
 def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
     return plugins.writer(to or _format_of(path or ""), options)
 
@@ -469,9 +262,6 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     if spec.files == Files.WITH_PREFIX:
         return PrefixTarget.of(target, spec.suffixes[0], ranks)
     return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
-
-
-# Conversions and drawings: what `convert` does without a graph.
 
 
 def _rewritten(

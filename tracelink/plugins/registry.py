@@ -1,166 +1,25 @@
-"""Formats: what a package declares of them, what their readers and writers can do, which are installed.
-
-A format is declared without being imported. Its package, named by an entry point of the group
-`tracelink.formats`, holds a `Format`: names, suffixes, how files are recognised, and which
-class reads, writes or converts, to be imported when it is used. Formats of other distributions are found the same way.
-"""
+"""Formats: what a package declares of each, and which are installed."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
-from tracelink import __version__
-from tracelink.errors import Finding, UsageError
-
-if TYPE_CHECKING:
-    from tracelink.engine import Engine
-    from tracelink.io.sources import Source
-    from tracelink.io.targets import Target
-    from tracelink.model.job import Job
-    from tracelink.model.records import Entry, Recording
-    from tracelink.model.selection import View
-    from tracelink.model.trace import RankTrace
+from tracelink.model.errors import UsageError
+from tracelink.model.version import __version__
+from tracelink.plugins.protocols import Configurable, Conversion, Reader, Writer
 
 ENTRY_POINTS = "tracelink.formats"
 
 _Spec = TypeVar("_Spec", "ReaderSpec", "WriterSpec", "ConversionSpec")
-
-# Readers: bytes of one format to a rank trace.
-
-
-class Reader(Protocol):
-    """Turns the bytes of one format into a rank trace. Knows nothing of other formats."""
-
-    name: str
-    """The name of the format, as declared."""
-
-    def read(self, source: Source, engine: Engine) -> RankTrace:
-        """Reads a whole source. What cannot be read is a finding; nothing readable is an `UnreadableError`."""
-        ...
-
-
-@runtime_checkable
-class Recorder(Reader, Protocol):
-    """A reader of what processes recorded of their communication until they stopped."""
-
-    def read_records(self, source: Source, engine: Engine) -> Recording:
-        """Reads a whole source as `read` does, but only its entries."""
-        ...
-
-
-@runtime_checkable
-class Unpacking(Reader, Protocol):
-    """A reader of files of several ranks; it reads the sources that it unpacks them into."""
-
-    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
-        """A source for each rank, and what did not fit. Nothing readable is an `UnreadableError`."""
-        ...
-
-
-@runtime_checkable
-class EntryPayloads(Protocol):
-    """Payloads of a recorder, which can be read again as entries."""
-
-    def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
-        """The entries at these indices of the dump, without those that cannot be used."""
-        ...
-
-
-# Writers: a job to the bytes of one format.
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A file that was written."""
-
-    path: str
-    format: str
-    rank: int | None
-    bytes: int
-    events: int
-    findings: tuple[Finding, ...] = ()
-    """What could not be written as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """How large an output will be, about."""
-
-    bytes: int
-    """As it is stored."""
-    unpacked: int
-    """Once it is decompressed."""
-
-
-class Writer(Protocol):
-    """Turns a job into the bytes of one format. Knows nothing of readers."""
-
-    name: str
-    """The name of the format, as declared."""
-
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
-        """Writes the whole job; a rank is in memory only while its part is loaded."""
-        ...
-
-
-@runtime_checkable
-class Configurable(Writer, Protocol):
-    """A writer with options, which its format declares."""
-
-    def configured(self, **options: str) -> Writer:
-        """A writer with these options."""
-        ...
-
-
-@runtime_checkable
-class Forecasting(Writer, Protocol):
-    """A writer that can estimate how much it will write."""
-
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
-        """How large the output will be, in a small part of the time that writing takes."""
-        ...
-
-
-@runtime_checkable
-class Copying(Writer, Protocol):
-    """A writer that copies files of ranks as they are: it can leave out files, and nothing inside of one."""
-
-    def of_files(self, sources: Sequence[Source]) -> Writer:
-        """A writer of jobs that were read from these sources."""
-        ...
-
-
-# Conversions: a file of one format to a file of another, without a graph in between.
-
-
-class Conversion(Protocol):
-    """Rewrites one file of one format as another, with everything that is in it."""
-
-    name: str
-    """The name of the format that it makes, as declared."""
-
-    def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
-        """Rewrites a whole source. What does not fit is a finding of an output."""
-        ...
-
-
-@runtime_checkable
-class Drawing(Conversion, Protocol):
-    """A conversion to a picture, of several files at once and only of what the view contains."""
-
-    def draw(self, sources: Sequence[Source], target: Target, engine: Engine, view: View) -> list[Output]:
-        """Draws them as one picture. What is not drawn is a finding of the output."""
-        ...
-
 
 # Declarations: what is known of a format before any of its code is imported.
 
@@ -376,7 +235,7 @@ def _plugins_of_checkout() -> Iterator[Plugin]:
     """The formats of a checkout that is used without being installed."""
     import tomllib
 
-    project = Path(__file__).parent.parent / "pyproject.toml"
+    project = Path(__file__).parents[2] / "pyproject.toml"
     if project.is_file():
         declared = tomllib.loads(project.read_text())["project"]["entry-points"][ENTRY_POINTS]
         yield from (Plugin(name, value) for name, value in declared.items())

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from tracelink.errors import TraceError
+from tracelink.model.errors import TraceError
 
 # Values between this process, its children and the spool; what all of them have is sent by its number.
 

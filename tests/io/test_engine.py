@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracelink.engine import Engine, Meter
-from tracelink.errors import TraceError, UnreadableError
+from tracelink.io.engine import Engine, Meter
+from tracelink.model.errors import TraceError, UnreadableError
 
 ENGINES = pytest.mark.parametrize("jobs", [1, 2, 4])
 

@@ -1,0 +1,217 @@
+"""Inputs to tables: the event graph, the sources, the collectives and the clocks of a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracelink.clock.clock import clock_choice
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
+from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.errors import Finding, in_order
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
+from tracelink.model.selection import Selection
+from tracelink.model.trace import SourceInfo
+from tracelink.pipeline.job_reader import assemble, read_job
+from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The sources of a set of inputs, and their findings."""
+
+    sources: Sequence[SourceInfo]
+    findings: Sequence[Finding]
+    inputs: Sequence[Source] = ()
+    """For each source, what it is read from."""
+
+    def of_format(self, name: str) -> list[Source]:
+        """The inputs of a format."""
+        return [
+            source for info, source in zip(self.sources, self.inputs, strict=False) if info.format == name
+        ]
+
+
+def load(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+) -> EventGraph:
+    """Reads traces into one event graph: all ranks, linked, on one clock.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+
+    Returns:
+        The event graph. Its `findings` report what was skipped, unmatched or inconsistent.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+
+    Example:
+        graph = tracelink.load("traces/", clock="collectives")
+        graph.to_pandas("collectives")
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    job = read_job(discovery, engine_for(jobs, watch), clock=clock_choice(clock), selection=selection)
+    return assemble(job)
+
+
+def collectives(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+) -> Job:
+    """Reads traces for what ranks did together, without keeping their events.
+
+    It needs much less memory than `load`.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+
+    Returns:
+        A job with `collectives`, `participations` and `messages`, but without events.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    engine = engine_for(jobs, watch)
+    return read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=False)
+
+
+def clocks(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+) -> Clocks:
+    """Estimates the offset of each rank's clock, as `tracelink clocks` prints it.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+
+    Returns:
+        The clock of each rank with bounds of its offset, the findings, and the sources. `load`, `collectives` and
+        `merge` take it as `clock`.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+    """
+    job = collectives(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch, clock=clock
+    )
+    return Clocks({rank.rank: rank.clock for rank in job.ranks}, job.findings, job.sources)
+
+
+def inspect(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Inspection:
+    """Reads traces for what they are, without making one job of them.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        The sources with format, rank, host, time and size, and findings. A rank that two files claim is a finding
+        here, not an error.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+    """
+    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    return inspect_sources(discovery, engine_for(jobs, watch))
+
+
+def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
+    """Reads every source for what it is; raises `UnreadableError` if none can be read."""
+    findings = list(discovery.findings)
+    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    outer, inner = engine.split(len(tasks))
+
+    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:
+        result = read(task, inner)
+        return (None, [result]) if isinstance(result, Finding) else (result.source, result.findings)
+
+    results = outer.map(work, tasks)
+    of_reading = [finding for info, some in results if info is None for finding in some]
+    pairs = [(info, task.source) for (info, _), task in zip(results, tasks, strict=True) if info]
+    if not pairs:
+        raise nothing_readable([*findings, *of_reading])
+    findings += of_reading
+    inputs = [source for _, source in pairs]
+    infos = with_ranks([info for info, _ in pairs], inputs, findings)
+    findings += [finding for info, some in results if info for finding in some]
+    return Inspection(infos, in_order(findings), inputs)

@@ -1,0 +1,145 @@
+"""Readers, writers and conversions: the methods that a format implements, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from tracelink.model.errors import Finding
+
+if TYPE_CHECKING:
+    from tracelink.io.engine import Engine
+    from tracelink.io.sources import Source
+    from tracelink.io.targets import Target
+    from tracelink.model.job import Job
+    from tracelink.model.records import Entry, Recording
+    from tracelink.model.selection import View
+    from tracelink.model.trace import RankTrace
+
+# Readers: bytes of one format to a rank trace.
+
+
+class Reader(Protocol):
+    """Turns the bytes of one format into a rank trace. Knows nothing of other formats."""
+
+    name: str
+    """The name of the format, as declared."""
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """Reads a whole source. What cannot be read is a finding; nothing readable is an `UnreadableError`."""
+        ...
+
+
+@runtime_checkable
+class Recorder(Reader, Protocol):
+    """A reader of what processes recorded of their communication until they stopped."""
+
+    def read_records(self, source: Source, engine: Engine) -> Recording:
+        """Reads a whole source as `read` does, but only its entries."""
+        ...
+
+
+@runtime_checkable
+class Unpacking(Reader, Protocol):
+    """A reader of files of several ranks; it reads the sources that it unpacks them into."""
+
+    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
+        """A source for each rank, and what did not fit. Nothing readable is an `UnreadableError`."""
+        ...
+
+
+@runtime_checkable
+class EntryPayloads(Protocol):
+    """Payloads of a recorder, which can be read again as entries."""
+
+    def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
+        """The entries at these indices of the dump, without those that cannot be used."""
+        ...
+
+
+# Writers: a job to the bytes of one format.
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A file that was written."""
+
+    path: str
+    format: str
+    rank: int | None
+    bytes: int
+    events: int
+    findings: tuple[Finding, ...] = ()
+    """What could not be written as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How large an output will be, about."""
+
+    bytes: int
+    """As it is stored."""
+    unpacked: int
+    """Once it is decompressed."""
+
+
+class Writer(Protocol):
+    """Turns a job into the bytes of one format. Knows nothing of readers."""
+
+    name: str
+    """The name of the format, as declared."""
+
+    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+        """Writes the whole job; a rank is in memory only while its part is loaded."""
+        ...
+
+
+@runtime_checkable
+class Configurable(Writer, Protocol):
+    """A writer with options, which its format declares."""
+
+    def configured(self, **options: str) -> Writer:
+        """A writer with these options."""
+        ...
+
+
+@runtime_checkable
+class Forecasting(Writer, Protocol):
+    """A writer that can estimate how much it will write."""
+
+    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+        """How large the output will be, in a small part of the time that writing takes."""
+        ...
+
+
+@runtime_checkable
+class Copying(Writer, Protocol):
+    """A writer that copies files of ranks as they are: it can leave out files, and nothing inside of one."""
+
+    def of_files(self, sources: Sequence[Source]) -> Writer:
+        """A writer of jobs that were read from these sources."""
+        ...
+
+
+# Conversions: a file of one format to a file of another, without a graph in between.
+
+
+class Conversion(Protocol):
+    """Rewrites one file of one format as another, with everything that is in it."""
+
+    name: str
+    """The name of the format that it makes, as declared."""
+
+    def convert(self, source: Source, target: Target, engine: Engine) -> list[Output]:
+        """Rewrites a whole source. What does not fit is a finding of an output."""
+        ...
+
+
+@runtime_checkable
+class Drawing(Conversion, Protocol):
+    """A conversion to a picture, of several files at once and only of what the view contains."""
+
+    def draw(self, sources: Sequence[Source], target: Target, engine: Engine, view: View) -> list[Output]:
+        """Draws them as one picture. What is not drawn is a finding of the output."""
+        ...
