@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracelink.converters.flight_recorder.scan import Entries
-from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Dump, Layout
+from tracelink.converters.flight_recorder.schema import Dump, Layout
 from tracelink.model.columns import UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
 from tracelink.model.operations import peers_of, type_named
-from tracelink.model.records import Entry, Frame, Requests
+from tracelink.model.records import Requests
 
 # What entries say of tensors: how many numbers they hold, of which sizes and types.
 
@@ -244,22 +244,23 @@ def _is_group_name(group: Any) -> bool:
     )
 
 
-# What entries ask for: each different request once.
+# Requests
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The requests, and which of them each entry makes."""
+class EntryRequests:
+    """The distinct requests, and the request of each entry."""
 
     request: Int64s
-    requests: Requests
+    """For each entry the row of its request."""
+    distinct: Requests
     sizes: list[Any]
-    """Of the input tensors of each request, as they were decoded."""
-    unreadable: int
-    """How many entries have sizes that are none."""
+    """The sizes of the input tensors of each request, as decoded."""
+    invalid_sizes: int
+    """Number of entries with invalid sizes."""
 
 
-def asked_by(entries: Entries, values: Values, layout: Layout, strings: StringTable) -> Asked:
+def requests_of(entries: Entries, values: Values, layout: Layout, strings: StringTable) -> EntryRequests:
     """The requests in the order of the entries that make them first."""
     fields = (layout.name, layout.input_sizes, layout.output_sizes, layout.input_types, layout.output_types)
     combination, (name, given, got, given_type, got_type) = _combinations(entries, fields)
@@ -280,7 +281,7 @@ def asked_by(entries: Entries, values: Values, layout: Layout, strings: StringTa
     )
     request, first = _numbered(requests)
     wrong = sizes.wrong[given] | sizes.wrong[got]
-    return Asked(
+    return EntryRequests(
         request[combination],
         requests.take(first),
         [values.input_sizes[row] for row in given[first].tolist()],
@@ -344,7 +345,7 @@ class Fields:
     """Code of a text."""
     retired: Int8s
     is_message: Bools
-    asked: Asked
+    requests: EntryRequests
     groups: list[GroupName]
     first_record: int
     skipped: int = 0
@@ -403,7 +404,7 @@ def _told(dump: Dump, entries: Entries, values: Values, strings: StringTable) ->
         is_message=entries.told(
             layout.is_message, np.array([told is True for told in values.is_message], np.bool_)
         ),
-        asked=asked_by(entries, values, layout, strings),
+        requests=requests_of(entries, values, layout, strings),
         groups=list(groups),
         first_record=(values.record[0] or 0) if values.record else 0,
     )
@@ -445,63 +446,3 @@ def _words(layout: Layout) -> tuple[str, ...]:
         layout.input_types,
         layout.output_types,
     )
-
-
-# One entry of a dump as a person reads it: with its sizes, its state and its stack.
-
-
-def entry_of(said: Any, layout: Layout) -> Entry | None:
-    """The entry; what it says in a way that cannot be used counts as not said."""
-    if type(said) is not dict:
-        return None
-    group, description = _group(said, layout)
-    message = said.get(layout.is_message) is True
-    created = _number(said.get(layout.created))
-    retired = said.get(layout.retired)
-    return Entry(
-        group=group,
-        description=description,
-        sequence=_number(said.get(layout.p2p_sequence if message else layout.collective_sequence)),
-        operation=_text(said.get(layout.name)),
-        input_sizes=_sizes(said.get(layout.input_sizes)),
-        output_sizes=_sizes(said.get(layout.output_sizes)),
-        input_types=_texts(said.get(layout.input_types)),
-        output_types=_texts(said.get(layout.output_types)),
-        state=_text(said.get(layout.state)),
-        retired=retired if type(retired) is bool else None,
-        created_ns=created * layout.created_unit_ns if created else None,
-        timeout_ms=_number(said.get(layout.timeout)),
-        frames=tuple(_frame(one) for one in _list(said.get(layout.frames)) if type(one) is dict),
-    )
-
-
-def _group(said: dict[Any, Any], layout: Layout) -> tuple[str, str]:
-    group = _list(said.get(layout.group))
-    if len(group) == 2:
-        return _text(group[0]), _text(group[1])
-    number = said.get(layout.group_id)
-    return (str(number) if type(number) in (int, str) else ""), ""
-
-
-def _frame(said: dict[Any, Any]) -> Frame:
-    return Frame(_text(said.get(FRAME_NAME)), _text(said.get(FRAME_FILE)), _number(said.get(FRAME_LINE)) or 0)
-
-
-def _sizes(said: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(size for size in _list(one) if type(size) is int) for one in _list(said))
-
-
-def _texts(said: Any) -> tuple[str, ...]:
-    return tuple(map(_text, _list(said)))
-
-
-def _list(said: Any) -> Any:
-    return said if type(said) in (list, tuple) else ()
-
-
-def _text(said: Any) -> str:
-    return said if type(said) is str else ""
-
-
-def _number(said: Any) -> int | None:
-    return said if type(said) is int and 0 <= said < 1 << 63 else None

@@ -12,10 +12,10 @@ from itertools import chain
 from typing import Any
 
 from tracelink.converters.flight_recorder.pickles import (
+    DECODER_ERRORS,
     MEMORY,
-    REFUSALS,
+    PlainDecoder,
     TooLargeError,
-    _Decoder,
     collector_paused,
     refuse_if_too_large,
 )
@@ -64,7 +64,7 @@ class Content:
     value: Any
 
 
-def loaded(data: bytes) -> Content | None:
+def load_fast(data: bytes) -> Content | None:
     """The plain data in what Python pickled; None where only the replay can tell."""
     if len(data) <= HEAD or data[0] != PROTO or not 2 <= data[1] <= 5:
         return None
@@ -77,7 +77,7 @@ def loaded(data: bytes) -> Content | None:
         with collector_paused():
             value = _only_value(unframed)
             return Content(value) if _is_shallow(value, len(unframed)) else None
-    except REFUSALS:
+    except DECODER_ERRORS:
         return None
 
 
@@ -213,7 +213,7 @@ class _Check:
 def _only_value(data: bytes) -> Any:
     """Gathers in a list what the opcodes leave on the stack: STOP would take the last value and drop the others."""
     gathering = b"".join((data[:HEAD], b"](", data[HEAD:-1], b"e."))
-    (value,) = _Decoder(io.BufferedReader(io.BytesIO(gathering), 1 << 16)).load()
+    (value,) = PlainDecoder(io.BufferedReader(io.BytesIO(gathering), 1 << 16)).load()
     return value
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from tracelink.converters.flight_recorder import schema
-from tracelink.converters.flight_recorder.entries import Asked, Fields, GroupName
+from tracelink.converters.flight_recorder.entries import EntryRequests, Fields, GroupName
 from tracelink.converters.flight_recorder.schema import (
     GROUP_CONFIG,
     GROUP_STATUS,
@@ -48,7 +48,7 @@ def records_of(fields: Fields, strings: StringTable) -> Records:
     return Records.of(
         len(fields),
         group=names[fields.group],
-        request=fields.asked.request,
+        request=fields.requests.request,
         sequence=np.where(message, fields.p2p, fields.collective),
         point_to_point=message,
         state=_states(fields, started, completed, strings),
@@ -80,13 +80,13 @@ def _states(fields: Fields, started: Int64s, completed: Int64s, strings: StringT
 def _messages(fields: Fields, strings: StringTable) -> Bools:
     """Which entries are counted with the messages of their group."""
     texts = strings.texts()
-    operations = [operation_of(texts[code]) for code in fields.asked.requests.operation.tolist()]
+    operations = [operation_of(texts[code]) for code in fields.requests.distinct.operation.tolist()]
     message = np.array([operation in POINT_TO_POINT for operation in operations], np.bool_)[
-        fields.asked.request
+        fields.requests.request
     ]
     message |= fields.is_message
     closes = np.array([operation == Operation.COALESCED for operation in operations], np.bool_)
-    message |= _closing_messages(closes[fields.asked.request] & ~message, message, fields)
+    message |= _closing_messages(closes[fields.requests.request] & ~message, message, fields)
     return message
 
 
@@ -119,7 +119,7 @@ def events_of(fields: Fields, records: Records) -> Events:
     took = np.maximum(fields.completed - fields.created, 0)
     return Events(
         kind=np.full(count, EventKind.RECORD, np.uint8),
-        name=fields.asked.requests.operation[records.request],
+        name=fields.requests.distinct.operation[records.request],
         track=track_of_group[fields.group],
         start=records.created,
         duration=np.where((fields.completed > 0) & (fields.created > 0), took, UNKNOWN),
@@ -291,10 +291,10 @@ SHAPED = ("gloo:", "mpi:", "ucc:")
 
 
 def communications_of(
-    records: Records, asked: Asked, groups: Sequence[ProcessGroup], strings: StringTable
+    records: Records, entry_requests: EntryRequests, groups: Sequence[ProcessGroup], strings: StringTable
 ) -> Communications:
     """One row for each record."""
-    requests = asked.requests.take(asked.request)
+    requests = entry_requests.distinct.take(entry_requests.request)
     return Communications.of(
         row=np.arange(len(records)),
         operation=requests.operation,
@@ -307,7 +307,7 @@ def communications_of(
         elements_out=requests.elements_out,
         type=requests.type_in,
         size=_group_sizes(groups, strings)[records.group],
-        shape=_shapes(asked, strings)[records.request],
+        shape=_shapes(entry_requests, strings)[records.request],
     )
 
 
@@ -320,12 +320,12 @@ def _group_sizes(groups: Sequence[ProcessGroup], strings: StringTable) -> Int32s
     return size
 
 
-def _shapes(asked: Asked, strings: StringTable) -> Int32s:
+def _shapes(entry_requests: EntryRequests, strings: StringTable) -> Int32s:
     """The sizes of each request as text, where they are needed."""
     texts = strings.texts()
-    requests = asked.requests
+    requests = entry_requests.distinct
     shapes = np.full(len(requests), UNKNOWN, np.int32)
-    for row, (code, sizes) in enumerate(zip(requests.operation.tolist(), asked.sizes, strict=True)):
+    for row, (code, sizes) in enumerate(zip(requests.operation.tolist(), entry_requests.sizes, strict=True)):
         if requests.elements_in[row] != UNKNOWN and texts[code].startswith(SHAPED):
             shapes[row] = strings[orjson.dumps(sizes).decode()]
     return shapes

@@ -458,7 +458,7 @@ def abridged(data: bytes, path: str, fewest: int = FEWEST) -> tuple[schema.Dump,
         return None
     text, first_mark = marks.abridgement(data)
     try:
-        dump = schema.dump_of(pickles.load_settled(text, path))
+        dump = schema.dump_of(pickles.load_with_stable_memo(text, path))
     except UnreadableError:
         return None
     members = _Members.of(dump.entries, marks, first_mark) if dump else None

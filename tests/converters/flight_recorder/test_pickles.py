@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from builders.recorder import as_source, collective, dump, frame, pickled
 from tracelink.converters.flight_recorder import pickles
-from tracelink.converters.flight_recorder.pickles import json_text, plain
+from tracelink.converters.flight_recorder.payloads import json_bytes, json_copy
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.io.engine import Engine
 from tracelink.model.errors import UnreadableError
@@ -73,8 +73,9 @@ def test_what_torch_writes_decodes_as_pickle_would_decode_it() -> None:
 def test_an_opcode_that_torch_does_not_write_is_refused_by_name_and_place(body: bytes, opcode: str) -> None:
     at = len(HEAD) + body.index(bytes([int(opcode[-5:].strip("()"), 16)]))
     assert refusal(HEAD + body) == (
-        f"dump, byte {at}: opcode {opcode} is not one that a dump is made of. "
-        "torch's recorder does not write this; nothing of it was run. Take the dump again, or leave it out."
+        f"dump, byte {at}: opcode {opcode} does not occur in a dump. "
+        "torch's flight recorder does not write this; no code in it was run. "
+        "Take the dump again, or leave the file out."
     )
 
 
@@ -92,7 +93,7 @@ def test_an_opcode_that_torch_does_not_write_is_refused_by_name_and_place(body: 
     ],
 )
 def test_an_opcode_out_of_its_place_is_refused(what: str, body: bytes) -> None:
-    assert "in a place that a dump does not have" in refusal(HEAD + body), what
+    assert "has an argument or a position that does not occur in a dump" in refusal(HEAD + body), what
 
 
 @pytest.mark.parametrize(
@@ -128,21 +129,21 @@ def test_a_lone_surrogate_is_not_utf8() -> None:
 
 def test_a_string_longer_than_the_file_is_a_cut() -> None:
     assert refusal(HEAD + b"](X\xff\xff\xff\xffabc").startswith(
-        "dump, byte 4: a string of 4294967295 bytes begins here, and the file ends after 12 bytes"
+        "dump, byte 4: a string of 4294967295 bytes starts here, but the file ends after 12 bytes"
     )
 
 
 def test_bytes_after_the_end_are_an_error() -> None:
-    assert "the pickle ends here, and 3 more bytes follow" in refusal(DUMP + b"abc")
+    assert "the pickle ends here, but 3 more bytes follow" in refusal(DUMP + b"abc")
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 3, 4, 5])
 def test_other_protocols_are_refused_unread(protocol: int) -> None:
-    assert "where a dump begins with 80 02" in refusal(pickle.dumps({"entries": [RunsCode()]}, protocol))
+    assert "a dump starts with 80 02" in refusal(pickle.dumps({"entries": [RunsCode()]}, protocol))
 
 
 def test_code_in_protocol_2_never_runs() -> None:
-    assert "nothing of it was run" in refusal(pickle.dumps([RunsCode()], 2))
+    assert "no code in it was run" in refusal(pickle.dumps([RunsCode()], 2))
 
 
 def survive(data: bytes) -> None:
@@ -260,11 +261,11 @@ def test_no_bomb_takes_more_memory_than_granted(bomb: str, tmp_path: Path) -> No
     ],
 )
 def test_what_json_cannot_hold_is_replaced(value: object, text: bytes) -> None:
-    assert json_text(value) == text
+    assert json_bytes(value) == text
 
 
 def test_a_copy_shares_nothing() -> None:
     shared = [1]
-    copy = plain([shared, shared])
+    copy = json_copy([shared, shared])
     assert copy == [[1], [1]]
     assert copy[0] is not copy[1]

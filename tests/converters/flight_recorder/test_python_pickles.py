@@ -58,7 +58,7 @@ def dumps(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def fast(data: bytes) -> Any:
-    content = python_pickles.loaded(data)
+    content = python_pickles.load_fast(data)
     assert content is not None, "left to the replay"
     return content.value
 
@@ -71,7 +71,7 @@ def replayed(data: bytes) -> Any:
 
 
 def is_left(data: bytes) -> bool:
-    return python_pickles.loaded(data) is None
+    return python_pickles.load_fast(data) is None
 
 
 @given(dumps() | PLAIN, PROTOCOLS)
@@ -108,13 +108,13 @@ def test_damaged_it_comes_out_as_the_replay_has_it(
 ) -> None:
     whole = pickle.dumps(FIRST, protocol)
     data = whole[: at % len(whole)] + b"".join(put) + whole[at % len(whole) + removed :]
-    content = python_pickles.loaded(data)
+    content = python_pickles.load_fast(data)
     assert content is None or replayed(data) in (repr(content.value), ONLY_FAST)
 
 
 @given(PROTOCOLS, st.lists(OPCODES, max_size=100))
 def test_opcodes_in_any_order_are_read_or_left(protocol: int, opcodes: list[bytes]) -> None:
-    python_pickles.loaded(bytes([0x80, protocol]) + b"".join(opcodes) + b".")
+    python_pickles.load_fast(bytes([0x80, protocol]) + b"".join(opcodes) + b".")
 
 
 @pytest.mark.parametrize("opcodes", [

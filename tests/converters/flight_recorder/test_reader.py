@@ -258,7 +258,7 @@ def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
         Finding(
             Severity.INFO,
             "newer-version",
-            "version 2.11 is not one known here (up to 2.10); what is known of it was read",
+            "version 2.11 is newer than 2.10, the newest known version; only known fields were read",
             source=PATH,
         )
     ]
@@ -271,7 +271,7 @@ def test_a_wrapped_buffer_says_how_much_is_lost() -> None:
         Finding(
             Severity.INFO,
             "wrapped",
-            "the buffer had wrapped: the first 24 entries were overwritten before the dump",
+            "the ring buffer wrapped: the first 24 entries were overwritten before the dump",
             24,
             PATH,
         )
@@ -300,7 +300,7 @@ def test_an_entry_with_unusable_fields_is_left_out_and_counted(broken: dict[str,
         Finding(
             Severity.WARNING,
             "unusable",
-            "1 entries have fields that cannot be used; they were left out",
+            "1 entries have invalid fields, and were skipped",
             1,
             PATH,
             why,
@@ -376,11 +376,13 @@ def test_a_dump_that_was_cut_before_its_first_entry_cannot_be_read() -> None:
 
     assert caught.value.source == PATH
     assert caught.value.position.startswith("byte ")
-    assert caught.value.advice == ("It was cut short, or is still being written: copy it or take it again.")
+    assert (
+        caught.value.advice == "The file is truncated, or is still being written: copy it or take it again."
+    )
 
 
 def test_broken_json_says_where_it_breaks() -> None:
-    with pytest.raises(UnreadableError, match=r"rank_0, line 1, column \d+: it is not whole JSON"):
+    with pytest.raises(UnreadableError, match=r"rank_0, line 1, column \d+: it is not valid JSON"):
         read(as_json(dump(collective()))[:-1])
 
 

@@ -56,21 +56,21 @@ def said(content: Dump, entries: Entries) -> dict[str, Any] | None:
         return None
     records = {name: column.tolist() for name, column in records_of(fields, strings).columns().items()}
     texts = [*strings.texts(), ""]
-    requests = {name: column.tolist() for name, column in fields.asked.requests.columns().items()}
+    requests = {name: column.tolist() for name, column in fields.requests.distinct.columns().items()}
     requests |= {name: [texts[code] for code in requests[name]] for name in Requests.text_columns()}
     asked = list(zip(*requests.values(), strict=True))
     return records | {
         "group": [texts[code] for code in records["group"]],
         "request": [asked[row] for row in records["request"]],
         "requests": asked,
-        "sizes": fields.asked.sizes,
+        "sizes": fields.requests.sizes,
         "states": [texts[code] for code in fields.state.tolist()],
         "numbers": [fields.group_id.tolist(), fields.collective.tolist(), fields.p2p.tolist()],
         "groups": fields.groups,
         "rest": (
             fields.first_record,
             fields.skipped,
-            fields.asked.unreadable,
+            fields.requests.invalid_sizes,
             content.header,
             content.version,
         ),
@@ -81,7 +81,7 @@ def in_full(data: bytes) -> dict[str, Any] | None:
     """What is told of a dump of which all entries are decoded; None if it is none."""
     loaded = load(data, "dump")
     content = dump_of(loaded.content)
-    return said(content, Entries.all_decoded(content.entries)) if content and not loaded.cut else None
+    return said(content, Entries.all_decoded(content.entries)) if content and not loaded.truncation else None
 
 
 def briefly(data: bytes) -> dict[str, Any] | None:
