@@ -1,4 +1,7 @@
-"""What Python pickled again."""
+"""Dumps that Python pickled again: plain data only.
+
+`load_fast` checks runs of opcodes, then decodes all at once; `replay` interprets any other pickle opcode by opcode.
+"""
 
 from __future__ import annotations
 
@@ -20,57 +23,81 @@ from tracelink.converters.flight_recorder.pickles import (
     refuse_if_too_large,
 )
 
-# Dumps that were pickled again by Python: checked in runs of opcodes, then decoded at once.
-
-
-HEAD = 2
-FRAMED = 4
+_HEAD = 2
+_FRAMED = 4
 """The first protocol with frames, and with MEMOIZE in place of PUT."""
 
-PROTO = 0x80
-FRAME = 0x95
-FRAME_HEAD = 9
-SHORTEST_FRAME = 64 << 10
-"""Of the frames before the last one."""
+_PROTO = 0x80
+_FRAME = 0x95
+_FRAME_HEAD = 9
+_SHORTEST_FRAME = 64 << 10
+"""Of all frames but the last."""
 
-BYTES_PER_LONG_PUT = 6
-"""The smallest thing that can enter the memo under a four-byte index: an empty container, and the index."""
+_BYTES_PER_LONG_PUT = 6
+"""Bytes of the smallest object with a four-byte memo index: an empty container, and the PUT."""
 
-LENGTH_BYTES = {b"X": 4, b"\x8c": 1}
-TAKEN = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
-MEMOIZED = re.compile(
+_LENGTH_BYTES = {b"X": 4, b"\x8c": 1}
+_TAKEN = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
+_MEMOIZED = re.compile(
     rb"(?:[hK].|M..|[jJ].{4}|G.{8}"
     rb"|\x8a(?:\x08.{8}|\x05.{5}|\x06.{6}|\x07.{7}|\x09.{9})|[^hKMjJG\x8a\x94])*+(\x94?)",
     re.DOTALL,
 )
-"""Each MEMOIZE, with the opcodes before it, and the rest; its index is the number of those before."""
+"""Each MEMOIZE with the opcodes before it; its memo index is the number of earlier ones."""
 
-DEEPEST = 16
-BYTES_PER_LOOK = 8
-KEYS = frozenset({str, int})
-CONTAINERS = frozenset({dict, list, tuple})
+_DEEPEST = 16
+_BYTES_PER_LOOK = 8
+_KEYS = frozenset({str, int})
+_CONTAINERS = frozenset({dict, list, tuple})
 
-CONTAINER_COSTS = {b"]": 260, b"}": 640, b"\x86": 260}
-"""Bytes of memory, with the places in memo, stack and container, and in the look at what came out."""
+_CONTAINER_COSTS = {b"]": 260, b"}": 640, b"\x86": 260}
+"""Bytes of memory, including slots in memo, stack and container, and in the check of the result."""
 
-COSTS = CONTAINER_COSTS | {b"\x8a": 72, b"M": 72, b"J": 72, b"G": 64, b"X": 100, b"\x8c": 100, b"(": 24}
-COSTS |= {b"h": 40, b"j": 40, b"K": 40, b"N": 40, b"\x88": 40, b"\x89": 40}
+_COSTS = _CONTAINER_COSTS | {b"\x8a": 72, b"M": 72, b"J": 72, b"G": 64, b"X": 100, b"\x8c": 100, b"(": 24}
+_COSTS |= {b"h": 40, b"j": 40, b"K": 40, b"N": 40, b"\x88": 40, b"\x89": 40}
+
+_PAIR, _PAIR_PUT, _KNOWN_TEXT = 1, 2, 3
+
+_BYTES_PER_OPCODE = 240
+"""Bytes of memory for one opcode, at most: a dict with one item, and its slots in the memo and on the stack."""
+
+_LONGEST_INTEGER = 1 << 64
+_DEEPEST_REPLAY = 64
+"""Dumps have about five levels."""
+
+_MARK = object()
+
+_TEXTS = frozenset({"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE"})
+_NUMBERS = frozenset({"BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "BINFLOAT", "FLOAT"})
+_VALUES = _TEXTS | _NUMBERS
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_CONTAINERS_REPLAY: dict[str, Callable[[], Any]] = {
+    "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+}
+_PUTS, _GETS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"}), frozenset({"GET", "BINGET", "LONG_BINGET"})
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_IGNORED = frozenset({"PROTO", "FRAME"})
+
+
+# Fast: checked in runs of opcodes, then decoded at once
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a pickle holds."""
+    """The content of a pickle."""
 
     value: Any
 
 
 def load_fast(data: bytes) -> Content | None:
-    """The plain data in what Python pickled; None where only the replay can tell."""
-    if len(data) <= HEAD or data[0] != PROTO or not 2 <= data[1] <= 5:
+    """The plain data in a pickle that Python wrote; None if only the replay can decide."""
+    if len(data) <= _HEAD or data[0] != _PROTO or not 2 <= data[1] <= 5:
         return None
-    framed = data[1] >= FRAMED
-    unframed = b"".join((data[:HEAD], *_frames(data))) if framed else data
-    memo_high = min(len(data) // BYTES_PER_LONG_PUT >> 16, 255)
+    framed = data[1] >= _FRAMED
+    unframed = b"".join((data[:_HEAD], *_frames(data))) if framed else data
+    memo_high = min(len(data) // _BYTES_PER_LONG_PUT >> 16, 255)
     if not _fits(unframed) or not _Check(unframed, _grammar(framed, memo_high)).passes():
         return None
     try:
@@ -82,39 +109,38 @@ def load_fast(data: bytes) -> Content | None:
 
 
 def _frames(data: bytes) -> Iterator[bytes]:
-    """What the frames hold, and what follows them."""
-    at = HEAD
-    while data[at : at + 1] == bytes([FRAME]):
-        end = at + FRAME_HEAD + int.from_bytes(data[at + 1 : at + FRAME_HEAD], "little")
-        is_whole = end <= len(data) and (end - at >= SHORTEST_FRAME or data[end : end + 1] != bytes([FRAME]))
-        if not is_whole:
+    """The bytes in the frames, and those after them."""
+    at = _HEAD
+    while data[at : at + 1] == bytes([_FRAME]):
+        end = at + _FRAME_HEAD + int.from_bytes(data[at + 1 : at + _FRAME_HEAD], "little")
+        is_complete = end <= len(data) and (
+            end - at >= _SHORTEST_FRAME or data[end : end + 1] != bytes([_FRAME])
+        )
+        if not is_complete:
             break
-        yield data[at + FRAME_HEAD : end]
+        yield data[at + _FRAME_HEAD : end]
         at = end
     yield data[at:]
 
 
 def _fits(data: bytes) -> bool:
     try:
-        refuse_if_too_large(data, COSTS, "")
+        refuse_if_too_large(data, _COSTS, "")
     except TooLargeError:
         return False
-    return sum(data.count(token) * cost for token, cost in CONTAINER_COSTS.items()) <= MEMORY
+    return sum(data.count(token) * cost for token, cost in _CONTAINER_COSTS.items()) <= MEMORY
 
 
 @dataclass(frozen=True, slots=True)
 class _Grammar:
-    """Every quantifier is possessive: nothing is tried twice."""
+    """Every quantifier is possessive: the match never backtracks."""
 
     run: re.Pattern[bytes]
-    """Opcodes before a text, or up to a pair of known texts; its groups are that pair and its PUT, and else a
-    known text that stands before a text."""
+    """Opcodes before a new string, or up to a pair of known strings. Its groups are that pair and its PUT, or else
+    a known string before a new one."""
     pair_after: tuple[re.Pattern[bytes], ...]
-    """The end of a pair that begins with one text, or with two."""
+    """The end of a pair after one new string, or after two."""
     put: re.Pattern[bytes]
-
-
-PAIR, PAIR_PUT, KNOWN_TEXT = 1, 2, 3
 
 
 @lru_cache(maxsize=8)
@@ -138,26 +164,26 @@ def _grammar(framed: bool, memo_high: int) -> _Grammar:
 
 @dataclass(slots=True)
 class _Check:
-    """Passes over the opcodes of a pickle.
+    """A check of the opcodes of a pickle.
 
-    Hashing a tuple in a tuple in a tuple ... overflows the stack or takes for ever, so no pair may take from the
-    memo what is a pair.
+    Hashing deeply nested tuples overflows the stack or takes exponential time, so no pair may take another pair from
+    the memo.
     """
 
     data: bytes
     grammar: _Grammar
     taken: set[bytes] = field(default_factory=set)
-    """What pairs take from the memo."""
+    """GETs of the memo in pairs."""
     steps: list[tuple[int, int, bytes | None]] = field(default_factory=list)
-    """From where to where there are opcodes and no text, and the PUT of a pair at the end."""
+    """Start and end of each run of opcodes without strings, and the PUT of the pair at its end."""
 
     def passes(self) -> bool:
-        """Whether there is nothing but what Python writes, up to a STOP at the very end."""
+        """Whether Python writes all of the opcodes, and the only STOP is the last byte."""
         data, grammar, taken, steps = self.data, self.grammar, self.taken, self.steps
-        at, texts = HEAD, 0
+        at, texts = _HEAD, 0
         while run := grammar.run.match(data, at):
-            if (last := run.lastindex) == PAIR_PUT or last == PAIR:
-                pair, put = run.group(PAIR, PAIR_PUT)
+            if (last := run.lastindex) == _PAIR_PUT or last == _PAIR:
+                pair, put = run.group(_PAIR, _PAIR_PUT)
                 taken.add(pair)
                 steps.append((at, run.end(), put))
                 at, texts = run.end(), 0
@@ -165,7 +191,7 @@ class _Check:
             if run.end() > at:
                 steps.append((at, run.end(), None))
                 at, texts = run.end(), 1 if last else 0
-            end = self._text_end(at)
+            end = self._string_end(at)
             if not at < end < len(data):
                 break
             put_end = grammar.put.match(data, end).end()  # type: ignore[union-attr]  # it may be empty
@@ -173,32 +199,32 @@ class _Check:
             at = end = put_end
             texts = min(texts + 1, 2)
             if ended := grammar.pair_after[texts - 1].match(data, end):
-                taken.add((run[KNOWN_TEXT] or b"") + (ended[1] or b""))
+                taken.add((run[_KNOWN_TEXT] or b"") + (ended[1] or b""))
                 steps.append((end, ended.end(), ended[2]))
                 at, texts = ended.end(), 0
         return at == len(data) - 1 and data[at:] == b"." and self._pairs_are_flat()
 
     def _pairs_are_flat(self) -> bool:
-        gets = TAKEN.findall(b"".join(self.taken))
+        gets = _TAKEN.findall(b"".join(self.taken))
         taken = {int.from_bytes(short or long, "little") for short, long in gets}
         return taken.isdisjoint(self._pair_indexes(max(taken, default=-1)))
 
     def _pair_indexes(self, most: int) -> Iterator[int]:
-        """Where in the memo the pairs are; those beyond `most` may be missing."""
+        """Memo indexes of the pairs; those above `most` may be missing."""
         memoized = 0
         for start, end, put in self.steps:
             if put and len(put) > 1:
                 yield int.from_bytes(put[1:], "little")
-            elif self.data[1] >= FRAMED:
-                memoized += len(b"".join(MEMOIZED.findall(self.data, start, end)))
+            elif self.data[1] >= _FRAMED:
+                memoized += len(b"".join(_MEMOIZED.findall(self.data, start, end)))
                 if put:
                     yield memoized - 1
                 if memoized > most:
                     return
 
-    def _text_end(self, at: int) -> int:
-        """Where the text that begins here ends; -1 if there is none, or not in UTF-8."""
-        length_bytes = LENGTH_BYTES.get(self.data[at : at + 1])
+    def _string_end(self, at: int) -> int:
+        """The end of the string at this offset; -1 without a string, or if it is not UTF-8."""
+        length_bytes = _LENGTH_BYTES.get(self.data[at : at + 1])
         if length_bytes is None:
             return -1
         start = at + 1 + length_bytes
@@ -211,59 +237,36 @@ class _Check:
 
 
 def _only_value(data: bytes) -> Any:
-    """Gathers in a list what the opcodes leave on the stack: STOP would take the last value and drop the others."""
-    gathering = b"".join((data[:HEAD], b"](", data[HEAD:-1], b"e."))
-    (value,) = PlainDecoder(io.BufferedReader(io.BytesIO(gathering), 1 << 16)).load()
+    """The only value on the stack, collected in a list: STOP alone would return the last of several values."""
+    collecting = b"".join((data[:_HEAD], b"](", data[_HEAD:-1], b"e."))
+    (value,) = PlainDecoder(io.BufferedReader(io.BytesIO(collecting), 1 << 16)).load()
     return value
 
 
 def _is_shallow(value: Any, size: int) -> bool:
-    """Whether it ends after a few levels, so holds itself nowhere, and only texts and whole numbers are keys.
+    """Whether the value has few levels, so does not contain itself, and all keys are strings or integers.
 
-    What is shared is looked at once if looking at it each time would take long for a pickle of this size.
+    Shared containers are visited once per level if more visits would take long for a pickle of this size.
     """
-    level = [value] if type(value) in CONTAINERS else []
-    for _ in range(DEEPEST):
-        dicts = [one for one in level if type(one) is dict]
-        if not KEYS.issuperset(map(type, chain.from_iterable(dicts))):
+    level = [value] if type(value) in _CONTAINERS else []
+    for _ in range(_DEEPEST):
+        dicts = [container for container in level if type(container) is dict]
+        if not _KEYS.issuperset(map(type, chain.from_iterable(dicts))):
             return False
-        lists = [one for one in level if type(one) is not dict]
+        lists = [container for container in level if type(container) is not dict]
         inner = chain(chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
-        level = [one for one in inner if type(one) in CONTAINERS]
+        level = [value for value in inner if type(value) in _CONTAINERS]
         if not level:
             return True
-        if sum(map(len, level)) * BYTES_PER_LOOK > size:
-            level = list({id(one): one for one in level}.values())
+        if sum(map(len, level)) * _BYTES_PER_LOOK > size:
+            level = list({id(container): container for container in level}.values())
     return False
 
 
-# Dumps that were pickled again by Python: replayed opcode by opcode, plain data only.
+# Replay, opcode by opcode
 
 
-BYTES_PER_OPCODE = 240
-"""What one opcode leads to in memory, at most: a dict with one item, and its places in the memo and the stack."""
-
-LONGEST_INTEGER = 1 << 64
-DEEPEST_REPLAY = 64
-"""A dump nests a handful deep."""
-
-_MARK = object()
-
-TEXTS = frozenset({"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE"})
-NUMBERS = frozenset({"BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "BINFLOAT", "FLOAT"})
-VALUES = TEXTS | NUMBERS
-CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-CONTAINERS_REPLAY: dict[str, Callable[[], Any]] = {
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-}
-PUTS, GETS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"}), frozenset({"GET", "BINGET", "LONG_BINGET"})
-TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-IGNORED = frozenset({"PROTO", "FRAME"})
-
-
-class NotPlain(ValueError):  # noqa: N818  says what the data is not
+class NotPlain(ValueError):  # noqa: N818  a result of the check, not a failure
     """The pickle is not plain data."""
 
 
@@ -272,7 +275,7 @@ def replay(data: bytes) -> Any:
     machine = _Machine()
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(io.BytesIO(data))):
-            if number * BYTES_PER_OPCODE > MEMORY:
+            if number * _BYTES_PER_OPCODE > MEMORY:
                 raise NotPlain("too many opcodes")
             if opcode.name == "STOP":
                 return machine.result()
@@ -288,26 +291,26 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def do(self, name: str, argument: Any) -> None:
-        """One opcode; those that are not plain data are refused."""
-        if name in VALUES:
-            if isinstance(argument, int) and abs(argument) > LONGEST_INTEGER:
+        """Executes one opcode; opcodes that are not plain data are refused."""
+        if name in _VALUES:
+            if isinstance(argument, int) and abs(argument) > _LONGEST_INTEGER:
                 raise NotPlain("an integer of more than 64 bits")
             self.stack.append(argument)
-        elif name in CONSTANTS:
-            self.stack.append(CONSTANTS[name])
-        elif name in CONTAINERS_REPLAY:
-            self.stack.append(CONTAINERS_REPLAY[name]())
-        elif name in PUTS:
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _CONTAINERS_REPLAY:
+            self.stack.append(_CONTAINERS_REPLAY[name]())
+        elif name in _PUTS:
             self.memo[int(argument)] = self.stack[-1]
         elif name == "MEMOIZE":
             self.memo[len(self.memo)] = self.stack[-1]
-        elif name in GETS:
+        elif name in _GETS:
             self.stack.append(self.memo[int(argument)])
         elif name == "MARK":
             self.stack.append(_MARK)
-        elif name in TUPLES:
-            self.stack[-TUPLES[name] :] = [tuple(self.stack[-TUPLES[name] :])]
-        elif name not in IGNORED:
+        elif name in _TUPLES:
+            self.stack[-_TUPLES[name] :] = [tuple(self.stack[-_TUPLES[name] :])]
+        elif name not in _IGNORED:
             self._fill(name)
 
     def _fill(self, name: str) -> None:
@@ -353,11 +356,11 @@ class _Machine:
     def _set(self, target: dict[Any, Any], values: list[Any]) -> None:
         keys, items = values[::2], values[1::2]
         if len(keys) != len(items) or not all(type(key) in (str, int) for key in keys):
-            raise NotPlain("a key that is neither text nor number")
+            raise NotPlain("a key that is neither a string nor an integer")
         target.update(zip(keys, items, strict=True))
 
     def result(self) -> Any:
-        """What is left on the stack, once it is known to have no cycle and no great depth."""
+        """The value on the stack, checked for cycles and depth."""
         if len(self.stack) != 1 or self.stack[0] is _MARK:
             raise NotPlain("more than one value")
         _check_depth(self.stack[0])
@@ -365,7 +368,7 @@ class _Machine:
 
 
 def _check_depth(root: Any) -> None:
-    """Walks each container once, level by level from the leaves: a cycle never gets a depth."""
+    """Visits each container once, from the leaves up: a cycle never gets a depth."""
     depth: dict[int, int] = {}
     waiting = [root]
     while waiting:
@@ -381,5 +384,5 @@ def _check_depth(root: Any) -> None:
             waiting.pop()
         else:
             waiting += unknown
-        if len(waiting) > MEMORY // BYTES_PER_OPCODE or max(depth.get(id(node), 0), 0) > DEEPEST_REPLAY:
-            raise NotPlain("a structure that holds itself, or is nested too deep")
+        if len(waiting) > MEMORY // _BYTES_PER_OPCODE or max(depth.get(id(node), 0), 0) > _DEEPEST_REPLAY:
+            raise NotPlain("a structure that contains itself, or is nested too deeply")

@@ -1,4 +1,4 @@
-"""Is a file a dump of the flight recorder: by its first bytes and its name alone."""
+"""Recognition of flight-recorder dumps by their first bytes and their file name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOP_LEVEL = (
     b"nccl_comm_state",
     b"entries",
 )
-TELLING = (
+TYPICAL_KEYS = (
     b"pg_config",
     b"pg_status",
     b"comm_lib_version",
@@ -21,21 +21,21 @@ TELLING = (
     b"profiling_name",
     b"collective_seq_id",
 )
-"""Keys that are near the start of every dump and of no other file."""
+"""Keys of which one is near the start of every dump, and of no other file."""
 
-PICKLE_OF_A_DUMP = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[\]}]", re.DOTALL)
-ANY_PICKLE = re.compile(rb"\x80[\x00-\x05]|[(\]}]|c[A-Za-z_][\w.]*\n")
-JSON_OF_A_DUMP = re.compile(rb'\s*\{\s*"(?:%s)"\s*:' % b"|".join(TOP_LEVEL))
-FILE_NAME = re.compile(r"(?:comm_lib|nccl)_trace_rank_")
-"""Part of the names that torch gives the files by default."""
+_DUMP_PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[\]}]", re.DOTALL)
+_ANY_PICKLE = re.compile(rb"\x80[\x00-\x05]|[(\]}]|c[A-Za-z_][\w.]*\n")
+_DUMP_JSON = re.compile(rb'\s*\{\s*"(?:%s)"\s*:' % b"|".join(TOP_LEVEL))
+_FILE_NAME = re.compile(r"(?:comm_lib|nccl)_trace_rank_")
+"""Part of torch's default file names."""
 
 
 def is_dump(head: bytes, name: str) -> bool:
-    """True if such keys are near the start; a pickle with the name of a dump is one, however damaged."""
-    if PICKLE_OF_A_DUMP.match(head):
-        return FILE_NAME.search(name) is not None or any(
-            bytes([len(key)]) + lead + key in head for key in TELLING for lead in (b"\0\0\0", b"")
+    """True if a key of dumps is near the start, or for any pickle, even a damaged one, with the name of a dump."""
+    if _DUMP_PICKLE.match(head):
+        return _FILE_NAME.search(name) is not None or any(
+            bytes([len(key)]) + lead + key in head for key in TYPICAL_KEYS for lead in (b"\0\0\0", b"")
         )
-    if JSON_OF_A_DUMP.match(head):
-        return any(b'"%s"' % key in head for key in TELLING)
-    return FILE_NAME.search(name) is not None and ANY_PICKLE.match(head) is not None
+    if _DUMP_JSON.match(head):
+        return any(b'"%s"' % key in head for key in TYPICAL_KEYS)
+    return _FILE_NAME.search(name) is not None and _ANY_PICKLE.match(head) is not None

@@ -1,4 +1,4 @@
-"""Entries to records, groups, events."""
+"""Fields of entries as records, events, process groups, progress and communications."""
 
 from __future__ import annotations
 
@@ -28,16 +28,24 @@ from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Progress, Records, State
 from tracelink.model.trace import ProcessGroup
 
-# What entries say as records.
-
-
-STATES = {
+_STATES = {
     "scheduled": State.SCHEDULED,
     "started": State.STARTED,
     "completed": State.COMPLETED,
 }
-LATEST = 1 << 62
-"""No time and no timeout is as large."""
+_LATEST = 1 << 62
+"""Times and timeouts are smaller."""
+
+_SHAPED_BACKENDS = ("gloo:", "mpi:", "ucc:")
+"""Backends whose Kineto events name no group: only the shapes distinguish their operations."""
+
+_CACHED_LISTS = 64
+"""All dumps of a job contain the same long lists of members: the most recent ones are parsed once."""
+
+_Ranks = tuple[int, ...]
+
+
+# Records
 
 
 def records_of(fields: Fields, strings: StringTable) -> Records:
@@ -56,31 +64,31 @@ def records_of(fields: Fields, strings: StringTable) -> Records:
         created=np.where(fields.created > 0, fields.created, NO_TIME),
         started=started,
         completed=completed,
-        timeout_ms=np.where(fields.timeout < LATEST, fields.timeout, UNKNOWN),
-        place=fields.place,
+        timeout_ms=np.where(fields.timeout < _LATEST, fields.timeout, UNKNOWN),
+        place=fields.index,
     )
 
 
-def _time(told: Int64s) -> Int64s:
-    return np.where((told > 0) & (told < LATEST), told, NO_TIME)
+def _time(times: Int64s) -> Int64s:
+    return np.where((times > 0) & (times < _LATEST), times, NO_TIME)
 
 
 def _states(fields: Fields, started: Int64s, completed: Int64s, strings: StringTable) -> Int8s:
-    """As said; a time of completion or of starting says it too."""
-    said = np.full(len(strings) + 1, State.UNKNOWN, np.int8)
-    for text, state in STATES.items():
-        said[strings.find(text)] = state
-    said[UNKNOWN] = State.UNKNOWN
-    states: Int8s = said[fields.state]
+    """The recorded state, or a later one that follows from the times of starting and completion."""
+    state_of = np.full(len(strings) + 1, State.UNKNOWN, np.int8)
+    for name, state in _STATES.items():
+        state_of[strings.find(name)] = state
+    state_of[UNKNOWN] = State.UNKNOWN
+    states: Int8s = state_of[fields.state]
     for times, state in ((started, State.STARTED), (completed, State.COMPLETED)):
         np.maximum(states, np.int8(state), out=states, where=times != NO_TIME)
     return states
 
 
 def _messages(fields: Fields, strings: StringTable) -> Bools:
-    """Which entries are counted with the messages of their group."""
-    texts = strings.texts()
-    operations = [operation_of(texts[code]) for code in fields.requests.distinct.operation.tolist()]
+    """Entries whose sequence number counts messages."""
+    names = strings.texts()
+    operations = [operation_of(names[code]) for code in fields.requests.distinct.operation.tolist()]
     message = np.array([operation in POINT_TO_POINT for operation in operations], np.bool_)[
         fields.requests.request
     ]
@@ -91,45 +99,45 @@ def _messages(fields: Fields, strings: StringTable) -> Bools:
 
 
 def _closing_messages(closes: Bools, message: Bools, fields: Fields) -> Bools:
-    """Which entries end a batch of messages, though they are not marked: they follow the last with its numbers.
+    """Entries that close a batch of messages without a mark: they follow the last message and have its numbers.
 
-    Of a group's first entry that is kept, what it ends may be forgotten: a batch if there were messages before.
+    The batch of a group's first kept entry may be overwritten: it was one of messages if the group counted any.
     """
     if not closes.any():
         return closes
     row = np.argsort(fields.group, kind="stable")
-    last, next_one = row[:-1], row[1:]
-    same = fields.group[last] == fields.group[next_one]
-    alike = same.copy()
+    previous, current = row[:-1], row[1:]
+    same_group = fields.group[previous] == fields.group[current]
+    same_numbers = same_group.copy()
     for numbers in (fields.collective, fields.p2p):
-        alike &= numbers[last] == numbers[next_one]
-    ends = fields.p2p > 0
-    ends[next_one[same]] = (message[last] & alike)[same]
-    return ends & closes
+        same_numbers &= numbers[previous] == numbers[current]
+    after_message = fields.p2p > 0
+    after_message[current[same_group]] = (message[previous] & same_numbers)[same_group]
+    return after_message & closes
 
 
-# Records to the columns of events: one event for each, on the track of its group.
+# Events, on the tracks of their groups
 
 
 def events_of(fields: Fields, records: Records) -> Events:
-    """The entries, from their creation to when their completion was seen."""
+    """One event for each entry, from its creation until its completion was observed."""
     count = len(records)
     tracks = {name: track for track, name in enumerate(dict.fromkeys(name for name, _ in fields.groups))}
     track_of_group = np.array([tracks[name] for name, _ in fields.groups], np.int32)
-    took = np.maximum(fields.completed - fields.created, 0)
+    duration = np.maximum(fields.completed - fields.created, 0)
     return Events(
         kind=np.full(count, EventKind.RECORD, np.uint8),
         name=fields.requests.distinct.operation[records.request],
         track=track_of_group[fields.group],
         start=records.created,
-        duration=np.where((fields.completed > 0) & (fields.created > 0), took, UNKNOWN),
+        duration=np.where((fields.completed > 0) & (fields.created > 0), duration, UNKNOWN),
         source=np.zeros(count, np.int32),
         payload=records.place,
     )
 
 
 def keys_of(fields: Fields, records: Records) -> dict[Key, KeyColumn]:
-    """What links the entries to other events."""
+    """Keys that link the entries to other events."""
     columns = {
         Key.GROUP: KeyColumn(np.arange(len(records)), records.group.astype(np.int64)),
         Key.COLLECTIVE_SEQUENCE: _known(fields.collective),
@@ -145,7 +153,7 @@ def _known(values: Int64s) -> KeyColumn:
 
 
 def tracks_of(groups: Iterable[GroupName]) -> list[Track]:
-    """One for each name of a group."""
+    """One track for each group name."""
     descriptions: dict[str, str] = {}
     for name, text in groups:
         descriptions[name] = descriptions.get(name) or text
@@ -155,30 +163,30 @@ def tracks_of(groups: Iterable[GroupName]) -> list[Track]:
     ]
 
 
-# How far a process says it got in each group.
+# Progress of the process in each group
 
 
 def progress_of(dump: Dump, fields: Fields) -> dict[str, Progress]:
-    """By the name of the group, as far as an entry tells which name a number of the process stands for.
+    """Progress by group name, for groups whose number occurs in an entry together with their name.
 
-    A group has a status once it is used. So one that is described, and is none of those whose names were
-    overwritten, was never used.
+    A group gets a status when it is first used. If no used group is without a name (because its entries were
+    overwritten), all described groups without a status were never used.
     """
     status = dump.header.get(GROUP_STATUS)
     if type(status) is not dict or not dump.layout.group:
         return {}
     names = _names(fields)
-    told = {names[key]: _progress(value) for key, value in status.items() if key in names}
-    nameless = [_progress(value) for key, value in status.items() if key not in names]
-    if status and all(one.enqueued < 0 for one in nameless):
+    progress = {names[key]: _progress(value) for key, value in status.items() if key in names}
+    unnamed = [_progress(value) for key, value in status.items() if key not in names]
+    if status and all(group.enqueued < 0 for group in unnamed):
         config = dump.header.get(GROUP_CONFIG)
         described = config if type(config) is dict else {}
-        told |= {name: Progress() for name in described if type(name) is str and name not in told}
-    return told
+        progress |= {name: Progress() for name in described if type(name) is str and name not in progress}
+    return progress
 
 
 def _names(fields: Fields) -> dict[str, str]:
-    """The name of each group by its number as text; the last entry with a number tells."""
+    """The name of each group by its number as a string, from the last entry with this number."""
     numbers, last = np.unique(fields.group_id[::-1], return_index=True)
     groups = fields.group[::-1][last]
     pairs = zip(numbers.tolist(), groups.tolist(), strict=True)
@@ -186,72 +194,67 @@ def _names(fields: Fields) -> dict[str, str]:
 
 
 def _progress(value: Any) -> Progress:
-    said = value if type(value) is dict else {}
-    return Progress(*(_number(said.get(name)) for name in (LAST_ENQUEUED, LAST_STARTED, LAST_COMPLETED)))
+    status = value if type(value) is dict else {}
+    return Progress(*(_number(status.get(name)) for name in (LAST_ENQUEUED, LAST_STARTED, LAST_COMPLETED)))
 
 
 def _number(value: Any) -> int:
-    """The JSON variant writes numbers as texts."""
+    """The JSON variant writes numbers as strings."""
     try:
-        return max(int(value), -1) if type(value) in (int, str) else -1
+        return max(int(value), UNKNOWN) if type(value) in (int, str) else UNKNOWN
     except ValueError:
-        return -1
+        return UNKNOWN
 
 
-# The process groups that a dump describes, and those that its entries name.
-
-
-Ranks = tuple[int, ...]
-
-KEPT_LISTS = 64
-"""All dumps of a job spell the same long lists of members: so many that were met last are not parsed again."""
+# Process groups: described by the dump, or only named by entries
 
 
 def groups_of(config: Any, named: Sequence[GroupName], path: str) -> tuple[list[ProcessGroup], list[Finding]]:
-    """Every group once: described by the dump, or only named by an entry, which alone knows descriptions."""
+    """Each group once. Descriptions may be missing in the dump's own list, and come from entries."""
     descriptions: dict[str, str] = {}
     for name, text in named:
         descriptions[name] = descriptions.get(name) or text
-    described, wrong = _described(config)
+    described, invalid = _described(config)
     groups = [
         _group(name, text or descriptions.get(name, ""), ranks) for name, (text, ranks) in described.items()
     ]
     groups += [_group(name, text, ()) for name, text in descriptions.items() if name not in described]
-    if not wrong:
+    if not invalid:
         return groups, []
     message = (
-        f"{schema.GROUP_CONFIG} does not list the ranks of {len(wrong)} groups in a way that can be read"
+        f"{schema.GROUP_CONFIG} has invalid lists of ranks for {len(invalid)} groups, "
+        "whose members are treated as unknown"
     )
-    return groups, [Finding(Severity.WARNING, "group-members", message, len(wrong), path, wrong[0])]
+    return groups, [Finding(Severity.WARNING, "group-members", message, len(invalid), path, invalid[0])]
 
 
-def _group(name: str, description: str, ranks: Ranks) -> ProcessGroup:
+def _group(name: str, description: str, ranks: _Ranks) -> ProcessGroup:
     return ProcessGroup(name, description, ranks, size=len(ranks))
 
 
-def _described(config: Any) -> tuple[dict[str, tuple[str, Ranks]], list[str]]:
-    """Description and ranks by name, and the names of groups whose ranks cannot be read."""
+def _described(config: Any) -> tuple[dict[str, tuple[str, _Ranks]], list[str]]:
+    """Description and ranks by name, and the names of groups with invalid ranks."""
     if type(config) is not dict:
         return {}, []
-    described: dict[str, tuple[str, Ranks]] = {}
-    wrong: list[str] = []
-    read: dict[int, Ranks | None] = {}
+    described: dict[str, tuple[str, _Ranks]] = {}
+    invalid: list[str] = []
+    parsed: dict[int, _Ranks | None] = {}
     for key, value in config.items():
         if type(key) not in (str, int):
             continue
-        name, description, ranks = _spelt(key, value)
-        if id(ranks) not in read:  # many groups may share one list, which is read once
-            read[id(ranks)] = _ranks(ranks)
-        members = read[id(ranks)]
+        name, description, ranks = _fields(key, value)
+        if id(ranks) not in parsed:  # many groups may share one list, which is parsed once
+            parsed[id(ranks)] = _ranks(ranks)
+        members = parsed[id(ranks)]
         if members is None:
-            wrong.append(name)
-        if name or members:  # torch on gloo describes one group without a name and without ranks: no group
+            invalid.append(name)
+        if name or members:  # torch on gloo lists an empty item without name and ranks
             described[name] = (description, members or ())
-    return described, wrong
+    return described, invalid
 
 
-def _spelt(key: str | int, value: Any) -> tuple[str, str, Any]:
-    """Name, description and ranks, whichever way they are written down."""
+def _fields(key: str | int, value: Any) -> tuple[str, str, Any]:
+    """Name, description and ranks, in any of the versions."""
     if not isinstance(value, Mapping):
         return str(key), "", value
     name = value.get(schema.GROUP_NAME, key)
@@ -263,19 +266,19 @@ def _spelt(key: str | int, value: Any) -> tuple[str, str, Any]:
     )
 
 
-def _ranks(value: Any) -> Ranks | None:
-    return _listed(value) if type(value) is str else _checked(value)
+def _ranks(value: Any) -> _Ranks | None:
+    return _parsed_ranks(value) if type(value) is str else _checked_ranks(value)
 
 
-@lru_cache(maxsize=KEPT_LISTS)
-def _listed(text: str) -> Ranks | None:
+@lru_cache(maxsize=_CACHED_LISTS)
+def _parsed_ranks(text: str) -> _Ranks | None:
     try:
-        return _checked(orjson.loads(text))
+        return _checked_ranks(orjson.loads(text))
     except orjson.JSONDecodeError:
         return None
 
 
-def _checked(value: Any) -> Ranks | None:
+def _checked_ranks(value: Any) -> _Ranks | None:
     if type(value) not in (list, tuple) or not all(
         type(rank) is int and 0 <= rank <= LARGEST_RANK for rank in value
     ):
@@ -283,11 +286,7 @@ def _checked(value: Any) -> Ranks | None:
     return tuple(value)
 
 
-# What entries say of communication: whom with, in which order, and how much of what.
-
-
-SHAPED = ("gloo:", "mpi:", "ucc:")
-"""Backends whose other records name no group: there only the shapes tell operations apart."""
+# Communications
 
 
 def communications_of(
@@ -312,7 +311,7 @@ def communications_of(
 
 
 def _group_sizes(groups: Sequence[ProcessGroup], strings: StringTable) -> Int32s:
-    """How many ranks a group has, by the code of its name."""
+    """Number of ranks of each group, by the code of its name."""
     size = np.full(len(strings), UNKNOWN, np.int32)
     for group in groups:
         if group.size and (code := strings.find(group.name)) != UNKNOWN:
@@ -321,11 +320,11 @@ def _group_sizes(groups: Sequence[ProcessGroup], strings: StringTable) -> Int32s
 
 
 def _shapes(entry_requests: EntryRequests, strings: StringTable) -> Int32s:
-    """The sizes of each request as text, where they are needed."""
-    texts = strings.texts()
+    """The sizes of each request as a string, for the backends that need them."""
+    names = strings.texts()
     requests = entry_requests.distinct
     shapes = np.full(len(requests), UNKNOWN, np.int32)
     for row, (code, sizes) in enumerate(zip(requests.operation.tolist(), entry_requests.sizes, strict=True)):
-        if requests.elements_in[row] != UNKNOWN and texts[code].startswith(SHAPED):
+        if requests.elements_in[row] != UNKNOWN and names[code].startswith(_SHAPED_BACKENDS):
             shapes[row] = strings[orjson.dumps(sizes).decode()]
     return shapes

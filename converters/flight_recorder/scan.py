@@ -1,4 +1,9 @@
-"""Entries that are spelt alike, passed over at once."""
+"""Abridged decoding: entries that repeat earlier ones, except for their numbers, are not decoded.
+
+Most of a dump are entries of a few forms: the same keys, and only known strings. All entries of a form are scanned at
+once, span by span and number by number. Entries with a new span are decoded; each run of others becomes a marker in
+the pickle. Numbers in a dump are not negative: UNKNOWN represents None.
+"""
 
 from __future__ import annotations
 
@@ -14,298 +19,297 @@ from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.errors import UnreadableError
 
-# How torch spells an entry whose texts all stood in the dump before: numbers, and what stands between them.
+_GET = rb"(?:h.|j.{4})"
+_INTEGER = rb"(?:K.|M..|J.{4}|\x8a\x08.{8})"
+_LIST = rb"\]\((?:%b|\]\(%b*+e)*+e" % (_GET, _INTEGER)
+_WORD = rb"(?:%b%b\x86|%b|[\x88\x89]|%b)" % (_GET, _GET, _GET, _LIST)
+"""A pair of strings, a string, a flag, or a list of strings or of sizes."""
 
+_FIELDS = rb"(?>%b%b)*+" % (_GET, _WORD)
+_TO_A_NUMBER = _FIELDS + _GET + rb"(?=[KMJGN\x8a])"
 
-GET = rb"(?:h.|j.{4})"
-WHOLE_NUMBER = rb"(?:K.|M..|J.{4}|\x8a\x08.{8})"
-LIST = rb"\]\((?:%b|\]\(%b*+e)*+e" % (GET, WHOLE_NUMBER)
-WORD_SPELLING = rb"(?:%b%b\x86|%b|[\x88\x89]|%b)" % (GET, GET, GET, LIST)
-"""A pair of texts, a text, a flag, or a list of texts or of sizes."""
+_FIRST = re.compile(rb"\}\(" + _TO_A_NUMBER, re.DOTALL)
+_MIDDLE = re.compile(_TO_A_NUMBER, re.DOTALL)
+_LAST = re.compile(_FIELDS + rb"u(?![qr])", re.DOTALL)
+"""An entry with a PUT is shared, and so is always decoded."""
 
-FIELDS = rb"(?>%b%b)*+" % (GET, WORD_SPELLING)
-TO_A_NUMBER = FIELDS + GET + rb"(?=[KMJGN\x8a])"
+_NUMBER = re.compile(rb"%b|(G).{8}|N" % _INTEGER, re.DOTALL)
 
-FIRST = re.compile(rb"\}\(" + TO_A_NUMBER, re.DOTALL)
-MIDDLE = re.compile(TO_A_NUMBER, re.DOTALL)
-LAST = re.compile(FIELDS + rb"u(?![qr])", re.DOTALL)
-"""What is followed by a PUT is shared, and so is left where it is."""
-
-NUMBER = re.compile(rb"%b|(G).{8}|N" % WHOLE_NUMBER, re.DOTALL)
-
-KEYS = re.compile(rb"(%b)(?:%b)?+" % (GET, WORD_SPELLING), re.DOTALL)
+_KEYS = re.compile(rb"(%b)(?:%b)?+" % (_GET, _WORD), re.DOTALL)
 """The keys of a span."""
 
-MOST_NUMBERS = 64
-"""In an entry; torch writes ten."""
+_MOST_NUMBERS = 64
+"""In one entry; torch writes ten."""
 
-SHORT_PUT, LONG_PUT = b"qr"
-GET_OF = {SHORT_PUT: b"h", LONG_PUT: b"j"}
+_SHORT_PUT, _LONG_PUT = b"qr"
+_GET_OF = {_SHORT_PUT: b"h", _LONG_PUT: b"j"}
 
-FIRST_ENTRY = re.compile(
-    rb"X\x07\0\0\0entries(?:q.|r.{4})\]\(\}\((?:(?P<known>%b)|X(?P<size>.{4}))" % GET, re.DOTALL
+_FIRST_ENTRY = re.compile(
+    rb"X\x07\0\0\0entries(?:q.|r.{4})\]\(\}\((?:(?P<known>%b)|X(?P<size>.{4}))" % _GET, re.DOTALL
 )
-"""Where the list of entries begins, up to the first key of its first entry."""
+"""The start of the list of entries, up to the first key of its first entry."""
+
+_NONE, _FLOAT, _LONG = b"NG\x8a"
+_INTEGERS = {ord("K"): ("u1", 1), ord("M"): ("<u2", 1), ord("J"): ("<i4", 1), _LONG: ("<i8", 2)}
+"""The type and the offset of the number after each opcode."""
+
+_LONG_BYTES = 8
+_WIDTHS = np.zeros(256, np.int64)
+_WIDTHS[[_NONE, _FLOAT, *_INTEGERS]] = (1, 9, 2, 3, 5, 10)
+"""Bytes of a number with its opcode."""
+
+_LONGEST_NUMBER = 10
+_LONGEST_SPAN = 1 << 11
+_WORD_BYTES = 8
+_MOST_FORMS = 8
+_MOST_SIZES = 16
+"""Lengths of a span that are compared in all entries at once; spans of other lengths, one entry at a time."""
+
+_BUCKET_BITS = 12
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+"""Odd and without a pattern: the upper bits of a product depend on all bits."""
+
+_MARKER = b"\x8a\x08"
+_NUMBER_BYTES = _TOKEN_BYTES = 4
+_FIRST_TOKEN = 0x6B72616D
+"""A marker is an integer: its number, and in the upper bytes a token that does not occur in the kept bytes."""
+
+_FEWEST = 64
+"""Fewer entries are all decoded: abridging would take longer."""
 
 
-def opening_of_entries(data: bytes) -> bytes | None:
-    """How entries begin whose keys were all written before; None where there is no first entry."""
-    first = FIRST_ENTRY.search(data)
+# Grammar of entries without new strings: spans of fields, each followed by a number
+
+
+def _entry_start(data: bytes) -> bytes | None:
+    """The first bytes of entries without new keys; None without a first entry."""
+    first = _FIRST_ENTRY.search(data)
     if not first or first["known"]:
         return b"}(" + first["known"] if first else None
     end = first.end() + int.from_bytes(first["size"], "little")
     put = data[end : end + 5]
-    if len(put) < 5 or put[0] not in GET_OF:
+    if len(put) < 5 or put[0] not in _GET_OF:
         return None
-    return b"}(" + GET_OF[put[0]] + (put[1:2] if put[0] == SHORT_PUT else put[1:])
+    return b"}(" + _GET_OF[put[0]] + (put[1:2] if put[0] == _SHORT_PUT else put[1:])
 
 
-def floats_among_numbers(data: bytes, start: int) -> list[bool] | None:
-    """Which of its numbers are floats, of the entry that begins there; None where it is not of this kind."""
+def _float_flags(data: bytes, start: int) -> list[bool] | None:
+    """For each number of the entry at `start`, whether it is a float; None if the entry has new strings."""
     floats: list[bool] = []
-    span = FIRST.match(data, start)
-    while span and len(floats) < MOST_NUMBERS and (number := NUMBER.match(data, span.end())):
+    span = _FIRST.match(data, start)
+    while span and len(floats) < _MOST_NUMBERS and (number := _NUMBER.match(data, span.end())):
         floats.append(number.lastindex is not None)
-        if LAST.match(data, number.end()):
+        if _LAST.match(data, number.end()):
             return floats
-        span = MIDDLE.match(data, number.end())
+        span = _MIDDLE.match(data, number.end())
     return None
 
 
-# Passes over all entries of a dump that are spelt alike at once, span by span and number by number. Numbers in a
-# dump are not negative: UNKNOWN stands for None.
-
-
-NONE, FLOAT, LONG = b"NG\x8a"
-WHOLE = {ord("K"): ("u1", 1), ord("M"): ("<u2", 1), ord("J"): ("<i4", 1), LONG: ("<i8", 2)}
-"""How the number after an opcode is written, and where."""
-
-LONG_BYTES = 8
-WIDTHS = np.zeros(256, np.int64)
-WIDTHS[[NONE, FLOAT, *WHOLE]] = (1, 9, 2, 3, 5, 10)
-"""Bytes of a number with its opcode."""
-
-LONGEST_NUMBER = 10
-LONGEST_SPAN = 1 << 11
-WORD = 8
-MOST_FORMS = 8
-MOST_SIZES = 16
-"""So many lengths of a span are looked at in all entries at once; what is left, in one entry after the other."""
-
-BUCKET_BITS = 12
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-"""Odd and without a pattern: the upper bits of a product depend on all bits."""
+# Scan of all entries of a form
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
-    """Entries with the same keys in the same order, and numbers in the same places."""
+class SimilarEntries:
+    """Entries with the same keys in the same order, and with numbers in the same fields."""
 
     start: Int64s
     end: Int64s
     spans: Sequence[Int64s]
-    """For each span a number that is the same for equal spans."""
+    """For each span a number, equal for equal spans."""
     keys: Sequence[int]
-    """How many keys each span has; all but the last end in the key of a number."""
+    """Number of keys in each span; all but the last end in the key of a number."""
     numbers: Sequence[Int64s | None]
     """None for floats."""
 
 
-def entries_alike(data: bytes) -> list[Alike]:
-    """Everything that looks like an entry without new texts, form by form."""
-    text = data + bytes(2 * LONGEST_SPAN + WORD)
-    starts = _starts(data, text)
+def _similar_entries(data: bytes) -> list[SimilarEntries]:
+    """All byte ranges that look like entries without new strings, by form."""
+    padded = data + bytes(2 * _LONGEST_SPAN + _WORD_BYTES)
+    starts = _starts(data, padded)
     left = np.ones(len(starts), np.bool_)
-    found: list[Alike] = []
+    found: list[SimilarEntries] = []
     for row, start in enumerate(starts.tolist()):
-        if left[row] and len(found) < MOST_FORMS and (floats := floats_among_numbers(data, start)):
+        if left[row] and len(found) < _MOST_FORMS and (floats := _float_flags(data, start)):
             rows = row + left[row:].nonzero()[0]
-            walk = _Walk(data, text, starts[rows])
-            found.append(walk.along(floats))
-            left[rows[walk.rows]] = False
-    return [alike for alike in found if len(alike.start)]
+            scan = _FormScan(data, padded, starts[rows])
+            found.append(scan.entries(floats))
+            left[rows[scan.rows]] = False
+    return [similar for similar in found if len(similar.start)]
 
 
-def _starts(data: bytes, text: bytes) -> Int64s:
-    """Where entries may begin."""
-    opening = opening_of_entries(data)
+def _starts(data: bytes, padded: bytes) -> Int64s:
+    """Offsets where entries may start."""
+    opening = _entry_start(data)
     if opening is None:
         return np.empty(0, np.int64)
     starts = (np.frombuffer(data, np.uint8) == opening[0]).nonzero()[0]
     first = np.uint64(int.from_bytes(opening, "little"))
-    read = _part(_read(text, WORD, starts), "<u8") & np.uint64((1 << 8 * len(opening)) - 1)
-    found: Int64s = starts[read == first]
-    return found
+    read = _part(_read(padded, _WORD_BYTES, starts), "<u8") & np.uint64((1 << 8 * len(opening)) - 1)
+    return starts[read == first]
 
 
-def _read(text: bytes, size: int, places: Int64s) -> Any:
-    """So many bytes from each place; anything for a place behind the dump, where no entry ends."""
-    windows = np.ndarray(len(text) - size + 1, f"V{size}", text, strides=(1,))
-    return windows[np.minimum(places, len(windows) - 1)]
+def _read(padded: bytes, size: int, offsets: Int64s) -> Any:
+    """`size` bytes at each offset; arbitrary bytes for offsets after the dump, where no entry ends."""
+    windows = np.ndarray(len(padded) - size + 1, f"V{size}", padded, strides=(1,))
+    return windows[np.minimum(offsets, len(windows) - 1)]
 
 
 def _part(read: Any, kind: str, at: int = 0) -> Any:
-    """What was read, as another kind of value that stands `at` bytes after the place."""
+    """The bytes after the first `at` ones, as values of another type."""
     return np.ndarray(len(read), kind, read, at, (read.itemsize,))
 
 
 def _words(read: Any, size: int) -> list[Any]:
-    """The first `size` bytes in words, for NumPy compares texts byte by byte."""
-    words = [_part(read, "<u8", at) for at in range(0, size, WORD)]
-    if size % WORD:
-        words[-1] = words[-1] & np.uint64((1 << 8 * (size % WORD)) - 1)
+    """The first `size` bytes as words, because NumPy compares strings byte by byte."""
+    words = [_part(read, "<u8", at) for at in range(0, size, _WORD_BYTES)]
+    if size % _WORD_BYTES:
+        words[-1] = words[-1] & np.uint64((1 << 8 * (size % _WORD_BYTES)) - 1)
     return words
 
 
-def _first_alike(words: Sequence[Any]) -> Int64s:
-    """For each row one of the first that have the same words; UNKNOWN for rows of which another took the place."""
-    mixed = words[0] * MULTIPLIER
+def _first_equal(words: Sequence[Any]) -> Int64s:
+    """For each row the first row with the same words; UNKNOWN for rows with a hash collision."""
+    hashed = words[0] * _MULTIPLIER
     for word in words[1:]:
-        mixed = (mixed ^ word) * MULTIPLIER
-    bucket = (mixed >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-    place = np.empty(1 << BUCKET_BITS, np.int64)
-    place[bucket[::-1]] = np.arange(len(bucket) - 1, -1, -1)
-    first = place[bucket]
-    alike = np.ones(len(first), np.bool_)
+        hashed = (hashed ^ word) * _MULTIPLIER
+    bucket = (hashed >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
+    first_of = np.empty(1 << _BUCKET_BITS, np.int64)
+    first_of[bucket[::-1]] = np.arange(len(bucket) - 1, -1, -1)
+    first = first_of[bucket]
+    equal = np.ones(len(first), np.bool_)
     for word in words:
-        alike &= word == word[first]
-    return np.where(alike, first, UNKNOWN)
+        equal &= word == word[first]
+    return np.where(equal, first, UNKNOWN)
 
 
-class _Walk:
-    """A place in each of many entries, which all move on together; those that do not fit are left behind."""
+class _FormScan:
+    """An offset in each of many entries, which advance together; entries that do not match are dropped."""
 
-    def __init__(self, data: bytes, text: bytes, starts: Int64s) -> None:
-        self.data, self.text, self.starts = data, text, starts
+    def __init__(self, data: bytes, padded: bytes, starts: Int64s) -> None:
+        self.data, self.padded, self.starts = data, padded, starts
         self.rows, self.at = np.arange(len(starts)), starts.copy()
         self.spans: list[Int64s] = []
         self.keys: list[int] = []
         self.numbers: list[Int64s | None] = []
 
-    def along(self, floats: Sequence[bool]) -> Alike:
-        """The entries with these numbers."""
-        self.span(FIRST)
+    def entries(self, floats: Sequence[bool]) -> SimilarEntries:
+        """The entries of the form with these numbers."""
+        self.span(_FIRST)
         for is_float in floats[:-1]:
             self.number(is_float)
-            self.span(MIDDLE)
+            self.span(_MIDDLE)
         self.number(floats[-1])
-        self.span(LAST)
+        self.span(_LAST)
         self.keep(self.at <= len(self.data))
-        return Alike(self.starts[self.rows], self.at, self.spans, self.keys, self.numbers)
+        return SimilarEntries(self.starts[self.rows], self.at, self.spans, self.keys, self.numbers)
 
-    def keep(self, fitting: Bools) -> None:
-        """Leaves all other entries behind."""
-        if not fitting.all():
-            self.rows, self.at = self.rows[fitting], self.at[fitting]
-            self.spans = [span[fitting] for span in self.spans]
-            self.numbers = [None if values is None else values[fitting] for values in self.numbers]
+    def keep(self, matching: Bools) -> None:
+        """Drops all other entries."""
+        if not matching.all():
+            self.rows, self.at = self.rows[matching], self.at[matching]
+            self.spans = [span[matching] for span in self.spans]
+            self.numbers = [None if values is None else values[matching] for values in self.numbers]
 
     def span(self, form: re.Pattern[bytes]) -> None:
-        """Passes over a span in all entries, and numbers them so that equal spans have the same number."""
-        numbers, pieces = np.full(len(self.at), UNKNOWN, np.int64), _Pieces(form, self.data)
+        """Scans a span in all entries; equal spans get the same number."""
+        numbers, distinct = np.full(len(self.at), UNKNOWN, np.int64), _Spans(form, self.data)
         rows, size_count = np.arange(len(self.at)), 0
-        while len(rows) and size_count < MOST_SIZES:
-            number = pieces.number_at(int(self.at[rows[0]]))
+        while len(rows) and size_count < _MOST_SIZES:
+            number = distinct.number_at(int(self.at[rows[0]]))
             if number == UNKNOWN:
                 rows = rows[1:]
                 continue
-            numbers[rows] = found = self._alike(rows, pieces, pieces.sizes[number])
+            numbers[rows] = found = self._equal(rows, distinct, distinct.sizes[number])
             rows, size_count = rows[found == UNKNOWN], size_count + 1
-        numbers[rows] = [pieces.number_at(place) for place in self.at[rows].tolist()]
+        numbers[rows] = [distinct.number_at(offset) for offset in self.at[rows].tolist()]
         self.spans.append(numbers)
-        self.keys.append(len(pieces.keys))
-        self.at = self.at + np.array([*pieces.sizes, 0])[numbers]
-        self.keep(np.array([*pieces.fit, False])[numbers])
+        self.keys.append(len(distinct.keys))
+        self.at = self.at + np.array([*distinct.sizes, 0])[numbers]
+        self.keep(np.array([*distinct.same_keys, False])[numbers])
 
-    def _alike(self, rows: Int64s, pieces: _Pieces, size: int) -> Int64s:
-        """The numbers of spans that are as long as the first, or shorter; of others only where it is easy."""
-        places = self.at[rows]
-        words = _words(_read(self.text, -(-size // WORD) * WORD, places), size)
+    def _equal(self, rows: Int64s, distinct: _Spans, size: int) -> Int64s:
+        """The numbers of spans of at most `size` bytes; UNKNOWN for others, and for rare ones."""
+        offsets = self.at[rows]
+        words = _words(_read(self.padded, -(-size // _WORD_BYTES) * _WORD_BYTES, offsets), size)
         if all((word == word[0]).all() for word in words):
-            return np.full(len(rows), pieces.number_at(int(places[0])), np.int64)
-        first = _first_alike(words)
+            return np.full(len(rows), distinct.number_at(int(offsets[0])), np.int64)
+        first = _first_equal(words)
         known = np.full(len(rows) + 1, UNKNOWN, np.int64)
         common = np.bincount(first + 1, minlength=1)[1:] > 1
         common[:1] = True
         for row in common.nonzero()[0].tolist():
-            number = pieces.number_at(int(places[row]))
-            if number != UNKNOWN and pieces.sizes[number] <= size:
+            number = distinct.number_at(int(offsets[row]))
+            if number != UNKNOWN and distinct.sizes[number] <= size:
                 known[row] = number
         return known[first]
 
     def number(self, is_float: bool) -> None:
-        """Passes over a number in all entries."""
-        read = _read(self.text, LONGEST_NUMBER, self.at)
+        """Scans a number in all entries."""
+        read = _read(self.padded, _LONGEST_NUMBER, self.at)
         opcode = _part(read, "u1")
         if is_float:
-            self.at = self.at + WIDTHS[FLOAT]
+            self.at = self.at + _WIDTHS[_FLOAT]
             self.numbers.append(None)
-            self.keep(opcode == FLOAT)
+            self.keep(opcode == _FLOAT)
             return
         values, codes = np.full(len(self.at), UNKNOWN, np.int64), opcode.tobytes()
-        for code, (kind, before) in WHOLE.items():
+        for code, (kind, before) in _INTEGERS.items():
             if code in codes:
                 np.copyto(values, _part(read, kind, before), where=opcode == code)
-        if LONG in codes:
-            values[(opcode == LONG) & (_part(read, "u1", 1) != LONG_BYTES)] = UNKNOWN
-        self.at = self.at + WIDTHS[opcode]
+        if _LONG in codes:
+            values[(opcode == _LONG) & (_part(read, "u1", 1) != _LONG_BYTES)] = UNKNOWN
+        self.at = self.at + _WIDTHS[opcode]
         self.numbers.append(values)
-        self.keep((values >= 0) | (opcode == NONE))
+        self.keep((values >= 0) | (opcode == _NONE))
 
 
-class _Pieces:
-    """Different spans, each with a number."""
+class _Spans:
+    """Distinct spans, each with a number."""
 
     def __init__(self, form: re.Pattern[bytes], data: bytes) -> None:
         self.form, self.data = form, data
         self.sizes: list[int] = []
-        self.fit: list[bool] = []
-        """Which of them have the keys of the first."""
+        self.same_keys: list[bool] = []
+        """Whether each has the keys of the first."""
         self.keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
 
-    def number_at(self, place: int) -> int:
-        """The number of the span at a place; UNKNOWN where there is none."""
-        found = self.form.match(self.data, place)
-        if not found or len(found[0]) > LONGEST_SPAN:
+    def number_at(self, offset: int) -> int:
+        """The number of the span at an offset; UNKNOWN without a span."""
+        found = self.form.match(self.data, offset)
+        if not found or len(found[0]) > _LONGEST_SPAN:
             return UNKNOWN
         if (known := self._numbers.get(found[0])) is not None:
             return known
-        keys = KEYS.findall(found[0])
+        keys = _KEYS.findall(found[0])
         self.keys = self.keys or keys
-        self.fit.append(keys == self.keys)
+        self.same_keys.append(keys == self.keys)
         self.sizes.append(len(found[0]))
         return self._numbers.setdefault(found[0], len(self._numbers))
 
 
-# Puts marks into a dump in place of entries that repeat others.
-
-
-MARK = b"\x8a\x08"
-NUMBER_BYTES = TOKEN_BYTES = 4
-FIRST_TOKEN = 0x6B72616D
-"""A mark is a whole number: its own, and above that a token that stands nowhere in what is kept of the dump."""
+# Markers in place of entries that repeat others
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Entries of one form, and for each of their spans the first row that has it."""
+    """Entries of one form, and for each of their spans the first row with an equal one."""
 
-    alike: Alike
+    similar: SimilarEntries
     first: Sequence[Int64s]
 
     @classmethod
-    def of(cls, alike: Alike) -> Form:
+    def of(cls, similar: SimilarEntries) -> Form:
         """The form of these entries."""
-        return cls(alike, [_first_of_equal(span) for span in alike.spans])
+        return cls(similar, [_first_of_equal(span) for span in similar.spans])
 
     @property
-    def telling(self) -> Bools:
-        """Which entries have a span that none had before."""
-        telling = np.zeros(len(self.alike.start), np.bool_)
+    def decoded_rows(self) -> Bools:
+        """Whether each entry has a span that no earlier entry has."""
+        decoded_rows = np.zeros(len(self.similar.start), np.bool_)
         for first in self.first:
-            telling[first] = True
-        return telling
+            decoded_rows[first] = True
+        return decoded_rows
 
 
 def _first_of_equal(numbers: Int64s) -> Int64s:
@@ -317,114 +321,114 @@ def _first_of_equal(numbers: Int64s) -> Int64s:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """The entries of all forms in the order of the dump, and those among them that have a mark."""
+class Markers:
+    """The entries of all forms in the order of the dump, and which of them have a marker."""
 
     order: Int64s
-    """Their rows in the forms, counted from one form to the next."""
+    """Their rows among the entries of all forms, one form after the other."""
     start: Int64s
     end: Int64s
-    telling: Bools
+    decoded_rows: Bools
     head: Int64s
-    """Rows with a mark: each that tells, and the first of each run of others."""
+    """Rows with a marker: each decoded entry, and the first of each run of others."""
 
     @classmethod
-    def of(cls, forms: Sequence[Form]) -> Marks:
-        """One mark before each entry that tells, and one in place of each run of others."""
-        starts = np.concatenate([form.alike.start for form in forms])
+    def of(cls, forms: Sequence[Form]) -> Markers:
+        """One marker before each decoded entry, and one in place of each run of others."""
+        starts = np.concatenate([form.similar.start for form in forms])
         order = np.argsort(starts)
-        start, end = starts[order], np.concatenate([form.alike.end for form in forms])[order]
-        telling = np.concatenate([form.telling for form in forms])[order]
+        start, end = starts[order], np.concatenate([form.similar.end for form in forms])[order]
+        decoded_rows = np.concatenate([form.decoded_rows for form in forms])[order]
         continues = np.zeros(len(start), np.bool_)
-        continues[1:] = ~telling[1:] & ~telling[:-1] & (start[1:] == end[:-1])
-        return cls(order, start, end, telling, np.flatnonzero(~continues))
+        continues[1:] = ~decoded_rows[1:] & ~decoded_rows[:-1] & (start[1:] == end[:-1])
+        return cls(order, start, end, decoded_rows, np.flatnonzero(~continues))
 
     @property
     def overlap(self) -> bool:
-        """Whether entries stand in each other, so that not all of them are entries."""
+        """Whether byte ranges overlap, so that not all of them are entries."""
         return bool((self.start[1:] < self.end[:-1]).any())
 
     @property
     def lengths(self) -> Int64s:
-        """How many rows there are from each mark to the next."""
+        """Number of rows from each marker to the next."""
         return np.diff(self.head, append=len(self.start))
 
     @property
     def omitted(self) -> Int64s:
-        """How many entries each mark stands for; a mark before an entry that tells, for none."""
-        return np.where(self.telling[self.head], 0, self.lengths)
+        """Number of entries that each marker replaces; 0 before a decoded entry."""
+        return np.where(self.decoded_rows[self.head], 0, self.lengths)
 
     def abridgement(self, data: bytes) -> tuple[bytes, int]:
-        """The dump with the marks, and without the entries that they stand for; and what the first mark is."""
+        """The dump with markers in place of entries, and the value of the first marker."""
         starts = self.start[self.head]
         ends = np.where(self.omitted > 0, self.end[self.head + self.lengths - 1], starts)
         kept = [
             data[end:start] for end, start in zip([0, *ends.tolist()], [*starts.tolist(), None], strict=True)
         ]
-        token = _token_unlike(b"".join(kept))
-        text = b"".join(
-            part + MARK + number.to_bytes(NUMBER_BYTES, "little") + token
+        token = _unused_token(b"".join(kept))
+        padded = b"".join(
+            part + _MARKER + number.to_bytes(_NUMBER_BYTES, "little") + token
             for number, part in enumerate(kept[:-1])
         )
-        return text + kept[-1], int.from_bytes(token, "little") << 8 * NUMBER_BYTES
+        return padded + kept[-1], int.from_bytes(token, "little") << 8 * _NUMBER_BYTES
 
 
-def _token_unlike(data: bytes) -> bytes:
-    tokens = (token.to_bytes(TOKEN_BYTES, "little") for token in count(FIRST_TOKEN))
+def _unused_token(data: bytes) -> bytes:
+    tokens = (token.to_bytes(_TOKEN_BYTES, "little") for token in count(_FIRST_TOKEN))
     return next(token for token in tokens if token not in data)
 
 
-# The entries of a dump, of which those that repeat others but for their numbers need not be decoded.
+# Entries: decoded, or repeating decoded ones
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Entries of one form: who tells what they say, field by field."""
+    """Entries of one form: for each field, which decoded entries provide its values."""
 
     row: Int64s
-    """Among the rows of all entries."""
+    """Their rows among all entries."""
     like: Int64s
-    """For each a decoded entry that has the same fields."""
-    tellers: Mapping[str, Int64s]
-    """For each a decoded entry that says the same in a field."""
+    """For each entry a decoded entry with the same fields."""
+    providers: Mapping[str, Int64s]
+    """For each entry a decoded entry with the same value, by field."""
     numbers: Mapping[str, Int64s | None]
-    """What each says itself in a field, -1 where it says None; None for a field of floats."""
+    """The numbers of the entries themselves by field, UNKNOWN for None; None for a field of floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """All entries: those that were decoded, and those that repeat them."""
+    """All entries: the decoded ones, and those that repeat them."""
 
     decoded: Sequence[Any]
     row: Int64s
-    """Of those that were decoded, among the rows of all."""
+    """The rows of the decoded entries among all entries."""
     count: int
     repeats: Sequence[Repeats] = ()
 
     @classmethod
     def all_decoded(cls, entries: Sequence[Any]) -> Entries:
-        """Entries of which none is known to repeat another."""
+        """Entries that are all decoded."""
         return cls(entries, np.arange(len(entries)), len(entries))
 
-    def numbered(self, *fields: str) -> bool:
-        """Whether a field has numbers that no decoded entry tells."""
+    def has_numbers_in(self, *fields: str) -> bool:
+        """Whether repeating entries have numbers of their own in one of the fields."""
         return any(field in repeat.numbers for repeat in self.repeats for field in fields)
 
-    def told(self, field: str, column: Any) -> Any:
-        """A column of what decoded entries say in a field, for all entries."""
+    def spread(self, field: str, column: Any) -> Any:
+        """A column of decoded entries, for all entries."""
         return column if not self.repeats else self._spread(field, column)
 
-    def tellers(self, fields: Sequence[str]) -> list[Int64s]:
-        """For each field a decoded entry that says the same, for all entries; the same array for fields told alike."""
+    def providers(self, fields: Sequence[str]) -> list[Int64s]:
+        """For each field and entry a decoded entry with the same value; equal results are one array."""
         known: dict[tuple[int, ...], Int64s] = {}
-        keys = [tuple(id(repeat.tellers.get(field)) for repeat in self.repeats) for field in fields]
+        keys = [tuple(id(repeat.providers.get(field)) for repeat in self.repeats) for field in fields]
         for key, field in zip(keys, fields, strict=True):
             if key not in known:
-                known[key] = self.told(field, np.arange(len(self.decoded)))
+                known[key] = self.spread(field, np.arange(len(self.decoded)))
         return [known[key] for key in keys]
 
     def numbers(self, field: str, column: Int64s) -> Int64s:
-        """The same of a field whose whole numbers each entry says itself."""
+        """A column of integers of decoded entries, for all entries; repeating entries have numbers of their own."""
         if not self.repeats:
             return column
         rows: Int64s = self._spread(field, column)
@@ -437,31 +441,27 @@ class Entries:
         rows = np.empty(self.count, column.dtype)
         rows[self.row] = column
         for repeat in self.repeats:
-            rows[repeat.row] = column[repeat.tellers.get(field, repeat.like)]
+            rows[repeat.row] = column[repeat.providers.get(field, repeat.like)]
         return rows
 
 
-# Decodes a dump without the entries that repeat others, which are most of it.
+# Decoding without the repeating entries
 
 
-FEWEST = 64
-"""Of fewer entries none is left out: that would cost more than it saves."""
-
-
-def abridged(data: bytes, path: str, fewest: int = FEWEST) -> tuple[schema.Dump, Entries] | None:
-    """A dump with the entries that were decoded, and all its entries; None where not most of them repeat others."""
-    forms = [Form.of(alike) for alike in entries_alike(data)] if data.endswith(pickles.STOP) else []
-    if sum(len(form.alike.start) for form in forms) < fewest:
+def abridged(data: bytes, path: str, fewest: int = _FEWEST) -> tuple[schema.Dump, Entries] | None:
+    """The dump with its decoded entries, and all its entries; None unless most of them repeat others."""
+    forms = [Form.of(similar) for similar in _similar_entries(data)] if data.endswith(pickles.STOP) else []
+    if sum(len(form.similar.start) for form in forms) < fewest:
         return None
-    marks = Marks.of(forms)
-    if marks.overlap or 2 * np.count_nonzero(marks.telling) > len(marks.telling):
+    markers = Markers.of(forms)
+    if markers.overlap or 2 * np.count_nonzero(markers.decoded_rows) > len(markers.decoded_rows):
         return None
-    text, first_mark = marks.abridgement(data)
+    padded, first_mark = markers.abridgement(data)
     try:
-        dump = schema.dump_of(pickles.load_with_stable_memo(text, path))
+        dump = schema.dump_of(pickles.load_with_stable_memo(padded, path))
     except UnreadableError:
         return None
-    members = _Members.of(dump.entries, marks, first_mark) if dump else None
+    members = _Members.of(dump.entries, markers, first_mark) if dump else None
     if not dump or not members:
         return None
     repeats = _repeats(forms, members)
@@ -473,26 +473,26 @@ def abridged(data: bytes, path: str, fewest: int = FEWEST) -> tuple[schema.Dump,
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The list of entries as it came out, told apart."""
+    """The decoded list, separated into entries and markers."""
 
     decoded: list[dict[Any, Any]]
     row: Int64s
-    """Of those that were decoded, among all entries."""
+    """The rows of the decoded entries among all entries."""
     count: int
-    row_alike: Int64s
-    """Of each entry of a form."""
-    decoded_alike: Int64s
-    """Which of the decoded ones it is, if it tells."""
+    row_of_form: Int64s
+    """The row of each entry of a form."""
+    decoded_of_form: Int64s
+    """For each entry of a form its index among the decoded ones, if it is decoded."""
 
     @classmethod
-    def of(cls, members: Sequence[Any], marks: Marks, first_mark: int) -> _Members | None:
-        """None if not all marks are there in their order, or if there is anything but marks and entries."""
+    def of(cls, members: Sequence[Any], markers: Markers, first_mark: int) -> _Members | None:
+        """None unless the list consists of entries and of all markers in their order."""
         decoded: list[dict[Any, Any]] = []
         rows: list[int] = []
         marked: list[int] = []
         follows: list[int] = []
         row = 0
-        omitted = marks.omitted.tolist()
+        omitted = markers.omitted.tolist()
         for member in members:
             if type(member) is dict:
                 decoded.append(member)
@@ -506,29 +506,31 @@ class _Members:
                 return None
         if len(marked) < len(omitted) or len(set(map(id, decoded))) < len(decoded):
             return None
-        row_alike, decoded_alike = np.empty((2, len(marks.order)), np.int64)
-        within = np.arange(len(marks.order)) - np.repeat(marks.head, marks.lengths)
-        row_alike[marks.order] = np.repeat(np.array(marked, np.int64), marks.lengths) + within
-        decoded_alike[marks.order] = np.repeat(np.array(follows, np.int64), marks.lengths)
-        return cls(decoded, np.array(rows, np.int64), row, row_alike, decoded_alike)
+        row_of_form, decoded_of_form = np.empty((2, len(markers.order)), np.int64)
+        within = np.arange(len(markers.order)) - np.repeat(markers.head, markers.lengths)
+        row_of_form[markers.order] = np.repeat(np.array(marked, np.int64), markers.lengths) + within
+        decoded_of_form[markers.order] = np.repeat(np.array(follows, np.int64), markers.lengths)
+        return cls(decoded, np.array(rows, np.int64), row, row_of_form, decoded_of_form)
 
 
 def _repeats(forms: Sequence[Form], members: _Members) -> list[Repeats] | None:
-    """Who tells what, field by field; None if an entry says something twice, so that a later span counts."""
+    """The providers by field; None for duplicate fields, where a later span would count."""
     repeats = []
-    ends = np.cumsum([len(form.alike.start) for form in forms])
+    ends = np.cumsum([len(form.similar.start) for form in forms])
     for form, end in zip(forms, ends.tolist(), strict=True):
-        rows = slice(end - len(form.alike.start), end)
-        tellers = [members.decoded_alike[rows][first] for first in form.first]
-        fields = iter(names := list(members.decoded[tellers[0][0]]))
-        if len(names) != sum(form.alike.keys):
+        rows = slice(end - len(form.similar.start), end)
+        providers = [members.decoded_of_form[rows][first] for first in form.first]
+        fields = iter(names := list(members.decoded[providers[0][0]]))
+        if len(names) != sum(form.similar.keys):
             return None
-        told: dict[str, Int64s] = {}
+        by_field: dict[str, Int64s] = {}
         numbers: dict[str, Int64s | None] = {}
-        for teller, keys, values in zip(tellers, form.alike.keys, [*form.alike.numbers, None], strict=True):
-            is_last = len(numbers) == len(form.alike.numbers)
-            told |= dict.fromkeys(islice(fields, keys - (not is_last)), teller)
+        for provider, keys, values in zip(
+            providers, form.similar.keys, [*form.similar.numbers, None], strict=True
+        ):
+            is_last = len(numbers) == len(form.similar.numbers)
+            by_field |= dict.fromkeys(islice(fields, keys - (not is_last)), provider)
             if not is_last:
                 numbers[next(fields)] = values
-        repeats.append(Repeats(members.row_alike[rows], tellers[0], told, numbers))
+        repeats.append(Repeats(members.row_of_form[rows], providers[0], by_field, numbers))
     return repeats

@@ -1,4 +1,4 @@
-"""Field names by version."""
+"""Field names of dumps by version, and the decoded dump: the only place for these names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOP_LEVEL = (
 GROUP_NAME = "name"
 GROUP_DESCRIPTION = "desc"
 GROUP_RANKS = "ranks"
-"""A list as text, `"[0, 1]"`; dumps of 1.4 hold the list itself in place of the whole description."""
+"""A list as a string, `"[0, 1]"`; in version 1.4, the item of a group is the list itself."""
 
 FRAME_NAME = "name"
 FRAME_FILE = "filename"
@@ -44,7 +44,7 @@ BARE_LIST_VERSION = "none (bare list of torch 2.2)"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the fields of an entry are called in one generation; an empty name is a field it does not have."""
+    """The names of the fields of entries in one generation; empty for a missing field."""
 
     name: str = "profiling_name"
     created: str = "time_created_ns"
@@ -63,19 +63,19 @@ class Layout:
     record: str = "record_id"
     input_sizes: str = "input_sizes"
     output_sizes: str = "output_sizes"
-    """One list for each tensor; none for a barrier on gloo, and for what closes a group of operations."""
+    """One list for each tensor; empty for a barrier on gloo, and for the entry that closes a coalesced batch."""
     input_types: str = "input_dtypes"
     output_types: str = "output_dtypes"
     is_message: str = "is_p2p"
     frames: str = "frames"
-    """Innermost first; absent where stacks were not asked for."""
+    """Innermost first; missing if stacks were not requested."""
     duration: str = "duration_ms"
-    """Only where a device's time was measured."""
+    """Only if the time on the device was measured."""
 
 
 CURRENT = Layout()
 TORCH_2_3 = Layout(group="", collective_sequence="seq_id", p2p_sequence="")
-"""One number counts collectives and messages, so that of a message says nothing about its order."""
+"""One number counts collectives and messages, so the number of a message is not significant."""
 TORCH_2_2 = Layout(
     created="time_created_us",
     created_unit_ns=1000,
@@ -90,7 +90,7 @@ TORCH_2_2 = Layout(
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """A decoded dump: its entries, and everything else that stands beside them."""
+    """A decoded dump: its entries, and all other top-level values."""
 
     version: str
     layout: Layout
@@ -99,7 +99,7 @@ class Dump:
 
 
 def dump_of(content: Any) -> Dump | None:
-    """The dump that a decoded file holds; None if it is something else."""
+    """The dump in decoded content; None if it is not a dump."""
     if type(content) is list:
         return Dump(BARE_LIST_VERSION, TORCH_2_2, content, {})
     if type(content) is not dict:
@@ -115,7 +115,7 @@ def dump_of(content: Any) -> Dump | None:
 
 
 def is_newer(version: str) -> bool:
-    """Whether a version is one that this reader does not know; compared by number: 2.10 follows 2.9."""
+    """Whether a version is unknown here; compared by number: 2.10 follows 2.9."""
     if version == BARE_LIST_VERSION:
         return False
     if not re.fullmatch(r"\d{1,9}(?:\.\d{1,9})*", version, re.ASCII):

@@ -191,7 +191,7 @@ def test_version_1_4_lists_the_ranks_of_a_group_by_its_number() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2", "2.3", "2.4", "2.7", "2.9", "2.10"])
-def test_every_version_since_2_1_reads_alike(version: str) -> None:
+def test_every_version_since_2_1_reads_the_same(version: str) -> None:
     trace = read(pickled(dump(collective(completed=CREATED + 1), version=version)))
 
     assert (trace.source.version, len(trace.events), trace.findings) == (version, 1, [])
@@ -242,7 +242,7 @@ def test_ranks_are_parsed_never_evaluated() -> None:
         Finding(
             Severity.WARNING,
             "group-members",
-            "pg_config does not list the ranks of 1 groups in a way that can be read",
+            "pg_config has invalid lists of ranks for 1 groups, whose members are treated as unknown",
             source=PATH,
             example="0",
         )
@@ -520,7 +520,7 @@ def test_text_that_is_named_like_a_dump_is_no_dump() -> None:
 
 def test_recognition_knows_the_keys_of_the_schema() -> None:
     assert {key.decode() for key in recognition.TOP_LEVEL} == set(schema.TOP_LEVEL)
-    assert {key.decode() for key in recognition.TELLING} == {
+    assert {key.decode() for key in recognition.TYPICAL_KEYS} == {
         schema.GROUP_CONFIG,
         schema.GROUP_STATUS,
         schema.LIBRARY_VERSION,
