@@ -1,4 +1,4 @@
-"""Package."""
+"""Pickles that are checked before decoding: refused opcodes, truncation, and limits of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.io.engine import Engine
 from tracelink.model.errors import UnreadableError
 
-# A dump can neither run code nor take memory that was not granted, however it is made.
+# A dump can neither run code nor take more memory than allowed
 
 
 HEAD = b"\x80\x02"

@@ -1,4 +1,4 @@
-"""Package."""
+"""Dumps that Python pickled again: fast decoding and replay give the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from builders.recorder import collective, dump, frame
 from tracelink.converters.flight_recorder import python_pickles
 from tracelink.converters.flight_recorder.python_pickles import NotPlain, replay
 
-# What Python pickled again is read at once where that is safe, and comes out as the replay has it.
+# Fast decoding, where that is safe, gives the same as the replay
 
 
 PROTOCOLS = st.integers(2, 5)
@@ -182,7 +182,7 @@ def test_a_cut_pickle_is_left(protocol: int) -> None:
     assert all(is_left(data[:at]) for at in range(len(data)))
 
 
-# Dumps that were pickled again by Python are read too; what is not plain data is refused.
+# Replay: plain data only
 
 
 ANY_INTEGERS = st.integers(-(2**63), 2**63 - 1)

@@ -1,4 +1,4 @@
-"""Package."""
+"""Flight-recorder dumps as rank traces, and the recognition of dumps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.events import EventKind, Key, Track, TrackKind
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 
-# What a dump becomes: one event for each entry, on the track of its process group.
+# One event for each entry, on the track of its process group
 
 
 PATH = "comm_lib_trace_rank_0"
@@ -457,7 +457,7 @@ def test_real_dumps_beside_profiles_hold_59_entries_each() -> None:
     assert [len(read_source(source).events) for source in real(REAL_BESIDE_PROFILES)] == [59] * 8
 
 
-# Which files are dumps, by how they begin; a name alone only helps to notice damaged ones.
+# Recognition by the first bytes; the file name only helps with damaged dumps
 
 
 OLD_ENTRY = {"pg_id": 0, "seq_id": 1, "profiling_name": "nccl:x", "time_created_us": 1}

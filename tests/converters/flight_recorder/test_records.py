@@ -1,4 +1,4 @@
-"""Package."""
+"""Communications of the entries of dumps."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def read(data: bytes) -> RankTrace:
     return FlightRecorderReader().read(as_source(data), Engine())
 
 
-def said_by(*entries: Any, **top_level: Any) -> list[Statement]:
-    """What a dump of these entries says; groups describe themselves only if they are given."""
+def statements_of(*entries: Any, **top_level: Any) -> list[Statement]:
+    """The statements of a dump of these entries; groups are described only if they are given."""
     return statements(read(pickled(dump(*entries, **{"pg_config": {}} | top_level))))
 
 
 def unreadable(result: RankTrace) -> int:
-    """How many entries are told of for their sizes."""
+    """Number of entries reported for invalid sizes."""
     return sum(finding.count for finding in result.findings if finding.reason == UNREADABLE)
 
 
@@ -49,7 +49,7 @@ def test_an_entry_says_everything() -> None:
         output_sizes=[[64, 2]],
         output_dtypes=["BFloat16"],
     )
-    assert said_by(entry, pg_config=process_group("5", [0, 2, 4, 6])) == [
+    assert statements_of(entry, pg_config=process_group("5", [0, 2, 4, 6])) == [
         Statement(
             "nccl:_all_gather_base",
             "5",
@@ -65,7 +65,7 @@ def test_an_entry_says_everything() -> None:
 def test_shapes_tell_operations_apart_where_other_sources_name_no_group() -> None:
     shapes = [[[32, 64]], [[]], [[2], [3, 4]]]
     entries = [collective("gloo:all_reduce", n, input_sizes=shape) for n, shape in enumerate(shapes, 1)]
-    said = said_by(*entries, collective("nccl:all_reduce", 4))
+    said = statements_of(*entries, collective("nccl:all_reduce", 4))
     assert [statement.shape for statement in said] == ["[[32,64]]", "[[]]", "[[2],[3,4]]", ""]
     assert [statement.elements_in for statement in said] == [2048, 1, 14, 1024]
 
@@ -82,18 +82,18 @@ def test_shapes_tell_operations_apart_where_other_sources_name_no_group() -> Non
 )
 def test_a_message_has_its_own_number(name: str, fields: dict[str, Any], expected: dict[str, Any]) -> None:
     entry = collective(name, 9, p2p_seq_id=31, **fields, **BARRED)
-    assert said_by(entry) == [Statement(name, "0", sequence=31, **expected)]
+    assert statements_of(entry) == [Statement(name, "0", sequence=31, **expected)]
 
 
 def test_what_closes_a_group_of_collectives_has_their_number() -> None:
     member = collective("nccl:all_reduce", 9, p2p_seq_id=31)
     closing = collective("nccl:coalesced", 9, p2p_seq_id=31, **BARRED)
-    assert said_by(member, closing)[1] == Statement("nccl:coalesced", "0", sequence=9)
+    assert statements_of(member, closing)[1] == Statement("nccl:coalesced", "0", sequence=9)
 
 
 def test_what_closes_a_group_that_is_forgotten_is_a_message_if_there_were_any() -> None:
     closing = collective("nccl:coalesced", 9, p2p_seq_id=31, **BARRED)
-    assert said_by(closing) == [Statement("nccl:coalesced", "0", sequence=31, point_to_point=True)]
+    assert statements_of(closing) == [Statement("nccl:coalesced", "0", sequence=31, point_to_point=True)]
 
 
 def test_a_message_of_torch_2_3_has_no_number_of_its_own() -> None:
@@ -106,7 +106,7 @@ def test_a_message_of_torch_2_3_has_no_number_of_its_own() -> None:
     for entry in entries:
         for field in ("collective_seq_id", "p2p_seq_id", "process_group", "is_p2p", "input_dtypes"):
             del entry[field]
-    said = said_by(*entries, version="1.4", pg_config={0: [0, 1]})
+    said = statements_of(*entries, version="1.4", pg_config={0: [0, 1]})
     assert said == [
         Statement("nccl:send 0->1", "0", point_to_point=True, source=0, target=1, size=2),
         Statement(
@@ -128,7 +128,7 @@ def test_the_type_is_that_of_what_is_read_else_of_what_is_written() -> None:
         collective(sequence=number, input_dtypes=given, output_dtypes=got)
         for number, (given, got) in enumerate(types, 1)
     ]
-    assert [statement.type for statement in said_by(*entries)] == ["Half", "Long", "", "Byte"]
+    assert [statement.type for statement in statements_of(*entries)] == ["Half", "Long", "", "Byte"]
 
 
 def test_rows_are_those_of_the_entries_that_are_left() -> None:
@@ -138,7 +138,7 @@ def test_rows_are_those_of_the_entries_that_are_left() -> None:
 
 
 def test_an_empty_dump_says_nothing() -> None:
-    assert said_by() == []
+    assert statements_of() == []
 
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=4)

@@ -1,4 +1,4 @@
-"""Package."""
+"""Abridged decoding of dumps reads the same as full decoding."""
 
 from __future__ import annotations
 
