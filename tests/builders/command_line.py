@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tracelink import api
-from tracelink.api import Inspection, Merged
+from tracelink.api import Inspection, Merged, graphs
 from tracelink.cli import main
 from tracelink.model import job as tracelink_job
 from tracelink.model.errors import Finding
@@ -100,6 +100,7 @@ def tracelink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job()
     monkeypatch.setattr(api, "collectives", made.collectives)
+    monkeypatch.setattr(graphs, "collectives", made.collectives)
     monkeypatch.setattr(api, "inspect", made.inspect)
     monkeypatch.setattr(api, "merge", made.merge)
     monkeypatch.setattr(api, "convert", made.merge)

@@ -463,7 +463,7 @@ class TestSample:
     def test_an_empty_window_is_refused_with_the_recorded_time(self, tracelink: Run) -> None:
         result = tracelink("merge", self.FOLDER, "--window", "1000s..")
         assert result.exit_code == 2
-        assert "nothing is selected. There is: ranks 0-1 with " in result.stderr
+        assert "the selection is empty. Available: ranks 0-1 with " in result.stderr
         assert not Path("merged.json").exists()
 
     def test_only_one_rank_and_only_collectives(self, tracelink: Run, tmp_path: Path) -> None:

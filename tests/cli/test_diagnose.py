@@ -193,9 +193,9 @@ def test_duplicate_ranks_name_the_folders_to_choose_from(tracelink: Run) -> None
     result = tracelink("diagnose", "dumps")
     assert result.exit_code == USAGE
     assert result.stderr == (
-        "tracelink: rank 0 stands twice in format flight-recorder: dumps/after/comm_lib_trace_rank_0 and "
-        "dumps/before/comm_lib_trace_rank_0. Take each job by itself and name one folder: dumps/after or "
-        "dumps/before. Of one job, say whose each file is with --rank FILE=N.\n"
+        "tracelink: rank 0 has two files of format flight-recorder: dumps/after/comm_lib_trace_rank_0 and "
+        "dumps/before/comm_lib_trace_rank_0. Use one job at a time and name one folder: dumps/after or "
+        "dumps/before. If they are one job, set the rank of each file with --rank FILE=N.\n"
     )
 
 
@@ -204,7 +204,7 @@ def test_duplicate_ranks_in_one_folder(tracelink: Run) -> None:
     shutil.copy(folder / "comm_lib_trace_rank_0", folder / "old_rank_0")
     result = tracelink("diagnose", "dumps")
     assert result.exit_code == USAGE
-    assert "Take each job by itself: leave one out" in result.stderr
+    assert "Use one job at a time: leave one out" in result.stderr
 
 
 def test_duplicate_ranks_in_an_archive_name_no_folder(tracelink: Run, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_duplicate_ranks_in_an_archive_name_no_folder(tracelink: Run, tmp_path: 
     shutil.make_archive(str(tmp_path / "both"), "tar", tmp_path, "dumps")
     result = tracelink("diagnose", str(tmp_path / "both.tar"))
     assert result.exit_code == 2
-    assert result.stderr.endswith("Take each job by itself: unpack the archive, and name one folder of it.\n")
+    assert result.stderr.endswith("Use one job at a time: unpack the archive, and name one of its folders.\n")
 
 
 REAL = {

@@ -320,7 +320,7 @@ class TestNotOneJob:
             collectives(tmp_path)
 
     def test_two_jobs_with_the_same_ranks_are_an_error(self) -> None:
-        with pytest.raises(RankConflictError, match="rank 0 stands twice in format kineto"):
+        with pytest.raises(RankConflictError, match="rank 0 has two files of format kineto"):
             collectives([shared("kineto/four_ranks_derived"), shared("pairs/dlrm8")])
 
     def test_two_jobs_with_different_ranks_are_told_and_not_matched(self) -> None:

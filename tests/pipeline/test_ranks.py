@@ -100,7 +100,7 @@ def test_a_rank_twice_among_ranks_that_are_not_wanted_does_not_matter(tmp_path: 
     write(tmp_path / "b" / "rank0.json", profile(0))
     write(tmp_path / "rank1.json", profile(1))
     assert formats(read_ranks(found(tmp_path), Engine(1), wanted=Numbers.of([1]))) == {1: ["kineto"]}
-    with pytest.raises(RankConflictError, match=r"rank 0 stands twice in format kineto: .*rank0\.json and"):
+    with pytest.raises(RankConflictError, match=r"rank 0 has two files of format kineto: .*rank0\.json and"):
         read_ranks(found(tmp_path), Engine(1))
 
 

@@ -122,13 +122,15 @@ def test_nothing_readable_is_an_error_that_names_the_file(tmp_path: Path) -> Non
 def test_nothing_readable_among_many_names_the_first_and_says_how_to_go_on(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         write(tmp_path / name, b'{"traceEvents": 5}')
-    with pytest.raises(UnreadableError, match=r"none of 2 files can be read; the first: .*a\.json") as caught:
+    with pytest.raises(
+        UnreadableError, match=r"no input can be read \(2 files\); the first: .*a\.json"
+    ) as caught:
         read_ranks(found(tmp_path), Engine())
     assert "tracelink inspect" in caught.value.advice
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match="there is nothing to read"):
+    with pytest.raises(UnreadableError, match="no inputs"):
         read_ranks(found(tmp_path), Engine())
 
 
@@ -166,7 +168,7 @@ def test_a_file_without_a_rank_is_of_the_rank_of_its_process(tmp_path: Path) -> 
         ("nodes.json", 1),
     ]
     assert findings(result) == [(Severity.INFO, "assumed_rank", "nodes.json")]
-    assert "its process 4200 is that of rank 1" in result.findings[0].message
+    assert "its process 4200 belongs to rank 1" in result.findings[0].message
 
 
 def test_a_rank_that_nobody_knows_is_left_out_and_told(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_two_files_of_one_rank_and_format_are_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a.json", profile(1, ts=0))
     write(tmp_path / "b.json", profile(1, ts=3))
     with pytest.raises(
-        RankConflictError, match=r"rank 1 stands twice in format kineto: .*a\.json and .*b\.json"
+        RankConflictError, match=r"rank 1 has two files of format kineto: .*a\.json and .*b\.json"
     ):
         readings(found(tmp_path))
 
@@ -215,7 +217,7 @@ def test_windows_of_one_profiler_one_after_the_other_are_one_rank(tmp_path: Path
 def test_windows_of_different_processes_are_no_windows(tmp_path: Path) -> None:
     write(tmp_path / "a.json", profile(1, ts=0, pid=1))
     write(tmp_path / "b.json", profile(1, ts=100, pid=2))
-    with pytest.raises(RankConflictError, match="rank 1 stands twice"):
+    with pytest.raises(RankConflictError, match="rank 1 has two files"):
         readings(found(tmp_path))
 
 

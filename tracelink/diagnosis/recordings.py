@@ -15,10 +15,10 @@ from tracelink.model.records import Recording
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import (
     Task,
+    assigned_ranks,
     check_duplicates,
+    declared_rank,
     nothing_readable,
-    placed,
-    said_rank,
     tasks_of,
     unreadable,
 )
@@ -60,9 +60,10 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
     if not read:
         raise nothing_readable([finding for finding in findings if finding.severity is Severity.ERROR])
     infos = [
-        replace(recording.source, rank=said_rank(recording.source, task.source)) for task, recording in read
+        replace(recording.source, rank=declared_rank(recording.source, task.source))
+        for task, recording in read
     ]
-    ranks = placed(infos, findings)
+    ranks = assigned_ranks(infos, findings)
     check_duplicates([replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)])
     by_rank = {rank: recording for rank, (_, recording) in zip(ranks, read, strict=True) if rank is not None}
     unreadable_ranks = {

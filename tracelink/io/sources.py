@@ -431,7 +431,7 @@ def only_with_prefix(discovery: Discovery, prefix: str) -> Discovery:
     kept += [source for source in discovery.sources if source.format not in MAYBE_DUMPS]
     if not others:
         return Discovery(kept, discovery.findings)
-    message = f"{len(others)} files were passed over: their names do not begin with {prefix!r}."
+    message = f"{len(others)} files were skipped: their names do not start with {prefix!r}."
     passed = Finding(Severity.INFO, "other_prefix", message, len(others), example=others[0])
     return Discovery(kept, [*discovery.findings, passed])
 

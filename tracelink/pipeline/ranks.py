@@ -21,12 +21,12 @@ from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace, SourceInfo, combine
 from tracelink.pipeline.reading import (
     Task,
+    assigned_ranks,
     by_rank,
     check_duplicates,
+    declared_rank,
     nothing_readable,
-    placed,
     read,
-    said_rank,
     tasks_of,
 )
 
@@ -118,7 +118,7 @@ class _RankReader:
             if isinstance(result, Finding):
                 group.findings.append(result)
                 continue
-            rank = said_rank(result.source, task.source)
+            rank = declared_rank(result.source, task.source)
             traces.append(result if rank is None else result.with_rank(rank))
         ranks = {trace.source.rank for trace in traces}
         if len(ranks) == 1 and None not in ranks:
@@ -160,7 +160,7 @@ def read_ranks(
     infos = [info for group in read_groups for info in group.infos]
     if not infos and not (wanted and tasks):
         raise nothing_readable(findings)
-    ranks = placed(infos, findings)
+    ranks = assigned_ranks(infos, findings)
     infos = [replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)]
     known = sorted({info.rank for info in infos if info.rank is not None})
     chosen = [rank for rank in known if not wanted or rank in wanted]
@@ -275,7 +275,7 @@ def without_derived(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[
         Finding(
             Severity.INFO,
             "duplicate_source",
-            f"{trace.source.path}: passed over, it was made of the {min(trace.derived_from & formats)} file of rank "
+            f"{trace.source.path}: skipped, it was made of the {min(trace.derived_from & formats)} file of rank "
             f"{trace.source.rank}. To read it, leave that one out.",
             source=trace.source.path,
         )

@@ -1,4 +1,4 @@
-"""Which reader, which rank; damaged files cost only themselves."""
+"""Sources to tasks and rank traces: which reader, which rank; an unreadable file never affects other files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from tracelink.model.errors import Finding, RankConflictError, Severity, Unreada
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import PluginError, Reader, Unpacking
 
-# Sources to rank traces: which reader reads which; one damaged file never costs the others.
-
-
 SNIFFED = 4 << 20
-"""Where a file's first bytes tell nothing, so many are looked at: headers can be long."""
+"""Bytes that are examined if the first ones are not enough: headers can be long."""
 
 RANK_MARK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,6})\b')
-"""What the first bytes of a profile say of its rank, where they do: a guess until it is read."""
+"""The rank in the first bytes of a profile, if present: a guess until the profile is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A source, who reads it, and whose it seems to be before it is read."""
+    """A source, its reader, and its likely rank before it is read."""
 
     source: Source
     reader: Reader
@@ -68,10 +65,10 @@ def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> l
 
 
 def _not_read(source: Source, message: str) -> Finding:
-    """In a directory there may be files of others."""
+    """An error for a file that the user named; in a directory there may be files of other programs."""
     if source.named:
         return unreadable(source.path, message)
-    return Finding(Severity.INFO, "skipped", f"passed over: {message}", source=source.path)
+    return Finding(Severity.INFO, "skipped", f"skipped: {message}", source=source.path)
 
 
 def read(task: Task, engine: Engine) -> RankTrace | Finding:
@@ -86,20 +83,20 @@ def read(task: Task, engine: Engine) -> RankTrace | Finding:
 
 
 def nothing_readable(findings: Sequence[Finding]) -> UnreadableError:
-    """The error that says why there is nothing at all."""
+    """The error if no source can be read."""
     errors = [finding for finding in findings if finding.severity == Severity.ERROR] or list(findings)
     if not errors:
-        return UnreadableError("there is nothing to read", advice="Name at least one file or directory.")
+        return UnreadableError("no inputs", advice="Name at least one file or directory.")
     if len(errors) == 1:
         return UnreadableError(errors[0].message.rstrip("."))
     return UnreadableError(
-        f"none of {len(errors)} files can be read; the first: {errors[0].message.rstrip('.')}",
+        f"no input can be read ({len(errors)} files); the first: {errors[0].message.rstrip('.')}",
         advice="For each of them: tracelink inspect FILE",
     )
 
 
 def _other_format(source: Source) -> Finding | None:
-    """A directory or an archive that is said to be of one format can hold files of others too."""
+    """A finding for a file of another format in a directory or archive that was given as one format."""
     if not source.format or source.named:
         return None
     try:
@@ -109,7 +106,7 @@ def _other_format(source: Source) -> Finding | None:
     found = {known.name for known in plugins.recognised(head, source.name)}
     if not found or source.format in found:
         return None
-    message = f"{source.path}: passed over, it is {min(found)} and not {source.format}."
+    message = f"{source.path}: skipped, its format is {min(found)}, not {source.format}."
     return Finding(Severity.INFO, "other_format", message, source=source.path)
 
 
@@ -150,44 +147,43 @@ def _unknown(source: Source, *, empty: bool) -> Finding:
     if source.named:
         known = ", ".join(plugins.readers())
         return unreadable(path, f"{path}: no reader recognises it. Known formats: {known}.", "unknown_format")
-    return Finding(Severity.INFO, "skipped", f"{path}: passed over, it is of no known format.", source=path)
+    return Finding(Severity.INFO, "skipped", f"{path}: skipped, unknown format.", source=path)
 
 
 def unreadable(path: str, message: str, reason: str = "unreadable") -> Finding:
-    """What to say of a file that cannot be read."""
+    """The finding for a file that cannot be read."""
     return Finding(Severity.ERROR, reason, message, source=path)
 
 
-# Whose each source is: what its content, its name and the user say, else what it has in common with others.
-
+# Ranks of sources: from the content, the name or the user, else from sources of the same process.
 
 MOST_FOLDERS = 4
 """More are only counted."""
 
 
-def said_rank(info: SourceInfo, source: Source) -> int | None:
-    """The rank that content, name or user give it; raises `RankConflictError` where they differ."""
+def declared_rank(info: SourceInfo, source: Source) -> int | None:
+    """The rank from the content, the name or the user; raises `RankConflictError` if they differ."""
     return resolve_rank(info.path, content=info.rank, name=source.rank_hint, said=source.rank)
 
 
-def placed(infos: Sequence[SourceInfo], findings: list[Finding]) -> list[int | None]:
-    """A rank for each source: as said, else that of its process, else of the only rank there is, else 0."""
+def assigned_ranks(infos: Sequence[SourceInfo], findings: list[Finding]) -> list[int | None]:
+    """A rank for each source: the declared one, else that of its process, else the only rank present, else 0."""
     ranks = [info.rank for info in infos]
     unranked = [number for number, rank in enumerate(ranks) if rank is None]
     alone = len(unranked) == len({infos[number].format for number in unranked})
     for number in unranked:
-        ranks[number] = _place(infos[number], infos, ranks, findings, alone=alone)
+        ranks[number] = _assumed_rank(infos[number], infos, ranks, findings, alone=alone)
     return ranks
 
 
 def with_ranks(
     infos: Sequence[SourceInfo], sources: Sequence[Source], findings: list[Finding]
 ) -> list[SourceInfo]:
-    """The sources with their ranks, where something says it; contradictions are findings."""
+    """The sources with their declared ranks; contradictions are findings."""
     found = []
     for info, source in zip(infos, sources, strict=True):
         try:
-            rank = said_rank(info, source)
+            rank = declared_rank(info, source)
         except RankConflictError as conflict:
             findings.append(_conflict(conflict, info.path))
             rank = info.rank
@@ -204,28 +200,28 @@ def check_duplicates(infos: Sequence[SourceInfo]) -> None:
     for (rank, format_name), count in Counter((info.rank, info.format) for info in infos).items():
         if count == 1 or rank is None:
             continue
-        alike = [info for info in infos if (info.rank, info.format) == (rank, format_name)]
-        if not _successive(alike):
-            paths = " and ".join(info.path for info in alike[:2])
+        duplicates = [info for info in infos if (info.rank, info.format) == (rank, format_name)]
+        if not _successive(duplicates):
+            paths = " and ".join(info.path for info in duplicates[:2])
             raise RankConflictError(
-                f"rank {rank} stands twice in format {format_name}: {paths}", advice=_one_of(alike)
+                f"rank {rank} has two files of format {format_name}: {paths}", advice=_one_of(duplicates)
             )
 
 
-def _one_of(alike: Sequence[SourceInfo]) -> str:
-    folders = list(dict.fromkeys(os.path.dirname(info.path) or "." for info in alike))
+def _one_of(duplicates: Sequence[SourceInfo]) -> str:
+    folders = list(dict.fromkeys(os.path.dirname(info.path) or "." for info in duplicates))
     if len(folders) == 1:
-        return "Take each job by itself: leave one out, or say whose each is with --rank FILE=N."
+        return "Use one job at a time: leave one file out, or set the rank of each with --rank FILE=N."
     if any(os.path.isfile(folder.partition(":")[0]) for folder in folders):
-        return "Take each job by itself: unpack the archive, and name one folder of it."
+        return "Use one job at a time: unpack the archive, and name one of its folders."
     more = f" or {len(folders) - MOST_FOLDERS} more" if len(folders) > MOST_FOLDERS else ""
     return (
-        f"Take each job by itself and name one folder: {' or '.join(folders[:MOST_FOLDERS])}{more}. Of one job, "
-        "say whose each file is with --rank FILE=N."
+        f"Use one job at a time and name one folder: {' or '.join(folders[:MOST_FOLDERS])}{more}. If they are one job, "
+        "set the rank of each file with --rank FILE=N."
     )
 
 
-def _place(
+def _assumed_rank(
     info: SourceInfo,
     infos: Sequence[SourceInfo],
     ranks: Sequence[int | None],
@@ -240,14 +236,16 @@ def _place(
         if rank is not None and info.pid is not None and other.pid == info.pid
     }
     if len(of_process) == 1:
-        rank, why = of_process.pop(), f"its process {info.pid} is that of rank"
+        rank, why = of_process.pop(), f"its process {info.pid} belongs to rank"
     elif alone and len(known) <= 1:
-        rank, why = next(iter(known), 0), "nothing says otherwise, so it counts as rank"
+        rank, why = next(iter(known), 0), "no other rank is present, so it is used as rank"
     else:
-        message = f"{info.path}: neither content nor name says its rank. Say it with --rank {info.path}=N."
+        message = (
+            f"{info.path}: neither content nor name contains its rank. Set it with --rank {info.path}=N."
+        )
         findings.append(Finding(Severity.ERROR, "unknown_rank", message, source=info.path))
         return None
-    message = f"{info.path}: neither content nor name says its rank; {why} {rank}."
+    message = f"{info.path}: neither content nor name contains its rank; {why} {rank}."
     findings.append(Finding(Severity.INFO, "assumed_rank", message, source=info.path))
     return rank
 

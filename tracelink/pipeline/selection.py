@@ -1,4 +1,4 @@
-"""A job reduced to what a user selects, and findings on what is not there."""
+"""A job reduced to a selection, with findings on dropped events and on missing steps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from tracelink.model.job import Job, Part, referenced_rows, renumbered_events
 from tracelink.model.ranges import LATEST, Numbers, Spans
 from tracelink.model.selection import COLLECTIVES, COUNTERS, KINDS, Selection, Window
 
-# Training steps: the annotations that say where each begins and ends.
-
+# Training steps: annotations with a step number.
 
 STEP_NAMES = (
     re.compile(r"ProfilerStep\s*#\s*(\d{1,18})"),
@@ -29,7 +28,7 @@ STEP_NAMES = (
         r"[#\s]*(?:train(?:ing)?[\s_]*)?(?:step|iter(?:ation)?)[\s_:#=]*(\d{1,18})[#\s]*", re.IGNORECASE
     ),
 )
-"""How steps are named, the surest first: of one rank, only names of the first sort that it has count."""
+"""Names of steps, most reliable first: on one rank only names of the first matching pattern count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +41,17 @@ class Steps:
 
     @property
     def numbers(self) -> Numbers:
-        """Which steps there are."""
+        """The step numbers that occur."""
         return Numbers.of(np.unique(self.number).tolist())
 
     def spans(self, wanted: Numbers) -> Spans:
-        """When the wanted steps ran."""
+        """The time spans of the selected steps."""
         chosen = wanted.mark(self.number)
         return Spans.of(self.start[chosen], self.end[chosen])
 
 
 def steps_of(graph: EventGraph) -> Steps:
-    """The steps of one rank; one whose end was not recorded lasts for ever."""
+    """The steps of one rank; a step without a recorded end never ends."""
     events = graph.events
     step_of_name = _step_of_name(graph)
     # profiles of before 2022 list annotations among the operators
@@ -63,7 +62,7 @@ def steps_of(graph: EventGraph) -> Steps:
 
 
 def _step_of_name(graph: EventGraph) -> Int64s:
-    """The step that each text of the table names, or -1."""
+    """For each string of the table the number of the step that it names, or -1."""
     used = np.zeros(len(graph.strings) + 1, np.bool_)
     used[graph.events.name[graph.events.of_kind(EventKind.ANNOTATION, EventKind.OPERATOR)]] = True
     names = [(code, graph.strings[code]) for code in np.flatnonzero(used).tolist()]
@@ -77,19 +76,18 @@ def _step_of_name(graph: EventGraph) -> Int64s:
     return result
 
 
-# Selecting in the graph of one rank.
-
+# Selection in the graph of one rank.
 
 RUNNING = "started"
-"""The recorder's word for what has begun and not ended; entries of gloo are never more than scheduled."""
+"""State of a recorder entry that has started and not ended; entries of gloo stay scheduled."""
 
 
 def apply(
     selection: Selection, graph: EventGraph, first_ns: int, communication_rows: Int64s
 ) -> tuple[EventGraph, Int64s]:
-    """What is wanted of the graph of one rank, and the old row of each of its events.
+    """The selected part of the graph of one rank, and the former row of each of its events.
 
-    `first_ns` is when the job begins, `communication_rows` are the events that take part in collectives
+    `first_ns` is the start of the job, `communication_rows` are the events that take part in collectives
     and messages.
     """
     if not selection.cuts:
@@ -97,7 +95,7 @@ def apply(
     events, samples = _of_time(selection, graph, first_ns)
     events &= _of_kind(selection, graph, communication_rows)
     samples &= selection.keeps(COUNTERS)
-    return _taken(graph, events, samples), np.flatnonzero(events)
+    return _reduced(graph, events, samples), np.flatnonzero(events)
 
 
 def _of_kind(selection: Selection, graph: EventGraph, communication_rows: Int64s) -> Bools:
@@ -110,7 +108,7 @@ def _of_kind(selection: Selection, graph: EventGraph, communication_rows: Int64s
 
 
 def _of_time(selection: Selection, graph: EventGraph, first_ns: int) -> tuple[Bools, Bools]:
-    """Which events and which samples lie in the wanted time."""
+    """Masks of the events and of the samples within the selected time."""
     if selection.window is None and selection.steps is None:
         return np.ones(len(graph), np.bool_), np.ones(len(graph.counters), np.bool_)
     bounds = (selection.window or Window()).after(first_ns)
@@ -120,7 +118,7 @@ def _of_time(selection: Selection, graph: EventGraph, first_ns: int) -> tuple[Bo
     events, end = graph.events, _end(graph)
     inside = events.timed & wanted.overlap(events.start, end)
     if selection.steps is not None:
-        # what a step puts on the GPU often runs after the step's end on the CPU
+        # work that a step launches on the GPU often runs after the step has ended on the CPU
         launched = _targets(graph, Relation.LAUNCHES, inside)
         inside |= launched & events.timed & window.overlap(events.start, end)
     vague = ~events.timed | (events.duration < 0)
@@ -130,7 +128,7 @@ def _of_time(selection: Selection, graph: EventGraph, first_ns: int) -> tuple[Bo
 
 
 def _end(graph: EventGraph) -> Int64s:
-    """When each event ended: never, if it is known to have been running when the recording stopped."""
+    """End of each event; LATEST if it was still running when the recording stopped."""
     events = graph.events
     marks = events.of_kind(EventKind.INSTANT, EventKind.MEMORY)
     running = events.timed & (events.duration < 0) & ~marks
@@ -158,7 +156,7 @@ def _marked(count: int, rows: Int64s) -> Bools:
     return marked
 
 
-def _taken(graph: EventGraph, kept: Bools, samples: Bools) -> EventGraph:
+def _reduced(graph: EventGraph, kept: Bools, samples: Bools) -> EventGraph:
     """The graph of these events and samples; tracks, sources and payloads stay."""
     place = np.cumsum(kept) - 1
     edges, counters = graph.edges, graph.counters
@@ -174,12 +172,12 @@ def _taken(graph: EventGraph, kept: Bools, samples: Bools) -> EventGraph:
     )
 
 
-# What a selection came to: how much it leaves out, and what there is where it asks for what is not there.
+# Reporting: how much is dropped, and what is available if the selection matches nothing.
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
-    """What a selection found on one rank, and how much of it is left."""
+class SelectionReport:
+    """Events of one rank before and after a selection."""
 
     rank: int
     events: int = 0
@@ -188,11 +186,11 @@ class Stock:
     steps: Numbers = Numbers()  # noqa: RUF009  it is frozen
     first_ns: int | None = None
     last_ns: int | None = None
-    """When its first event began and its last ended; None where no event has a time."""
+    """Start of the first and end of the last event; None if no event has a time."""
 
     @classmethod
-    def of(cls, rank: int, whole: EventGraph, kept: EventGraph) -> Stock:
-        """Of the graph of one rank, and of what was selected of it."""
+    def of(cls, rank: int, whole: EventGraph, kept: EventGraph) -> SelectionReport:
+        """From the graph of a rank, and its selected part."""
         timed = whole.events.take(whole.events.timed)
         return cls(
             rank,
@@ -205,24 +203,26 @@ class Stock:
         )
 
 
-def outcome(selection: Selection, stocks: Sequence[Stock], origin_ns: int | None) -> list[Finding]:
-    """What is to be said of a cut of a job that begins at `origin_ns`; one that leaves nothing is refused."""
-    empty = [stock for stock in stocks if not (stock.kept or stock.kept_samples)]
-    if len(empty) == len(stocks):
-        raise UsageError("nothing is selected", advice=f"There is: {_supply(stocks, origin_ns)}.")
-    findings = _absent_steps(selection, stocks)
+def selection_findings(
+    selection: Selection, reports: Sequence[SelectionReport], origin_ns: int | None
+) -> list[Finding]:
+    """Findings on a selection of a job that starts at `origin_ns`; raises `UsageError` if it is empty."""
+    empty = [report for report in reports if not (report.kept or report.kept_samples)]
+    if len(empty) == len(reports):
+        raise UsageError("the selection is empty", advice=f"Available: {_available(reports, origin_ns)}.")
+    findings = _absent_steps(selection, reports)
     if empty:
-        message = f"Nothing is selected on {_supply(empty, origin_ns)}."
+        message = f"Nothing is selected on {_available(empty, origin_ns)}."
         findings.append(Finding(Severity.WARNING, "nothing_selected", message, len(empty)))
-    events, kept = sum(stock.events for stock in stocks), sum(stock.kept for stock in stocks)
+    events, kept = sum(report.events for report in reports), sum(report.kept for report in reports)
     if events > kept:
         message = f"{events - kept:,} of {events:,} events are outside the selection."
         findings.append(Finding(Severity.INFO, "left_out", message, events - kept))
     return findings
 
 
-def _absent_steps(selection: Selection, stocks: Sequence[Stock]) -> list[Finding]:
-    there = _steps(stocks)
+def _absent_steps(selection: Selection, reports: Sequence[SelectionReport]) -> list[Finding]:
+    there = _steps(reports)
     absent = selection.steps.without(there) if selection.steps else None
     if not absent:
         return []
@@ -230,70 +230,74 @@ def _absent_steps(selection: Selection, stocks: Sequence[Stock]) -> list[Finding
     return [Finding(Severity.WARNING, "no_such_step", message)]
 
 
-def _supply(stocks: Sequence[Stock], origin_ns: int | None) -> str:
+def _available(reports: Sequence[SelectionReport], origin_ns: int | None) -> str:
     """Ranks 0-3 with steps 4-6, from 0.000000s to 2.500000s."""
-    ranks, steps = Numbers.of(stock.rank for stock in stocks), _steps(stocks)
+    ranks, steps = Numbers.of(report.rank for report in reports), _steps(reports)
     marked = steps.called("step") if steps else "no annotation of a step"
-    begun = [stock.first_ns for stock in stocks if stock.first_ns is not None]
-    ended = [stock.last_ns for stock in stocks if stock.last_ns is not None]
+    begun = [report.first_ns for report in reports if report.first_ns is not None]
+    ended = [report.last_ns for report in reports if report.last_ns is not None]
     if origin_ns is None or not begun:
         return f"{ranks.called('rank')} with {marked} and no times"
     first, last = (min(begun) - origin_ns) / SECOND, (max(ended) - origin_ns) / SECOND
     return f"{ranks.called('rank')} with {marked}, from {first:.6f}s to {last:.6f}s"
 
 
-def _steps(stocks: Sequence[Stock]) -> Numbers:
-    return Numbers.of(number for stock in stocks for number in stock.steps)
+def _steps(reports: Sequence[SelectionReport]) -> Numbers:
+    return Numbers.of(number for report in reports for number in report.steps)
 
 
-# A job cut to what was selected: smaller parts, and tables whose rows are those of the smaller parts.
-
+# Selection of a job: smaller parts, and tables with the rows of the smaller parts.
 
 Table = TypeVar("Table", Collectives, Participations, Messages)
 
 
 @dataclass(frozen=True, slots=True)
 class CutPart:
-    """What was selected of one rank."""
+    """The selected part of one rank, loaded on request."""
 
     rank: int
     store: Store
     place: Stored[EventGraph]
 
     def load(self) -> EventGraph:
-        """The graph of what was selected."""
+        """The selected graph."""
         return self.store.get(self.place)
 
 
 def cut(job: Job, selection: Selection, engine: Engine, store: Store) -> Job:
     """The selected events of every rank; what was matched stays matched."""
-    mentioned = referenced_rows(job)
+    referenced = referenced_rows(job)
     first_ns = job.first_ns or 0
 
-    def work(part: Part) -> tuple[Stored[EventGraph], Int64s, Stock, int | None]:
-        rows, whole = mentioned[part.rank], part.load()
+    def work(part: Part) -> tuple[Stored[EventGraph], Int64s, SelectionReport, int | None]:
+        rows, whole = referenced[part.rank], part.load()
         graph, kept = apply(selection, whole, first_ns, rows)
-        return store.put(graph), _new_rows(kept, rows), Stock.of(part.rank, whole, graph), graph.span[1]
+        return (
+            store.put(graph),
+            _new_rows(kept, rows),
+            SelectionReport.of(part.rank, whole, graph),
+            graph.span[1],
+        )
 
     results = engine.map(work, job.parts, shared=store.shared)
     new_rows = {part.rank: rows for part, (_, rows, *_) in zip(job.parts, results, strict=True)}
-    stocks = [stock for _, _, stock, _ in results]
+    reports = [report for _, _, report, _ in results]
     smaller = replace(
         job,
         parts=[
             CutPart(part.rank, store, place) for part, (place, *_) in zip(job.parts, results, strict=True)
         ],
-        participations=renumbered_events(job.participations, mentioned, new_rows),
-        messages=renumbered_events(job.messages, mentioned, new_rows),
-        findings=[*job.findings, *outcome(selection, stocks, job.first_ns)],
+        participations=renumbered_events(job.participations, referenced, new_rows),
+        messages=renumbered_events(job.messages, referenced, new_rows),
+        findings=[*job.findings, *selection_findings(selection, reports, job.first_ns)],
         last_ns=max((last for *_, last in results if last is not None), default=None),
-        events=sum(stock.kept for stock in stocks),
+        events=sum(report.kept for report in reports),
     )
     return without_unseen(smaller, shown=selection.keeps(COLLECTIVES))
 
 
 def without_unseen(job: Job, *, shown: bool = True) -> Job:
-    """The job without the collectives and messages of which no event is left; without any, unless `shown`."""
+    """The job without collectives and messages that have no event left; without all of them, unless `shown`."""
     parts, messages = job.participations, job.messages
     left = _seen(parts)
     seen = np.zeros(len(job.collectives), np.bool_)
@@ -309,13 +313,13 @@ def without_unseen(job: Job, *, shown: bool = True) -> Job:
 
 
 def _seen(table: Participations | Messages) -> Bools:
-    """Of which any event is there."""
+    """Mask of the rows with at least one event."""
     seen: Bools = np.any([getattr(table, name) != UNKNOWN for name in table.event_columns()], axis=0)
     return seen
 
 
 def _new_rows(kept: Int64s, rows: Int64s) -> Int64s:
-    """Where each of `rows` stands among the kept ones, or UNKNOWN."""
+    """Index of each of `rows` among the kept rows, or UNKNOWN."""
     place = np.searchsorted(kept, rows)
     found = np.append(kept, UNKNOWN)[place] == rows
     return np.where(found, place, UNKNOWN)
