@@ -28,6 +28,7 @@ from tracelink import (
     plugins,
 )
 from tracelink.api import Converted, Merged
+from tracelink.plugins import registry
 
 # What harnesses call: load, inspection, write, merge.
 
@@ -298,7 +299,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"notes": "converted_notes:FORMAT", "notes-markdown": "converted_notes:MARKDOWN"},
     )
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(plugins, "installed", cache(plugins.installed.__wrapped__))
+    monkeypatch.setattr(registry, "installed", cache(plugins.installed.__wrapped__))
     return write(tmp_path / "a.notes", WOKEN)
 
 

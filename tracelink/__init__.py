@@ -11,7 +11,7 @@ from itertools import chain
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
-from tracelink.model.version import __version__ as __version__
+from tracelink.model import __version__ as __version__
 
 if TYPE_CHECKING:
     from tracelink.api import Converted as Converted

@@ -182,7 +182,7 @@ def test_dumps_without_a_rank(tracelink: Run) -> None:
         (folder / f"comm_lib_trace_rank_{rank}").rename(folder / name)
     result = tracelink("diagnose", "dumps")
     assert result.exit_code == UNREADABLE
-    assert "Say it with --rank dumps/a=N." in result.stderr
+    assert "Set it with --rank dumps/a=N." in result.stderr
     named = tracelink("diagnose", "dumps", "--rank", "a=0", "--rank", "b=1")
     assert named.stdout.startswith("No problem found: 2 ranks, ")
 
@@ -204,7 +204,7 @@ def test_duplicate_ranks_in_one_folder(tracelink: Run) -> None:
     shutil.copy(folder / "comm_lib_trace_rank_0", folder / "old_rank_0")
     result = tracelink("diagnose", "dumps")
     assert result.exit_code == USAGE
-    assert "Use one job at a time: leave one out" in result.stderr
+    assert "Use one job at a time: leave one file out" in result.stderr
 
 
 def test_duplicate_ranks_in_an_archive_name_no_folder(tracelink: Run, tmp_path: Path) -> None:

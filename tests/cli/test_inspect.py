@@ -72,7 +72,7 @@ def test_problems_of_a_source_are_its_warnings_and_errors(tracelink: Run, job: J
 
 def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
     job.sources = [PROFILE, NODES]
-    job.findings = [Finding(Severity.INFO, "skipped", "passed over.")]
+    job.findings = [Finding(Severity.INFO, "skipped", "skipped.")]
     result = tracelink("inspect", "traces/", "--json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, schemas.load("inspect"))

@@ -159,11 +159,11 @@ def test_a_source_is_not_repeated(tracelink: Run, job: Job) -> None:
 
 
 def test_notes_are_counted_and_shown_with_verbose(tracelink: Run, job: Job) -> None:
-    findings = [Finding(Severity.INFO, "skipped", f"{name}: passed over.") for name in "ab"]
+    findings = [Finding(Severity.INFO, "skipped", f"{name}: skipped.") for name in "ab"]
     assert finding_lines(tracelink, job, *findings) == ["2 more notes (-v shows them)."]
     assert finding_lines(tracelink, job, *findings, verbose=True) == [
-        "note: a: passed over.",
-        "note: b: passed over.",
+        "note: a: skipped.",
+        "note: b: skipped.",
     ]
 
 

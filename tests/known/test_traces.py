@@ -315,7 +315,7 @@ class TestNotOneJob:
         for name in ("rank0_a.json.gz", "rank0_b.json.gz"):
             shutil.copy(first, tmp_path / name)
         with pytest.raises(
-            RankConflictError, match=r"rank 0 stands twice .*rank0_a\.json\.gz and .*rank0_b\.json\.gz"
+            RankConflictError, match=r"rank 0 has two files .*rank0_a\.json\.gz and .*rank0_b\.json\.gz"
         ):
             collectives(tmp_path)
 

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import click
 
 from tracelink.cli.console import Console
+from tracelink.model import __version__
 from tracelink.model.errors import RankConflictError, TraceError, UnreadableError, UsageError
-from tracelink.model.version import __version__
 
 # SIGTERM, which schedulers send before they kill a job.
 

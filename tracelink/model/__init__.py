@@ -1,6 +1,9 @@
 """Plain values: events, graphs, jobs, communications, clocks, selections; nothing here knows files or formats."""
 
+__version__ = "0.1.0"
+
 __all__ = [
+    "__version__",
     "call_tree",
     "clock",
     "collectives",
@@ -18,5 +21,4 @@ __all__ = [
     "tables",
     "text",
     "trace",
-    "version",
 ]

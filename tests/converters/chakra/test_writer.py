@@ -99,14 +99,14 @@ class TestStandardOutput:
     def test_does_not_take_several(self, monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = BytesIO()
         monkeypatch.setattr(sys, "stdout", TextIOWrapper(buffer))
-        with pytest.raises(UsageError, match=r"takes one file, and these are 2 ranks.*-o et/job"):
+        with pytest.raises(UsageError, match=r"takes one file, but the job has 2 ranks.*-o et/job"):
             write(ranks(0, 1), "-", to="chakra")
         assert not buffer.getvalue()
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.0.et").write_bytes(b"before")
-    monkeypatch.setattr("tracelink.converters.chakra.encode.TOGETHER", None)
+    monkeypatch.setattr("tracelink.converters.chakra.encode.BATCH", None)
     with pytest.raises((TypeError, TraceError)):
         write(ranks(0), tmp_path / "job", to="chakra", jobs=1)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("job.0.et", b"before")]

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from builders.data import DATA
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
-from tracelink.converters.flight_recorder import recognition, schema
+from tracelink.converters.flight_recorder import is_dump, recognition, schema
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.converters.flight_recorder.recognition import is_dump
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, Source, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
