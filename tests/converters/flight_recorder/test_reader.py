@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from builders.data import DATA
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
-from tracelink.converters.flight_recorder import is_dump, recognition, schema
+from tracelink.converters.flight_recorder import TOP_LEVEL, TYPICAL_KEYS, is_dump, schema
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, Source, discover
@@ -518,8 +518,8 @@ def test_text_that_is_named_like_a_dump_is_no_dump() -> None:
 
 
 def test_recognition_knows_the_keys_of_the_schema() -> None:
-    assert {key.decode() for key in recognition.TOP_LEVEL} == set(schema.TOP_LEVEL)
-    assert {key.decode() for key in recognition.TYPICAL_KEYS} == {
+    assert {key.decode() for key in TOP_LEVEL} == set(schema.TOP_LEVEL)
+    assert {key.decode() for key in TYPICAL_KEYS} == {
         schema.GROUP_CONFIG,
         schema.GROUP_STATUS,
         schema.LIBRARY_VERSION,
