@@ -238,7 +238,7 @@ def test_a_large_job_has_all_faults() -> None:
     ("wrong", "told"),
     [
         ({"world": 6, "tensor": 4}, "6 ranks make no 1 stages of 4 ranks"),
-        ({"kind": "other"}, "other is none of data_parallel, ring"),
+        ({"kind": "other"}, "other is not one of data_parallel, ring"),
         ({"world": 2, "tensor": 1, "triangle": True}, "three corners"),
     ],
 )
