@@ -128,7 +128,7 @@ def test_errors_come_before_warnings(tracelink: Run, job: Job) -> None:
 def test_source_count_and_example(tracelink: Run, job: Job) -> None:
     finding = Finding(Severity.WARNING, "negative", "a negative duration.", 1200, "k_0.json", "at byte 77")
     assert finding_lines(tracelink, job, finding) == [
-        "warning: k_0.json: a negative duration. (1,200 times) For example: at byte 77"
+        "warning: k_0.json: a negative duration (1,200 times). For example: at byte 77"
     ]
 
 

@@ -341,7 +341,8 @@ def paragraph(finding: Finding) -> str:
     source = f"{finding.source}: " if finding.source and finding.source not in message else ""
     count = number(finding.count)
     has_count = finding.count == 1 or re.search(rf"(?<![\d,.]){re.escape(count)}(?![,.]?\d)", message)
-    times = "" if has_count else f" ({count} times)"
+    if not has_count:
+        message = f"{message.rstrip('.')} ({count} times)."
     example = f" For example: {finding.example}" if finding.example and finding.example not in message else ""
     severity = "note" if finding.severity is Severity.INFO else finding.severity
-    return f"{severity}: {source}{message}{times}{example}"
+    return f"{severity}: {source}{message}{example}"
