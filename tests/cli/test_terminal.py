@@ -133,19 +133,19 @@ def test_source_count_and_example(tracelink: Run, job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "times"),
+    ("message", "printed"),
     [
-        ("13 nodes are cut.", ""),
-        ("nodes are cut.", " (13 times)"),
-        ("213 nodes are cut.", " (13 times)"),
-        ("13,000 nodes are cut.", " (13 times)"),
-        ("13.5 ms are cut.", " (13 times)"),
-        ("of 13, all are cut.", ""),
+        ("13 nodes are cut.", "13 nodes are cut."),
+        ("nodes are cut.", "nodes are cut (13 times)."),
+        ("213 nodes are cut.", "213 nodes are cut (13 times)."),
+        ("13,000 nodes are cut.", "13,000 nodes are cut (13 times)."),
+        ("13.5 ms are cut.", "13.5 ms are cut (13 times)."),
+        ("of 13, all are cut.", "of 13, all are cut."),
     ],
 )
-def test_a_count_is_not_repeated(tracelink: Run, job: Job, message: str, times: str) -> None:
+def test_a_count_is_not_repeated(tracelink: Run, job: Job, message: str, printed: str) -> None:
     finding = Finding(Severity.WARNING, "cut", message, 13)
-    assert finding_lines(tracelink, job, finding) == [f"warning: {message}{times}"]
+    assert finding_lines(tracelink, job, finding) == [f"warning: {printed}"]
 
 
 def test_an_example_is_not_repeated(tracelink: Run, job: Job) -> None:
