@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tracelink.io.framing import DELIMITED, LONGEST_MESSAGE, VARINT, Field, fields_of, length_at
 
-# Whether bytes are an `.et` file, which has no mark of its own: whether its first messages are what they must be.
+# An `.et` file has no magic number: it is recognised by its first messages.
 
 
 VERSION, ATTRIBUTE = 1, 2

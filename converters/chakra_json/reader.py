@@ -48,7 +48,7 @@ from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Rel
 from tracelink.model.text import counted
 from tracelink.model.trace import RankTrace, SourceInfo
 
-# What a linked trace is, and who reads it.
+# The reader of linked traces.
 
 
 class ChakraJsonReader:
@@ -220,7 +220,7 @@ FORMAT_LINKED_NODES = NodeFormat(
 )
 
 
-# What sort of event each node is, and on which track it stands.
+# Kind and track of the event of each node.
 
 
 KINDS = np.array([*schema.READ_CATEGORIES.values(), EventKind.OTHER], np.uint8)
@@ -258,7 +258,7 @@ def places_of(table: Mapping[str, Int64s], process: str) -> Places:
     return Places(kind, track, tracks, on_device)
 
 
-# What a linked trace states of its nodes: callers, launches, and what waited for what.
+# Edges that a linked trace declares: callers, launches, dependencies.
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class TestRefused:
 
     def test_options_of_drawings_are_for_drawings(self, tracelink: Run, et: Path) -> None:
         output = self.refused(tracelink, str(et / "job.0.et"), "job.json", "--depth", "2")
-        assert "job.json is no drawing" in output
+        assert "job.json is not a drawing" in output
 
     @pytest.mark.parametrize(
         ("options", "words"),

@@ -227,7 +227,7 @@ def _format_of(path: str) -> str:
     if not fitting and strange and not Path(path).exists():
         raise UsageError(
             f"no format has names that end in {strange}",
-            advice=f"Name the file {', '.join(sorted(suffix for *_, suffix in known))}, or say the format: --to",
+            advice=f"Name the file {', '.join(sorted(suffix for *_, suffix in known))}, or name the format with --to",
         )
     return max(fitting)[1] if fitting else DEFAULT_FORMAT
 
@@ -279,7 +279,7 @@ def _rewritten(
         drawings = (spec for spec in plugins.conversions().values() if spec.draws)
         known = ", ".join(f"x{suffix}" for spec in drawings for suffix in spec.suffixes)
         raise UsageError(
-            f"{to or output} is no drawing: --depth, --window, --ranks and --limit say what a drawing shows",
+            f"{to or output} is not a drawing: --depth, --window, --ranks and --limit apply only to drawings",
             advice=f"Leave them out, or name the output {known}.",
         )
     if not possible or len(discovery.sources) != 1:

@@ -60,7 +60,7 @@ def unpacked(text: bytes, shared: Sequence[object] = (), buffers: Iterable[Any] 
     return _Unpickler(io.BytesIO(text), shared, buffers).load()
 
 
-# Where work runs: in this process, or in forked children that share what this process has read.
+# The engine: work in this process, or in forked children that share what this process has read.
 
 
 Item = TypeVar("Item")
@@ -130,11 +130,11 @@ class Engine:
     def map(
         self, work: Callable[[Item], Result], items: Sequence[Item], shared: Sequence[object] = ()
     ) -> list[Result]:
-        """`[work(item) for item in items]`, the last item in this process, others in children beside it.
+        """`[work(item) for item in items]`, the last item in this process, the others in child processes.
 
         Children are forked, so they see everything that this process has in memory; results come back pickled,
-        except for the `shared` objects in them: those are this process's own again.
-        Where forking is not safe (other threads run) or not possible, all runs here.
+        except for the `shared` objects in them: those are the objects of this process again.
+        Everything runs in this process if forking is unsafe (other threads run) or impossible.
         """
         if self.jobs < 2 or len(items) < 2 or not _can_fork():
             return [work(item) for item in items]

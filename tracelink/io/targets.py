@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-# Where outputs go: a file, a directory of files, a stream. A file appears whole or not at all.
+# Targets: a file, a directory of files, a stream. A file appears whole or not at all.
 
 
 STDOUT = "-"

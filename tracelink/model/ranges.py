@@ -20,7 +20,7 @@ RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers from the first to the last of each range; the ranges are in order and apart."""
+    """Numbers from the first to the last of each range; the ranges are sorted and do not touch."""
 
     ranges: tuple[tuple[int, int], ...] = ()
 
@@ -102,7 +102,7 @@ LATEST = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Stretches that are in order and apart; each holds its start, and not its end."""
+    """Half-open intervals that are sorted and do not touch: the start is included, the end is not."""
 
     starts: Int64s
     ends: Int64s

@@ -86,7 +86,7 @@ def _moment(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted; None where nothing is said, and then all of it is."""
+    """The selected part of a job; None selects everything."""
 
     ranks: Numbers | None = None
     window: Window | None = None
