@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, previous_at_least
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
 from tracelink.model.graph import STATED, LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, scoped_pair
-
-LOWEST = int(np.iinfo(np.int64).min)
 
 OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR: 2, EventKind.RUNTIME: 3}
 """Which of two events with the same interval is outside."""
@@ -115,63 +113,3 @@ def nest(track: Int64s, start: Int64s, end: Int64s) -> Nesting:
     closes = end + base
     parent, between = previous_at_least(closes, closes)
     return Nesting(parent, between > start + base)
-
-
-def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
-    """For each i the largest j < i with values[j] >= bounds[i], or UNKNOWN; and the largest value between the two.
-
-    All i at once, by climbing a tree of maxima: most answers are near, so few climb high.
-    """
-    size = len(values)
-    answer = np.full(size, UNKNOWN, np.int64)
-    between = np.full(size, LOWEST, np.int64)
-    near = values[:-1] >= bounds[1:]
-    answer[1:][near] = np.flatnonzero(near)
-    seeker = np.flatnonzero(~near) + 1
-    levels = [values]
-    found: list[tuple[Int64s, Int64s]] = []
-    node = seeker
-    while len(seeker):
-        level = levels[-1]
-        left = np.flatnonzero(node & 1)
-        neighbour = level[node[left] - 1]
-        enough = neighbour >= bounds[seeker[left]]
-        passed = seeker[left[~enough]]
-        between[passed] = np.maximum(between[passed], neighbour[~enough])
-        found.append((seeker[left[enough]], node[left[enough]] - 1))
-        keep = node > 0
-        keep[left[enough]] = False
-        seeker, node = seeker[keep], node[keep] >> 1
-        levels.append(_pairwise_max(level))
-    _descend(levels, found, bounds, answer, between)
-    return answer, between
-
-
-def _pairwise_max(level: Int64s) -> Int64s:
-    if len(level) % 2:
-        level = np.append(level, LOWEST)
-    return np.maximum(level[0::2], level[1::2])
-
-
-def _descend(
-    levels: list[Int64s],
-    found: list[tuple[Int64s, Int64s]],
-    bounds: Int64s,
-    answer: Int64s,
-    between: Int64s,
-) -> None:
-    """Goes down from the subtree that contains the answer to the answer, right half first."""
-    seeker, node = np.empty(0, np.int64), np.empty(0, np.int64)
-    for height in range(len(found) - 1, -1, -1):
-        seeker = np.concatenate([seeker, found[height][0]])
-        node = np.concatenate([node, found[height][1]])
-        if height == 0:
-            break
-        below = levels[height - 1]
-        right = np.minimum(2 * node + 1, len(below) - 1)
-        value = below[right]
-        in_right = value >= bounds[seeker]
-        passed = seeker[~in_right]
-        between[passed] = np.maximum(between[passed], np.where(right == 2 * node, LOWEST, value)[~in_right])
-        node = np.where(in_right, right, 2 * node)
-    answer[seeker] = node

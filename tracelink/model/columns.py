@@ -1,4 +1,4 @@
-"""Tables of columns: array types, the sentinels of unknown values, Table, StringTable, and grouping of rows.
+"""Tables of columns: array types, sentinels of unknown values, Table, StringTable, grouping and searching of rows.
 
 Imports nothing of tracelink but its errors, so that every module can build on it.
 """
@@ -399,3 +399,69 @@ def repeated(values: Int64s) -> int:
     seen = np.zeros(high - low + 1, np.bool_)
     seen[values - low] = True
     return len(values) - int(np.count_nonzero(seen))
+
+
+# Searching back in a column
+
+
+LOWEST = int(np.iinfo(np.int64).min)
+
+
+def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
+    """For each i the largest j < i with values[j] >= bounds[i], or UNKNOWN; and the largest value between the two.
+
+    All i at once, by climbing a tree of maxima: most answers are near, so few climb high.
+    """
+    size = len(values)
+    answer = np.full(size, UNKNOWN, np.int64)
+    between = np.full(size, LOWEST, np.int64)
+    near = values[:-1] >= bounds[1:]
+    answer[1:][near] = np.flatnonzero(near)
+    seeker = np.flatnonzero(~near) + 1
+    levels = [values]
+    found: list[tuple[Int64s, Int64s]] = []
+    node = seeker
+    while len(seeker):
+        level = levels[-1]
+        left = np.flatnonzero(node & 1)
+        neighbour = level[node[left] - 1]
+        enough = neighbour >= bounds[seeker[left]]
+        passed = seeker[left[~enough]]
+        between[passed] = np.maximum(between[passed], neighbour[~enough])
+        found.append((seeker[left[enough]], node[left[enough]] - 1))
+        keep = node > 0
+        keep[left[enough]] = False
+        seeker, node = seeker[keep], node[keep] >> 1
+        levels.append(_pairwise_max(level))
+    _descend(levels, found, bounds, answer, between)
+    return answer, between
+
+
+def _pairwise_max(level: Int64s) -> Int64s:
+    if len(level) % 2:
+        level = np.append(level, LOWEST)
+    return np.maximum(level[0::2], level[1::2])
+
+
+def _descend(
+    levels: list[Int64s],
+    found: list[tuple[Int64s, Int64s]],
+    bounds: Int64s,
+    answer: Int64s,
+    between: Int64s,
+) -> None:
+    """Goes down from the subtree that contains the answer to the answer, right half first."""
+    seeker, node = np.empty(0, np.int64), np.empty(0, np.int64)
+    for height in range(len(found) - 1, -1, -1):
+        seeker = np.concatenate([seeker, found[height][0]])
+        node = np.concatenate([node, found[height][1]])
+        if height == 0:
+            break
+        below = levels[height - 1]
+        right = np.minimum(2 * node + 1, len(below) - 1)
+        value = below[right]
+        in_right = value >= bounds[seeker]
+        passed = seeker[~in_right]
+        between[passed] = np.maximum(between[passed], np.where(right == 2 * node, LOWEST, value)[~in_right])
+        node = np.where(in_right, right, 2 * node)
+    answer[seeker] = node

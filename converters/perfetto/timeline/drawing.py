@@ -8,9 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
-from tracelink.linking.nesting import LOWEST, nest, previous_at_least, sort_outer_first
+from tracelink.linking.nesting import nest, sort_outer_first
 from tracelink.model.call_tree import depths
-from tracelink.model.columns import MICROSECOND, NO_TIME, SECOND, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import (
+    LOWEST,
+    MICROSECOND,
+    NO_TIME,
+    SECOND,
+    UNKNOWN,
+    Bools,
+    Int64s,
+    previous_at_least,
+)
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
