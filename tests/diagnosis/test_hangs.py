@@ -24,7 +24,7 @@ from tracelink.model.columns import UNKNOWN
 
 
 TP = {"b": "tp", "c": "tp", "d": "tp"}
-SIX = [0, 1, 2, 3, 4, 5]
+TWO, THREE, FOUR, SIX = [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5]
 
 
 def test_deadlock_by_pair_first() -> None:
@@ -62,6 +62,28 @@ def test_device_starts_in_another_order() -> None:
 def test_order_of_entries_without_states() -> None:
     found = problems({0: "a1! b1!", 1: "a1! b1!", 2: "b1! a1!"}, a=[0, 1, 2], b=[0, 1, 2])
     assert found == ["deadlock a1 by 2, for 0 1"]
+
+
+PIPELINES = {"b": "tp", "c": "tp", "p": "pp", "q": "pp"}
+
+
+def test_deadlock_behind_queued_messages() -> None:
+    """Rank 1 skipped a collective of its pair; the message of rank 0 is queued behind it."""
+    ranks = {
+        0: "b1 b2^ p>1! a1!",
+        1: "b1 q>1 a1^",
+        2: "c1 p<0^ c2! a1!",
+        3: "c1 q<0 c2^ a1!",
+    }
+    groups = {"a": FOUR, "b": TWO, "c": [2, 3], "p": [0, 2], "q": [1, 3]}
+    found = problems(ranks, descriptions=PIPELINES, **groups)
+    assert found == ["deadlock b2 by 1, for 0 2 3"]
+
+
+def test_messages_in_flight_are_no_deadlock() -> None:
+    ranks = {0: "b1 b2^ p>1! a1!", 1: "b1 b2^ q>1! a1!", 2: "c1 p<0^ c2! a1!", 3: "c1 q<0^ c2! a1!"}
+    groups = {"a": FOUR, "b": TWO, "c": [2, 3], "p": [0, 2], "q": [1, 3]}
+    assert problems(ranks, descriptions=PIPELINES, **groups) == []
 
 
 def test_ranks_waiting_for_a_cycle() -> None:
@@ -104,9 +126,6 @@ def test_cycle_of_many_groups_is_fast() -> None:
 
 
 # Ranks that did not join.
-
-
-TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
 
 
 def test_all_finished() -> None:

@@ -56,7 +56,7 @@ def hangs_of(
     certain = with_device_waits(journal, waits, lambda wait: is_stuck(elapsed, wait))
     problems, notes = _problems(elapsed, order, distinct_causes(causes_of(certain), order), mismatches)
     if not problems and not mismatches:
-        possible = with_device_waits(journal, waits, lambda wait: not wait.message or is_stuck(elapsed, wait))
+        possible = with_device_waits(journal, waits, lambda _: True)
         cycles = [cause for cause in causes_of(possible) if len(cause.waits) > 1]
         problems = [_deadlock(elapsed, order, cause) for cause in cycles]
     if problems or any(mismatch.waiting for mismatch in mismatches):
