@@ -24,6 +24,7 @@ from tracelink.diagnosis.journal import Journal, journal_of
 from tracelink.diagnosis.lateness import lateness_report, with_late_history
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
+from tracelink.diagnosis.movement import Earlier
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.recordings import Recordings, in_replicas, profiles_among, read_recordings
@@ -143,8 +144,9 @@ def diagnosis_of(
     unreadable: Mapping[int, str] | None = None,
     findings: Sequence[Finding] = (),
     roots: Roots = NO_ROOTS,
+    earlier: Earlier | None = None,
 ) -> Diagnosis:
-    """The problems that these recordings show; `roots` are known from profiles."""
+    """The problems that these recordings show; `roots` are known from profiles, `earlier` from earlier dumps."""
     truncated = [rank for rank, recording in journal.recordings.items() if recording.broken_off]
 
     # What did each rank take part in, and how far did it get?
@@ -183,6 +185,7 @@ def diagnosis_of(
         checked=_checked(journal, parts, messages.count),
         notes=[*notes, *late.notes],
         findings=[*findings, *two_jobs, *journal.findings, *unread],
+        movement=earlier.movement if earlier else None,
     )
 
 

@@ -254,6 +254,19 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
+class Movement:
+    """Which ranks recorded something since earlier dumps of the job."""
+
+    moved: tuple[int, ...]
+    """Ranks with new entries, or entries in a new state."""
+    unmoved: tuple[int, ...]
+    unknown: tuple[int, ...]
+    """Ranks without an earlier dump, or with one that does not show it."""
+    before_ns: int | None
+    """The latest time in the earlier dumps: they were written then or later."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The result; the worst problem first."""
 
@@ -269,6 +282,8 @@ class Diagnosis:
     notes: Sequence[str] = ()
     """Observations that are not problems."""
     findings: Sequence[Finding] = ()
+    movement: Movement | None = None
+    """What changed since earlier dumps; None without them."""
 
     @property
     def verdict(self) -> Literal["ok", "problem"]:

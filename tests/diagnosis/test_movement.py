@@ -1,0 +1,116 @@
+"""What ranks did between two dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from builders.recorder import CREATED, as_source, collective, dump, pickled
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+from tracelink.diagnosis.model import Movement
+from tracelink.diagnosis.movement import Earlier, earlier_of, is_continuation
+from tracelink.diagnosis.waits import Wait
+from tracelink.io.engine import Engine
+from tracelink.model.records import Recording
+
+MS = 1_000_000
+Entry = dict[str, Any]
+
+
+def entries(*numbers: int, finished: int = 0, start: int = CREATED) -> list[Entry]:
+    """All-reduces a millisecond apart, those up to `finished` completed."""
+    return [
+        collective(
+            "nccl:all_reduce",
+            number,
+            created=start + number * MS,
+            completed=start + number * MS + MS // 2 if number <= finished else None,
+        )
+        for number in numbers
+    ]
+
+
+def recording(rows: Sequence[Entry]) -> Recording:
+    return FlightRecorderReader().read_records(as_source(pickled(dump(*rows))), Engine(1))
+
+
+def recordings(rows: Mapping[int, Sequence[Entry]]) -> dict[int, Recording]:
+    return {rank: recording(entries) for rank, entries in rows.items()}
+
+
+def earlier(before: Mapping[int, Sequence[Entry]], now: Mapping[int, Sequence[Entry]]) -> Earlier:
+    found = earlier_of(recordings(now), recordings(before))
+    assert found
+    return found
+
+
+def wait(rows: dict[int, int], *absent: int) -> Wait:
+    return Wait(0, 3, "nccl:all_reduce", rows, absent)
+
+
+# Two dumps of one rank.
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (entries(1, 2, finished=1), entries(1, 2, 3, finished=2), True),
+        (entries(1, 2), entries(1, 2), True),
+        (entries(1, 2, 3, 4), entries(3, 4, 5, 6), True),
+        (entries(1, 2), entries(1, 2, start=CREATED + 1), False),
+        (entries(1, 2, 3), entries(1, start=CREATED + 9 * MS), False),
+        (entries(1, 2), entries(5, 6), None),
+        (entries(5, 6), entries(1, 2), False),
+        (entries(1, 2), [], None),
+    ],
+    ids=["more", "equal", "wrapped", "other times", "restarted", "wrapped completely", "older", "empty"],
+)
+def test_continuation(before: list[Entry], now: list[Entry], expected: bool | None) -> None:
+    assert is_continuation(recording(before), recording(now)) is expected
+
+
+# Two dumps of each rank.
+
+
+def test_ranks_that_moved() -> None:
+    before = {0: entries(1, 2, finished=1), 1: entries(1, 2, finished=1), 2: entries(1), 3: entries(1)}
+    now = {0: entries(1, 2, finished=1), 1: entries(1, 2, finished=2), 2: entries(1, 2), 4: entries(1)}
+    assert earlier(before, now).movement == Movement((1, 2), (0,), (4,), CREATED + 2 * MS)
+
+
+def test_unchanged_wait_is_stuck() -> None:
+    rows = {0: entries(1, 2, finished=1), 1: entries(1, finished=1)}
+    assert earlier(rows, rows).decides(wait({0: 1}, 1)) is True
+
+
+def test_wait_for_a_rank_that_moved_is_undecided() -> None:
+    before = {0: entries(1, 2, finished=1), 1: entries(1)}
+    now = {0: entries(1, 2, finished=1), 1: entries(1, finished=1)}
+    assert earlier(before, now).decides(wait({0: 1}, 1)) is None
+
+
+def test_wait_that_began_since_then() -> None:
+    before = {0: entries(1, 2, finished=1), 1: entries(1, 2, finished=1), 2: entries(1)}
+    now = {0: entries(1, 2, finished=1), 1: entries(1, 2, 3, finished=2), 2: entries(1)}
+    assert earlier(before, now).decides(wait({0: 1, 1: 4}, 2)) is False
+
+
+def test_rank_without_earlier_dump_does_not_count() -> None:
+    now = {0: entries(1, 2), 1: entries(1, 2), 2: entries(1)}
+    found = earlier({0: entries(1, 2)}, now)
+    assert found.decides(wait({0: 1, 1: 3}, 2)) is True
+    assert found.decides(wait({1: 3}, 2)) is None
+
+
+def test_wrapped_ring_buffer() -> None:
+    found = earlier({0: entries(1, 2, 3, finished=2)}, {0: entries(2, 3, finished=2)})
+    assert found.movement.unmoved == (0,)
+    assert found.decides(wait({0: 1})) is True
+
+
+def test_dumps_of_another_job() -> None:
+    now = recordings({0: entries(1, 2)})
+    assert earlier_of(now, recordings({0: entries(1, 2, start=CREATED + 5)})) is None
+    assert earlier_of(now, recordings({1: entries(1, 2)})) is None

@@ -1,0 +1,142 @@
+"""Movement: what ranks did between earlier dumps of a job and those that are diagnosed.
+
+Input: recordings, and earlier recordings of the same ranks. Output: `Earlier`, which decides whether a wait is a hang,
+and `Movement`, for people. Entries are matched by record id and creation time, so ring buffers may have wrapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracelink.diagnosis.model import Movement
+from tracelink.model.columns import NO_TIME, Bools, Int64s
+from tracelink.model.records import Recording
+
+if TYPE_CHECKING:
+    from tracelink.diagnosis.waits import Wait
+
+
+# Two dumps of one rank.
+
+
+def is_continuation(earlier: Recording, later: Recording) -> bool | None:
+    """Whether the later dump is of the same process: entries with the same record id are the same entries.
+
+    None if no entry is in both and nothing contradicts it: a ring buffer has wrapped completely, or a dump is empty.
+    """
+    before, now = earlier.records, later.records
+    if not len(before) or not len(now):
+        return None
+    old, new = _common_entries(earlier, later)
+    if not len(old):
+        return (
+            None if later.overwritten > _last_id(earlier) and now.created[0] >= before.created[-1] else False
+        )
+    created = before.created[old]
+    if (created == NO_TIME).all():
+        return None
+    return bool((created == now.created[new]).all() and (before.sequence[old] == now.sequence[new]).all())
+
+
+def latest_time(recording: Recording) -> int | None:
+    """The latest time that a dump contains: it was written then or later."""
+    records = recording.records
+    columns = (records.created, records.started, records.completed)
+    latest = max(int(column.max(initial=NO_TIME)) for column in columns)
+    return None if latest == NO_TIME else latest
+
+
+def _common_entries(earlier: Recording, later: Recording) -> tuple[Int64s, Int64s]:
+    """The rows of entries with the same record id in both dumps."""
+    old = earlier.overwritten + earlier.records.place
+    new = later.overwritten + later.records.place
+    _, in_old, in_new = np.intersect1d(old, new, assume_unique=True, return_indices=True)
+    return in_old, in_new
+
+
+def _last_id(recording: Recording) -> int:
+    records = recording.records
+    return recording.overwritten + int(records.place[-1]) if len(records) else -1
+
+
+# Two dumps of each rank.
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier dumps show of the entries of a journal."""
+
+    movement: Movement
+    unchanged: Bools
+    """For each entry: whether the earlier dump of its rank contains it in the same state."""
+    known: Bools
+    """For each entry: whether there is an earlier dump of its rank."""
+
+    def decides(self, wait: Wait) -> bool | None:
+        """True if a wait is stuck: it is the same in both dumps, and no awaited rank moved.
+
+        False if one of its ranks began to wait since then; None if earlier dumps do not decide.
+        """
+        rows = np.array(list(wait.rows.values()), np.int64)
+        rows = rows[self.known[rows]]
+        if not len(rows):
+            return None
+        if not self.unchanged[rows].all():
+            return False
+        return None if set(wait.awaited) & set(self.movement.moved) else True
+
+
+def earlier_of(recordings: Mapping[int, Recording], before: Mapping[int, Recording]) -> Earlier | None:
+    """What earlier dumps show of these recordings, sorted by rank; None if they are of another job."""
+    ranks = sorted(recordings)
+    of_this_job = {
+        rank: before[rank]
+        for rank in ranks
+        if rank in before and is_continuation(before[rank], recordings[rank]) is not False
+    }
+    if not of_this_job:
+        return None
+    unchanged, known = [np.empty(0, np.bool_)], [np.empty(0, np.bool_)]
+    moved: list[int] = []
+    unmoved: list[int] = []
+    for rank in ranks:
+        now, earlier = recordings[rank], of_this_job.get(rank)
+        unchanged.append(_unchanged(earlier, now))
+        known.append(np.full(len(now.records), earlier is not None))
+        if (progressed := _progressed(earlier, now, unchanged[-1])) is not None:
+            (moved if progressed else unmoved).append(rank)
+    times = [latest_time(recording) for recording in of_this_job.values()]
+    return Earlier(
+        Movement(
+            tuple(moved),
+            tuple(unmoved),
+            tuple(sorted({*ranks} - {*moved} - {*unmoved})),
+            max((time for time in times if time is not None), default=None),
+        ),
+        np.concatenate(unchanged),
+        np.concatenate(known),
+    )
+
+
+def _unchanged(earlier: Recording | None, now: Recording) -> Bools:
+    found = np.zeros(len(now.records), np.bool_)
+    if earlier is not None:
+        old, new = _common_entries(earlier, now)
+        same_state = earlier.records.state[old] == now.records.state[new]
+        found[new] = same_state & (earlier.records.retired[old] == now.records.retired[new])
+    return found
+
+
+def _progressed(earlier: Recording | None, now: Recording, unchanged: Bools) -> bool | None:
+    """Whether a rank has new entries, or entries in a new state; None if unknown."""
+    if earlier is None:
+        return None
+    if _last_id(now) > _last_id(earlier) and not earlier.broken_off:
+        return True
+    if earlier.broken_off or now.broken_off:
+        return None
+    return not unchanged.all()
