@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Stage, Standing
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions
 from tracelink.diagnosis.programs import Counterparts, similar_groups
-from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.operations import Operation, operation_of, peers_of
 from tracelink.model.records import State
 
@@ -82,17 +82,45 @@ def collective_waits(
 
 
 def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Collection[int]) -> Int64s:
-    """Unfinished parts; a part that only retired is unfinished if a member has not joined, or ranks do not agree."""
+    """Unfinished parts. A part that only retired may be unfinished if a member has not joined, or ranks do not agree."""
     exact = positions.knowledge == Knowledge.EXACT
     joined_by_all = np.full(len(journal.groups), np.iinfo(np.int64).max, np.int64)
     np.minimum.at(joined_by_all, positions.group[exact], positions.last[exact])
-    unfinished = parts.outcome < Outcome.RETIRED
-    abandoned = (parts.outcome == Outcome.RETIRED) & (
-        (parts.sequence > joined_by_all[parts.group])
-        | (np.isin(parts.collective, list(disputed)) & np.isin(parts.last, journal.bounds[1:] - 1))
+    newest = np.isin(parts.last, journal.bounds[1:] - 1)
+    abandoned = (parts.sequence > joined_by_all[parts.group]) | (
+        newest & np.isin(parts.collective, list(disputed))
     )
-    pending: Int64s = np.flatnonzero(unfinished | abandoned)
-    return pending
+    pending = (parts.outcome < Outcome.RETIRED) | ((parts.outcome == Outcome.RETIRED) & abandoned)
+    candidates = newest & (parts.outcome == Outcome.RETIRED) & ~_passed_by_others(journal, parts)
+    if candidates.any():
+        candidates &= _possibly_missed(journal, parts, positions, truncated=bool(pending.any()))
+    found: Int64s = np.flatnonzero(pending | candidates)
+    return found
+
+
+def _passed_by_others(journal: Journal, parts: Parts) -> Bools:
+    """Parts in synchronizing collectives after which a rank joined another one of the group: all had joined these."""
+    furthest = np.full(len(journal.groups), UNKNOWN, np.int64)
+    np.maximum.at(furthest, parts.group, parts.sequence)
+    passed: Bools = synchronizing_requests(journal)[journal.records.request[parts.row]] & (
+        parts.sequence < furthest[parts.group]
+    )
+    return passed
+
+
+def _possibly_missed(journal: Journal, parts: Parts, positions: Positions, *, truncated: bool) -> Bools:
+    """Parts in collectives that a rank without a dump may not have joined.
+
+    A rank with a truncated dump counts only if ranks are known to wait: most truncated dumps are of ranks that went on.
+    """
+    unsure = positions.knowledge == Knowledge.ABSENT
+    if truncated:
+        broken_off = [rank for rank, recording in journal.recordings.items() if recording.broken_off]
+        unsure |= np.isin(positions.rank, broken_off)
+    joined = np.full(len(journal.groups), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(joined, positions.group[unsure], positions.last[unsure])
+    missed: Bools = parts.sequence > joined[parts.group]
+    return missed
 
 
 def _first_pending(parts: Parts, pending: Int64s) -> Int64s:
