@@ -35,7 +35,7 @@ def test_rank_that_went_on_does_not_wait_for_an_absent_one() -> None:
 
 def test_broadcast_that_others_passed_may_be_unfinished() -> None:
     found = problems({0: "a1=broadcast~ a2~", 1: "a1=broadcast~"}, a=THREE)
-    assert found == ["never_joined a2 by 2, for 0 1"]
+    assert found == ["never_joined a1 by 2, for 0 1"]
 
 
 # Recorded jobs.

@@ -82,7 +82,7 @@ def collective_waits(
 
 
 def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Collection[int]) -> Int64s:
-    """Unfinished parts. A part that only retired may be unfinished if a member has not joined, or ranks do not agree."""
+    """Unfinished parts; a part that only retired is one if a member may not have joined, or ranks do not agree."""
     exact = positions.knowledge == Knowledge.EXACT
     joined_by_all = np.full(len(journal.groups), np.iinfo(np.int64).max, np.int64)
     np.minimum.at(joined_by_all, positions.group[exact], positions.last[exact])
