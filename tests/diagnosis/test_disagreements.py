@@ -162,6 +162,68 @@ def test_output_dtype_mismatch() -> None:
     )
 
 
+def coalesced_call(tensors: Sequence[str]) -> list[dict[str, object]]:
+    """One coalesced call of NCCL: an entry for each tensor (`8`, `8 Int`), and one that closes it."""
+    entries = []
+    for tensor in tensors:
+        size, _, dtype = tensor.partition(" ")
+        sizes, types = [[int(size)]], [dtype or "Float"]
+        entries.append(
+            collective(
+                "nccl:all_reduce",
+                input_sizes=sizes,
+                output_sizes=sizes,
+                input_dtypes=types,
+                output_dtypes=types,
+                retired=False,
+            )
+        )
+    closing = collective("nccl:coalesced", input_sizes=[], output_sizes=[], input_dtypes=[], output_dtypes=[])
+    return [*entries, closing | {"state": "started"}]
+
+
+def coalesced_problem(*ranks: Sequence[str]) -> Problem:
+    (problem,) = diagnosis_of(
+        recorded({rank: coalesced_call(own) for rank, own in enumerate(ranks)})
+    ).problems
+    return problem
+
+
+USUAL = ("8", "16", "24", "32")
+
+
+def test_size_within_a_coalesced_call() -> None:
+    problem = coalesced_problem(USUAL, ("8", "16", "24", "31"), USUAL)
+    assert (problem.kind, problem.culprits, problem.waiting) == ("size_mismatch", (1,), (0, 2))
+    assert problem.message == (
+        "Rank 1 called all_reduce #1 of group 0 (default_pg) with 31 elements in tensor 4 of 4, "
+        "the others with 32; 2 ranks wait."
+    )
+    assert problem.rows == {0: 3, 1: 8}
+
+
+def test_type_within_a_coalesced_call() -> None:
+    assert coalesced_problem(USUAL, USUAL, ("8", "16 Int", "24", "32")).message == (
+        "Rank 2 called all_reduce #1 of group 0 (default_pg) with Int in tensor 2 of 4, "
+        "the others with Float; 2 ranks wait."
+    )
+
+
+def test_order_within_a_coalesced_call() -> None:
+    problem = coalesced_problem(("8", "16"), ("16", "8"))
+    assert problem.message == (
+        "Ranks 0 and 1 do not agree in all_reduce #1 of group 0 (default_pg): 8 elements or 16 in tensor 1 of 2. "
+        "It is unknown which rank is wrong."
+    )
+
+
+def test_number_of_tensors_within_a_coalesced_call() -> None:
+    assert coalesced_problem(USUAL, USUAL, USUAL[:3]).message == (
+        "Rank 2 did not call all_reduce #1 of group 0 (default_pg) as often as the others "
+        "under this sequence number; 2 ranks wait."
+    )
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
 def test_majority_in_any_order(order: tuple[int, int, int]) -> None:
     words = dict(zip(order, ("a1", "a1", "a1=broadcast"), strict=True))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from builders.journal import recorded
 from builders.programs import diagnosis_of_programs, problems
+from builders.recorder import CREATED, collective
+from tracelink.diagnosis.examine import diagnosis_of
 
 TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
 STAGES = {"a": "pp", "b": "pp"}
@@ -110,6 +113,22 @@ class TestPeers:
         """Rank 0 never sent to rank 2 before; but rank 2 has stopped, and may have been going to take it."""
         ranks = {0: "a>1 a>1 a>2!", 1: "a<0 a<0 a<0!", 2: ""}
         assert problems(ranks, a=THREE) == ["never_joined a3 by 2, for 0 1"]
+
+    @pytest.mark.parametrize(("way", "mark"), [(">9", "!"), (">9", "^"), ("<4", "?")])
+    def test_peer_outside_of_the_group(self, way: str, mark: str) -> None:
+        ranks = {0: "a1 a2!", 1: f"a1 a{way}{mark}", 2: "a1 a<1!", 3: "a1 a2!"}
+        (problem,) = diagnosis_of_programs(ranks, a=FOUR).problems
+        assert (problem.kind, problem.culprits, problem.waiting) == ("peer_mismatch", (1,), (0, 2, 3))
+        shown = {">9": "sends to position 9 in send 1->9", "<4": "receives from position 4 in recv 1<-4"}[way]
+        assert problem.message == (
+            f"Rank 1 {shown} #1 of group a, but this group has only positions 0 to 3; 3 ranks wait."
+        )
+
+    def test_peer_outside_of_a_group_without_a_list_of_members(self) -> None:
+        """Members are known from dumps: there may be more of them."""
+        send = collective("nccl:send 1->2", p2p_seq_id=1, is_p2p=True, state="started", retired=False)
+        journal = recorded({0: [collective(completed=CREATED + 1)], 1: [send]}, pg_config={})
+        assert diagnosis_of(journal).problems == []
 
 
 class TestSkipped:

@@ -26,7 +26,7 @@ from tracelink.diagnosis.programs import (
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
 from tracelink.model.errors import Finding
-from tracelink.model.operations import ROOTED, Operation
+from tracelink.model.operations import ROOTED, Operation, operation_of
 from tracelink.model.records import Entry, State
 from tracelink.model.text import collective_in_words, lowered, operation_in_words, ranks_in_words
 from tracelink.model.trace import ProcessGroup
@@ -362,7 +362,10 @@ def mismatch_problems(
         by_culprits.setdefault((disagreement.group, disagreement.culprits), []).append(disagreement)
     waiting = {(wait.group, wait.sequence): wait for wait in waits if not wait.message}
     series = [_shifted(programs, _decided(programs, parts, each)) for each in by_culprits.values()]
-    return [_mismatch_problem(journal, parts, each, waiting) for each in _without_echoes(series)]
+    return [
+        _mismatch_problem(journal, parts, programs.comparisons, each, waiting)
+        for each in _without_echoes(series)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +428,12 @@ def _without_echoes(series: Sequence[_Series]) -> list[_Series]:
     return kept
 
 
-def _mismatch_problem(journal: Journal, parts: Parts, series: _Series, waits: Waits) -> Problem:
+def _mismatch_problem(
+    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], series: _Series, waits: Waits
+) -> Problem:
     first = series.first
     group = journal.groups[first.group]
-    typical, deviating = int(parts.row[first.typical]), int(parts.row[first.deviating])
+    typical, deviating, member = _shown_entries(journal, parts, comparisons, first)
     difference = Difference(
         first.aspect,
         first.sequence,
@@ -439,6 +444,7 @@ def _mismatch_problem(journal: Journal, parts: Parts, series: _Series, waits: Wa
         series.count,
         first.tie,
         first.detail,
+        member,
     )
     return Problem.at(
         Kind.SKIPPED if series.skipped else KIND_OF_ASPECT[first.aspect],
@@ -452,6 +458,36 @@ def _mismatch_problem(journal: Journal, parts: Parts, series: _Series, waits: Wa
         count=series.count,
         rows={int(parts.rank[first.deviating]): deviating, int(parts.rank[first.typical]): typical},
     )
+
+
+def _shown_entries(
+    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], disagreement: Disagreement
+) -> tuple[int, int, str]:
+    """The entries that show the difference, of a typical and of a deviating part, and where in a coalesced call."""
+    both = disagreement.typical, disagreement.deviating
+    first_composition = len(journal.requests)
+    requests = [int(parts.request[part]) for part in both]
+    rows, deviating_rows = (_entries_of(journal, parts, part) for part in both)
+    if disagreement.detail or min(requests) < first_composition or len(rows) != len(deviating_rows):
+        return int(rows[0]), int(deviating_rows[0]), ""
+    values = [comparison.value for comparison in comparisons if comparison.aspect is disagreement.aspect]
+    members = zip(*(parts.compositions[request - first_composition] for request in requests), strict=True)
+    differ = [any(value[own] != value[other] for value in values) for own, other in members]
+    number = differ.index(True) if True in differ else 0
+    tensors = sum(operation_of(journal.operation(row)) != Operation.COALESCED for row in rows.tolist())
+    return int(rows[number]), int(deviating_rows[number]), f" in tensor {number + 1} of {tensors}"
+
+
+def _entries_of(journal: Journal, parts: Parts, part: int) -> Int64s:
+    """All entries of a part; entries of other groups may be between them."""
+    rows = np.arange(parts.row[part], parts.last[part] + 1)
+    records = journal.records
+    own: Int64s = rows[
+        (records.group[rows] == parts.group[part])
+        & (records.sequence[rows] == parts.sequence[part])
+        & ~records.point_to_point[rows]
+    ]
+    return own
 
 
 def _parts_of_collective(
@@ -492,6 +528,8 @@ class Difference:
     count: int
     tie: bool
     detail: str = ""
+    member: str = ""
+    """Which tensor of a coalesced call differs: ` in tensor 4 of 4`."""
 
 
 def message_of(journal: Journal, difference: Difference, *, skipped: int, extra: int) -> str:
@@ -520,10 +558,11 @@ def message_of(journal: Journal, difference: Difference, *, skipped: int, extra:
         often = "equally often" if difference.tie else "as often as the others"
         return f"{ranks} did not call {what} {often} under this sequence number{shown}"
     if difference.tie:
-        return f"{ranks} do not agree in {what}: {own} or {others}. It is unknown which rank is wrong{shown}"
+        differing = f"{own} or {others}{difference.member}"
+        return f"{ranks} do not agree in {what}: {differing}. It is unknown which rank is wrong{shown}"
     if difference.aspect is Aspect.OPERATION:
         return f"{ranks} called {own} instead of {what}, the others called {others}{shown}"
-    return f"{ranks} called {what} with {own}, the others with {others}{shown}"
+    return f"{ranks} called {what} with {own}{difference.member}, the others with {others}{shown}"
 
 
 def _differences_in_words(journal: Journal, difference: Difference) -> tuple[str, str]:

@@ -63,6 +63,7 @@ def diagnose_messages(
     misdirected, waits = MisdirectedMessages(
         state, Progress(parts_by_rank, [*waits, *message_waits(state)])
     ).problems()
+    misdirected += _outside_of_groups(journal, ends)
     skipped, waits = SkippedMessages(
         state, Progress(parts_by_rank, waits), _disturbed_from(misdirected)
     ).problems()
@@ -411,6 +412,47 @@ class MisdirectedMessages:
             message=f"Rank {rank} {call}{waiting}",
             rows={int(ends.rank[shown]): int(ends.closing[shown]) for shown in (*expected[:1], end)},
         )
+
+
+def _outside_of_groups(journal: Journal, ends: MessageEnds) -> list[Problem]:
+    """A problem for each rank and group with an unfinished message to or from a position outside of the group."""
+    position = _peer_positions(journal, ends)
+    described = {
+        group.name for recording in journal.recordings.values() for group in recording.groups if group.ranks
+    }
+    sizes = [len(group.ranks) if group.name in described else 0 for group in journal.groups]
+    size = np.array([*sizes, 0], np.int64)[ends.group]
+    outside = (size > 0) & (position >= size) & (ends.outcome < Outcome.RETIRED)
+    first: dict[tuple[int, int], list[int]] = {}
+    for end in np.flatnonzero(outside).tolist():
+        first.setdefault((int(ends.rank[end]), int(ends.group[end])), []).append(end)
+    return [_outside_problem(journal, ends, own, int(position[own[0]])) for own in first.values()]
+
+
+def _peer_positions(journal: Journal, ends: MessageEnds) -> Int64s:
+    """The position of the other end in the group, as recorded; UNKNOWN if it may be any."""
+    requests = journal.requests
+    positions: Int64s = np.where(ends.sends, requests.target[ends.request], requests.source[ends.request])
+    return positions
+
+
+def _outside_problem(journal: Journal, ends: MessageEnds, own: Sequence[int], position: int) -> Problem:
+    row = int(ends.row[own[0]])
+    group, rank = journal.groups[ends.group[own[0]]], int(ends.rank[own[0]])
+    sequence, operation = int(journal.records.sequence[row]), journal.operation(row)
+    way = "sends to" if ends.sends[own[0]] else "receives from"
+    return Problem.at(
+        Kind.PEER_MISMATCH,
+        group,
+        sequence,
+        operation,
+        culprits=(rank,),
+        waiting=(),
+        message=f"Rank {rank} {way} position {position} in {collective_in_words(operation, sequence, group)}, "
+        f"but this group has only positions 0 to {len(group.ranks) - 1}",
+        count=len(own),
+        rows={rank: int(ends.closing[own[0]])},
+    )
 
 
 @dataclass(frozen=True)
