@@ -21,7 +21,7 @@ from tracelink.converters.kineto.schema import (
     Arguments,
     Element,
 )
-from tracelink.model.columns import Int64s, StringTable, int64s
+from tracelink.model.columns import Bools, Int64s, StringTable, Table, int64s
 from tracelink.model.communications import Communications, Statement, communications
 from tracelink.model.events import EventKind, Key
 
@@ -87,14 +87,16 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowColumns:
-    """Starts and ends of flows, one row each."""
+class FlowEnds(Table):
+    """Starts, steps and ends of flows, one row each."""
 
     shape: Int64s
     identity: Int64s
     pid: Int64s
     tid: Int64s
     time: Int64s
+    to_next: Bools
+    """Whether an end binds to the next slice, not to the slice around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class ElementColumns:
     memory: list[tuple[Int64s, Int64s]] = field(default_factory=list)
     launch_ends: list[tuple[Int64s, Int64s]] = field(default_factory=list)
     """(shape, id) of the starts and ends of launch flows."""
-    flows: list[FlowColumns] = field(default_factory=list)
+    flows: list[FlowEnds] = field(default_factory=list)
     """The starts and ends of all other flows."""
     metadata: list[Metadata] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
@@ -226,12 +228,13 @@ class ElementColumns:
         if other_flows.any():
             ends = list(compress(piece.elements, other_flows.tolist()))
             self.flows.append(
-                FlowColumns(
+                FlowEnds(
                     shape[other_flows],
                     int64s([end.id for end in ends]),
                     int64s([end.pid for end in ends]),
                     int64s([end.tid for end in ends]),
                     piece.times(ends),
+                    np.isin(np.flatnonzero(other_flows), list(piece.bound_to_next)),
                 )
             )
 
@@ -283,7 +286,14 @@ def join(parts: Sequence[ElementColumns]) -> ElementColumns:
         merged.memory += [(indexes + merged.total, values) for indexes, values in part.memory]
         merged.launch_ends += [(shapes[shape], lane(ids)) for shape, ids in part.launch_ends]
         merged.flows += [
-            FlowColumns(shapes[flow.shape], lane(flow.identity), lane(flow.pid), lane(flow.tid), flow.time)
+            FlowEnds(
+                shapes[flow.shape],
+                lane(flow.identity),
+                lane(flow.pid),
+                lane(flow.tid),
+                flow.time,
+                flow.to_next,
+            )
             for flow in part.flows
         ]
         communications_of_part = part.communications.recoded(names)

@@ -17,8 +17,12 @@ import numpy.typing as npt
 
 from tracelink.converters.kineto.communication import WHOLE_PIECE, CommunicationFinder, Statements
 from tracelink.converters.kineto.schema import (
+    BACKWARD_FLOWS,
+    BINDING,
     COLLECTIVE,
     ELEMENT_ARGUMENTS,
+    ENCLOSING,
+    FLOW_END,
     INSTANTS,
     LAUNCH_FLOWS,
     METADATA,
@@ -29,6 +33,7 @@ from tracelink.converters.kineto.schema import (
     Arguments,
     Element,
     ExactElement,
+    FlowBinding,
     MixedElement,
     kind_of,
 )
@@ -44,6 +49,7 @@ STRICT = msgspec.json.Decoder(list[Element])
 MIXED = msgspec.json.Decoder(list[MixedElement])
 EXACT = msgspec.json.Decoder(list[ExactElement])
 LOOSE = msgspec.json.Decoder(list[Any], float_hook=Decimal)
+BINDINGS = msgspec.json.Decoder(list[FlowBinding])
 
 ARGUMENT_NAMES = [(info.encode_name, info.name) for info in msgspec.structs.fields(Arguments)]
 INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if key != COLLECTIVE]
@@ -71,6 +77,8 @@ class Decoded:
     """Arguments of counters and metadata, by the index of the element."""
     statements: Statements = field(default_factory=list)
     """Statements on communication, by the index of the event."""
+    bound_to_next: frozenset[int] = frozenset()
+    """Indexes of the ends of flows that bind to the next slice, not to the slice around them."""
     unusable_durations: int = 0
     not_events: int = 0
     """Elements that are not events: null, a string, an event without a valid time. They keep their index."""
@@ -103,6 +111,10 @@ class ElementDecoder:
         if len(with_arguments):
             elements = WHOLE_PIECE.decode(text)
             piece.arguments = {index: elements[index].args for index in with_arguments.tolist()}
+        ends = self._drawn_ends(piece)
+        if ends:
+            bindings = BINDINGS.decode(text)
+            piece.bound_to_next = frozenset(index for index in ends if bindings[index].bp != ENCLOSING)
         piece.statements = self.communication.in_text(piece, text)
         return piece
 
@@ -123,8 +135,17 @@ class ElementDecoder:
         piece = self._piece(elements, exact=True)
         assert piece is not None
         piece.arguments, piece.not_events = arguments, not_events
+        ends = self._drawn_ends(piece)
+        piece.bound_to_next = frozenset(index for index in ends if values[index].get(BINDING) != ENCLOSING)
         piece.statements = self.communication.in_values(piece, values)
         return piece
+
+    def _drawn_ends(self, piece: Decoded) -> list[int]:
+        """The ends of flows that are neither launches nor lead to backward operators."""
+        ends = self.shapes.are(piece.shape, frozenset({FLOW_END}))
+        ends &= ~self.shapes.in_category(piece.shape, LAUNCH_FLOWS | BACKWARD_FLOWS)
+        indexes: list[int] = np.flatnonzero(ends).tolist()
+        return indexes
 
     def _typed(self, text: memoryview) -> Sequence[Element]:
         """The elements by the narrowest type that fits, which is the fastest."""

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.kineto.columns import ElementColumns, join
+from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
 from tracelink.converters.kineto.schema import (
     DISTRIBUTED,
@@ -32,10 +32,11 @@ from tracelink.converters.kineto.schema import (
     kind_of,
 )
 from tracelink.converters.kineto.tracks import (
-    FlowEnds,
     Flows,
     Names,
-    bind,
+    Placed,
+    bind_drawn,
+    bind_to_times,
     counters_of,
     flows_by_category,
     pair,
@@ -46,7 +47,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, as_json, damage_findings
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import Bools, Int32s, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
@@ -131,7 +132,7 @@ def _assemble(
     keys |= _bound(flows, keys, table)
     counters, counter_tracks = counters_of(columns, names, base or 0, len(tracks))
     bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
-    loose = len(flows.other_out.identity) + len(flows.other_in.identity) - bound
+    loose = len(flows.other_out) + len(flows.other_in) - bound
     trace = RankTrace(
         [_source_info(source, header, events, tracks, columns.total)],
         columns.names,
@@ -218,20 +219,23 @@ def _keys(columns: ElementColumns, index: Int64s) -> dict[Key, KeyColumn]:
 
 def _bound(flows: Flows, keys: Mapping[Key, KeyColumn], table: Mapping[str, Any]) -> dict[Key, KeyColumn]:
     """Flows that are not launches, at the events of their starts and ends."""
-    lanes, start = (table["pid"], table["tid"]), table["start"]
-    everything = np.arange(len(start))
+    events = Placed(table["pid"], table["tid"], table["start"], table["duration"])
     with_sequence = keys.get(Key.SEQUENCE)
-    autograd = everything if with_sequence is None else np.sort(with_sequence.rows)
+    autograd = np.arange(len(events.start)) if with_sequence is None else np.sort(with_sequence.rows)
     bound: dict[Key, KeyColumn] = {}
 
-    def bind_ends(key: Key, ends: FlowEnds, rows: Int64s, *, last: bool) -> None:
-        if len(ends.identity):
-            bound[key] = bind(ends, lanes, start, rows, last=last)
+    def bind(key: Key, ends: FlowEnds, rows: Int64s) -> None:
+        bound[key] = KeyColumn(rows[rows != UNKNOWN], ends.identity[rows != UNKNOWN])
 
-    bind_ends(Key.BACKWARD_FLOW_OUT, flows.backward_out, autograd, last=True)
-    bind_ends(Key.BACKWARD_FLOW_IN, flows.backward_in, autograd, last=False)
-    bind_ends(Key.FLOW_OUT, flows.other_out, everything, last=True)
-    bind_ends(Key.FLOW_IN, flows.other_in, everything, last=True)
+    for key, ends, last in (
+        (Key.BACKWARD_FLOW_OUT, flows.backward_out, True),
+        (Key.BACKWARD_FLOW_IN, flows.backward_in, False),
+    ):
+        if len(ends):
+            bind(key, ends, bind_to_times(ends, events, events.start, autograd, last=last))
+    for key, ends in ((Key.FLOW_OUT, flows.other_out), (Key.FLOW_IN, flows.other_in)):
+        if len(ends):
+            bind(key, ends, bind_drawn(ends, events, starting=key == Key.FLOW_OUT))
     return bound
 
 

@@ -100,6 +100,12 @@ class ArgumentsText(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
+class FlowBinding(msgspec.Struct, gc=False):
+    """An element decoded only for the slice that the end of a flow binds to."""
+
+    bp: Any = None
+
+
 class AllArguments(msgspec.Struct, gc=False):
     """An element decoded for all its arguments."""
 
@@ -124,6 +130,10 @@ INSTANTS = frozenset("iIR")
 ASYNC_BEGIN, ASYNC_END, ASYNC_INSTANT = "b", "e", "n"
 COUNTER, METADATA = "C", "M"
 FLOW_START, FLOW_STEP, FLOW_END = "s", "t", "f"
+
+ENCLOSING = "e"
+"""The `bp` of a flow's end that binds to the slice around it; without it the end binds to the next slice."""
+BINDING = "bp"
 
 LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 BACKWARD_FLOWS = frozenset({"fwdbwd"})

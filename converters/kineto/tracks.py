@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.kineto.columns import ElementColumns, FlowColumns, Half, Metadata
+from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, Half, Metadata
 from tracelink.converters.kineto.elements import TEXT_LANE, Shapes
 from tracelink.converters.kineto.schema import (
     ASYNC_BEGIN,
@@ -19,6 +19,7 @@ from tracelink.converters.kineto.schema import (
     END,
     FLOW_END,
     FLOW_START,
+    FLOW_STEP,
     LABELS,
     NAME,
     PROCESS_LABELS,
@@ -28,9 +29,18 @@ from tracelink.converters.kineto.schema import (
     THREAD_NAME,
     THREAD_SORT,
 )
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
+from tracelink.model.columns import (
+    LOWEST,
+    MICROSECOND,
+    UNKNOWN,
+    Bools,
+    Int32s,
+    Int64s,
+    distinct,
+    previous_at_least,
+)
 from tracelink.model.communications import text_in
-from tracelink.model.events import BYTES, Counters, KeyColumn, Track, TrackKind
+from tracelink.model.events import BYTES, Counters, Track, TrackKind
 
 # Threads and streams, and their names.
 
@@ -248,17 +258,7 @@ def _slice(begin: Half, duration: int) -> Slice:
     )
 
 
-# Flows of the producer, bound to the events at their starts and ends.
-
-
-@dataclass(frozen=True, slots=True)
-class FlowEnds:
-    """The starts, or the ends, of one category of flows: ids, with lane and time."""
-
-    identity: Int64s
-    pid: Int64s
-    tid: Int64s
-    time: Int64s
+# Flows of the producer, by category.
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,28 +274,28 @@ class Flows:
 
 
 def flows_by_category(
-    launch_ends: Sequence[tuple[Int64s, Int64s]], flows: Sequence[FlowColumns], shapes: Shapes
+    launch_ends: Sequence[tuple[Int64s, Int64s]], flows: Sequence[FlowEnds], shapes: Shapes
 ) -> Flows:
-    """The starts and ends of all flows, by category and direction."""
-    merged = _joined(flows)
+    """The starts and ends of all flows, by category and direction; a step ends a flow and starts the next one."""
+    merged = FlowEnds.concatenate(flows)
     launch_shape = np.concatenate([np.empty(0, np.int64), *(shape for shape, _ in launch_ends)]).astype(
         np.int64
     )
     launch = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in launch_ends)]).astype(np.int64)
-    category = [text[1:] for text in shapes.table.texts()]
-    starts = _of(merged, [role == FLOW_START for role in shapes.roles])
-    ends = _of(merged, [role == FLOW_END for role in shapes.roles])
-    backward = _of(merged, [name in BACKWARD_FLOWS for name in category])
-    other = ~backward
+    backward = shapes.in_category(merged.shape, BACKWARD_FLOWS)
+    start, step, end = (
+        shapes.are(merged.shape, frozenset({role})) for role in (FLOW_START, FLOW_STEP, FLOW_END)
+    )
+    outs = merged.take(~backward & (start | step))
+    ins = merged.take(~backward & (end | step))
     return Flows(
         _in_both(
             launch[shapes.are(launch_shape, frozenset({FLOW_START}))],
             launch[shapes.are(launch_shape, frozenset({FLOW_END}))],
         ),
-        _ends(merged, backward & starts),
-        _ends(merged, backward & ends),
-        _ends(merged, other & starts),
-        _ends(merged, other & ends),
+        merged.take(backward & start),
+        merged.take(backward & end),
+        *_single_flows(outs, ins, shapes),
     )
 
 
@@ -312,18 +312,126 @@ def _in_both(first: Int64s, second: Int64s) -> Int64s:
     return np.flatnonzero(seen[0] & seen[1])
 
 
-def bind(
-    ends: FlowEnds, lanes: tuple[Int64s, Int64s], start: Int64s, rows: Int64s, *, last: bool
-) -> KeyColumn:
-    """The event, of `rows`, at each flow end: same process, same thread, same start.
+def _single_flows(outs: FlowEnds, ins: FlowEnds, shapes: Shapes) -> tuple[FlowEnds, FlowEnds]:
+    """The same with an id of its own for each start: categories have ids of their own, and ids are used again.
 
-    Of several events the `last` in the order of the file, or the first.
+    An end belongs to the last start with its id before it, or to the first one if it is before all of them.
     """
-    pid, tid = lanes
-    code = _codes(
-        np.concatenate([pid[rows], ends.pid]),
-        np.concatenate([tid[rows], ends.tid]),
-        np.concatenate([start[rows], ends.time]),
+    texts = shapes.table.texts()
+    names = {category: number for number, category in enumerate(sorted({text[1:] for text in texts}))}
+    category = np.array([names[text[1:]] for text in texts], np.int64)
+    shape = np.concatenate([outs.shape, ins.shape])
+    flow, first = distinct(category[shape], np.concatenate([outs.identity, ins.identity]))
+    if len(np.unique(flow[: len(outs)])) == len(outs) and len(np.unique(category[shape])) < 2:
+        return outs, ins
+    starts = np.arange(len(flow)) < len(outs)
+    turn = np.array([_TURNS.get(text[:1], 0) for text in texts], np.int64)[shape]
+    turn += starts & (turn > 0)
+    order = np.lexsort((turn, np.concatenate([outs.time, ins.time]), flow))
+    latest = np.maximum.accumulate(np.where(starts[order], np.arange(len(order)), UNKNOWN))
+    start = np.empty(len(order), np.int64)
+    start[order] = np.where(latest == UNKNOWN, UNKNOWN, order[latest])
+    early = np.flatnonzero((start == UNKNOWN) | (flow[start] != flow))
+    first_start = np.full(len(first), UNKNOWN, np.int64)
+    only_starts = np.flatnonzero(starts & (turn == 0))[::-1]
+    first_start[flow[only_starts]] = only_starts
+    start[early] = first_start[flow[early]]
+    identity = np.where(start == UNKNOWN, np.arange(len(start)), start)
+    return replace(outs, identity=identity[: len(outs)]), replace(ins, identity=identity[len(outs) :])
+
+
+_TURNS = {FLOW_START: 0, FLOW_STEP: 1, FLOW_END: 3}
+"""At the same time: starts, then steps as ends and as starts, then ends."""
+
+
+# The events at which flows start and end.
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where and when the events of a file are, one row each."""
+
+    pid: Int64s
+    tid: Int64s
+    start: Int64s
+    duration: Int64s
+
+
+def bind_drawn(ends: FlowEnds, events: Placed, *, starting: bool) -> Int64s:
+    """The event at each end of a flow, or UNKNOWN.
+
+    The last event that starts at the same time. Else, for the start of a flow, the innermost event that ends there, or
+    one tick later. Else the innermost event around it; the next one to start, if the end binds to the next.
+    """
+    bound = bind_to_times(ends, events, events.start, np.arange(len(events.start)), last=True)
+    left = np.flatnonzero(bound == UNKNOWN)
+    if not len(left):
+        return bound
+    rows = _of_lanes(events, ends.take(left))
+    if starting:
+        finished = rows[events.duration[rows] >= 0]
+        closes = events.start + events.duration
+        for ahead in (0, _tick(events, rows)):
+            bound[left] = bind_to_times(ends.take(left), events, closes - ahead, finished, last=True)
+            left = np.flatnonzero(bound == UNKNOWN)
+    bound[left] = _around_or_next(ends.take(left), events, rows)
+    return bound
+
+
+def _of_lanes(events: Placed, ends: FlowEnds) -> Int64s:
+    """The events on the threads of flow ends, outer ones first."""
+    size = len(events.start)
+    lane, _ = distinct(np.concatenate([events.pid, ends.pid]), np.concatenate([events.tid, ends.tid]))
+    wanted = np.zeros(len(lane), np.bool_)
+    wanted[lane[size:]] = True
+    rows = np.flatnonzero(wanted[lane[:size]])
+    return rows[np.lexsort((-events.duration[rows], events.start[rows]))]
+
+
+def _tick(events: Placed, rows: Int64s) -> int:
+    """The resolution of times: a microsecond if no event has a fraction of one."""
+    times = events.start[rows], events.duration[rows]
+    return MICROSECOND if all((time[time >= 0] % MICROSECOND == 0).all() for time in times) else 1
+
+
+def _around_or_next(ends: FlowEnds, events: Placed, rows: Int64s) -> Int64s:
+    """The innermost event around each flow end, or the next one to start, or UNKNOWN; `rows` are outer ones first."""
+    size = len(rows)
+    pid, tid = np.concatenate([events.pid[rows], ends.pid]), np.concatenate([events.tid[rows], ends.tid])
+    lane, _ = distinct(pid, tid)
+    start, duration = events.start[rows], events.duration[rows]
+    unfinished = duration < 0
+    times = np.concatenate([start, ends.time, start + duration])
+    time = np.unique(times, return_inverse=True)[1].astype(np.int64)
+    span = int(time.max(initial=0)) + 2
+    opens, closes = lane * span + time[: len(lane)], lane[:size] * span + time[len(lane) :]
+    closes[unfinished] = (lane[:size][unfinished] + 1) * span - 1
+    order = np.argsort(opens, kind="stable")
+    nothing = np.full(len(ends), LOWEST)
+    around, _ = previous_at_least(
+        np.concatenate([closes, nothing])[order],
+        np.concatenate([np.full(size, LOWEST), opens[size:]])[order],
+    )
+    event = np.empty(len(order), np.int64)
+    event[order] = np.where(around == UNKNOWN, UNKNOWN, order[around])
+    found = event[size:]
+    by_start = np.argsort(opens[:size], kind="stable")
+    following = np.searchsorted(opens[by_start], opens[size:])
+    following = np.where(following < size, np.append(by_start, UNKNOWN)[following], UNKNOWN)
+    following[lane[following] != lane[size:]] = UNKNOWN
+    found = np.where(ends.to_next, following, found)
+    return np.where(found == UNKNOWN, UNKNOWN, np.append(rows, UNKNOWN)[found])
+
+
+def bind_to_times(ends: FlowEnds, events: Placed, time: Int64s, rows: Int64s, *, last: bool) -> Int64s:
+    """The event, of `rows`, at each flow end, or UNKNOWN: same process, same thread, equal `time`.
+
+    Of several events the `last` of `rows`, or the first.
+    """
+    code, _ = distinct(
+        np.concatenate([events.pid[rows], ends.pid]),
+        np.concatenate([events.tid[rows], ends.tid]),
+        np.concatenate([time[rows], ends.time]),
     )
     of_event, of_end = code[: len(rows)], code[len(rows) :]
     order = np.argsort(of_event, kind="stable")
@@ -331,34 +439,6 @@ def bind(
     inside = (index >= 0) & (index < len(order))
     found = np.zeros(len(of_end), np.bool_)
     found[inside] = of_event[order[index[inside]]] == of_end[inside]
-    return KeyColumn(rows[order[index[found]]], ends.identity[found])
-
-
-def _codes(*columns: Int64s) -> Int64s:
-    """One number for each row; equal numbers mean equal rows."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, index = np.unique(column, return_inverse=True)
-        code = np.unique(code * len(values) + index, return_inverse=True)[1].astype(np.int64)
-    return code
-
-
-def _joined(flows: Sequence[FlowColumns]) -> FlowColumns:
-    if not flows:
-        empty = np.empty(0, np.int64)
-        return FlowColumns(empty, empty, empty, empty, empty)
-    return FlowColumns(
-        np.concatenate([flow.shape for flow in flows]),
-        np.concatenate([flow.identity for flow in flows]),
-        np.concatenate([flow.pid for flow in flows]),
-        np.concatenate([flow.tid for flow in flows]),
-        np.concatenate([flow.time for flow in flows]),
-    )
-
-
-def _of(merged: FlowColumns, marks: list[bool]) -> Bools:
-    return np.array(marks, np.bool_)[merged.shape] if marks else np.zeros(len(merged.shape), np.bool_)
-
-
-def _ends(merged: FlowColumns, chosen: Bools) -> FlowEnds:
-    return FlowEnds(merged.identity[chosen], merged.pid[chosen], merged.tid[chosen], merged.time[chosen])
+    bound = np.full(len(ends), UNKNOWN, np.int64)
+    bound[found] = rows[order[index[found]]]
+    return bound

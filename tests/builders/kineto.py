@@ -69,6 +69,22 @@ def arrow(start: Element, end: Element, identity: Any, category: str = "ac2g") -
     return [{**half, "cat": category, "name": category} for half in (tail, head)]
 
 
+def flow_end(
+    phase: str,
+    identity: Any,
+    ts: Any,
+    category: str = "drawn",
+    *,
+    pid: Any = PROCESS,
+    tid: Any = THREAD,
+    bp: str | None = "e",
+) -> Element:
+    """The start, a step or the end of an arrow at any time; without `bp` it ends at the next slice."""
+    binding = {} if bp is None or phase == "s" else {"bp": bp}
+    lane = {"pid": pid, "tid": tid, "ts": ts}
+    return {"ph": phase, "id": identity, **lane, "cat": category, "name": category, **binding}
+
+
 def metadata(what: str, pid: Any = PROCESS, tid: Any = 0, **args: Any) -> Element:
     """What a process or a thread is called, or where it is drawn."""
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders.trace import TraceBuilder, column, pairs
-from tracelink.linking.launch import link_annotations, link_backward, link_launches
+from tracelink.linking.launch import (
+    link_annotations,
+    link_backward,
+    link_calls_by_flows,
+    link_launches,
+)
+from tracelink.linking.rank import link_rank
 from tracelink.model.communications import Calls
-from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.events import EventKind, Relation, TrackKind
 
 # *launches*: a call on a thread and the work it put on a device.
 
@@ -59,6 +65,45 @@ def test_arrows_of_the_producer_are_compared_not_followed() -> None:
         "flows in the file that agree": 1,
         "flows in the file without device work": 1,
     }
+
+
+def test_arrows_between_calls_and_to_synchronizations_become_launches() -> None:
+    build = TraceBuilder()
+    worker, stream = build.track(TrackKind.THREAD, "101"), build.track(TrackKind.STREAM, "7")
+    work = build.event(EventKind.RUNTIME, "synchronize", 3, 8, worker, correlation=1)
+    call = build.event(EventKind.RUNTIME, "synchronizeStream", 0, 9, correlation=1)
+    wait = build.event(EventKind.SYNCHRONIZATION, "Stream Sync", 20, 25, stream, correlation=2)
+    waits = build.event(EventKind.RUNTIME, "cudaStreamSynchronize", 20, 29, correlation=2)
+    build.event(EventKind.RUNTIME, "cudaLaunchKernel", 30, 31, correlation=3)
+    build.event(EventKind.KERNEL, "k", 32, 33, stream, correlation=3)
+    for start in (40, 45):
+        build.event(EventKind.RUNTIME, "without an arrow", start, start + 1, worker, correlation=4)
+    build.event(EventKind.RUNTIME, "alone", 50, 51, correlation=5)
+    links = link_calls_by_flows(replace(build.build(), launch_flows=column([1, 2, 3, 5])))
+    assert pairs(links.edges, Relation.LAUNCHES) == sorted([(call, work), (waits, wait)])
+    assert (links.report.linked, links.report.candidates) == (2, 3)
+    assert links.report.unlinked == {"no two events have its id": 1}
+
+
+def test_without_arrows_equal_ids_of_calls_link_nothing() -> None:
+    build = TraceBuilder()
+    worker = build.track(TrackKind.THREAD, "101")
+    build.event(EventKind.RUNTIME, "synchronizeStream", 0, 9, correlation=1)
+    build.event(EventKind.RUNTIME, "synchronize", 3, 8, worker, correlation=1)
+    links = link_calls_by_flows(build.build())
+    assert (pairs(links.edges), links.report.candidates) == ([], 0)
+
+
+def test_an_arrow_within_one_event_is_no_dependency() -> None:
+    build = TraceBuilder()
+    build.op("within", 0, 9, flow_out=1, flow_in=1)
+    cause, effect = build.op("cause", 10, 11, flow_out=2), build.op("effect", 12, 13, flow_in=2)
+    build.op("without a start", 20, 21, flow_in=3)
+    linked = link_rank(build.build())
+    assert pairs(linked.edges, Relation.DEPENDS_ON) == [(effect, cause)]
+    (report,) = [report for report in linked.reports if report.relation == "depends_on.drawn"]
+    assert (report.linked, report.candidates) == (1, 3)
+    assert report.unlinked == {"its flow has no start": 1, "its flow starts at the same event": 1}
 
 
 def test_an_annotation_leads_to_its_shadow_on_the_device() -> None:

@@ -66,6 +66,32 @@ def _launch_notes(trace: RankTrace, causes: KeyColumn, effects: KeyColumn) -> di
     return nonzero(counts)
 
 
+def link_calls_by_flows(trace: RankTrace) -> Links:
+    """Runtime call to the synchronization, or to the call on another thread, with its id and a flow of the producer.
+
+    Only a flow shows that two calls with one correlation id belong together: ids can be used again.
+    """
+    correlations, events = trace.key(Key.CORRELATION), trace.events
+    kind = events.kind[correlations.rows]
+    drawn = np.empty(0, np.int64)
+    if len(trace.launch_flows):
+        device = np.isin(kind, GPU_WORK)
+        drawn = trace.launch_flows[lookup(correlations.values[device], trace.launch_flows) == UNKNOWN]
+    ends = correlations.take((kind == EventKind.RUNTIME) | (kind == EventKind.SYNCHRONIZATION))
+    ends = ends.take(lookup(drawn, ends.values) != UNKNOWN)
+    identity = scoped(trace, ends)
+    waits = events.kind[ends.rows] == EventKind.SYNCHRONIZATION
+    order = np.lexsort((ends.rows, events.start[ends.rows], waits, identity))
+    rows, fresh = ends.rows[order], np.ones(len(order), np.bool_)
+    fresh[1:] = identity[order][1:] != identity[order][:-1]
+    cause = rows[np.maximum.accumulate(np.where(fresh, np.arange(len(rows)), 0))] if len(rows) else rows
+    linked = ~fresh & (events.kind[cause] == EventKind.RUNTIME) & (events.track[cause] != events.track[rows])
+    edges = Edges.of_relation(Relation.LAUNCHES, cause[linked], rows[linked])
+    found = int(np.count_nonzero(lookup(ends.values[order][linked], drawn) != UNKNOWN))
+    unlinked = nonzero({"no two events have its id": len(drawn) - found})
+    return Links(edges, LinkReport("launches.drawn", found, len(drawn), unlinked))
+
+
 def link_annotations(trace: RankTrace, calls: Calls) -> Links:
     """Annotation to its copy on the device, and operator to the annotation of its work on another thread."""
     events = trace.events

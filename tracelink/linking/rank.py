@@ -12,10 +12,10 @@ import numpy as np
 
 from tracelink.linking.calls import calls_of
 from tracelink.linking.execution import link_execution
-from tracelink.linking.launch import link_annotations, link_backward, link_launches
+from tracelink.linking.launch import link_annotations, link_backward, link_calls_by_flows, link_launches
 from tracelink.linking.nesting import link_calls
 from tracelink.linking.recorder import link_recorder, link_recorder_kernels
-from tracelink.model.columns import UNKNOWN, Bools, lookup
+from tracelink.model.columns import UNKNOWN, Bools, lookup, values_at
 from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Edges, Key, Relation
@@ -46,6 +46,7 @@ def link_rank(trace: RankTrace) -> LinkedRank:
         recorder,
         link_recorder_kernels(trace, recorder.edges, launches.edges),
         _link_flows(trace),
+        link_calls_by_flows(trace),
     ]
     links.append(_link_stated(trace, _all_edges(links)))
     communication = calls_of(trace, _all_edges(links))
@@ -80,10 +81,15 @@ def _link_flows(trace: RankTrace) -> Links:
     starts, ends = trace.key(Key.FLOW_OUT), trace.key(Key.FLOW_IN)
     identity, wanted = scoped_pair(trace, starts, ends)
     found = lookup(identity, wanted)
-    linked = found != UNKNOWN
-    edges = Edges.of_relation(Relation.DEPENDS_ON, ends.rows[linked], starts.rows[found[linked]])
-    unlinked = nonzero({"its flow has no start": len(ends) - len(edges)})
-    return Links(edges, LinkReport("depends_on.drawn", len(edges), len(ends), unlinked))
+    cause = values_at(starts.rows, found)
+    within = cause == ends.rows
+    linked = (found != UNKNOWN) & ~within
+    edges = Edges.of_relation(Relation.DEPENDS_ON, ends.rows[linked], cause[linked])
+    unlinked = {
+        "its flow has no start": int(np.count_nonzero(found == UNKNOWN)),
+        "its flow starts at the same event": int(np.count_nonzero(within)),
+    }
+    return Links(edges, LinkReport("depends_on.drawn", len(edges), len(ends), nonzero(unlinked)))
 
 
 # Edges that sources state themselves, besides calls and launches: those two have linkers of their own.

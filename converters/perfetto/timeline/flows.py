@@ -148,16 +148,24 @@ def _unique(flows: Flows) -> Flows:
 def _forward(flows: Flows, drawing: Drawing, findings: list[Finding]) -> Flows:
     """Reverses flows that would run back in time: the engine loses an end that comes before its start."""
     back = drawing.start[flows.source] > drawing.start[flows.target]
-    count = int(np.count_nonzero(back & (flows.relation != Relation.SAME)))
-    if count:
-        findings.append(
-            Finding(
-                Severity.WARNING,
-                "flow_reversed",
-                "flows whose cause starts after its effect are drawn in reverse; the clocks may differ",
-                count=count,
-            )
-        )
+    counted = back & (flows.relation != Relation.SAME)
+    after = counted & (
+        drawing.start[flows.source] > drawing.start[flows.target] + drawing.duration[flows.target]
+    )
+    for severity, which, text in (
+        (
+            Severity.WARNING,
+            after,
+            "flows whose cause starts after its effect are drawn in reverse; the clocks may differ",
+        ),
+        (
+            Severity.INFO,
+            counted & ~after,
+            "flows whose cause starts while its effect runs are drawn in reverse, as Perfetto does",
+        ),
+    ):
+        if which.any():
+            findings.append(Finding(severity, "flow_reversed", text, int(np.count_nonzero(which))))
     return Flows(
         np.where(back, flows.target, flows.source),
         np.where(back, flows.source, flows.target),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import gzip
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.data import shared
 from builders.kineto import (
     counter,
     cpu_op,
+    flow_end,
     instant,
     kernel,
     memory,
@@ -18,7 +24,8 @@ from builders.kineto import (
     trace,
     tracks,
 )
-from tracelink.model.events import BYTES, EventKind, Track, TrackKind
+from tracelink.linking.rank import link_rank
+from tracelink.model.events import BYTES, EventKind, Key, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace
 
 
@@ -168,3 +175,125 @@ def test_counters_that_the_producer_sampled() -> None:
     }
     assert units(result) == {""}
     assert reasons(result) == {"not_an_event": 1}
+
+
+# Arrows of other categories: the events at which they start and end.
+
+
+def arrows(*elements: object) -> tuple[list[tuple[str, str]], int]:
+    """The names of the events at the two ends of each arrow that is linked, and how many ends are at no event."""
+    result = read(trace(*elements))
+    texts, names = result.strings.texts(), result.events.name.tolist()
+    drawn = link_rank(result).edges.where(Relation.DEPENDS_ON)
+    pairs = zip(drawn.target.tolist(), drawn.source.tolist(), strict=True)
+    linked = [(texts[names[cause]], texts[names[effect]]) for cause, effect in pairs]
+    return sorted(linked), reasons(result).get("loose_flow", 0)
+
+
+OUTER, FIRST, LAST = cpu_op("outer", 0, 100.5), cpu_op("first", 10, 10.5), cpu_op("last", 30, 10)
+
+
+@pytest.mark.parametrize(
+    ("start", "bound"),
+    [
+        (10, "first"),
+        (15, "first"),
+        (20.5, "first"),
+        (20.499, "first"),
+        (20.501, "outer"),
+        (25, "outer"),
+        (30, "last"),
+        (100.5, "outer"),
+        (100.499, "outer"),
+        (100.501, None),
+    ],
+)
+def test_an_arrow_starts_at_the_slice_that_starts_or_ends_there_or_is_around_it(
+    start: float, bound: str | None
+) -> None:
+    effect = cpu_op("effect", 200, 5, tid=8)
+    result = arrows(OUTER, FIRST, LAST, effect, flow_end("s", 1, start), flow_end("f", 1, 200, tid=8))
+    assert result == ([(bound, "effect")] if bound else [], 0 if bound else 1)
+
+
+@pytest.mark.parametrize(
+    ("end", "bp", "bound"),
+    [
+        (10, "e", "first"),
+        (20.5, "e", "first"),
+        (25, "e", "outer"),
+        (100.501, "e", None),
+        (10, None, "first"),
+        (5, None, "first"),
+        (20.5, None, "last"),
+        (31, None, None),
+    ],
+)
+def test_an_arrow_ends_at_the_slice_around_it_or_at_the_next_one(
+    end: float, bp: str | None, bound: str | None
+) -> None:
+    cause = cpu_op("cause", 0, 1, tid=8)
+    ends = flow_end("s", 1, 0, tid=8), flow_end("f", 1, end, bp=bp)
+    result = arrows(OUTER, FIRST, LAST, cause, *ends)
+    assert result == ([("cause", bound)] if bound else [], 0 if bound else 1)
+
+
+def test_an_arrow_starts_at_the_slice_that_ends_there_although_one_that_overlaps_is_nearer() -> None:
+    wait = slice_("cuda_sync", "wait", 15, 20, pid=0, tid=7)
+    work, effect = kernel("work", 10, 10), cpu_op("effect", 40, 1)
+    for start in (20, 19):
+        ends = flow_end("s", 1, start, pid=0, tid=7), flow_end("f", 1, 40)
+        assert arrows(wait, work, effect, *ends) == ([("work", "effect")], 0)
+
+
+def test_steps_of_an_arrow_are_arrows_from_slice_to_slice() -> None:
+    ends = [flow_end(phase, 1, ts) for phase, ts in [("f", 35), ("t", 15), ("s", 0)]]
+    assert arrows(OUTER, FIRST, LAST, *ends) == ([("first", "last"), ("outer", "first")], 0)
+
+
+def test_ids_count_within_a_category_and_can_be_used_again() -> None:
+    pairs = [("drawn", 0, 10), ("drawn", 12, 30), ("other", 10, 30)]
+    ends = [
+        end
+        for category, start, stop in pairs
+        for end in (flow_end("s", 1, start, category), flow_end("f", 1, stop, category))
+    ]
+    linked = [("first", "last"), ("first", "last"), ("outer", "first")]
+    assert arrows(OUTER, FIRST, LAST, *ends) == (linked, 0)
+
+
+def test_arrows_of_an_unexpected_file_bind_alike() -> None:
+    ends = flow_end("s", 1, 20.5), flow_end("f", 1, 25, bp=None)
+    assert arrows(OUTER, FIRST, LAST, None, *ends) == ([("first", "last")], 0)
+
+
+@given(st.data())
+def test_an_arrow_binds_to_the_slice_that_a_search_through_all_finds(data: st.DataObject) -> None:
+    times = st.integers(0, 12)
+    slices = data.draw(st.lists(st.tuples(times, times, st.integers(1, 2)), max_size=12))
+    ends = data.draw(st.lists(st.tuples(times, st.integers(1, 2)), min_size=1, max_size=4))
+    elements = [cpu_op(str(row), ts / 8, dur / 8, tid=tid) for row, (ts, dur, tid) in enumerate(slices)]
+    elements += [flow_end("s", number, ts / 8, tid=tid) for number, (ts, tid) in enumerate(ends)]
+    bound = dict(read_keys(read(trace(*elements)), Key.FLOW_OUT))
+    for number, (time, tid) in enumerate(ends):
+        lane = [(ts, ts + dur, row) for row, (ts, dur, on) in enumerate(slices) if on == tid]
+        around = [(ts, -stop, row) for ts, stop, row in lane if ts <= time <= stop]
+        closing = [key for key in around if -key[1] == time]
+        opening = [(row,) for ts, _, row in lane if ts == time]
+        expected = max(opening or closing or around, default=(None,))[-1]
+        assert bound.get(number) == expected
+
+
+def read_keys(result: RankTrace, key: Key) -> list[tuple[int, int]]:
+    """(id, row) of each event with this key."""
+    column = result.key(key)
+    return list(zip(column.values.tolist(), column.rows.tolist(), strict=True))
+
+
+def test_every_arrow_of_a_critical_path_is_linked() -> None:
+    result = read(gzip.decompress(shared("kineto/hta_overlay.json.gz").read_bytes()))
+    linked = link_rank(result)
+    reports = {report.relation: (report.linked, report.candidates) for report in linked.reports}
+    assert reports["depends_on.drawn"] == (192, 192)
+    assert reports["launches.drawn"] == (41, 41)
+    assert reasons(result) == {}

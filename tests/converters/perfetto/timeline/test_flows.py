@@ -12,6 +12,7 @@ from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, FLOW
 from tracelink.converters.perfetto.timeline.schema import ARRIVAL_CATEGORY
 from tracelink.model.columns import NO_TIME
 from tracelink.model.communications import Evidence
+from tracelink.model.errors import Severity
 from tracelink.model.events import EventKind, Relation, TrackKind
 
 # Arrows: each binds to its own slices, by events of its own or carried by the slices.
@@ -123,6 +124,18 @@ def test_an_effect_before_its_cause_is_drawn_from_the_earlier_and_counted() -> N
     written = write(built.build())
     assert without_place(arrows(written)) == [("s", "ac2g", 1, "0.4"), ("f", "ac2g", 1, "1.0")]
     assert written.reasons() == {"flow_reversed": 1}
+
+
+def test_an_effect_that_waits_for_its_cause_is_drawn_from_the_earlier_without_a_warning() -> None:
+    built, thread, stream = job()
+    wait = built.add(thread, "cudaStreamSynchronize", 400, 900, EventKind.RUNTIME)
+    kernel = built.add(stream, "gemm", 1000, 200, EventKind.KERNEL)
+    built.edge(wait, Relation.DEPENDS_ON, kernel)
+    written = write(built.build())
+    assert without_place(arrows(written)) == [("s", "depends", 1, "0.4"), ("f", "depends", 1, "1.0")]
+    assert [(finding.reason, finding.severity, finding.count) for finding in written.findings] == [
+        ("flow_reversed", Severity.INFO, 1)
+    ]
 
 
 def test_numbers_are_unique_over_ranks_and_relations() -> None:
