@@ -86,6 +86,11 @@ def test_messages_in_flight_are_no_deadlock() -> None:
     assert problems(ranks, descriptions=PIPELINES, **groups) == []
 
 
+def test_ends_of_a_message_with_different_numbers() -> None:
+    ranks = {0: "r>2 a1^ r>1!", 1: "r<0^ a1!", 2: "r<0 a1^"}
+    assert problems(ranks, a=THREE, r=THREE) == ["deadlock r2 by 0 1 (tie), for 0 1 2"]
+
+
 def test_ranks_waiting_for_a_cycle() -> None:
     (problem,) = diagnosis_of_programs({0: "a1!", 1: "b1!", 2: "c1!"}, a=[0, 1], b=[0, 1], c=[1, 2]).problems
     assert (problem.culprits, problem.waiting) == ((0, 1), (0, 1, 2))

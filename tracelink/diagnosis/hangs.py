@@ -333,8 +333,7 @@ def _unusual_ranks(journal: Journal, cycle: Sequence[Wait]) -> set[int]:
 
 def _is_unusual(habits: Habits, counterparts: Counterparts, wait: Wait, rank: int) -> bool:
     """Whether this message, or one just before it, differs from that of the counterparts with the same number."""
-    row = int(counterparts.message_rows(wait.group, rank, wait.sequence)[0])
-    last = int(counterparts.journal.records.sequence[row])
+    last = int(counterparts.journal.records.sequence[wait.rows[rank]])
     compared = False
     for number in range(last, max(last - RECENT, 0), -1):
         expected = counterparts.expected(wait.group, rank, number)
@@ -343,7 +342,7 @@ def _is_unusual(habits: Habits, counterparts: Counterparts, wait: Wait, rank: in
             compared = True
             if expected != own:
                 return True
-    return not compared and habits.deviates(row)
+    return not compared and habits.deviates(int(counterparts.message_rows(wait.group, rank, last)[0]))
 
 
 def _conflicts(cycle: Sequence[Wait]) -> set[frozenset[int]]:

@@ -1,0 +1,63 @@
+"""Jobs whose devices execute one call after the other: what a rank skipped hides behind queued calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders.journal import journal
+from generators.device_queues import Call, Programs, calls_of, dumps_of, pipeline, ring, run, skipped
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.model import Diagnosis, Kind
+
+JOBS = {
+    "pipeline": pipeline(tensor=4, stages=2, replicas=2),
+    "deep pipeline": pipeline(tensor=2, stages=4, replicas=2),
+    "ring": ring(size=4, tensor=2, replicas=2),
+    "ring in turns": ring(size=4, tensor=2, replicas=2, batched=False),
+}
+
+
+def diagnosed(programs: Programs, at: Sequence[int] | None = None) -> Diagnosis:
+    return diagnosis_of(journal(dumps_of(run(programs), at=at)))
+
+
+def calls_with(programs: Programs, rank: int, description: str) -> list[int]:
+    """The calls of a rank in its groups of this description, without those of the first step."""
+    calls = calls_of(programs, rank)
+    found = []
+    for index in calls[len(calls) // 3 :]:
+        item = programs[rank][index]
+        if isinstance(item, Call) and item.group.description == description:
+            found.append(index)
+    return found
+
+
+@pytest.mark.parametrize("programs", JOBS.values(), ids=JOBS)
+def test_finished_job(programs: Programs) -> None:
+    assert diagnosed(programs).problems == []
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(list(JOBS.values())), st.data())
+def test_running_job_has_no_deadlock(programs: Programs, data: st.DataObject) -> None:
+    """Dumps are taken at different times."""
+    issued = run(programs)
+    times = [call.enqueued for calls in issued for call in calls]
+    first, last = min(times), max(times)
+    middle = data.draw(st.integers(first, last))
+    at = [middle + data.draw(st.integers(0, 300_000)) for _ in programs]
+    problems = diagnosis_of(journal(dumps_of(issued, at=at))).problems
+    assert Kind.DEADLOCK not in {problem.kind for problem in problems}
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(list(JOBS.values())), st.data())
+def test_skipped_collective_of_a_tensor_parallel_group(programs: Programs, data: st.DataObject) -> None:
+    rank = data.draw(st.sampled_from(range(len(programs))))
+    index = data.draw(st.sampled_from(calls_with(programs, rank, "mesh_tp")))
+    (problem,) = diagnosed(skipped(programs, rank, index)).problems
+    assert problem.culprits == (rank,)
