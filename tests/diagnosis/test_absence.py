@@ -46,3 +46,12 @@ def test_killed_rank() -> None:
         (problem,) = diagnose(shared(f"fr2/sigkill/dumps_{phase}")).problems
         assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (5,), False)
         assert problem.waiting == (0, 1, 2, 3, 4, 6, 7)
+
+
+def test_killed_rank_of_unaided_gloo() -> None:
+    """No dump lists the members of groups."""
+    for phase in ("after_error", "after_timeout"):
+        diagnosis = diagnose(shared(f"fr2/sigkill_rawpg/dumps_{phase}"))
+        (problem,) = diagnosis.problems
+        assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (5,), False)
+        assert (problem.waiting, list(diagnosis.missing)) == ((0, 1, 2, 3, 4, 6, 7), [5])
