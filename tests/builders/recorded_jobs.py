@@ -1,14 +1,23 @@
-"""Strategies for generated jobs, and summaries of their dumps."""
+"""Strategies for generated jobs, summaries of their dumps, and their diagnosis."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from builders.recorder import as_source, pickled
 from generators.recorded_jobs import Fault, Plan, RecordedJob, faults
 from generators.recorded_plan import KINDS
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.explain import judged_by_line, with_evidence
+from tracelink.diagnosis.journal import journal_of
+from tracelink.diagnosis.model import Diagnosis
+from tracelink.io.engine import Engine
+from tracelink.model.errors import UnreadableError
 
 BACKENDS = ["nccl", "nccl2", "nccl-lazy", "gloo", "ucc", "xccl", "own"]
 LARGE = 100_000
@@ -81,3 +90,17 @@ def numbered(recorded: RecordedJob, rank: int, group: str, number: int) -> list[
         and entry["collective_seq_id"] == number
         and not is_message(entry)
     ]
+
+
+def diagnosed(dumps: Mapping[int, Any]) -> Diagnosis:
+    """The diagnosis of dumps by rank: contents, or bytes as they stand."""
+    reader, engine = FlightRecorderReader(), Engine(1)
+    recordings, unreadable = {}, {}
+    for rank, content in dumps.items():
+        data = content if isinstance(content, bytes) else pickled(content)
+        try:
+            recordings[rank] = reader.read_records(as_source(data, f"comm_lib_trace_rank_{rank}"), engine)
+        except UnreadableError as error:
+            unreadable[rank] = str(error)
+    journal = journal_of(recordings)
+    return judged_by_line(with_evidence(diagnosis_of(journal, unreadable), journal))

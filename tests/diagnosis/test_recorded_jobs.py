@@ -10,17 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from builders.recorded_jobs import faulty_plans, plans
-from builders.recorder import as_source, pickled
+from builders.recorded_jobs import diagnosed, faulty_plans, plans
 from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, Truth, job
 from generators.recorded_plan import KINDS
-from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.explain import judged_by_line, with_evidence
-from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Diagnosis, Problem
-from tracelink.io.engine import Engine
-from tracelink.model.errors import UnreadableError
 
 HANGING = Snapshot("settled"), Snapshot("timed_out")
 COLLECTIVE_FAULTS = (
@@ -34,20 +27,6 @@ Dumps = Mapping[int, Any]
 
 few = settings(max_examples=20)
 """Each example is a whole job."""
-
-
-def diagnosed(dumps: Dumps) -> Diagnosis:
-    """The diagnosis of dumps by rank: contents, or bytes as they stand."""
-    reader, engine = FlightRecorderReader(), Engine(1)
-    recordings, unreadable = {}, {}
-    for rank, content in dumps.items():
-        data = content if isinstance(content, bytes) else pickled(content)
-        try:
-            recordings[rank] = reader.read_records(as_source(data, f"comm_lib_trace_rank_{rank}"), engine)
-        except UnreadableError as error:
-            unreadable[rank] = str(error)
-    journal = journal_of(recordings)
-    return judged_by_line(with_evidence(diagnosis_of(journal, unreadable), journal))
 
 
 def told(diagnosis: Diagnosis) -> list[tuple[Any, ...]]:

@@ -1,0 +1,62 @@
+"""Jobs with one device queue for each rank, whose programs run ahead: pipelines, rings, sharded data."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders.recorded_jobs import diagnosed
+from generators.queued_jobs import SCHEDULES, Dumping, Queued, QueuedJob, queued_job
+from tracelink.diagnosis.model import Diagnosis
+
+PIPELINES = ("forward", "one_forward_one_backward", "batched")
+
+
+def job(schedule: str, fault: str, seed: int, dumping: Dumping = Dumping()) -> QueuedJob:  # noqa: B008
+    stages = 2 if schedule in PIPELINES else 1
+    return queued_job(Queued(world=8, tensor=2, stages=stages, schedule=schedule, seed=seed), fault, dumping)
+
+
+def diagnosis(recorded: QueuedJob) -> Diagnosis:
+    return diagnosed({**recorded.dumps, **recorded.truncated})
+
+
+def culprits(found: Diagnosis) -> set[int]:
+    return {rank for problem in found.problems for rank in problem.culprits}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("eager", [False, True])
+def test_healthy_job_that_is_over(schedule: str, eager: bool) -> None:
+    stages = 2 if schedule in PIPELINES else 1
+    queued = Queued(world=8, tensor=2, stages=stages, schedule=schedule, eager=eager)
+    found = diagnosis(queued_job(queued))
+    assert (found.verdict, list(found.problems), list(found.notes)) == ("ok", [], [])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("when", ["settled", "timed_out"])
+def test_program_of_a_rank_is_stuck(schedule: str, seed: int, when: str) -> None:
+    recorded = job(schedule, "host_stuck", seed, Dumping(when))
+    assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_skipped_collective_of_data_parallel_group(schedule: str, seed: int) -> None:
+    recorded = job(schedule, "skip_dp", seed)
+    assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_rank(schedule: str, seed: int) -> None:
+    recorded = job(schedule, "killed", seed)
+    assert culprits(diagnosis(recorded)) == set(recorded.truth.absent)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_wrong_size(schedule: str, seed: int) -> None:
+    recorded = job(schedule, "wrong_size", seed)
+    assert set(recorded.truth.culprits) <= culprits(diagnosis(recorded))
