@@ -42,12 +42,30 @@ def is_continuation(earlier: Recording, later: Recording) -> bool | None:
     return bool((created == now.created[new]).all() and (before.sequence[old] == now.sequence[new]).all())
 
 
+def progress_since(earlier: Recording, later: Recording) -> bool | None:
+    """Whether the later dump of the same process has new entries, or entries in a new state; None if unknown."""
+    if _last_id(later) > _last_id(earlier) and not earlier.broken_off:
+        return True
+    if earlier.broken_off or later.broken_off:
+        return None
+    return not _unchanged(earlier, later).all()
+
+
 def latest_time(recording: Recording) -> int | None:
     """The latest time that a dump contains: it was written then or later."""
     records = recording.records
     columns = (records.created, records.started, records.completed)
     latest = max(int(column.max(initial=NO_TIME)) for column in columns)
     return None if latest == NO_TIME else latest
+
+
+def _unchanged(earlier: Recording, later: Recording) -> Bools:
+    """For each entry of the later dump whether the earlier one contains it in the same state."""
+    found = np.zeros(len(later.records), np.bool_)
+    old, new = _common_entries(earlier, later)
+    same_state = earlier.records.state[old] == later.records.state[new]
+    found[new] = same_state & (earlier.records.retired[old] == later.records.retired[new])
+    return found
 
 
 def _common_entries(earlier: Recording, later: Recording) -> tuple[Int64s, Int64s]:
@@ -105,9 +123,12 @@ def earlier_of(recordings: Mapping[int, Recording], before: Mapping[int, Recordi
     unmoved: list[int] = []
     for rank in ranks:
         now, earlier = recordings[rank], of_this_job.get(rank)
-        unchanged.append(_unchanged(earlier, now))
         known.append(np.full(len(now.records), earlier is not None))
-        if (progressed := _progressed(earlier, now, unchanged[-1])) is not None:
+        if earlier is None:
+            unchanged.append(np.zeros(len(now.records), np.bool_))
+            continue
+        unchanged.append(_unchanged(earlier, now))
+        if (progressed := progress_since(earlier, now)) is not None:
             (moved if progressed else unmoved).append(rank)
     times = [latest_time(recording) for recording in of_this_job.values()]
     return Earlier(
@@ -120,23 +141,3 @@ def earlier_of(recordings: Mapping[int, Recording], before: Mapping[int, Recordi
         np.concatenate(unchanged),
         np.concatenate(known),
     )
-
-
-def _unchanged(earlier: Recording | None, now: Recording) -> Bools:
-    found = np.zeros(len(now.records), np.bool_)
-    if earlier is not None:
-        old, new = _common_entries(earlier, now)
-        same_state = earlier.records.state[old] == now.records.state[new]
-        found[new] = same_state & (earlier.records.retired[old] == now.records.retired[new])
-    return found
-
-
-def _progressed(earlier: Recording | None, now: Recording, unchanged: Bools) -> bool | None:
-    """Whether a rank has new entries, or entries in a new state; None if unknown."""
-    if earlier is None:
-        return None
-    if _last_id(now) > _last_id(earlier) and not earlier.broken_off:
-        return True
-    if earlier.broken_off or now.broken_off:
-        return None
-    return not unchanged.all()

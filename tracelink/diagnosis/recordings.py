@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from tracelink.diagnosis.dump_sets import chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
@@ -16,7 +17,6 @@ from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import (
     Task,
     assigned_ranks,
-    check_duplicates,
     declared_rank,
     nothing_readable,
     tasks_of,
@@ -42,6 +42,8 @@ class Recordings:
     findings: Sequence[Finding]
     tasks: Sequence[Task] = ()
     """All sources with a reader, including those that are not dumps."""
+    earlier: Mapping[int, Recording] = field(default_factory=dict)
+    """Earlier dumps of the same processes, if there are several generations."""
 
 
 def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
@@ -64,16 +66,25 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
         for task, recording in read
     ]
     ranks = assigned_ranks(infos, findings)
-    check_duplicates([replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)])
-    by_rank = {rank: recording for rank, (_, recording) in zip(ranks, read, strict=True) if rank is not None}
+    chosen = chosen_dumps(
+        [(rank, recording) for rank, (_, recording) in zip(ranks, read, strict=True) if rank is not None]
+    )
+    by_rank = chosen.newest
     unreadable_ranks = {
-        task.likely_rank: finding.message for task, finding in failed if task.likely_rank is not None
+        task.likely_rank: finding.message
+        for task, finding in failed
+        if task.likely_rank is not None and not chosen.leaves_out(task.source.path)
     }
     return Recordings(
         {rank: by_rank[rank] for rank in sorted(by_rank)},
         {rank: why for rank, why in sorted(unreadable_ranks.items()) if rank not in by_rank},
-        [*findings, *chain.from_iterable(recording.findings for _, recording in read)],
+        [
+            *findings,
+            *chosen.findings,
+            *chain.from_iterable(recording.findings for recording in by_rank.values()),
+        ],
         all_tasks,
+        chosen.earlier,
     )
 
 
