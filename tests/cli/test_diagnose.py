@@ -235,7 +235,8 @@ REAL = {
     "skip_next/dumps_hang": "Rank 5 skipped all_reduce #7 of group 0 (default_pg)",
     "straggler/dumps_end": "No problem found: 8 ranks, ",
     "straggler/dumps_hang": "Rank 6 never joined all_reduce #7 of group 0 (default_pg); 7 ranks wait",
-    "subgroup_deadlock/dumps_hang": "Deadlock: ranks 0-5, 7 in all_reduce #5 of group 0 (default_pg) wait for rank 6",
+    "subgroup_deadlock/dumps_hang": "Rank 6 deadlocks: ranks 0-5, 7 in all_reduce #5 of group 0 (default_pg) "
+    "wait for rank 6",
     "truncated/dumps": "No problem found: 8 ranks, ",
     "wrapped/dumps": "No problem found: 8 ranks, ",
 }

@@ -86,6 +86,16 @@ def test_messages_in_flight_are_no_deadlock() -> None:
     assert problems(ranks, descriptions=PIPELINES, **groups) == []
 
 
+def test_culprit_of_a_deadlock_and_its_shortest_cycle_are_named() -> None:
+    """Ranks 4 and 5 wait for others of the cycle; they are not part of what is shown."""
+    ranks = {0: "b1 a1!", 1: "b1 a1!", 2: "c1!", 3: "a1!", 4: "d1 a1!", 5: "d1 a1!"}
+    (problem,) = diagnosis_of_programs(ranks, descriptions=TP, a=SIX, b=[0, 1], c=[2, 3], d=[4, 5]).problems
+    assert problem.message == (
+        "Rank 3 deadlocks: rank 2 in all_reduce #1 of group c (tp) waits for rank 3; "
+        "ranks 0-1, 3-5 in all_reduce #1 of group a wait for rank 2."
+    )
+
+
 def test_ends_of_a_message_with_different_numbers() -> None:
     ranks = {0: "r>2 a1^ r>1!", 1: "r<0^ a1!", 2: "r<0 a1^"}
     assert problems(ranks, a=THREE, r=THREE) == ["deadlock r2 by 0 1 (tie), for 0 1 2"]

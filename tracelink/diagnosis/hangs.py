@@ -6,7 +6,7 @@ A rank never joined, lags, or its device did not start; ranks are in a deadlock;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tracelink.diagnosis.clocks import Elapsed
@@ -22,6 +22,7 @@ from tracelink.diagnosis.waits import (
     causes_of,
     distinct_causes,
     missed_message,
+    waits_by_rank,
     with_device_waits,
 )
 from tracelink.model.columns import UNKNOWN
@@ -252,7 +253,9 @@ def _deadlock(elapsed: Elapsed, order: WaitOrder, cause: Cause) -> Problem:
     journal = elapsed.journal
     deviating = _deviating_ranks(order, cause.waits)
     culprits, tie = (deviating, False) if deviating else _culprits_without_order(journal, cause.waits)
-    first = _first(cause.waits, culprits, messages=not deviating)
+    cycle = cause.waits if tie else _shortest_cycles(cause.waits, culprits)
+    first = _first(cycle, culprits, messages=not deviating)
+    subject = "Deadlock" if tie else f"{ranks_in_words(culprits)} deadlock{'s' if len(culprits) == 1 else ''}"
     return Problem.at(
         Kind.DEADLOCK,
         journal.groups[first.group],
@@ -260,12 +263,38 @@ def _deadlock(elapsed: Elapsed, order: WaitOrder, cause: Cause) -> Problem:
         first.operation,
         culprits=culprits,
         waiting=[rank for rank in cause.waiting if tie or rank not in culprits],
-        message=f"Deadlock: {_cycle_in_words(journal, cause.waits)}.",
+        message=f"{subject}: {_cycle_in_words(journal, cycle)}.",
         tie=tie,
         waited_ns=elapsed.longest(first.rows),
-        cycle=tuple(_link(journal, wait, cause.waits) for wait in cause.waits),
-        rows={rank: row for wait in cause.waits for rank, row in _culprit_rows(wait, culprits)},
+        cycle=tuple(_link(journal, wait, cycle) for wait in cycle),
+        rows={rank: row for wait in cycle for rank, row in _culprit_rows(wait, culprits)},
     )
+
+
+def _shortest_cycles(waits: Sequence[Wait], culprits: Sequence[int]) -> list[Wait]:
+    """The waits of the shortest cycle through each culprit, first those for culprits; all if there is none."""
+    inside = waits_by_rank(waits)
+    kept = {number for rank in culprits for number in _shortest_cycle(waits, inside, rank)}
+    order = sorted(kept, key=lambda number: not set(waits[number].awaited) & set(culprits))
+    return [waits[number] for number in order] or list(waits)
+
+
+def _shortest_cycle(waits: Sequence[Wait], inside: Mapping[int, Sequence[int]], culprit: int) -> list[int]:
+    """The shortest path from a wait of a rank to a wait for it, breadth first; empty if there is none."""
+    pending = list(inside.get(culprit, ()))
+    reached_from = dict.fromkeys(pending, UNKNOWN)
+    for number in pending:
+        if culprit in waits[number].awaited:
+            path = [number]
+            while reached_from[path[-1]] != UNKNOWN:
+                path.append(reached_from[path[-1]])
+            return path
+        for rank in waits[number].awaited:
+            for other in inside.get(rank, ()):
+                if other not in reached_from:
+                    reached_from[other] = number
+                    pending.append(other)
+    return []
 
 
 def _first(cycle: Sequence[Wait], culprits: Sequence[int], *, messages: bool) -> Wait:

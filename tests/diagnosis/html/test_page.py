@@ -289,7 +289,7 @@ def cells(root: Element) -> Mapping[str, list[str]]:
     ("case", "verdict", "group"),
     [
         ("skip_hang/dumps_hang", "Rank 3 never joined all_reduce #9", "… 9,… 9,… 9,< 8,… 9,… 9,… 9,… 9"),
-        ("subgroup_deadlock/dumps_hang", "Deadlock: ", "… 5,… 5,… 5,… 5,… 5,… 5,< 4,… 5"),
+        ("subgroup_deadlock/dumps_hang", "Rank 6 deadlocks: ", "… 5,… 5,… 5,… 5,… 5,… 5,< 4,… 5"),
         ("skip_next/dumps_hang", "Rank 5 skipped all_reduce #7", ",".join(["… 7"] * 8)),
         ("healthy8/dumps", "No problems in the dumps of 8 ranks.", None),
     ],
