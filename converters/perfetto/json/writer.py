@@ -162,7 +162,9 @@ class _JsonFormat:
     def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
         """Names of tracks, then slices and instants, flows, and counters."""
         graph, drawing = rank_timeline.graph, rank_timeline.drawing
-        flows = bound_flows(graph, drawing, rank_timeline.opening_order, self.timeline.numbering(index))
+        single = len(self.timeline.job.parts) == 1
+        numbering = self.timeline.numbering(index)
+        flows = bound_flows(graph, drawing, rank_timeline.opening_order, numbering, by_correlation=single)
         head = unclosed(metadata(rank_timeline.layout, rank_timeline.threads))
         if not head:
             return Block(head, (), rank_timeline.large, flows.findings)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
-from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, Numbering
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
-from tracelink.model.columns import Bools, Int64s, Table
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table
 from tracelink.model.errors import Finding, Severity
-from tracelink.model.events import Relation
+from tracelink.model.events import Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 
@@ -60,12 +60,18 @@ class BoundFlows:
 
 
 def bound_flows(
-    graph: EventGraph, drawing: Drawing, opening_order: OpeningOrder, numbering: Numbering
+    graph: EventGraph,
+    drawing: Drawing,
+    opening_order: OpeningOrder,
+    numbering: Numbering,
+    *,
+    by_correlation: bool = False,
 ) -> BoundFlows:
-    """All flows within one rank, bound to its slices."""
+    """All flows within one rank, bound to its slices; `by_correlation`: with unique correlation ids as numbers."""
     findings: list[Finding] = []
     flows = flows_of(graph, drawing, findings)
-    return bind(flows, drawing, opening_order, numbering, graph.name, findings)
+    correlation = graph.key(Key.CORRELATION).dense(len(graph), UNKNOWN) if by_correlation else None
+    return bind(flows, drawing, opening_order, numbering, graph.name, findings, correlation)
 
 
 def bind(
@@ -75,8 +81,12 @@ def bind(
     numbering: Numbering,
     name_of: Callable[[int], str],
     findings: list[Finding],
+    correlation: Int64s | None = None,
 ) -> BoundFlows:
-    """Chooses how each flow binds to exactly its own slices; those that cannot are in the findings."""
+    """Chooses how each flow binds to exactly its own slices; those that cannot are in the findings.
+
+    Launches with a unique `correlation` of their call have it as number: other tools find the launched work by it.
+    """
     first, last = opening_order.first, opening_order.last
     own_events = last[flows.source] & last[flows.target]
     carried = flows.where(~own_events)
@@ -96,11 +106,22 @@ def bind(
         np.concatenate([plain.relation, rest.relation]),
     )
     ahead = np.arange(len(with_events)) >= len(plain)
-    group = with_events.relation * (len(drawing.start) + 1) + with_events.source
-    _, number = np.unique(group, return_inverse=True)
-    return BoundFlows(
-        with_events, number + numbering.first_flow, ahead, slice_flows, len(flows) - len(undrawn), findings
-    )
+    number = _numbers(with_events, numbering.first_flow, correlation)
+    return BoundFlows(with_events, number, ahead, slice_flows, len(flows) - len(undrawn), findings)
+
+
+def _numbers(flows: Flows, first_number: int, correlation: Int64s | None) -> Int64s:
+    """One number for all flows of one relation from one event; numbers are unique over relations."""
+    group = flows.relation * (int(flows.source.max(initial=0)) + 1) + flows.source
+    _, first, number = np.unique(group, return_index=True, return_inverse=True)
+    if correlation is None or not len(first):
+        return number + first_number
+    launches = flows.relation[first] == Relation.LAUNCHES
+    wanted = np.where(launches, correlation[flows.source[first]], UNKNOWN)
+    value, count = np.unique(wanted, return_counts=True)
+    kept = (wanted > 0) & (wanted < FIRST_SLICE_FLOW // 2) & (count[np.searchsorted(value, wanted)] == 1)
+    first_number = max(first_number, int(wanted[kept].max(initial=0)) + 1)
+    return np.where(kept, wanted, first_number + np.cumsum(~kept) - 1)[number]
 
 
 def flows_of(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Flows:

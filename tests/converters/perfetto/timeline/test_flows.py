@@ -13,7 +13,7 @@ from tracelink.converters.perfetto.timeline.schema import ARRIVAL_CATEGORY
 from tracelink.model.columns import NO_TIME
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import Severity
-from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
 
 # Arrows: each binds to its own slices, by events of its own or carried by the slices.
 
@@ -149,6 +149,46 @@ def test_numbers_are_unique_over_ranks_and_relations() -> None:
             built.edge(work, Relation.BACKWARD_OF, call)
     numbers = [event["id"] for event in write(built.build()).events("s")]
     assert sorted(numbers) == [*range(1, 5), *range(FLOWS_PER_BLOCK + 1, FLOWS_PER_BLOCK + 5)]
+
+
+def launching_ranks(ranks: int, *correlations: int | None) -> GraphBuilder:
+    """Calls of these correlation ids on each rank, each with a kernel; the first kernel leads to an operator."""
+    built = GraphBuilder()
+    for rank in range(ranks):
+        thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
+        kernels = []
+        for index, correlation in enumerate(correlations):
+            keys = {} if correlation is None else {Key.CORRELATION: correlation}
+            call = built.add(thread, "call", 100 * index, 10, EventKind.RUNTIME, keys=keys)
+            kernels.append(built.add(stream, "work", 100 * index + 50, 10, EventKind.KERNEL, keys=keys))
+            built.edge(call, Relation.LAUNCHES, kernels[-1])
+        waits = built.add(thread, "aten::item", 1000, 10, keys={Key.CORRELATION: 7})
+        built.edge(waits, Relation.WAITS_FOR, kernels[0])
+    return built
+
+
+def numbers_by_start(built: GraphBuilder) -> list[tuple[str, int, int]]:
+    """(category, ns, id) of the start of each arrow."""
+    starts = write(built.build()).events("s")
+    return sorted((event["cat"], nanoseconds(event["ts"]), event["id"]) for event in starts)
+
+
+def test_launches_of_a_single_rank_have_unique_correlation_ids_as_numbers() -> None:
+    assert numbers_by_start(launching_ranks(1, 7, 4, 9, 4, None, 0)) == [
+        ("ac2g", 0, 7),
+        ("ac2g", 100, 10),
+        ("ac2g", 200, 9),
+        ("ac2g", 300, 11),
+        ("ac2g", 400, 12),
+        ("ac2g", 500, 13),
+        ("waits", 50, 14),
+    ]
+
+
+def test_launches_of_several_ranks_have_numbers_of_their_own() -> None:
+    first = [("ac2g", 0, 1), ("ac2g", 100, 2), ("waits", 50, 3)]
+    second = [(category, start, number + FLOWS_PER_BLOCK) for category, start, number in first]
+    assert numbers_by_start(launching_ranks(2, 7, 4)) == sorted(first + second)
 
 
 def test_an_edge_to_what_is_not_drawn_is_counted() -> None:
