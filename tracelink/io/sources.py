@@ -25,18 +25,27 @@ from tracelink.model.errors import Finding, RankConflictError, Severity, Unreada
 # The rank of a source: from its content, else from the user, else from its name; a contradiction is an error
 
 
-RANK_WORD = re.compile(r"rank[\[\]=._-]*(\d{1,6})(?!\d)", re.IGNORECASE)
-"""The word `rank` and a number: certain."""
+RANK_WORD = re.compile(
+    r"(?<!lora)(?<!lora[._-])(?<!low)(?<!low[._-])rank[\[\]=._-]*(\d{1,6})(?!\d)", re.IGNORECASE
+)
+"""The word `rank` and a number: certain, except for the rank of a matrix."""
 
 RANK_AFTER_HOST = re.compile(r"rank[._-].*[._-](\d{1,6})$", re.IGNORECASE)
 """`nccl_trace_rank_<host>_<rank>`: dumps with the host in the name."""
 
-LIKELY_RANK = re.compile(
-    r"(?:^|[._-])(?:kineto|k|et|fr|host(?=[._-])|device|worker|gpu|r|trace|traces|profile|prof|eg|dump|pt|nccl_trace)"
-    r"(?:[._-]?trace)?[._-]?(\d{1,5})(?=$|[._-])",
+_MARKERS = (
+    r"(?:kineto|et|fr|host(?=[._-])|device|worker|gpu|trace|traces|profile|prof|eg|dump|nccl_trace)"
+    r"(?:[._-]?trace)?"
+)
+
+LIKELY_RANK = re.compile(rf"(?:^|[._-]){_MARKERS}[._-]?(\d{{1,5}})(?=$|[._-])", re.IGNORECASE)
+"""A number after a word that is common in names of files per rank: a guess, used if the content has no rank."""
+
+LIKELY_LETTER = re.compile(
+    rf"(?:^(?:{_MARKERS}[._-])*(?:r|pt)|^k|(?:^|(?<!top)[._-])(?:k|r|pt)[._-])(\d{{1,5}})(?:[._-]\d{{9,}})?$",
     re.IGNORECASE,
 )
-"""A number after a word that is common in names of files per rank: a guess, used if the content has no rank."""
+"""The same after a letter, at the end or before a timestamp: `k400` and `r50` within a name belong to models."""
 
 NUMBERED = re.compile(r"\.(\d{1,6})\.et(?:\.gz)?$", re.IGNORECASE)
 """`<prefix>.<rank>.et`: the names by which simulators find the file of a rank."""
@@ -62,7 +71,7 @@ def rank_in_name(name: str) -> RankHint | None:
         return RankHint(int(match[1]), certain=True)
     if match := RANK_AFTER_HOST.search(stem):
         return RankHint(int(match[1]), certain=True)
-    if match := NUMBERED.search(name) or LIKELY_RANK.search(stem):
+    if match := NUMBERED.search(name) or LIKELY_RANK.search(stem) or LIKELY_LETTER.search(stem):
         return RankHint(int(match[1]), certain=False)
     return None
 
