@@ -63,9 +63,22 @@ def wait(rows: dict[int, int], *absent: int) -> Wait:
         (entries(1, 2, 3), entries(1, start=CREATED + 9 * MS), False),
         (entries(1, 2), entries(5, 6), None),
         (entries(5, 6), entries(1, 2), False),
-        (entries(1, 2), [], None),
+        (entries(1, 2, finished=2), entries(1, 2, finished=1), False),
+        (entries(1, 2), [], False),
+        ([], entries(1, 2), None),
     ],
-    ids=["more", "equal", "wrapped", "other times", "restarted", "wrapped completely", "older", "empty"],
+    ids=[
+        "more",
+        "equal",
+        "wrapped",
+        "other times",
+        "restarted",
+        "wrapped completely",
+        "older",
+        "older states",
+        "later empty",
+        "empty",
+    ],
 )
 def test_continuation(before: list[Entry], now: list[Entry], expected: bool | None) -> None:
     assert is_continuation(recording(before), recording(now)) is expected

@@ -33,18 +33,27 @@ SHOWN = 20
 class DumpKeywords(TypedDict):
     """Arguments of `tracelink.diagnose` that select dumps."""
 
+    before: tuple[str, ...]
     prefix: str
     replica_size: int | None
 
 
-def _dumps(prefix: str, replica_size: int | None) -> DumpKeywords:
-    return DumpKeywords(prefix=prefix, replica_size=replica_size)
+def _dumps(before: tuple[str, ...], prefix: str, replica_size: int | None) -> DumpKeywords:
+    return DumpKeywords(before=before, prefix=prefix, replica_size=replica_size)
 
 
 takes_dumps = collected(
     "dumps",
     _dumps,
     (
+        click.option(
+            "-b",
+            "--before",
+            multiple=True,
+            type=click.Path(),
+            metavar="PATH",
+            help="Earlier dumps of the same job: ranks that recorded nothing since then are stuck. Repeatable.",
+        ),
         click.option(
             "-p",
             "--prefix",
@@ -124,6 +133,7 @@ takes_entries = collected(
     "tracelink diagnose samples/hung_job/dumps --html report.html   a page for the ticket",
     "tracelink diagnose samples/hung_job/dumps --entries            the last calls of all ranks side by side",
     "tracelink diagnose samples/gpu_pair/dumps --kineto samples/gpu_pair   with the operators of profiles",
+    "tracelink diagnose now/ --before earlier/",
     "tracelink diagnose samples/hung_job/dumps --prefix comm_lib_trace_rank_",
 )
 @takes_inputs
@@ -173,7 +183,7 @@ def diagnose(
     if html == "-":
         raise UsageError("--html cannot write to standard output", advice="Name a file, such as report.html.")
     database = _database(output) if output else None
-    with watching(console, inputs.named) as watch:
+    with watching(console, [*inputs.named, *dumps["before"]]) as watch:
         examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)

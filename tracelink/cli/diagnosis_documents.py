@@ -301,6 +301,18 @@ class RanksOfDumps(Struct, frozen=True, forbid_unknown_fields=True):
     unreadable: Unreadable
 
 
+class Movement(Struct, frozen=True, forbid_unknown_fields=True):
+    """What ranks did since earlier dumps of the job (`--before`, or a folder with dumps of several moments)."""
+
+    moved: Annotated[Ranks, Meta(description="Ranks with new entries, or entries in a new state.")]
+    unmoved: Annotated[Ranks, Meta(description="Ranks that recorded nothing.")]
+    unknown: Annotated[Ranks, Meta(description="Ranks without an earlier dump to compare with.")]
+    before_ns: Annotated[
+        Nanoseconds | None,
+        Meta(description="The latest time in the earlier dumps: they were written then or later."),
+    ]
+
+
 class Diagnose(Struct, frozen=True, forbid_unknown_fields=True):
     """Result of `tracelink diagnose --json`."""
 
@@ -318,6 +330,7 @@ class Diagnose(Struct, frozen=True, forbid_unknown_fields=True):
     lateness: Annotated[
         Sequence[Lateness], Meta(description="Ranks that entered collectives late, the latest first.")
     ]
+    movement: Annotated[Movement | None, Meta(description="null without earlier dumps of the same job.")]
     notes: Annotated[Sequence[str], Meta(description="What is worth knowing but no problem.")]
     findings: Sequence[Finding]
 
@@ -336,6 +349,7 @@ def diagnosis_document(diagnosis: model.Diagnosis, limit: int | None = None) -> 
         checked=_filled(Checked, diagnosis.checked),
         standings=[_filled(Standing, standing) for standing in diagnosis.standings],
         lateness=[_filled(Lateness, lateness) for lateness in diagnosis.lateness],
+        movement=_filled(Movement, diagnosis.movement) if diagnosis.movement else None,
         notes=diagnosis.notes,
         findings=findings_of(diagnosis.findings),
     )

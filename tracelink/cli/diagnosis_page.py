@@ -19,6 +19,7 @@ from tracelink.diagnosis.model import (
     Standing,
     Stretch,
 )
+from tracelink.diagnosis.movement import movement_in_words
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import Finding
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
@@ -45,6 +46,9 @@ MOST_EXPLAINED = 3
 MOST_NOTES = 3
 """Notes that are shown for a job without problems; next to a problem they are only counted."""
 
+SELECTION = frozenset({"attempts", "generations"})
+"""The reasons of findings on dumps that were not diagnosed because there are newer ones."""
+
 WRAPPED = "wrapped"
 """The reason of the finding that a ring buffer has overwritten its first entries."""
 
@@ -55,6 +59,7 @@ def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool, limit: int | None = N
     shown = _most_problems(diagnosis, limit, verbose=verbose)
     for line in _headlines(diagnosis, shown) or [_healthy(diagnosis)]:
         page.line(line, "bold red" if diagnosis.problems else "bold green")
+    _show_selection(page, diagnosis)
     if diagnosis.problems or verbose:
         page.gap()
         _show_standings(page, diagnosis, verbose=verbose)
@@ -113,6 +118,15 @@ def _compared(ranks: int, total: int) -> str:
     return "All ranks joined; operations, types and sizes agree."
 
 
+def _show_selection(page: Page, diagnosis: Diagnosis) -> None:
+    """Which of several dumps of a rank were diagnosed, and what ranks did since earlier ones."""
+    for finding in diagnosis.findings:
+        if finding.reason in SELECTION:
+            page.line(finding.message)
+    if diagnosis.movement:
+        page.line(movement_in_words(diagnosis.movement))
+
+
 def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
     """The evidence for each problem and what to do about it; equal advice only once."""
     given = set()
@@ -149,7 +163,9 @@ def _show_findings(page: Page, diagnosis: Diagnosis, *, verbose: bool) -> None:
     others = [
         finding
         for finding in diagnosis.findings
-        if finding.message not in reported and (verbose or finding.reason != WRAPPED)
+        if finding.message not in reported
+        and finding.reason not in SELECTION
+        and (verbose or finding.reason != WRAPPED)
     ]
     show_findings(page, others, verbose=verbose)
 

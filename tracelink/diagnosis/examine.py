@@ -24,7 +24,7 @@ from tracelink.diagnosis.journal import Journal, journal_of
 from tracelink.diagnosis.lateness import lateness_report, with_late_history
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
-from tracelink.diagnosis.movement import Earlier
+from tracelink.diagnosis.movement import Earlier, earlier_of
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.recordings import Recordings, in_replicas, profiles_among, read_recordings
@@ -32,7 +32,7 @@ from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
 from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.operations import ROOTED, operation_of
 from tracelink.model.text import count_of_ranks
 from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
@@ -58,6 +58,7 @@ def diagnose(
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
+    before: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
@@ -69,6 +70,7 @@ def diagnose(
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
+        before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
         rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
@@ -81,7 +83,10 @@ def diagnose(
         UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
             as a finding as long as another one can be read.
     """
-    return examine(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch).diagnosis
+    examined = examine(
+        paths, et=et, kineto=kineto, fr=fr, before=before, rank_of=rank_of, jobs=jobs, watch=watch
+    )
+    return examined.diagnosis
 
 
 def examine(
@@ -90,6 +95,7 @@ def examine(
     et: Paths = (),
     kineto: Paths = (),
     fr: Paths = (),
+    before: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     prefix: str = "",
     replica_size: int | None = None,
@@ -103,6 +109,7 @@ def examine(
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
+        before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
         rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
@@ -118,18 +125,27 @@ def examine(
             as a finding as long as another one can be read.
     """
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    earlier = discover_inputs(before, rank_of=rank_of, all_named=False) if before else None
     if prefix:
         discovery = only_with_prefix(discovery, prefix)
-    return examine_sources(discovery, engine_for(jobs, watch), replica_size)
+        earlier = only_with_prefix(earlier, prefix) if earlier else None
+    return examine_sources(discovery, engine_for(jobs, watch), replica_size, earlier)
 
 
-def examine_sources(discovery: Discovery, engine: Engine, replica_size: int | None = None) -> Examined:
+def examine_sources(
+    discovery: Discovery,
+    engine: Engine,
+    replica_size: int | None = None,
+    before: Discovery | None = None,
+) -> Examined:
     """Reads the dumps and diagnoses them; `replica_size` is for replicas that number their own ranks from 0."""
     recordings = _read(discovery, engine)
+    earlier, findings = _earlier(recordings, before, engine)
+    recordings = replace(recordings, findings=[*recordings.findings, *findings])
     if replica_size is not None:
         recordings = _in_replicas(recordings, replica_size)
     journal = journal_of(recordings.by_rank)
-    diagnosis = _diagnosis(journal, recordings, engine)
+    diagnosis = _diagnosis(journal, recordings, engine, earlier)
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = judged_by_line(diagnosis)
     diagnosis = with_advice(diagnosis)
@@ -278,6 +294,25 @@ def _read(discovery: Discovery, engine: Engine) -> Recordings:
     return replace(recordings, unreadable=_unreadable(recordings, discovery))
 
 
+def _earlier(
+    recordings: Recordings, before: Discovery | None, engine: Engine
+) -> tuple[Earlier | None, list[Finding]]:
+    """What earlier dumps show: those that the user names, else those in the same folders."""
+    if before is None:
+        return (earlier_of(recordings.by_rank, recordings.earlier) if recordings.earlier else None), []
+    read = read_recordings(before, engine)
+    findings = [finding for finding in read.findings if finding.severity is not Severity.INFO]
+    earlier = earlier_of(recordings.by_rank, read.by_rank)
+    if earlier is None and earlier_of(read.by_rank, recordings.by_rank):
+        raise UsageError(
+            "the dumps of --before are newer than the others", advice="Give the earlier dumps with --before."
+        )
+    if earlier is None:
+        message = "The dumps of --before are of another job, or of other ranks: no entry is in both. They are not used."
+        findings.append(Finding(Severity.WARNING, "before_other_job", message, len(read.by_rank)))
+    return earlier, findings
+
+
 def _unreadable(recordings: Recordings, discovery: Discovery) -> dict[int, str]:
     """Why the dump of a rank was not read, including files that are known to be dumps by their name only."""
     why = {finding.source: finding.message for finding in recordings.findings if finding.reason == UNREADABLE}
@@ -315,9 +350,11 @@ def _no_dumps(discovery: Discovery) -> UnreadableError:
 # Profiles next to the dumps. The functions that read them are imported only if there is something to read.
 
 
-def _diagnosis(journal: Journal, recordings: Recordings, engine: Engine) -> Diagnosis:
+def _diagnosis(
+    journal: Journal, recordings: Recordings, engine: Engine, earlier: Earlier | None
+) -> Diagnosis:
     """From dumps alone, unless the user names profiles, or ranks hang in an operation with a root."""
-    diagnosis = diagnosis_of(journal, recordings.unreadable, recordings.findings)
+    diagnosis = diagnosis_of(journal, recordings.unreadable, recordings.findings, earlier=earlier)
     profiles = profiles_among(recordings.tasks)
     named = any(task.source.format for task in profiles)
     if not profiles or not (named or _may_disagree_on_roots(diagnosis, journal)):
@@ -327,7 +364,7 @@ def _diagnosis(journal: Journal, recordings: Recordings, engine: Engine) -> Diag
     roots, findings = roots_of(journal, recordings.tasks, engine)
     if not roots:
         return replace(diagnosis, findings=[*diagnosis.findings, *findings])
-    return diagnosis_of(journal, recordings.unreadable, [*recordings.findings, *findings], roots)
+    return diagnosis_of(journal, recordings.unreadable, [*recordings.findings, *findings], roots, earlier)
 
 
 def _may_disagree_on_roots(diagnosis: Diagnosis, journal: Journal) -> bool:

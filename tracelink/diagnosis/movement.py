@@ -15,6 +15,7 @@ import numpy as np
 from tracelink.diagnosis.model import Movement
 from tracelink.model.columns import NO_TIME, Bools, Int64s
 from tracelink.model.records import Recording
+from tracelink.model.text import lowered, ranks_in_words, time_of_day
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.waits import Wait
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 
 def is_continuation(earlier: Recording, later: Recording) -> bool | None:
-    """Whether the later dump is of the same process: entries with the same record id are the same entries.
+    """Whether the later dump is a later one of the same process: entries with the same record id are the same entries.
 
     None if no entry is in both and nothing contradicts it: a ring buffer has wrapped completely, or a dump is empty.
     """
     before, now = earlier.records, later.records
+    if _last_id(later) < _last_id(earlier) and not later.broken_off:
+        return False
     if not len(before) or not len(now):
         return None
     old, new = _common_entries(earlier, later)
@@ -39,7 +42,9 @@ def is_continuation(earlier: Recording, later: Recording) -> bool | None:
     created = before.created[old]
     if (created == NO_TIME).all():
         return None
-    return bool((created == now.created[new]).all() and (before.sequence[old] == now.sequence[new]).all())
+    same = (created == now.created[new]) & (before.sequence[old] == now.sequence[new])
+    newer = (before.state[old] <= now.state[new]) & (before.retired[old] <= now.retired[new])
+    return bool((same & newer).all())
 
 
 def progress_since(earlier: Recording, later: Recording) -> bool | None:
@@ -141,3 +146,20 @@ def earlier_of(recordings: Mapping[int, Recording], before: Mapping[int, Recordi
         np.concatenate(unchanged),
         np.concatenate(known),
     )
+
+
+def movement_in_words(movement: Movement) -> str:
+    """`Since earlier dumps (04:41:26.883 UTC or later) ranks 1-7 have not moved, rank 0 has.`"""
+    written = (
+        f" ({time_of_day(movement.before_ns, 3)} UTC or later)" if movement.before_ns is not None else ""
+    )
+    parts = [
+        f"{lowered(ranks_in_words(ranks))} {verb}"
+        for ranks, verb in (
+            (movement.unmoved, "recorded nothing"),
+            (movement.moved, "moved on"),
+            (movement.unknown, "cannot be compared"),
+        )
+        if ranks
+    ]
+    return f"Since the earlier dumps{written}: {'; '.join(parts)}."

@@ -213,6 +213,8 @@ class Request:
     """(path, format); the content decides if the format is empty."""
     rank_of: Mapping[str, int] = field(default_factory=dict)
     """The ranks of some files, by path or name."""
+    all_named: bool = True
+    """Whether each of these files has to be among the inputs."""
 
 
 @dataclass(slots=True)
@@ -238,7 +240,7 @@ def discover(request: Request) -> Discovery:
                 _check_unambiguous(named, source, used)
                 source = _with_rank(source, request.rank_of[named])
             found.sources.append(source)
-    if unused := set(request.rank_of) - set(used):
+    if request.all_named and (unused := set(request.rank_of) - set(used)):
         raise UsageError(
             f"--rank names {', '.join(sorted(unused))}, which is not among the inputs",
             advice="Give the file's path or name as: --rank FILE=N",
@@ -466,13 +468,14 @@ def discover_inputs(
     kineto: Paths = (),
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    all_named: bool = True,
 ) -> Discovery:
-    """The sources of the inputs that `load` accepts."""
+    """The sources of the inputs that `load` accepts; `rank_of` names only these, unless `all_named` is false."""
     said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
     requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
     if not requested:
         raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
-    return discover(Request(requested, rank_of or {}))
+    return discover(Request(requested, rank_of or {}, all_named=all_named))
 
 
 def engine_for(jobs: int | None, watch: Watch | None) -> Engine:

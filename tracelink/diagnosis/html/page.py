@@ -15,6 +15,7 @@ from tracelink.diagnosis.html.problems import problems_section
 from tracelink.diagnosis.html.recent import recent_of, recent_section
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
+from tracelink.diagnosis.movement import movement_in_words
 from tracelink.io.targets import FileTarget
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, in_order
@@ -75,7 +76,7 @@ def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
         ("standings", "How far each rank got", standings_section(diagnosis.standings, culprits)),
         ("recent", "Calls around the problem", around),
         ("lateness", "Late ranks", lateness_section(diagnosis.lateness)),
-        ("notes", "Notes", notes_section(diagnosis.notes)),
+        ("notes", "Notes", notes_section([*_movement(diagnosis), *diagnosis.notes])),
         ("dumps", "Dumps", dumps_section(diagnosis, journal)),
         ("findings", "Findings", findings_section(diagnosis.findings)),
     ]
@@ -92,6 +93,10 @@ def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
         ),
         element("footer", "Written by tracelink diagnose."),
     ]
+
+
+def _movement(diagnosis: Diagnosis) -> list[str]:
+    return [movement_in_words(diagnosis.movement)] if diagnosis.movement else []
 
 
 def _descriptions(diagnosis: Diagnosis) -> dict[str, str]:

@@ -1,0 +1,121 @@
+"""`tracelink diagnose --before`, and folders with several dumps of a rank."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+import tracelink as library
+from builders.command_line import Run
+from builders.dumps import Entries, dumps, hang, steps
+from builders.html_page import read_html
+from builders.recorder import CREATED
+from tracelink import schemas
+from tracelink.cli.main import NO, USAGE
+from tracelink.diagnosis.model import Movement
+
+SECOND = 1_000_000_000
+VERDICT = "Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait."
+SINCE = "Since the earlier dumps (06:29:22.603 UTC or later): "
+
+
+def later(entries: Entries, by_ns: int) -> Entries:
+    """The same calls of another job."""
+    return {
+        rank: [entry | {"time_created_ns": entry["time_created_ns"] + by_ns} for entry in rows]
+        for rank, rows in entries.items()
+    }
+
+
+def document(tracelink: Run, *arguments: str) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(tracelink("diagnose", *arguments, "--json").stdout)
+    jsonschema.validate(made, schemas.load("diagnose"))
+    return made
+
+
+def test_ranks_that_recorded_nothing_since(tracelink: Run) -> None:
+    dumps(Path("earlier"), hang(4, culprit=2))
+    dumps(Path("now"), hang(4, culprit=2))
+    result = tracelink("diagnose", "now", "--before", "earlier")
+    assert (result.exit_code, result.stdout.splitlines()[:2]) == (
+        NO,
+        [VERDICT, f"{SINCE}ranks 0-3 recorded nothing."],
+    )
+    assert document(tracelink, "now", "-b", "earlier")["movement"] == {
+        "moved": [],
+        "unmoved": [0, 1, 2, 3],
+        "unknown": [],
+        "before_ns": CREATED + 3 * SECOND + 3000,
+    }
+    assert document(tracelink, "now")["movement"] is None
+
+
+def test_ranks_that_moved(tracelink: Run) -> None:
+    dumps(Path("earlier", "host0"), {0: steps(0, 3), 1: steps(1, 3)}, world=4)
+    dumps(Path("earlier", "host1"), {2: steps(2, 2)}, world=4)
+    dumps(Path("now"), hang(4, culprit=2))
+    result = tracelink("diagnose", "now", "--before", "earlier/host0", "--before", "earlier/host1")
+    assert result.stdout.splitlines()[1] == (
+        f"{SINCE}ranks 0 and 1 recorded nothing; rank 2 moved on; rank 3 cannot be compared."
+    )
+
+
+def test_library(tmp_path: Path) -> None:
+    now, earlier = dumps(tmp_path / "now", hang(4)), dumps(tmp_path / "earlier", hang(4))
+    movement = library.diagnose(now, before=earlier).movement
+    assert movement
+    assert (movement.moved, movement.unmoved) == ((), (0, 1, 2, 3))
+    assert library.diagnose(now, before=[earlier / "comm_lib_trace_rank_1"]).movement == Movement(
+        (), (1,), (0, 2, 3), CREATED + 3 * SECOND + 1000
+    )
+
+
+def test_names_without_ranks(tracelink: Run) -> None:
+    for folder in ("earlier", "now"):
+        (dumps(Path(folder), hang(2, culprit=1)) / "comm_lib_trace_rank_0").rename(Path(folder, "odd"))
+    named = ("--rank", "odd=0")
+    assert document(tracelink, "now", "--before", "earlier", *named)["movement"]["unmoved"] == [0, 1]
+
+
+def test_dumps_of_another_job_are_not_used(tracelink: Run) -> None:
+    dumps(Path("earlier"), later(hang(4), -100 * SECOND))
+    dumps(Path("now"), hang(4))
+    made = document(tracelink, "now", "--before", "earlier")
+    assert (made["movement"], [item["reason"] for item in made["findings"]]) == (None, ["before_other_job"])
+
+
+def test_newer_dumps_are_an_error(tracelink: Run) -> None:
+    dumps(Path("earlier"), {rank: steps(rank, 2) for rank in range(4)})
+    dumps(Path("now"), hang(4, culprit=2))
+    result = tracelink("diagnose", "earlier", "--before", "now")
+    assert (result.exit_code, result.stderr) == (
+        USAGE,
+        "tracelink: the dumps of --before are newer than the others. Give the earlier dumps with --before.\n",
+    )
+
+
+def test_generations_in_one_tree(tracelink: Run) -> None:
+    dumps(Path("dumps", "t1"), {rank: steps(rank, 2) for rank in range(4)})
+    dumps(Path("dumps", "t2"), hang(4, culprit=2))
+    result = tracelink("diagnose", "dumps", "--html", "report.html")
+    lines = [
+        VERDICT,
+        "The same processes wrote dumps 2 times. The newest are diagnosed: dumps/t2. They are compared with the "
+        "earlier ones: dumps/t1 (4 dumps).",
+        "Since the earlier dumps (06:29:21.603 UTC or later): ranks 0-3 moved on.",
+    ]
+    assert result.stdout.splitlines()[:3] == lines
+    assert lines[2] in read_html(Path("report.html").read_text()).text
+
+
+def test_attempts(tracelink: Run) -> None:
+    dumps(Path("dumps", "attempt_0"), hang(4, culprit=1))
+    dumps(Path("dumps", "attempt_1"), later(hang(4, culprit=2), 60 * SECOND))
+    lines = tracelink("diagnose", "dumps").stdout.splitlines()
+    assert lines[0] == VERDICT
+    assert lines[1].endswith(
+        "Not diagnosed: dumps/attempt_0 (4 dumps). To diagnose an earlier attempt, name its folder: dumps/attempt_0."
+    )
