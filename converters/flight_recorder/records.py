@@ -42,6 +42,10 @@ _SHAPED_BACKENDS = ("gloo:", "mpi:", "ucc:")
 _CACHED_LISTS = 64
 """All dumps of a job contain the same long lists of members: the most recent ones are parsed once."""
 
+_EARLY = 2
+"""A number up to this one, after larger ones, begins a new life of the group; threads swap neighbours only."""
+_MOST_LIVES = 127
+
 _Ranks = tuple[int, ...]
 
 
@@ -58,6 +62,7 @@ def records_of(fields: Fields, strings: StringTable) -> Records:
         group=names[fields.group],
         request=fields.requests.request,
         sequence=np.where(message, fields.p2p, fields.collective),
+        life=_lives(fields, names[fields.group], message),
         point_to_point=message,
         state=_states(fields, started, completed, strings),
         retired=fields.retired,
@@ -114,6 +119,56 @@ def _closing_messages(closes: Bools, message: Bools, fields: Fields) -> Bools:
     after_message = fields.p2p > 0
     after_message[current[same_group]] = (message[previous] & same_numbers)[same_group]
     return after_message & closes
+
+
+# Lives of groups: a group that is destroyed and made again, under the same name, counts from 1 again
+
+
+def _lives(fields: Fields, name: Int32s, message: Bools) -> Int8s:
+    """For each entry which life of the group of this name it is of, from 0."""
+    lives = np.zeros(len(fields), np.int8)
+    order = np.argsort(name, kind="stable")
+    for group in _groups_that_may_restart(fields, name, message, order):
+        rows = order[np.searchsorted(name[order], group) : np.searchsorted(name[order], group, side="right")]
+        lives[rows] = _lives_of_group(fields, rows, message)
+    return lives
+
+
+def _groups_that_may_restart(fields: Fields, name: Int32s, message: Bools, order: Int64s) -> list[int]:
+    """The groups with several process-local numbers, or with sequence numbers that fall."""
+    restarted = [
+        _falling(name[order], fields.group_id[order]),
+        _falling(name[order], -fields.group_id[order]),
+    ]
+    for rows, numbers in ((order[~message[order]], fields.collective), (order[message[order]], fields.p2p)):
+        restarted.append(_falling(name[rows], numbers[rows]))
+    found: list[int] = np.unique(np.concatenate(restarted)).tolist()
+    return found
+
+
+def _falling(group: Int32s, value: Int64s) -> Int32s:
+    """The groups in which a value is smaller than the one before it."""
+    found: Int32s = group[1:][(group[1:] == group[:-1]) & (value[1:] < value[:-1])]
+    return found
+
+
+def _lives_of_group(fields: Fields, rows: Int64s, message: Bools) -> list[int]:
+    """The lives of entries of one group, in the order in which they begin."""
+    begun: dict[tuple[int, int], int] = {}
+    restarts: dict[int, int] = {}
+    highest: dict[tuple[int, bool], int] = {}
+    lives = []
+    identities, numbers = fields.group_id[rows], np.where(message, fields.p2p, fields.collective)[rows]
+    for identity, is_message, number in zip(
+        identities.tolist(), message[rows].tolist(), numbers.tolist(), strict=True
+    ):
+        if UNKNOWN < number <= _EARLY and highest.get((identity, is_message), 0) - number >= _EARLY:
+            restarts[identity] = restarts.get(identity, 0) + 1
+            highest[identity, True] = highest[identity, False] = 0
+        highest[identity, is_message] = max(highest.get((identity, is_message), 0), number)
+        life = begun.setdefault((identity, restarts.get(identity, 0)), len(begun))
+        lives.append(min(life, _MOST_LIVES))
+    return lives
 
 
 # Events, on the tracks of their groups
@@ -176,7 +231,12 @@ def progress_of(dump: Dump, fields: Fields) -> dict[str, Progress]:
     if type(status) is not dict or not dump.layout.group:
         return {}
     names = _names(fields)
-    progress = {names[key]: _progress(value) for key, value in status.items() if key in names}
+    newest = {name: key for key, name in names.items()}
+    progress = {
+        names[key]: _progress(value)
+        for key, value in status.items()
+        if key in names and newest[names[key]] == key
+    }
     unnamed = [_progress(value) for key, value in status.items() if key not in names]
     if status and all(group.enqueued < 0 for group in unnamed):
         config = dump.header.get(GROUP_CONFIG)
@@ -186,10 +246,11 @@ def progress_of(dump: Dump, fields: Fields) -> dict[str, Progress]:
 
 
 def _names(fields: Fields) -> dict[str, str]:
-    """The name of each group by its number as a string, from the last entry with this number."""
+    """The name of each group by its number as a string, from the last entry with this number; the newest one last."""
     numbers, last = np.unique(fields.group_id[::-1], return_index=True)
-    groups = fields.group[::-1][last]
-    pairs = zip(numbers.tolist(), groups.tolist(), strict=True)
+    order = np.argsort(-last)
+    groups = fields.group[::-1][last[order]]
+    pairs = zip(numbers[order].tolist(), groups.tolist(), strict=True)
     return {str(number): fields.groups[group][0] for number, group in pairs}
 
 

@@ -111,7 +111,8 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem])
         for wait in cause.waits:
             if of_messages and any(mismatch.rows.get(rank) == row for rank, row in wait.rows.items()):
                 return index
-            same_group = journal.groups[wait.group].name == mismatch.group
+            group = journal.groups[wait.group]
+            same_group = (group.name, group.description) == (mismatch.group, mismatch.description)
             if of_messages or wait.message or not same_group or mismatch.sequence is None:
                 continue
             culprits = set(mismatch.culprits)

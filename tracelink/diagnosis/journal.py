@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from tracelink.diagnosis.lives import lives_of, past_entries
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED, resolve_groups
 from tracelink.linking.stack import stack
 from tracelink.model.collectives import RankCalls
@@ -51,6 +52,8 @@ class Journal:
     """The first entry of each rank; one more for the end."""
     group_rows: Mapping[tuple[int, str], int]
     """The row of a group by rank and by the name that this rank uses for it."""
+    later_lives: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """For each life of a group that was made again, except the last one, all later lives."""
     findings: Sequence[Finding] = ()
 
     def __len__(self) -> int:
@@ -59,6 +62,12 @@ class Journal:
     def operation(self, row: int) -> str:
         """The operation of an entry, as recorded."""
         return self.strings[int(self.requests.operation[self.records.request[row]])]
+
+    def past(self, rows: Int64s) -> Bools:
+        """Which of these entries are in a life of a group that their rank has left: it waits there no more."""
+        if not self.later_lives:
+            return np.zeros(len(rows), np.bool_)
+        return past_entries(self.rank, self.records.group, self.later_lives)[rows]
 
 
 def journal_of(recordings: Mapping[int, Recording]) -> Journal:
@@ -83,6 +92,9 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
     parts = [_with_closings(part, closing) for part in parts]
     records = Records.concatenate(parts)
     groups = _with_absent_members(groups, ordered, records, requests, names)
+    lives = lives_of(parts, groups, [recording.overwritten > 0 for recording in ordered.values()])
+    if lives.later:
+        records = replace(records, group=np.concatenate([own.group for own in lives.records]))
     lengths = np.array([len(part) for part in parts], np.int64)
     ranks = np.array(list(ordered), np.int32)
     return Journal(
@@ -92,14 +104,15 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
         records,
         requests,
         names,
-        groups,
+        lives.groups,
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
         {
             (rank, ordered[rank].strings[code]): int(own_rows[code])
             for rank, own_rows, codes in zip(ordered, rows, group_codes, strict=True)
             for code in codes.tolist()
         },
-        findings,
+        lives.later,
+        [*findings, *lives.findings],
     )
 
 

@@ -257,7 +257,8 @@ def _overwritten(journal: Journal, group: Int32s, rank: Int32s) -> Bools:
     )
     for index in np.flatnonzero(found).tolist():
         progress = journal.recordings[int(rank[index])].progress.get(journal.groups[group[index]].name)
-        found[index] = progress is None or progress.enqueued >= 0
+        past = int(group[index]) in journal.later_lives
+        found[index] = past or progress is None or progress.enqueued >= 0
     return found
 
 

@@ -94,7 +94,7 @@ def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Col
     candidates = newest & (parts.outcome == Outcome.RETIRED) & ~_passed_by_others(journal, parts)
     if candidates.any():
         candidates &= _possibly_missed(journal, parts, positions, truncated=bool(pending.any()))
-    found: Int64s = np.flatnonzero(pending | candidates)
+    found: Int64s = np.flatnonzero((pending | candidates) & ~journal.past(parts.row))
     return found
 
 
