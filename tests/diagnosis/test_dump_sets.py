@@ -70,6 +70,33 @@ def finding(found: Recordings) -> Finding:
     return only
 
 
+# A folder for each rank.
+
+
+def test_folder_for_each_rank(tmp_path: Path) -> None:
+    for host, ranks in (("node0", (0, 1)), ("node1", (2, 3))):
+        write(tmp_path / host, ranks, name="rank_{rank}/fr_dump.pickle")
+    found = read(tmp_path)
+    assert paths(found.by_rank, tmp_path) == [
+        f"node{rank // 2}/rank_{rank}/fr_dump.pickle" for rank in range(4)
+    ]
+    assert found.findings == []
+
+
+def test_attempts_with_a_folder_for_each_rank(tmp_path: Path) -> None:
+    for number in (0, 1):
+        write(tmp_path / f"attempt_{number}", range(2), start=20 * number, name="rank_{rank}/fr_dump.pickle")
+    found = read(tmp_path)
+    assert chosen(found, tmp_path) == (["attempt_1/rank_0", "attempt_1/rank_1"], [])
+    assert finding(found).example == f"{tmp_path}/attempt_0"
+
+
+def test_recorded_folder_for_each_rank() -> None:
+    diagnosis = tracelink.diagnose(shared("fr2/weak_perrank"))
+    assert [(one.kind.value, one.culprits) for one in diagnosis.problems] == [("never_joined", (2,))]
+    assert list(diagnosis.present) == list(range(8))
+
+
 # Copies.
 
 

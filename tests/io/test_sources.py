@@ -22,6 +22,7 @@ from tracelink.io.sources import (
     discover,
     only_with_prefix,
     rank_in_name,
+    rank_in_path,
     resolve_rank,
 )
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
@@ -324,6 +325,31 @@ def test_names_that_hint_at_the_rank(name: str) -> None:
 @pytest.mark.parametrize("name", SILENT)
 def test_names_that_say_nothing(name: str) -> None:
     assert rank_in_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("node0/rank_3/fr_dump.pickle", RankHint(3, certain=False)),
+        ("Rank3/dump", RankHint(3, certain=False)),
+        ("job/rank=12/attempt_0/fr_dump.pickle", RankHint(12, certain=False)),
+        ("dumps/global_rank_7/fr_dump.json", RankHint(7, certain=False)),
+        ("dumps.tar:node1/rank4/fr_dump", RankHint(4, certain=False)),
+        ("rank_1/rank_2/dump", RankHint(2, certain=False)),
+        ("rank_3/trace_55.json", RankHint(3, certain=False)),
+        ("rank_3/comm_lib_trace_rank_5", RankHint(5, certain=True)),
+        ("rank_3/job.5.et", RankHint(5, certain=False)),
+        ("local_rank_3/dump", None),
+        ("lora_rank_8/dump", None),
+        ("r3/dump", None),
+        ("rank_0-7/dump", None),
+        ("ranks/dump", None),
+        ("rank_3_of_8/dump", None),
+        ("rank_3", RankHint(3, certain=True)),
+    ],
+)
+def test_folder_of_a_rank(path: str, hint: RankHint | None) -> None:
+    assert rank_in_path(path) == hint
 
 
 NAMED_3 = RankHint(3, certain=True)

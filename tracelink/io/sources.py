@@ -50,6 +50,13 @@ LIKELY_LETTER = re.compile(
 NUMBERED = re.compile(r"\.(\d{1,6})\.et(?:\.gz)?$", re.IGNORECASE)
 """`<prefix>.<rank>.et`: the names by which simulators find the file of a rank."""
 
+RANK_FOLDER = re.compile(
+    r"(?:(?:global|world|node\d*|host\d*|worker|trainer|dumps?|traces?|profiles?|logs?|fr|nccl|comm|lib|kineto)[._-]?)*"
+    r"rank[=._-]*(\d{1,6})",
+    re.IGNORECASE,
+)
+"""The whole name of a folder that contains the files of one rank; `local_rank_0` and `lora_rank_8` do not."""
+
 SUFFIXES = re.compile(r"(?:\.(?:json|gz|pt|trace|pkl|pickle|bin|zip|tar|tgz|et|txt))+$", re.IGNORECASE)
 
 LARGEST_RANK = 999_999
@@ -74,6 +81,16 @@ def rank_in_name(name: str) -> RankHint | None:
     if match := NUMBERED.search(name) or LIKELY_RANK.search(stem) or LIKELY_LETTER.search(stem):
         return RankHint(int(match[1]), certain=False)
     return None
+
+
+def rank_in_path(path: str) -> RankHint | None:
+    """The rank in a file name, else in the nearest folder that is named after a rank; a guess in a name comes last."""
+    *folders, name = path.replace(":", "/").split("/")
+    hint = rank_in_name(name)
+    if hint and (hint.certain or NUMBERED.search(name)):
+        return hint
+    matches = (RANK_FOLDER.fullmatch(folder) for folder in reversed(folders))
+    return next((RankHint(int(match[1]), certain=False) for match in matches if match), hint)
 
 
 def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said: int | None) -> int | None:
@@ -133,8 +150,8 @@ class Source:
 
     @property
     def rank_hint(self) -> RankHint | None:
-        """The rank in the name, or None."""
-        return rank_in_name(self.name)
+        """The rank in the name or in a folder, or None."""
+        return rank_in_path(self.path)
 
     def open(self) -> Opened:
         """Opens the uncompressed bytes."""
