@@ -486,7 +486,7 @@ def pending_ends(state: MessageState) -> Bools:
     unfinished &= ~state.elapsed.journal.past(ends.row)
     for rank, row in state.times.overtaken.items():
         unfinished &= (ends.rank != rank) | (ends.row > row)
-    for rank in state.silent:
+    for rank in set(ends.rank.tolist()).intersection(state.silent):
         unfinished &= ~_possibly_unclosed(state, rank)
     return unfinished
 

@@ -231,9 +231,9 @@ def positions_of(journal: Journal, parts: Parts, broken_off: Collection[int]) ->
 
 def _members(journal: Journal, parts: Parts) -> tuple[Int32s, Int32s]:
     """The members of all groups: as described, and the ranks that took part."""
-    described = [(row, rank) for row, group in enumerate(journal.groups) for rank in group.ranks]
-    group = np.concatenate([np.array([row for row, _ in described], np.int32), parts.group])
-    rank = np.concatenate([np.array([rank for _, rank in described], np.int32), parts.rank])
+    sizes = [len(group.ranks) for group in journal.groups]
+    group = np.concatenate([np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), parts.group])
+    rank = np.concatenate([*(np.array(group.ranks, np.int32) for group in journal.groups), parts.rank])
     if not len(group):
         return group, rank
     _, first = distinct(group, rank)

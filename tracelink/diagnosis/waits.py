@@ -16,7 +16,17 @@ from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Stage, Standing
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions
 from tracelink.diagnosis.programs import Counterparts, similar_groups
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import (
+    NO_TIME,
+    UNKNOWN,
+    Bools,
+    Int8s,
+    Int32s,
+    Int64s,
+    distinct,
+    stable_order,
+    starts_of,
+)
 from tracelink.model.operations import Operation, operation_of, peers_of
 from tracelink.model.records import State
 
@@ -159,24 +169,17 @@ class _Members:
 
 
 def _not_joined(parts: Parts, positions: Positions, group: int, sequence: int, collective: int) -> _Members:
-    members = _Members()
     first, last = np.searchsorted(parts.collective, [collective, collective + 1]).tolist()
-    joined = set(parts.rank[first:last].tolist())
     rows = positions.of_group(group)
-    last = positions.last[rows]
-    front = int(last.max(initial=UNKNOWN))
-    for rank, reached, knowledge in zip(
-        positions.rank[rows].tolist(), last.tolist(), positions.knowledge[rows].tolist(), strict=True
-    ):
-        if rank in joined or reached >= sequence:
-            continue
-        if knowledge == Knowledge.EXACT:
-            members.absent.append(rank)
-            if reached != UNKNOWN:
-                members.behind = max(members.behind, front - reached)
-        else:
-            members.unknown.append(rank)
-    return members
+    rank, reached = positions.rank[rows], positions.last[rows]
+    open_ranks = (reached < sequence) & ~np.isin(rank, parts.rank[first:last])
+    exact = open_ranks & (positions.knowledge[rows] == Knowledge.EXACT)
+    slowest = reached[exact & (reached != UNKNOWN)]
+    return _Members(
+        rank[exact].tolist(),
+        rank[open_ranks & ~exact].tolist(),
+        max(1, int(reached.max() - slowest.min())) if len(slowest) else 1,
+    )
 
 
 def waits_by_rank(waits: Sequence[Wait]) -> dict[int, list[int]]:
@@ -452,45 +455,75 @@ def _narrowed(causes: Sequence[Cause]) -> list[Cause]:
 # How far each rank is in each group.
 
 
+_STAGES = tuple(Stage)
+
+
 def standings_of(
     journal: Journal, parts: Parts, positions: Positions, waits: Sequence[Wait]
 ) -> list[Standing]:
     """The ranks of each group that are at the same collective: the first unfinished one, else the last one."""
-    pending = {(wait.group, rank): wait for wait in waits if not wait.message for rank in wait.rows}
-    ranks_at: dict[tuple[int, int, str, Stage], list[int]] = {}
-    furthest = {
-        group: int(positions.last[positions.of_group(group)].max()) for group in set(positions.group.tolist())
-    }
-    for group, rank, last, part, knowledge in zip(
-        positions.group.tolist(),
-        positions.rank.tolist(),
-        positions.last.tolist(),
-        positions.part.tolist(),
-        positions.knowledge.tolist(),
-        strict=True,
-    ):
-        if wait := pending.get((group, rank)):
-            standing = (group, wait.sequence, journal.operation(wait.rows[rank]), Stage.WAITING)
-        else:
-            operation = journal.operation(int(parts.row[part])) if part != UNKNOWN else ""
-            standing = (group, last, operation, _stage(parts, part, knowledge, behind=last < furthest[group]))
-        ranks_at.setdefault(standing, []).append(rank)
+    sequence, operation = positions.last.copy(), _last_operations(journal, parts, positions)
+    stage = _stages(parts, positions)
+    for wait in waits:
+        if not wait.message:
+            rows = positions.of_group(wait.group)
+            waiting = rows.start + np.searchsorted(positions.rank[rows], wait.ranks)
+            sequence[waiting] = wait.sequence
+            operation[waiting] = _operation_codes(journal, np.array([*wait.rows.values()], np.int64))
+            stage[waiting] = _STAGES.index(Stage.WAITING)
+    number, first = distinct(positions.group, sequence, operation, stage)
+    order = stable_order(number)
+    ranks_at = np.split(positions.rank[order], starts_of(number[order])[1:]) if len(order) else []
+    names = [*journal.strings, ""]
+    found = [
+        (
+            int(positions.group[row]),
+            int(sequence[row]),
+            names[operation[row]],
+            _STAGES[stage[row]],
+            tuple(ranks.tolist()),
+        )
+        for row, ranks in zip(first.tolist(), ranks_at, strict=True)
+    ]
     return [
         Standing(
             journal.groups[group].name,
             journal.groups[group].description,
             last if last != UNKNOWN else None,
-            operation,
-            stage,
-            tuple(ranks),
+            operation_name,
+            at,
+            ranks,
         )
-        for (group, last, operation, stage), ranks in sorted(ranks_at.items())
+        for group, last, operation_name, at, ranks in sorted(found)
     ]
 
 
-def _stage(parts: Parts, part: int, knowledge: int, *, behind: bool) -> Stage:
-    if part == UNKNOWN:
-        return Stage.NEVER_JOINED if knowledge == Knowledge.EXACT else Stage.UNKNOWN
-    if knowledge == Knowledge.UNTIL and behind:
-        return Stage.UNKNOWN
-    return Stage.FINISHED if parts.outcome[part] >= Outcome.RETIRED else Stage.WAITING
+def _operation_codes(journal: Journal, rows: Int64s) -> Int32s:
+    """The string codes of the operations of entries."""
+    codes: Int32s = journal.requests.operation[journal.records.request[rows]]
+    return codes
+
+
+def _last_operations(journal: Journal, parts: Parts, positions: Positions) -> Int64s:
+    """The string code of the last operation of each position; UNKNOWN without one."""
+    codes = np.full(len(positions), UNKNOWN, np.int64)
+    known = positions.part != UNKNOWN
+    codes[known] = _operation_codes(journal, parts.row[positions.part[known]])
+    return codes
+
+
+def _stages(parts: Parts, positions: Positions) -> Int8s:
+    """The stage of each position, as its index in `_STAGES`."""
+    unseen = positions.part == UNKNOWN
+    furthest = np.full(int(positions.group.max(initial=UNKNOWN)) + 1, UNKNOWN, np.int64)
+    np.maximum.at(furthest, positions.group, positions.last)
+    behind = positions.last < furthest[positions.group]
+    outcome = np.append(parts.outcome, np.int8(Outcome.OPEN))[positions.part]
+    never, waiting, finished, unknown = (
+        _STAGES.index(stage) for stage in (Stage.NEVER_JOINED, Stage.WAITING, Stage.FINISHED, Stage.UNKNOWN)
+    )
+    exact = positions.knowledge == Knowledge.EXACT
+    stages = np.where(outcome >= Outcome.RETIRED, finished, waiting).astype(np.int8)
+    stages[(positions.knowledge == Knowledge.UNTIL) & behind] = unknown
+    stages[unseen] = np.where(exact, never, unknown)[unseen]
+    return stages

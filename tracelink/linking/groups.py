@@ -156,11 +156,12 @@ def _shared_name(group: _LocalGroup) -> str:
 
 def _same_groups(known: _LocalGroups, world: int) -> list[_SameGroup]:
     """Local groups that are the same: of the same members, split by name if a rank has several."""
+    distinct_members = {listed: frozenset(listed) for listed in {group.members for group in known.values()}}
     by_members: dict[frozenset[int], list[_LocalGroup]] = defaultdict(list)
     found = []
     for group in known.values():
         if group.members:
-            by_members[frozenset(group.members)].append(group)
+            by_members[distinct_members[group.members]].append(group)
         else:
             found.append(_SameGroup({group.rank: [group]}))
     for members, groups in by_members.items():
@@ -231,20 +232,19 @@ def _rows_of_references(
     rows: Sequence[ProcessGroup],
 ) -> tuple[Int32s, list[Finding]]:
     """The group of each reference; without a name, the only group of the rank that fits."""
-    of_rank: dict[int, list[int]] = defaultdict(list)
-    for row, group in enumerate(rows):
-        for rank in group.ranks:
-            of_rank[rank].append(row)
+    of_rank: dict[int, list[int]] = {}
     result = np.full(len(references.rank_index), UNKNOWN, np.int32)
     unresolved = 0
     for reference, rank_index in enumerate(references.rank_index):
         if not references.named[reference]:
             continue
         rank = ranks[rank_index].rank
-        named = row_of.get((rank, references.name[reference]))
-        result[reference] = (
-            _only_fitting(references, reference, of_rank[rank], rows) if named is None else named
-        )
+        row = row_of.get((rank, references.name[reference]))
+        if row is None:
+            if rank not in of_rank:
+                of_rank[rank] = [row for row, group in enumerate(rows) if rank in group.ranks]
+            row = _only_fitting(references, reference, of_rank[rank], rows)
+        result[reference] = row
         unresolved += int(references.count[reference]) if result[reference] == UNKNOWN else 0
     return result, _without_group_findings(unresolved)
 
