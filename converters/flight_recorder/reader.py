@@ -24,7 +24,7 @@ from tracelink.converters.flight_recorder.records import (
 )
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, StringTable
+from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.records import Recording, Records
 from tracelink.model.trace import RankTrace, SourceInfo
@@ -80,6 +80,8 @@ class FlightRecorderReader:
             groups,
             progress_of(decoded.dump, fields),
             overwritten=fields.first_record,
+            skipped=fields.skipped,
+            last_skipped=_last_skipped(fields),
             broken_off=decoded.truncated,
             payloads=RecorderPayloads(source),
             findings=decoded.findings + _findings(decoded.dump, fields, source.path) + invalid_groups,
@@ -94,6 +96,12 @@ def _entries(source: Source) -> tuple[Decoded, Fields, StringTable]:
         if fields is not None:
             return decoded, fields, strings
     raise AssertionError("entries that are all decoded always have fields")
+
+
+def _last_skipped(fields: Fields) -> int:
+    """The index of the last invalid entry in the dump, or UNKNOWN."""
+    missing = np.setdiff1d(np.arange(len(fields) + fields.skipped), fields.index) if fields.skipped else ()
+    return int(max(missing, default=UNKNOWN))
 
 
 def _info(source: Source, dump: schema.Dump, fields: Fields, records: Records) -> SourceInfo:

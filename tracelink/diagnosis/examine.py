@@ -20,7 +20,7 @@ from tracelink.diagnosis.disagreements import (
 )
 from tracelink.diagnosis.explain import WHERE_DUMPS_ARE, judged_by_line, with_advice, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
-from tracelink.diagnosis.journal import Journal, journal_of
+from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
 from tracelink.diagnosis.lateness import lateness_report, with_late_history
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
@@ -176,7 +176,8 @@ def diagnosis_of(
     # Which ranks wait where, for which ranks?
     disputed = [disagreement.collective for disagreement in disagreements]
     waits = collective_waits(journal, parts, positions, disputed)
-    messages = diagnose_messages(journal, parts, positions, truncated, waits)
+    incomplete = [*truncated, *last_unusable_entries(journal)]
+    messages = diagnose_messages(journal, parts, positions, incomplete, waits)
 
     # Which of that are problems: mismatches, hangs, late ranks?
     programs = Programs(journal, parts, comparisons)
@@ -200,7 +201,7 @@ def diagnosis_of(
         unreadable=dumps.unreadable,
         checked=_checked(journal, parts, messages.count),
         notes=[*notes, *late.notes],
-        findings=[*findings, *two_jobs, *journal.findings, *unread],
+        findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
         movement=earlier.movement if earlier else None,
     )
 

@@ -22,6 +22,7 @@ from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation, operation_of
 from tracelink.model.records import Entry, Recording, Records, Requests
+from tracelink.model.text import lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.plugins import EntryPayloads
 
@@ -320,6 +321,44 @@ def _progressions(
     return [
         ranks for ranks in candidates if set(users) <= set(ranks) and set(ranks) - set(users) <= set(absent)
     ]
+
+
+# Entries that cannot be compared with those of other ranks.
+
+
+def last_unusable_entries(journal: Journal) -> dict[int, int]:
+    """For each rank with such entries the index in its dump of the last one.
+
+    Its fields are invalid, its group is unknown, or it is of a collective without a number.
+    """
+    records = journal.records
+    unusable = _unusable(journal)
+    last = {
+        rank: recording.last_skipped for rank, recording in journal.recordings.items() if recording.skipped
+    }
+    for rank, index in zip(journal.rank[unusable].tolist(), records.place[unusable].tolist(), strict=True):
+        last[rank] = max(index, last.get(rank, UNKNOWN))
+    return last
+
+
+def unusable_findings(journal: Journal) -> list[Finding]:
+    """A finding on entries that are not compared; those with invalid fields are reported by their reader."""
+    unusable = _unusable(journal)
+    if not len(unusable):
+        return []
+    ranks = np.unique(journal.rank[unusable])
+    message = (
+        f"{len(unusable)} {'entry' if len(unusable) == 1 else 'entries'} of {lowered(ranks_in_words(ranks.tolist()))} "
+        "cannot be compared with those of other ranks: the group or the sequence number is unknown."
+    )
+    example = f"rank {journal.rank[unusable[0]]}: {journal.operation(int(unusable[0]))}"
+    return [Finding(Severity.WARNING, "entries_unusable", message, len(unusable), example=example)]
+
+
+def _unusable(journal: Journal) -> Int64s:
+    records = journal.records
+    without_number = ~records.point_to_point & (records.sequence < 0)
+    return np.flatnonzero((records.group == UNKNOWN) | without_number)
 
 
 # Requests of entries.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.diagnosis.journal import Journal, synchronizing_requests
+from tracelink.diagnosis.journal import Journal, last_unusable_entries, synchronizing_requests
 from tracelink.model.columns import (
     UNKNOWN,
     Bools,
@@ -191,7 +191,7 @@ class Knowledge(IntEnum):
     ABSENT = 0
     """The rank has no dump."""
     UNTIL = 1
-    """It joined at least this one: its dump is truncated, older than others, or was overwritten."""
+    """It joined at least this one: its dump is truncated, overwritten, older than others, or has unusable entries."""
     EXACT = 2
     """It joined this one and none after it."""
 
@@ -221,7 +221,8 @@ def positions_of(journal: Journal, parts: Parts, broken_off: Collection[int]) ->
     last = np.where(part == UNKNOWN, UNKNOWN, parts.sequence[part] if len(parts) else UNKNOWN)
     overwritten = (part == UNKNOWN) & _overwritten(journal, group, rank)
     knowledge = np.full(len(group), Knowledge.EXACT, np.int8)
-    knowledge[np.isin(rank, list(broken_off)) | overwritten] = Knowledge.UNTIL
+    unusable = _possibly_later(journal, parts, part, rank)
+    knowledge[np.isin(rank, list(broken_off)) | overwritten | unusable] = Knowledge.UNTIL
     knowledge[~np.isin(rank, journal.ranks)] = Knowledge.ABSENT
     proven = _proven_by_others(journal, parts)[group] if len(group) else last
     earlier = proven > last
@@ -248,6 +249,17 @@ def _last_parts(journal: Journal, parts: Parts, group: Int32s, rank: Int32s) -> 
     last = np.full(len(group), UNKNOWN, np.int64)
     last[own] = np.arange(len(parts))
     return last
+
+
+def _possibly_later(journal: Journal, parts: Parts, part: Int64s, rank: Int32s) -> Bools:
+    """Whether an entry after the last known one cannot be used: it may be of a later collective of the group."""
+    last_unusable = last_unusable_entries(journal)
+    later = np.isin(rank, list(last_unusable))
+    for index in np.flatnonzero(later).tolist():
+        known = part[index] != UNKNOWN
+        place = int(journal.records.place[parts.last[part[index]]]) if known else UNKNOWN
+        later[index] = place < last_unusable[int(rank[index])]
+    return later
 
 
 def _overwritten(journal: Journal, group: Int32s, rank: Int32s) -> Bools:

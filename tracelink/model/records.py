@@ -120,6 +120,10 @@ class Recording:
     """By the name of the group."""
     overwritten: int = 0
     """Number of entries that were overwritten before the dump."""
+    skipped: int = 0
+    """Number of entries with invalid fields, which are not in `records`."""
+    last_skipped: int = UNKNOWN
+    """The index of the last of them in the dump."""
     broken_off: bool = False
     """Whether the file is truncated: there may be more entries."""
     payloads: Payloads = field(default_factory=NoPayloads)
