@@ -127,3 +127,12 @@ def test_dumps_of_another_job() -> None:
     now = recordings({0: entries(1, 2)})
     assert earlier_of(now, recordings({0: entries(1, 2, start=CREATED + 5)})) is None
     assert earlier_of(now, recordings({1: entries(1, 2)})) is None
+
+
+def test_entries_that_cannot_be_used() -> None:
+    """Entries after them keep their record ids."""
+    before = [*entries(1), "unusable", *entries(3, 4, finished=3)]
+    now = [*entries(1), "unusable", *entries(3, 4, 5, finished=3)]
+    found = earlier_of({0: recording(now)}, {0: recording(before)})  # type: ignore[arg-type]
+    assert found
+    assert (found.movement.moved, found.unchanged.tolist()) == ((0,), [True, True, True, False])
