@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
+from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, as_source, collective, dump, pickled
+from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, job
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Movement
 from tracelink.diagnosis.movement import Earlier, earlier_of, is_continuation
-from tracelink.diagnosis.waits import Wait
+from tracelink.diagnosis.participation import parts_of, positions_of
+from tracelink.diagnosis.waits import Wait, collective_waits
 from tracelink.io.engine import Engine
 from tracelink.model.records import Recording
 
@@ -136,3 +142,35 @@ def test_entries_that_cannot_be_used() -> None:
     found = earlier_of({0: recording(now)}, {0: recording(before)})  # type: ignore[arg-type]
     assert found
     assert (found.movement.moved, found.unchanged.tolist()) == ((0,), [True, True, True, False])
+
+
+# Generated jobs.
+
+
+def waits_of(recorded: RecordedJob, before: RecordedJob) -> tuple[Earlier, list[Wait]]:
+    now, earlier = (
+        {rank: recording(content["entries"]) for rank, content in one.dumps.items()}
+        for one in (recorded, before)
+    )
+    journal = journal_of(now)
+    parts = parts_of(journal)
+    found = earlier_of(now, earlier)
+    assert found
+    return found, collective_waits(journal, parts, positions_of(journal, parts, []))
+
+
+@settings(max_examples=15)
+@given(faulty_plans("never_joined", "died", "deadlock", "not_started", "skipped"))
+def test_all_waits_of_a_job_that_hangs_are_stuck(case: tuple[Plan, Fault]) -> None:
+    first, second = (job(*case, Snapshot(wait_ns=minutes * 60_000 * MS)) for minutes in (1, 2))
+    earlier, waits = waits_of(second, first)
+    assert (earlier.movement.moved, set(map(earlier.decides, waits))) == ((), {True})
+
+
+@settings(max_examples=15)
+@given(plans(backends=["nccl", "nccl2", "xccl"]).map(lambda plan: replace(plan, steps=4)))
+def test_no_wait_of_a_running_job_is_stuck(plan: Plan) -> None:
+    first, second = (job(plan, None, Snapshot("running", at=at)) for at in (0.2, 0.8))
+    earlier, waits = waits_of(second, first)
+    assert True not in map(earlier.decides, waits)
+    assert set(earlier.movement.moved) == set(second.dumps)
