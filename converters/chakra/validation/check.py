@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from tracelink.converters.chakra.decode import BROKEN_OFF, Decoded, Fault, decode
+from tracelink.converters.chakra.replay import RankSteps
 from tracelink.converters.chakra.schema import MetadataName, Variant
 from tracelink.converters.chakra.validation import communication_rules, node_rules
 from tracelink.converters.chakra.validation.files import Groups, TraceFile, groups_of
-from tracelink.converters.chakra.validation.rules import Broken, CheckedFile, Rule
-from tracelink.converters.chakra.validation.trace import (
-    WHOLE_FILE,
-    Breach,
+from tracelink.converters.chakra.validation.rank_communication import (
     Collectives,
     Messages,
-    Trace,
     collectives_of,
     messages_of,
+    steps_of,
 )
+from tracelink.converters.chakra.validation.rules import Broken, CheckedFile, Rule
+from tracelink.converters.chakra.validation.trace import WHOLE_FILE, Breach, Trace
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.io.streams import GZIP_MAGIC, Inflated
 from tracelink.model.errors import UsageError
@@ -69,6 +69,7 @@ _FILE_RULES: tuple[Callable[[Trace], Breach | Iterator[Breach] | None], ...] = (
     communication_rules.no_bytes,
     communication_rules.negative_tag,
     communication_rules.own_message,
+    communication_rules.ends_in_message,
 )
 
 
@@ -81,6 +82,7 @@ class Task:
     """Its rank if neither its name nor its metadata contain one."""
     groups: Groups | None
     variant: Variant | None
+    """The variant that it is checked as; None for the one that it records."""
     limit: int | None
 
 
@@ -100,8 +102,12 @@ class Checked:
     """The rank in the name; None if the name is not PREFIX.RANK.et."""
     collectives: Collectives
     messages: Messages
+    steps: RankSteps
+    """The communication as it is replayed with that of other ranks."""
     complete: bool
     """True if no part of the file is known to be missing."""
+    lenient: bool
+    """True if what only ASTRA-sim cannot run is a warning."""
 
 
 def check(task: Task) -> Checked:
@@ -148,7 +154,8 @@ def _checked(task: Task, content: _Content, failure: Breach | None = None) -> Ch
     rank = next(rank for rank in ranks if rank is not None)
     groups = task.groups or _groups_in_metadata(decoded, path)
     variant = task.variant or _variant_of(decoded)
-    trace = Trace(path, rank, variant, groups, decoded, content.head, content.compressed)
+    lenient = task.variant is Variant.FULL
+    trace = Trace(path, rank, groups, decoded, content.head, content.compressed, lenient)
     breaches = [failure] if failure else [breach for rule in _FILE_RULES for breach in _listed(rule(trace))]
     broken = [rule for breach in breaches for rule in trace.violations(breach, task.limit)]
     return Checked(
@@ -161,7 +168,9 @@ def _checked(task: Task, content: _Content, failure: Breach | None = None) -> Ch
         task.file.rank,
         collectives_of(trace),
         messages_of(trace),
+        steps_of(trace),
         complete=not any(rule.rule in node_rules.INCOMPLETE for rule in broken),
+        lenient=lenient,
     )
 
 

@@ -193,5 +193,22 @@ def own_message(trace: Trace) -> Breach:
     )
 
 
+def ends_in_message(trace: Trace) -> Breach:
+    """The last node of a rank with host nodes is not a message."""
+    rows = np.empty(0, np.int64)
+    if np.any(trace.on_host.values[trace.nodes.of_type(NodeType.COMP)]):
+        dependencies = trace.dependencies
+        last = np.ones(len(trace.nodes), bool)
+        last[dependencies.target[dependencies.usable]] = False
+        rows = np.flatnonzero(last & _messages(trace))
+        if len(rows) and np.any(last & ~_messages(trace)):
+            ends = trace.earliest_ends[last]
+            rows = np.flatnonzero(last)[ends == ends.max()]
+            rows = rows[_messages(trace)[rows]]
+    return trace.simulator_breach(
+        Rule.ENDS_IN_MESSAGE, rows[-1:], lambda _: "is a message, and the last node of a rank with host nodes"
+    )
+
+
 def _messages(trace: Trace) -> Bools:
     return trace.nodes.of_type(*_PEERS)

@@ -12,8 +12,8 @@ from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.communication_rules import SPLITS
 from tracelink.converters.chakra.validation.files import ALL_RANKS
+from tracelink.converters.chakra.validation.rank_communication import Collectives, Messages
 from tracelink.converters.chakra.validation.rules import Rule, Violation
-from tracelink.converters.chakra.validation.trace import Collectives, Messages
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 MATCHED = sorted(SIMULATED - {CollectiveType.BROADCAST})

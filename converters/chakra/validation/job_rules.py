@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.check import Checked
 from tracelink.converters.chakra.validation.comparison import (
@@ -17,13 +16,27 @@ from tracelink.converters.chakra.validation.comparison import (
     unmatched_messages,
 )
 from tracelink.converters.chakra.validation.files import ALL_RANKS, Groups, JobFiles, united_groups
-from tracelink.converters.chakra.validation.rules import RULES, Broken, CheckedFile, Rule, Violation
-from tracelink.converters.chakra.validation.trace import Collectives
+from tracelink.converters.chakra.validation.rank_communication import Collectives
+from tracelink.converters.chakra.validation.replay_rules import JobSteps, deadlocks, races
+from tracelink.converters.chakra.validation.rules import Broken, CheckedFile, Rule, Violation
 from tracelink.model.columns import UNKNOWN, Int64s
 
 Ranks = Mapping[int, Checked]
 
 _COLLECTIVES_DIFFER = frozenset({Rule.COLLECTIVE_MISSING, Rule.COLLECTIVE_DIFFERS})
+_NOT_REPLAYED = _COLLECTIVES_DIFFER | {
+    Rule.CYCLE,
+    Rule.SELF_DEPENDENCY,
+    Rule.INCOMPLETE_COLLECTIVE,
+    Rule.GROUP_NAME,
+    Rule.UNKNOWN_GROUP,
+    Rule.FOREIGN_GROUP,
+    Rule.INCOMPLETE_MESSAGE,
+    Rule.FOREIGN_MESSAGE,
+    Rule.UNMATCHED_MESSAGE,
+    Rule.DUPLICATE_RANK,
+}
+"""After these, ranks do not complete each other's communication, whatever their order."""
 _NO_GROUPS_FILE = "empty"
 """The word in a path by which ASTRA-sim knows that there is no groups file."""
 
@@ -52,14 +65,21 @@ def broken_together(job: JobFiles, checked: Sequence[Checked], limit: int | None
         *(_miscounted(complete, largest + 1) if same_collectives else ()),
         *_lone_collectives(checked, groups, limit),
         *_ignored_groups(job, checked),
+        *(_replayed(complete, groups, largest + 1, limit) if _is_replayed(checked, violations) else ()),
     ]
+
+
+def _is_replayed(checked: Sequence[Checked], violations: Sequence[Violation]) -> bool:
+    """True unless communication is reported that does not match: a replay would report its consequences."""
+    broken = {rule.rule for file in checked for rule in file.broken}
+    return not _NOT_REPLAYED & (broken | {violation.rule for violation in violations})
 
 
 # X1: a file for every rank, with the rank in its name.
 
 
 def _missing_ranks(job: JobFiles, ranks: Ranks, world_size: int, limit: int | None) -> list[Broken]:
-    """Ranks without a file: an error if they were written or if the metadata do not list the written ranks."""
+    """Ranks without a file: missing if they were written or if the metadata do not list the written ranks."""
     expected = np.arange(world_size)
     written = np.logical_or.reduce([file.written.mark(expected) for file in ranks.values()])
     is_listed = bool(written.any())
@@ -67,17 +87,25 @@ def _missing_ranks(job: JobFiles, ranks: Ranks, world_size: int, limit: int | No
     prefix = job.prefix or "PREFIX"
     missing = expected[written & ~present] if is_listed else expected[~present]
     left_out = expected[~written & ~present] if is_listed else expected[:0]
+    lenient = all(file.lenient for file in ranks.values())
+
+    def file_is_missing(rank: int) -> str:
+        return f"file {prefix}.{rank}.et is missing"
+
+    def was_not_written(rank: int) -> str:
+        return f"rank {rank} of the job was not written"
+
     return [
-        *_of_ranks(Rule.MISSING_RANK, missing, lambda rank: f"file {prefix}.{rank}.et is missing", limit),
-        *_of_ranks(
-            Rule.RANK_LEFT_OUT, left_out, lambda rank: f"rank {rank} of the job was not written", limit
-        ),
+        *_of_ranks(Rule.MISSING_RANK, missing, file_is_missing, limit, warns=False),
+        *_of_ranks(Rule.RANK_LEFT_OUT, left_out, was_not_written, limit, warns=lenient),
     ]
 
 
-def _of_ranks(rule: Rule, ranks: Int64s, message: Callable[[int], str], limit: int | None) -> list[Broken]:
+def _of_ranks(
+    rule: Rule, ranks: Int64s, message: Callable[[int], str], limit: int | None, *, warns: bool
+) -> list[Broken]:
     listed = [Violation(rule, rank, None, message(rank)) for rank in ranks[:limit].tolist()]
-    return [Broken(rule, RULES[rule].warns, len(ranks), listed)] if listed else []
+    return [Broken(rule, warns, len(ranks), listed)] if listed else []
 
 
 def _file_names(checked: Sequence[Checked], ranks: Ranks) -> Iterator[Violation]:
@@ -116,7 +144,7 @@ def _ignored_groups(job: JobFiles, checked: Sequence[Checked]) -> list[Broken]:
     text = (
         f"the path {source} contains {_NO_GROUPS_FILE!r}, which means to ASTRA-sim that there are no groups"
     )
-    warns = all(file.file.variant is Variant.FULL for file in checked)
+    warns = all(file.lenient for file in checked)
     violation = Violation(Rule.IGNORED_GROUPS, None, None, text, source)
     return [Broken(Rule.IGNORED_GROUPS, warns, 1, [violation])]
 
@@ -166,7 +194,7 @@ def _by_rule_and_rank(violations: Iterable[Violation], limit: int | None) -> lis
 
 
 def _miscounted(complete: Ranks, world_size: int) -> Iterator[Broken]:
-    warns = all(file.file.variant is Variant.FULL for file in complete.values())
+    warns = all(file.lenient for file in complete.values())
     collectives = {rank: (file.file.path, file.collectives) for rank, file in complete.items()}
     for violation in miscounted_collectives(collectives, world_size):
         yield Broken(Rule.MISCOUNTED, warns, 1, [violation])
@@ -182,7 +210,7 @@ def _lone_collectives(checked: Sequence[Checked], groups: Groups, limit: int | N
         alone = collectives.where(in_groups & np.isin(collectives.type, MATCHED))
         if len(alone):
             listed = [_lone_collective(file.file, alone, at) for at in range(len(alone))[:limit]]
-            yield Broken(Rule.LONE_COLLECTIVE, file.file.variant is Variant.FULL, len(alone), listed)
+            yield Broken(Rule.LONE_COLLECTIVE, file.lenient, len(alone), listed)
 
 
 def _lone_collective(file: CheckedFile, collectives: Collectives, index: int) -> Violation:
@@ -190,3 +218,19 @@ def _lone_collective(file: CheckedFile, collectives: Collectives, index: int) ->
     where = f"in group {group}, which has" if group != ALL_RANKS else "in a job of"
     text = f"node {node} is {collectives.label(index)} {where} one rank"
     return Violation(Rule.LONE_COLLECTIVE, file.rank, node, text, file.path)
+
+
+# Replay: all ranks finish.
+
+
+def _replayed(complete: Ranks, groups: Groups, world_size: int, limit: int | None) -> list[Broken]:
+    job = JobSteps(
+        {rank: file.steps for rank, file in complete.items()},
+        {rank: file.file.path for rank, file in complete.items()},
+        {ALL_RANKS: range(world_size), **groups.members},
+    )
+    found, for_every_consumer = deadlocks(job)
+    if found:
+        warns = not for_every_consumer and all(file.lenient for file in complete.values())
+        return [Broken(Rule.DEADLOCK, warns, len(found), found[:limit])]
+    return Broken.of(races(job), limit)

@@ -48,6 +48,7 @@ class Rule(StrEnum):
     NO_BYTES = "no_bytes"
     NEGATIVE_TAG = "negative_tag"
     OWN_MESSAGE = "own_message"
+    ENDS_IN_MESSAGE = "ends_in_message"
     INCOMPLETE_MEMORY = "incomplete_memory"
     ROOFLINE = "roofline"
     TENSOR_LISTS = "tensor_lists"
@@ -61,7 +62,9 @@ class Rule(StrEnum):
     COLLECTIVE_DIFFERS = "collective_differs"
     UNMATCHED_MESSAGE = "unmatched_message"
     MISCOUNTED = "miscounted"
+    DEADLOCK = "deadlock"
     RANK_LEFT_OUT = "rank_left_out"
+    RACE = "race"
     FILE_NAME = "file_name"
     NO_NODE_COUNT = "no_node_count"
     NO_VERSION = "no_version"
@@ -174,6 +177,11 @@ RULES: dict[Rule, RuleText] = {
     Rule.NO_BYTES: RuleText("seen", "ASTRA-sim aborts at a message of 0 bytes", _SIMULATED),
     Rule.NEGATIVE_TAG: RuleText("seen", "ASTRA-sim aborts at a negative tag", "Use tags of 0 and above."),
     Rule.OWN_MESSAGE: RuleText("seen", "ASTRA-sim aborts at a message of a rank to itself", _SIMULATED),
+    Rule.ENDS_IN_MESSAGE: RuleText(
+        "seen",
+        "ASTRA-sim aborts when such a rank ends: its statistics fail at host nodes, and a message is not guarded",
+        "tracelink merge --to chakra --variant astra-sim leaves host nodes out.",
+    ),
     Rule.INCOMPLETE_MEMORY: RuleText("M14", "ASTRA-sim throws an exception", "Write tensor_size."),
     Rule.ROOFLINE: RuleText(
         "M15", "the roofline model divides by 0", "Write num_ops and tensor_size above 0, or neither."
@@ -207,8 +215,20 @@ RULES: dict[Rule, RuleText] = {
         "ASTRA-sim numbers the collectives of all ranks together with those of groups, and does not match them",
         "Give the group of all ranks a number in the groups file, and write it as pg_name.",
     ),
+    Rule.DEADLOCK: RuleText(
+        "seen",
+        "the ranks wait for each other: ASTRA-sim ends with code 0 before they finish",
+        "Order the communication of all ranks in one way with data_deps, and send before you receive;"
+        " tracelink merge --to chakra --variant astra-sim does.",
+    ),
     Rule.RANK_LEFT_OUT: RuleText(
-        "X1", "ASTRA-sim needs one file for each NPU of a group", "Merge the traces of all ranks.", True
+        "X1", "ASTRA-sim needs one file for each NPU of the job", "Merge the traces of all ranks."
+    ),
+    Rule.RACE: RuleText(
+        "seen",
+        "durations decide which of the two runs first, and ranks that decide differently deadlock",
+        "Order the two nodes with data_deps.",
+        True,
     ),
     Rule.FILE_NAME: RuleText("X1", "ASTRA-sim opens PREFIX.0.et, PREFIX.1.et, …", "Rename the file.", True),
     Rule.NO_NODE_COUNT: RuleText(

@@ -1,4 +1,4 @@
-"""The nodes of one rank as rules need them: dependencies, issue order, attributes, and its communication."""
+"""The nodes of one rank as rules need them: dependencies, issue order and attributes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import (
     COMMUNICATION,
     INTEGERS,
-    CollectiveType,
     Kind,
     Name,
-    NodeType,
-    Variant,
 )
 from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.files import Groups
@@ -88,16 +85,17 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class Trace:
-    """A decoded file with its rank, its process groups, and the variant that it is checked as."""
+    """A decoded file with its rank and its process groups."""
 
     path: str
     rank: int
-    variant: Variant
     groups: Groups
     decoded: Decoded
     head: bytes = b""
     """The first bytes of the file."""
     compressed: bool = False
+    lenient: bool = False
+    """True if what only ASTRA-sim cannot run is a warning."""
 
     @property
     def nodes(self) -> NodeTable:
@@ -121,6 +119,20 @@ class Trace:
         dependencies = self.dependencies
         usable = dependencies.usable
         return issue_order(self.nodes.id, dependencies.owner[usable], dependencies.target[usable])
+
+    @cached_property
+    def earliest_ends(self) -> Int64s:
+        """Microseconds after which each node ends if it waits for nothing but its dependencies."""
+        dependencies = self.dependencies
+        owner, target = dependencies.owner[dependencies.usable], dependencies.target[dependencies.usable]
+        order = np.argsort(owner, kind="stable")
+        targets = target[order].tolist()
+        bounds = np.searchsorted(owner[order], np.arange(len(self.nodes) + 1)).tolist()
+        durations, ends = self.nodes.duration.tolist(), [0] * len(self.nodes)
+        for row in self.issue_order.rows.tolist():
+            before = [ends[earlier] for earlier in targets[bounds[row] : bounds[row + 1]]]
+            ends[row] = max(before, default=0) + durations[row]
+        return np.array(ends, np.int64)
 
     @cached_property
     def communicates(self) -> Bools:
@@ -163,9 +175,9 @@ class Trace:
         return Breach(rule, rows, lambda at: f"{self.label(int(rows[at]))} {predicate(int(rows[at]))}")
 
     def simulator_breach(self, rule: Rule, rows: Int64s, predicate: Callable[[int], str]) -> Breach:
-        """Nodes that only ASTRA-sim cannot run: a warning in a trace of the full variant."""
+        """Nodes that only ASTRA-sim cannot run: a warning for other consumers."""
         breach = self.breach(rule, rows, predicate)
-        return Breach(breach.rule, breach.rows, breach.message, warns=self.variant is Variant.FULL)
+        return Breach(breach.rule, breach.rows, breach.message, warns=self.lenient)
 
     def violations(self, breach: Breach, limit: int | None) -> list[Broken]:
         """A breach with the messages of its first `limit` nodes; empty if no node breaks the rule."""
@@ -251,77 +263,3 @@ def _cycles(stuck: Int64s, owner: Int64s, target: Int64s) -> list[list[int]]:
         if walk and seen[number] == start:
             cycles.append(walk[walk.index(number) :])
     return cycles
-
-
-# The communication of a rank: the columns that are kept to compare it with other ranks.
-
-
-@dataclass(frozen=True, slots=True)
-class Collectives:
-    """The collectives of a rank in issue order."""
-
-    node: Int64s
-    group: Int64s
-    type: Int64s
-    """UNKNOWN if the node has no integer here; likewise `size`."""
-    size: Int64s
-
-    def of_group(self, group: int) -> Collectives:
-        """The collectives of one group."""
-        return self.where(self.group == group)
-
-    def where(self, chosen: Bools) -> Collectives:
-        """The chosen rows."""
-        return Collectives(self.node[chosen], self.group[chosen], self.type[chosen], self.size[chosen])
-
-    def __len__(self) -> int:
-        return len(self.node)
-
-    def label(self, index: int) -> str:
-        """One collective by type and size."""
-        kind, size = int(self.type[index]), int(self.size[index])
-        known = 0 <= kind < len(CollectiveType)
-        name = CollectiveType(kind).name if known else "collective of unknown type"
-        return f"{name} of {'unknown size' if size == UNKNOWN else f'{size:,} bytes'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """The messages of a rank, in the order of the file."""
-
-    node: Int64s
-    sent: Bools
-    peer: Int64s
-    tag: Int64s
-    size: Int64s
-    complete: Bools
-    """Messages with a peer, a tag and a size."""
-
-
-def collectives_of(trace: Trace) -> Collectives:
-    """The collectives of a rank."""
-    order = trace.issue_order.rows
-    rows = order[trace.nodes.type[order] == NodeType.COMM_COLL]
-    return Collectives(
-        trace.nodes.id[rows],
-        trace.group[rows],
-        trace.number(Name.COMM_TYPE).or_unknown[rows],
-        trace.number(Name.COMM_SIZE).or_unknown[rows],
-    )
-
-
-def messages_of(trace: Trace) -> Messages:
-    """The messages of a rank."""
-    rows = np.flatnonzero(trace.nodes.of_type(NodeType.COMM_SEND, NodeType.COMM_RECV))
-    sent = trace.nodes.type[rows] == NodeType.COMM_SEND
-    target, source = trace.number(Name.COMM_TARGET), trace.number(Name.COMM_SOURCE)
-    tag, size = trace.number(Name.COMM_TAG), trace.number(Name.COMM_SIZE)
-    known = np.where(sent, target.known[rows], source.known[rows])
-    return Messages(
-        trace.nodes.id[rows],
-        sent,
-        np.where(sent, target.or_unknown[rows], source.or_unknown[rows]),
-        tag.values[rows],
-        size.values[rows],
-        known & tag.known[rows] & size.known[rows],
-    )

@@ -247,7 +247,14 @@ class TestFiles:
             ("missing_rank", rank, None) for rank in (1, 2)
         ]
 
-    def test_ranks_that_were_not_written_are_a_warning(self, tmp_path: Path) -> None:
+    def test_a_job_without_a_rank_that_was_not_written_cannot_run(self, tmp_path: Path) -> None:
+        trace = EtFile(metadata={"world_size": {"uint64_val": 2}, "ranks": {"string_val": "0"}})
+        trace.compute()
+        strict, full = validate(saved([trace], tmp_path, {})), validate(tmp_path, variant="full")
+        assert found(strict) == found(full) == [("rank_left_out", 1, None)]
+        assert (strict.valid, full.valid) == (False, True)
+
+    def test_a_missing_file_is_not_a_rank_that_was_not_written(self, tmp_path: Path) -> None:
         trace = EtFile(metadata={"world_size": {"uint64_val": 3}, "ranks": {"string_val": "0-1"}})
         trace.compute()
         validation = validate(saved([trace], tmp_path, {}))

@@ -188,7 +188,7 @@ def test_the_order_of_files_does_not_matter() -> None:
 # What tracelink writes of real jobs is valid, in either variant, and a fault in it is found.
 
 
-WARNED = {"no_duration", "host_nodes", "comma_in_name", "rank_left_out"}
+WARNED = {"no_duration", "host_nodes", "comma_in_name"}
 
 
 @pytest.fixture(params=["full", "astra-sim"])
@@ -196,9 +196,7 @@ def variant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize(
-    ("job", "ranks"), [("pairs/dlrm8", 8), ("pairs/resnet_110_nccl", 1), ("pairs/torch213_gloo2", 2)]
-)
+@pytest.mark.parametrize(("job", "ranks"), [("pairs/dlrm8", 8), ("pairs/torch213_gloo2", 2)])
 def test_written_traces_are_valid(tmp_path: Path, job: str, ranks: int, variant: str) -> None:
     tracelink.merge(shared(job), output=tmp_path / "job", to="chakra", options={"variant": variant})
     validation = tracelink.validate(tmp_path)
@@ -208,6 +206,14 @@ def test_written_traces_are_valid(tmp_path: Path, job: str, ranks: int, variant:
         ranks,
     )
     assert {file.variant for file in validation.files} == {variant}
+
+
+def test_one_rank_of_two_is_valid_but_for_the_other_rank(tmp_path: Path, variant: str) -> None:
+    source = shared("pairs/resnet_110_nccl")
+    tracelink.merge(source, output=tmp_path / "job", to="chakra", options={"variant": variant})
+    validation = tracelink.validate(tmp_path)
+    assert [(found.rule.value, found.rank) for found in validation.violations] == [("rank_left_out", 1)]
+    assert {rule.value for rule in validation.warning_counts} <= WARNED
 
 
 def test_a_deleted_file_of_a_written_rank_is_missing(tmp_path: Path) -> None:
