@@ -41,6 +41,7 @@ def test_a_hang(tracelink: Run) -> None:
     assert problem.pop("advice").startswith("Check what rank 2 is doing now")
     assert problem == {
         "kind": "never_joined",
+        "class": "not_reached",
         "group": "0",
         "description": "default_pg",
         "sequence": 3,

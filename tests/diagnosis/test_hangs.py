@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from builders.journal import MS, Entries, journal, recorded, rounds
-from builders.programs import diagnosis_of_programs, problems
+from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorder import collective, dump, process_group
 from tracelink.diagnosis.clocks import Elapsed, longest_finished_work
 from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.hangs import is_stuck
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Kind, Link
+from tracelink.diagnosis.model import Category, Kind, Link, Stage
 from tracelink.diagnosis.participation import parts_of, positions_of
+from tracelink.diagnosis.stalls import Clues, is_stuck
 from tracelink.diagnosis.waits import Wait, collective_waits
 from tracelink.model.columns import UNKNOWN
 
@@ -83,7 +83,7 @@ def test_deadlock_behind_queued_messages() -> None:
 def test_messages_in_flight_are_no_deadlock() -> None:
     ranks = {0: "b1 b2^ p>1! a1!", 1: "b1 b2^ q>1! a1!", 2: "c1 p<0^ c2! a1!", 3: "c1 q<0^ c2! a1!"}
     groups = {"a": FOUR, "b": TWO, "c": [2, 3], "p": [0, 2], "q": [1, 3]}
-    assert problems(ranks, descriptions=PIPELINES, **groups) == []
+    assert problems(ranks, descriptions=PIPELINES, **groups) == ["in_flight a1 by nobody, for 0 1 2 3"]
 
 
 def test_culprit_of_a_deadlock_and_its_shortest_cycle_are_named() -> None:
@@ -163,12 +163,14 @@ def test_lagging() -> None:
 
 def test_two_missing_ranks() -> None:
     found = problems({0: "a1!", 1: "b1", 2: "a1!", 3: "b1"}, a=FOUR, b=[1, 3])
-    assert found == ["never_joined a1 by 1 3, for 0 2"]
+    assert found == ["in_flight a1 by 1 3, for 0 2"]
 
 
 def test_two_hanging_groups() -> None:
     found = problems({0: "a1!", 1: "c1", 2: "b1!", 3: "c1"}, a=TWO, b=[2, 3], c=[1, 3])
-    assert found == ["never_joined a1 by 1, for 0", "never_joined b1 by 3, for 2"]
+    assert found == ["in_flight a1 by 1, for 0"]
+    left = problems({0: "a1?", 1: "c1", 2: "b1!", 3: "c1"}, a=TWO, b=[2, 3], c=[1, 3])
+    assert left == ["never_joined a1 by 1, for 0", "never_joined b1 by 3, for 2"]
 
 
 def test_chain_of_waits() -> None:
@@ -202,10 +204,31 @@ def test_started_on_some_ranks() -> None:
     assert problems({0: "a1 a2", 1: "a1 a2^", 2: "a1 a2!"}, a=THREE) == []
 
 
-def test_in_flight_is_a_note() -> None:
+def test_in_flight() -> None:
     diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=TWO)
-    assert diagnosis.problems == []
-    assert len(diagnosis.notes) == 1
+    assert diagnosis.verdict == "in_flight"
+    (problem,) = diagnosis.problems
+    assert problem.message == (
+        "Running or hung? All ranks (0-1) joined all_reduce #2 of group a and no rank has finished it. "
+        "The dumps do not show whether the job still runs."
+    )
+    assert (problem.category, problem.culprits, problem.waiting) == (Category.IN_FLIGHT, (), (0, 1))
+
+
+def test_finished_by_another_rank_is_ok() -> None:
+    diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2"}, a=TWO)
+    assert (diagnosis.verdict, [standing.stage for standing in diagnosis.standings]) == (
+        "ok",
+        [Stage.ENDING, Stage.FINISHED],
+    )
+    assert diagnosis.notes == [
+        "Rank 0 had not yet finished all_reduce #2 of group a, which other ranks have, when its dump was written."
+    ]
+
+
+def test_user_knows_that_it_hangs() -> None:
+    hung = diagnosis_of(journal_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=TWO), clues=Clues(hung=True))
+    assert [(problem.kind, problem.sequence) for problem in hung.problems] == [(Kind.TIMED_OUT, 2)]
 
 
 def test_timed_out() -> None:
@@ -250,7 +273,7 @@ class TestMissingDumps:
         ]
 
     def test_no_waiting_ranks(self) -> None:
-        assert problems({0: "a1", 1: "a1"}, a=THREE) == []
+        assert problems({0: "a1", 1: "a1"}, a=THREE) == ["absent a1 by 2, for nobody"]
 
 
 class TestWrappedBuffers:

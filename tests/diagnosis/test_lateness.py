@@ -30,6 +30,7 @@ from tracelink.diagnosis.lateness import (
 )
 from tracelink.diagnosis.model import Kind, Lateness
 from tracelink.diagnosis.participation import parts_of
+from tracelink.diagnosis.stalls import Clues
 
 # The table of lateness.
 
@@ -416,11 +417,12 @@ def test_never_joined_after_always_late() -> None:
     at = [[100 * step, 100 * step + 30, 100 * step + step % 2] for step in range(30)]
     entries = rounds(at=at, done=[max(row) + 1 for row in at], name="nccl:all_reduce")
     left = rounds(at=[[3000, 3001]], ranks=[0, 2], name="nccl:all_reduce", collective_seq_id=31)
-    (problem,) = diagnosis_of(
-        recorded({rank: rows + left.get(rank, []) for rank, rows in entries.items()})
-    ).problems
-    assert problem.culprits == (1,)
+    journal = recorded({rank: rows + left.get(rank, []) for rank, rows in entries.items()})
+    (problem,) = diagnosis_of(journal, clues=Clues(hung=True)).problems
+    assert (problem.kind, problem.culprits) == (Kind.NEVER_JOINED, (1,))
     assert problem.message.endswith("Before, it arrived last at 30 of 30 collectives.")
+    undecided = diagnosis_of(journal).problems
+    assert [(one.kind, one.culprits) for one in undecided] == [(Kind.STRAGGLER, (1,)), (Kind.IN_FLIGHT, (1,))]
 
 
 def test_slow_host_is_a_note() -> None:

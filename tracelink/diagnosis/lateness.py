@@ -5,7 +5,7 @@ Measured are collectives in which every rank waits for all others, by the times 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,9 +65,15 @@ class LatenessReport:
     """The stragglers that others wait for again and again."""
     notes: Sequence[str] = ()
 
+    def of_stalled_job(self) -> LatenessReport:
+        """Of a job that hangs, stragglers are only noted."""
+        return LatenessReport(
+            self.lateness, (), [*self.notes, *(problem.message for problem in self.problems)]
+        )
 
-def lateness_report(journal: Journal, parts: Parts, *, stalled: bool = False) -> LatenessReport:
-    """Who is late, by the times of creation; of a job that is `stalled` stragglers are only noted."""
+
+def lateness_report(journal: Journal, parts: Parts) -> LatenessReport:
+    """Who is late, by the times of creation."""
     created, notes = parts.created, []
     collectives = synchronizing_collectives(journal, parts, created)
     corrected = times_by_one_clock(journal, parts, collectives)
@@ -98,20 +104,22 @@ def lateness_report(journal: Journal, parts: Parts, *, stalled: bool = False) ->
         notes += _long_waits(journal, parts, settled)
     if not stragglers and corrected is None:
         notes += _late_together(journal, parts, settled)
-    if stalled:
-        return LatenessReport(lateness, (), [*notes, *(problem.message for problem in problems)])
     return LatenessReport(lateness, problems, notes)
 
 
-def with_late_history(problems: Sequence[Problem], lateness: Sequence[Lateness]) -> list[Problem]:
+def habits_of(lateness: Sequence[Lateness]) -> dict[int, Lateness]:
+    """The ranks that are late by habit."""
+    return {late.rank: late for late in lateness if _is_habit(late)}
+
+
+def with_late_history(problems: Sequence[Problem], history: Mapping[int, Lateness]) -> list[Problem]:
     """Adds to the message of a rank that never joined that it was always late before."""
-    history = {late.rank: late for late in lateness if _is_habit(late)}
     return [
         replace(
             problem,
             message=f"{problem.message} Before, it arrived last at {_count_in_words(history[problem.culprits[0]])}.",
         )
-        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
+        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING, Kind.IN_FLIGHT)
         and len(problem.culprits) == 1
         and problem.culprits[0] in history
         else problem

@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from tracelink.diagnosis.clocks import Elapsed
-from tracelink.diagnosis.hangs import is_stuck
 from tracelink.diagnosis.journal import Journal, operation_names, synchronizing_requests
 from tracelink.diagnosis.participation import Outcome, Parts, PartsByRank, Positions
+from tracelink.diagnosis.stalls import is_stuck
 from tracelink.diagnosis.waits import Wait
 from tracelink.linking.groups import Groups, Members
 from tracelink.model.columns import (

@@ -11,6 +11,8 @@ from tracelink.model.errors import Finding
 from tracelink.model.records import Entry, Frame
 from tracelink.model.trace import ProcessGroup
 
+Verdict = Literal["ok", "in_flight", "problem"]
+
 
 class Kind(StrEnum):
     """Kinds of problems."""
@@ -29,10 +31,34 @@ class Kind(StrEnum):
     STRAGGLER = "straggler"
     TIMED_OUT = "timed_out"
     FAILED = "failed"
+    ABSENT = "absent"
+    """A member of a group that others used left no dump, and no rank is known to wait for it."""
+    IN_FLIGHT = "in_flight"
+    """Ranks are in calls, and the dumps do not show whether the job hangs or runs."""
 
 
-HANGS = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.DEADLOCK, Kind.TIMED_OUT, Kind.FAILED})
+HANGS = frozenset(
+    {Kind.NEVER_JOINED, Kind.LAGGING, Kind.DEADLOCK, Kind.TIMED_OUT, Kind.FAILED, Kind.ABSENT, Kind.IN_FLIGHT}
+)
 """Problems that ranks wait for; the others can also occur without a hang."""
+
+
+class Category(StrEnum):
+    """What went wrong, in one word: it decides whom to call."""
+
+    CODE_PATH = "code_path"
+    """A rank took another way through the program."""
+    NOT_REACHED = "not_reached"
+    """A rank is stuck, or slow, on its host: it did not get to the call."""
+    PROCESS_GONE = "process_gone"
+    """A rank left no dump: its process may have ended."""
+    WRONG_ARGUMENTS = "wrong_arguments"
+    DEVICE_OR_NETWORK = "device_or_network"
+    """All ranks got to the call, and a device or the network does not finish it."""
+    IN_FLIGHT = "in_flight"
+    """The job may hang, or run."""
+    UNKNOWN = "unknown"
+    """The dumps do not show it."""
 
 
 class Role(StrEnum):
@@ -160,6 +186,7 @@ class Problem:
     """Whether the culprits differ from each other and it is unknown which of them is wrong."""
     proven: bool = True
     """Whether the culprits' own dumps show it, and not only those of other ranks."""
+    category: Category = Category.UNKNOWN
     count: int = 1
     """How many collectives show it."""
     waited_ns: int | None = None
@@ -206,6 +233,8 @@ class Stage(StrEnum):
     """It joined no collective of the group."""
     WAITING = "waiting"
     """It joined its last collective and has not finished it."""
+    ENDING = "ending"
+    """It joined its last collective and has not finished it; other ranks have, so all have joined."""
     FINISHED = "finished"
     """It finished its last collective and has not joined the next one."""
     UNKNOWN = "unknown"
@@ -286,6 +315,9 @@ class Diagnosis:
     """What changed since earlier dumps; None without them."""
 
     @property
-    def verdict(self) -> Literal["ok", "problem"]:
-        """`ok` if there are no problems."""
-        return "problem" if self.problems else "ok"
+    def verdict(self) -> Verdict:
+        """`ok` if there are no problems, `in_flight` if it is unknown whether the job hangs."""
+        if not self.problems:
+            return "ok"
+        undecided = all(problem.kind is Kind.IN_FLIGHT for problem in self.problems)
+        return "in_flight" if undecided else "problem"

@@ -64,6 +64,8 @@ class Wait:
     """Whether the absent ranks have joined as well, but their devices have not started it."""
     message: bool = False
     """Whether it is a message and not a collective."""
+    ending: bool = False
+    """Whether all ranks have joined and others have finished it."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -156,7 +158,16 @@ def _wait_in(journal: Journal, parts: Parts, positions: Positions, inside: Int64
         members.behind,
         int(known.min()) if len(known) else NO_TIME,
         bool((parts.outcome[inside] == Outcome.DROPPED).any()),
+        ending=not (members.absent or members.unknown) and _others_finished(parts, inside),
     )
+
+
+def _others_finished(parts: Parts, inside: Int64s) -> bool:
+    """Whether other ranks have finished the collective of these parts, and no rank gave it up."""
+    bounds = np.searchsorted(parts.collective, parts.collective[inside[0]] + np.arange(2)).tolist()
+    others = np.setdiff1d(np.arange(*bounds), inside)
+    given_up = bool((parts.outcome[slice(*bounds)] == Outcome.DROPPED).any())
+    return bool((parts.outcome[others] >= Outcome.RETIRED).any()) and not given_up
 
 
 @dataclass(slots=True)
@@ -470,7 +481,7 @@ def standings_of(
             waiting = rows.start + np.searchsorted(positions.rank[rows], wait.ranks)
             sequence[waiting] = wait.sequence
             operation[waiting] = _operation_codes(journal, np.array([*wait.rows.values()], np.int64))
-            stage[waiting] = _STAGES.index(Stage.WAITING)
+            stage[waiting] = _STAGES.index(Stage.ENDING if wait.ending else Stage.WAITING)
     number, first = distinct(positions.group, sequence, operation, stage)
     order = stable_order(number)
     ranks_at = np.split(positions.rank[order], starts_of(number[order])[1:]) if len(order) else []

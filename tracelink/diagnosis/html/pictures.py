@@ -129,6 +129,7 @@ def _mark(standing: Standing, front: int) -> Mark:
     behind = (standing.sequence or 0) < front
     return {
         Stage.NEVER_JOINED: Mark.NEVER,
+        Stage.ENDING: Mark.FINISHED,
         Stage.WAITING: Mark.EARLIER if behind else Mark.WAITING,
         Stage.FINISHED: Mark.BEHIND if behind else Mark.FINISHED,
         Stage.UNKNOWN: Mark.UNKNOWN,

@@ -1,0 +1,108 @@
+"""Stalls: what decides whether ranks in a call hang, or the job runs.
+
+Decisive are calls that were given up, a timeout that has passed, calls that take far longer than similar work, and the
+user, who may know that the job hangs. If nothing decides, ranks that all wait for the same few ranks count as a hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracelink.diagnosis.clocks import Elapsed
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.model import Lateness
+from tracelink.diagnosis.movement import Earlier
+from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
+from tracelink.diagnosis.waits import Cause, Wait
+from tracelink.model.columns import UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Clues:
+    """What is known about a job from elsewhere than its newest dumps."""
+
+    hung: bool = False
+    """The user knows that it hangs."""
+    earlier: Earlier | None = None
+    """What earlier dumps show."""
+    habits: Mapping[int, Lateness] = field(default_factory=dict)
+    """How late ranks are that are usually late."""
+
+
+NO_CLUES = Clues()
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Decides about waits and their causes."""
+
+    journal: Journal
+    elapsed: Elapsed
+    clues: Clues
+    ranks: frozenset[int]
+    """Ranks whose state is known: they have entries, and their dumps are complete."""
+    moving: frozenset[int] = frozenset()
+    """Ranks in a call that others have finished: they are about to leave it."""
+
+    @classmethod
+    def of(cls, journal: Journal, waits: Sequence[Wait], clues: Clues) -> Stalls:
+        """What the times of a journal, and `clues`, decide."""
+        filled = journal.ranks[np.diff(journal.bounds) > 0].tolist()
+        ranks = frozenset(rank for rank in filled if not journal.recordings[rank].broken_off)
+        moving = frozenset(rank for wait in waits if wait.ending for rank in wait.rows)
+        return cls(journal, Elapsed(journal), clues, ranks, moving)
+
+    def is_ending(self, wait: Wait) -> bool:
+        """Whether a wait is about to end: other ranks have finished it, and it does not take too long."""
+        return wait.ending and not self.is_stuck(wait)
+
+    def is_stuck(self, wait: Wait) -> bool:
+        """Whether a wait is known to hang."""
+        unmoved = self.clues.earlier is not None and self.clues.earlier.decides(wait)
+        return self.clues.hung or bool(unmoved) or is_stuck(self.elapsed, wait)
+
+    def has_moved(self, wait: Wait) -> bool:
+        """Whether a rank began this wait after earlier dumps were taken."""
+        return self.clues.earlier is not None and self.clues.earlier.decides(wait) is False
+
+    def is_decided(self, cause: Cause) -> bool:
+        """Whether a cause is known to make ranks hang: by time, by a cycle, or by a dump that is missing."""
+        cyclic = len(cause.waits) > 1
+        incomplete = any(wait.unknown and not wait.absent for wait in cause.waits)
+        return cyclic or incomplete or any(self.is_stuck(wait) for wait in cause.waits)
+
+    def stop_all(self, causes: Sequence[Cause]) -> bool:
+        """Whether every rank waits for the same few ranks, which running jobs rarely do."""
+        with_culprits = [cause for cause in causes if cause.culprits]
+        if len(with_culprits) != 1:
+            return False
+        (cause,) = with_culprits
+        if self.moving & set(cause.culprits) or any(map(self.has_moved, cause.waits)):
+            return False
+        few = len(cause.culprits) < len(cause.waiting) or len(cause.culprits) == 1
+        return few and not self._is_habitual(cause) and self.ranks <= {*cause.waiting, *cause.culprits}
+
+    def _is_habitual(self, cause: Cause) -> bool:
+        """Whether the only culprit has been as late before."""
+        habit = self.clues.habits.get(cause.culprits[0]) if len(cause.culprits) == 1 else None
+        waited = self.elapsed.longest(cause.waits[0].rows) or 0
+        return habit is not None and waited <= habit.worst_ns
+
+
+def is_stuck(elapsed: Elapsed, wait: Wait) -> bool:
+    """Whether it was given up, or takes longer than its timeout or than any similar work."""
+    if wait.dropped:
+        return True
+    since = elapsed.since(wait.rows)
+    if not since:
+        return False
+    timeouts = elapsed.journal.records.timeout_ms
+    if any(0 <= timeouts[wait.rows[rank]] * 1_000_000 <= time for rank, time in since.items()):
+        return True
+    longest = int(elapsed.longest_finished[wait.group])
+    if longest == UNKNOWN:
+        return min(since.values()) >= LONG_FOR_A_FIRST_NS
+    return min(since.values()) >= max(LONG_NS, TIMES_LONGER * longest)
