@@ -134,7 +134,10 @@ class _Members:
         if isinstance(read, Finding):
             return read
         groups = [
-            replace(group, ranks=self._known.setdefault(group.ranks, group.ranks)) for group in read.groups
+            group
+            if (ranks := self._known.setdefault(group.ranks, group.ranks)) is group.ranks
+            else replace(group, ranks=ranks)
+            for group in read.groups
         ]
         return replace(read, groups=groups)
 

@@ -86,11 +86,10 @@ def collective_waits(
     `disputed` are collectives in which ranks do not agree: ranks that only retired one may have been stuck in it.
     """
     pending = _first_pending(parts, _pending(journal, parts, positions, disputed))
-    waits = []
-    for collective in np.unique(parts.collective[pending]).tolist():
-        inside = pending[parts.collective[pending] == collective]
-        waits.append(_wait_in(journal, parts, positions, inside))
-    return waits
+    collective = parts.collective[pending]
+    order = np.argsort(collective, kind="stable")
+    together = np.split(pending[order], starts_of(collective[order])[1:]) if len(order) else []
+    return [_wait_in(journal, parts, positions, inside) for inside in together]
 
 
 def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Collection[int]) -> Int64s:
@@ -333,9 +332,9 @@ def with_device_waits(
 
 def _head(journal: Journal, waits: Sequence[Wait], rank: int) -> int:
     """The entry that the device of a rank is executing."""
-    rows = [wait.rows[rank] for wait in waits]
-    started = [row for row in rows if journal.records.state[row] == State.STARTED]
-    return min(started or rows)
+    rows = np.array([wait.rows[rank] for wait in waits], np.int64)
+    started = rows[journal.records.state[rows] == State.STARTED]
+    return int((started if len(started) else rows).min())
 
 
 def _with_devices(

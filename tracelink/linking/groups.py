@@ -316,7 +316,7 @@ class _LocalGroup:
     described: bool = False
     listed: bool = False
     """Whether a source lists all members; else they are those that are known to use it."""
-    contradictions: set[tuple[int, ...]] = field(default_factory=set)
+    contradictions: frozenset[tuple[int, ...]] = frozenset()
     """Different member lists in the rank's sources."""
     explained_by: str = ""
     """The name by which a source describes it."""
@@ -346,8 +346,8 @@ class _LocalGroup:
         """Adds one more statement of its members and its size."""
         if members and not self.members:
             self.members, self.listed = members, True
-        elif members and set(members) != set(self.members):
-            self.contradictions.add(members)
+        elif members and members != self.members and set(members) != set(self.members):
+            self.contradictions |= {members}
         self.size = max(self.size, size)
 
 
@@ -382,14 +382,16 @@ def _references(stack: Stack) -> _References:
     columns = [np.where(named, column, UNKNOWN) for column in (calls.group, calls.members, calls.size)]
     numbers, first = distinct(stack.rank, *columns, named)
     texts = [*stack.strings.texts(), ""]
-    listed = [_parsed_members(texts[code]) for code in columns[1][first].tolist()]
+    codes, listed_code = np.unique(columns[1][first], return_inverse=True)
+    parsed = [_parsed_members(texts[code]) for code in codes.tolist()]
+    partial = [frozenset(members) for members, _ in parsed]
     rank_index = np.searchsorted(stack.bounds, first, side="right") - 1
     return _References(
         numbers,
         rank_index.tolist(),
         [texts[code] for code in columns[0][first].tolist()],
-        [members if complete else () for members, complete in listed],
-        [frozenset(members) for members, _ in listed],
+        [parsed[code][0] if parsed[code][1] else () for code in listed_code.tolist()],
+        [partial[code] for code in listed_code.tolist()],
         np.maximum(columns[2][first], 0).tolist(),
         named[first],
         np.bincount(
@@ -422,16 +424,26 @@ def _local_groups(ranks: Sequence[RankCalls], references: _References) -> dict[t
     ):
         if named and (name or members):
             rank = ranks[rank_index].rank
-            local = known.setdefault((rank, name or _key_by_members(members)), _LocalGroup(rank, name))
+            local = _known_group(known, rank, name, members)
             local.used = True
-            local.partial |= partial
+            local.partial = local.partial | partial if partial else local.partial
             local.learn(members, size)
     return {key: group for key, group in known.items() if group.name or not _has_named_twin(group, known)}
 
 
-def _key_by_members(members: tuple[int, ...]) -> str:
+def _known_group(
+    known: dict[tuple[int, str], _LocalGroup], rank: int, name: str, members: Sequence[int]
+) -> _LocalGroup:
+    """The group of a rank with this name, or with these members; a new one if it is unknown."""
+    key = (rank, name or _key_by_members(members))
+    if key not in known:
+        known[key] = _LocalGroup(rank, name)
+    return known[key]
+
+
+def _key_by_members(members: Sequence[int]) -> str:
     """The key of a group without a name."""
-    return f"of {members}"
+    return f"of {tuple(members)}"
 
 
 def _has_named_twin(group: _LocalGroup, known: Mapping[tuple[int, str], _LocalGroup]) -> bool:
@@ -443,8 +455,7 @@ def _has_named_twin(group: _LocalGroup, known: Mapping[tuple[int, str], _LocalGr
 
 
 def _add_description(known: dict[tuple[int, str], _LocalGroup], rank: int, group: ProcessGroup) -> None:
-    key = (rank, group.name or _key_by_members(group.ranks))
-    local = known.setdefault(key, _LocalGroup(rank, group.name))
+    local = _known_group(known, rank, group.name, group.ranks)
     local.described = True
     local.learn(tuple(group.ranks), group.size)
     if group.description != UNDEFINED:
