@@ -173,6 +173,7 @@ class ElementColumns:
         self._add_keys(indexes, shape_of_event, events)
         self._add_memory(indexes, shape_of_event, events)
         self._add_flows(shape, piece)
+        self._add_scopes(piece)
         self._add_rest(shape, piece)
         self.offsets.append(offset)
         self.counts.append(len(shape))
@@ -237,6 +238,12 @@ class ElementColumns:
                     np.isin(np.flatnonzero(other_flows), list(piece.bound_to_next)),
                 )
             )
+
+    def _add_scopes(self, piece: Decoded) -> None:
+        if piece.scopes:
+            indexes = np.array([index for index, _ in piece.scopes], np.int64) + self.total
+            scopes = np.array([scope for _, scope in piece.scopes], np.int64)
+            self.keys.setdefault(Key.INSTANT_SCOPE, []).append((indexes, scopes))
 
     def _add_rest(self, shape: Int64s, piece: Decoded) -> None:
         for index in np.flatnonzero(self.shapes.are(shape, WITH_ARGUMENTS)).tolist():

@@ -5,7 +5,7 @@ Pieces are decoded strictly by type; a piece with unexpected elements is decoded
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import compress
@@ -25,8 +25,11 @@ from tracelink.converters.kineto.schema import (
     FLOW_END,
     INSTANTS,
     LAUNCH_FLOWS,
+    MEMORY_EVENT,
     METADATA,
     NO_ARGUMENTS,
+    SCOPE,
+    SCOPES,
     SLICES,
     TIMED,
     WITH_ARGUMENTS,
@@ -34,6 +37,7 @@ from tracelink.converters.kineto.schema import (
     Element,
     ExactElement,
     FlowBinding,
+    InstantScopeText,
     MixedElement,
     kind_of,
 )
@@ -50,6 +54,7 @@ MIXED = msgspec.json.Decoder(list[MixedElement])
 EXACT = msgspec.json.Decoder(list[ExactElement])
 LOOSE = msgspec.json.Decoder(list[Any], float_hook=Decimal)
 BINDINGS = msgspec.json.Decoder(list[FlowBinding])
+SCOPE_TEXTS = msgspec.json.Decoder(list[InstantScopeText])
 
 ARGUMENT_NAMES = [(info.encode_name, info.name) for info in msgspec.structs.fields(Arguments)]
 INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if key != COLLECTIVE]
@@ -79,6 +84,8 @@ class Decoded:
     """Statements on communication, by the index of the event."""
     bound_to_next: frozenset[int] = frozenset()
     """Indexes of the ends of flows that bind to the next slice, not to the slice around them."""
+    scopes: list[tuple[int, int]] = field(default_factory=list)
+    """Scope of instants that concern more than their thread, by the index of the element."""
     unusable_durations: int = 0
     not_events: int = 0
     """Elements that are not events: null, a string, an event without a valid time. They keep their index."""
@@ -115,6 +122,10 @@ class ElementDecoder:
         if ends:
             bindings = BINDINGS.decode(text)
             piece.bound_to_next = frozenset(index for index in ends if bindings[index].bp != ENCLOSING)
+        instants = self._instants(piece)
+        if instants:
+            scopes = SCOPE_TEXTS.decode(text)
+            piece.scopes = _wide_scopes((index, scopes[index].s) for index in instants)
         piece.statements = self.communication.in_text(piece, text)
         return piece
 
@@ -137,6 +148,7 @@ class ElementDecoder:
         piece.arguments, piece.not_events = arguments, not_events
         ends = self._drawn_ends(piece)
         piece.bound_to_next = frozenset(index for index in ends if values[index].get(BINDING) != ENCLOSING)
+        piece.scopes = _wide_scopes((index, values[index].get(SCOPE)) for index in self._instants(piece))
         piece.statements = self.communication.in_values(piece, values)
         return piece
 
@@ -145,6 +157,15 @@ class ElementDecoder:
         ends = self.shapes.are(piece.shape, frozenset({FLOW_END}))
         ends &= ~self.shapes.in_category(piece.shape, LAUNCH_FLOWS | BACKWARD_FLOWS)
         indexes: list[int] = np.flatnonzero(ends).tolist()
+        return indexes
+
+    def _instants(self, piece: Decoded) -> list[int]:
+        """The instants that are not memory events, of which there can be very many."""
+        instants = self.shapes.are(piece.shape, INSTANTS)
+        if not instants.any():
+            return []
+        instants[np.flatnonzero(piece.slices)[piece.name == self.names.find(MEMORY_EVENT)]] = False
+        indexes: list[int] = np.flatnonzero(instants).tolist()
         return indexes
 
     def _typed(self, text: memoryview) -> Sequence[Element]:
@@ -219,6 +240,10 @@ class ElementDecoder:
         if isinstance(value, str):
             return TEXT_LANE - self.lanes[_text(value)]
         return _integer(value)
+
+
+def _wide_scopes(scopes: Iterable[tuple[int, Any]]) -> list[tuple[int, int]]:
+    return [(index, SCOPES[scope]) for index, scope in scopes if isinstance(scope, str) and scope in SCOPES]
 
 
 def _integer(value: Any) -> int:

@@ -18,13 +18,16 @@ import numpy.typing as npt
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
 from tracelink.converters.kineto.schema import (
+    CATEGORY_OF_KIND,
     DISTRIBUTED,
+    DRIVER_CATEGORY,
     EVENTS,
     FIRST_KEYS,
     HOST,
     INSTANTS,
     KEPT_HEADER,
     MEMORY_EVENT,
+    OLD_CATEGORIES,
     ON_DEVICE,
     PRODUCER_VERSIONS,
     SCHEMA_VERSION,
@@ -47,9 +50,10 @@ from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, as_json, damage_findings
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, for_each_text
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.operations import DRIVER_CALL
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 
 WORTH_SPLITTING = 16 << 20
@@ -129,7 +133,7 @@ def _assemble(
     flows = flows_by_category(columns.launch_ends, columns.flows, columns.shapes)
     keys = _keys(columns, table["index"])
     communications = columns.communications
-    keys |= _bound(flows, keys, table)
+    keys |= _bound(flows, keys, table) | _uncommon_categories(columns, table, kind)
     counters, counter_tracks = counters_of(columns, names, base or 0, len(tracks))
     bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
     loose = len(flows.other_out) + len(flows.other_in) - bound
@@ -217,6 +221,28 @@ def _keys(columns: ElementColumns, index: Int64s) -> dict[Key, KeyColumn]:
     return keys
 
 
+def _uncommon_categories(
+    columns: ElementColumns, table: Mapping[str, Any], kind: npt.NDArray[np.uint8]
+) -> dict[Key, KeyColumn]:
+    """The categories that do not follow from kind and name of an event; those of 2021 have other names today."""
+    categories = [text[1:] for text in columns.shapes.table.texts()]
+    common = ("", *OLD_CATEGORIES)
+    known = [CATEGORY_OF_KIND.get(kind_of(text[:1], text[1:]), "") for text in columns.shapes.table.texts()]
+    uncommon = [name not in (*common, known[code], DRIVER_CATEGORY) for code, name in enumerate(categories)]
+    shape = table["shape"]
+    chosen = np.array([*uncommon, False], np.bool_)[shape] & (kind != EventKind.MEMORY)
+    of_driver = np.array([*(name == DRIVER_CATEGORY for name in categories), False], np.bool_)
+    of_runtime = np.array([*(name == CATEGORY_OF_KIND[EventKind.RUNTIME] for name in categories), False])
+    calls = np.flatnonzero((of_driver | of_runtime)[shape])
+    named = for_each_text(columns.names.texts(), table["name"][calls], DRIVER_CALL.match, np.bool_, False)
+    chosen[calls[named != of_driver[shape[calls]]]] = True
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        return {}
+    codes = np.array([columns.names[name] if name else UNKNOWN for name in categories], np.int64)
+    return {Key.CATEGORY: KeyColumn(rows, codes[shape[rows]])}
+
+
 def _bound(flows: Flows, keys: Mapping[Key, KeyColumn], table: Mapping[str, Any]) -> dict[Key, KeyColumn]:
     """Flows that are not launches, at the events of their starts and ends."""
     events = Placed(table["pid"], table["tid"], table["start"], table["duration"])
@@ -268,6 +294,9 @@ def _findings(
             "than 116 days; they are kept as unfinished."
         )
         yield Finding(Severity.WARNING, "unusable_duration", text, columns.unusable_durations, path)
+    if old := int(np.count_nonzero(columns.shapes.in_category(columns.table["shape"], OLD_CATEGORIES))):
+        text = f"{path}: {old} events have categories of 2021; outputs have those of today (cpu_op for Operator)."
+        yield Finding(Severity.INFO, "old_categories", text, old, path)
     if not kept:
         yield Finding(Severity.WARNING, "no_events", f"{path}: the file has no events.", source=path)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tracelink.model.events import EventKind
+from tracelink.model.events import EventKind, InstantScope
 
 EVENTS = "traceEvents"
 FIRST_KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")
@@ -100,6 +100,12 @@ class ArgumentsText(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
+class InstantScopeText(msgspec.Struct, gc=False):
+    """An element decoded only for the scope of an instant."""
+
+    s: Any = None
+
+
 class FlowBinding(msgspec.Struct, gc=False):
     """An element decoded only for the slice that the end of a flow binds to."""
 
@@ -134,6 +140,10 @@ FLOW_START, FLOW_STEP, FLOW_END = "s", "t", "f"
 ENCLOSING = "e"
 """The `bp` of a flow's end that binds to the slice around it; without it the end binds to the next slice."""
 BINDING = "bp"
+
+SCOPE = "s"
+SCOPES = {"p": InstantScope.PROCESS, "g": InstantScope.ALL}
+"""Scopes of instants that concern more than their thread."""
 
 LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 BACKWARD_FLOWS = frozenset({"fwdbwd"})
@@ -177,6 +187,27 @@ KIND_OF_CATEGORY = {
     "cpu_instant_event": EventKind.INSTANT,
 }
 """Every category from 2020 to 2026, to one set of kinds."""
+
+CATEGORY_OF_KIND = {
+    EventKind.OPERATOR: "cpu_op",
+    EventKind.ANNOTATION: "user_annotation",
+    EventKind.PYTHON: "python_function",
+    EventKind.RUNTIME: "cuda_runtime",
+    EventKind.KERNEL: "kernel",
+    EventKind.MEMCPY: "gpu_memcpy",
+    EventKind.MEMSET: "gpu_memset",
+    EventKind.GPU_ANNOTATION: "gpu_user_annotation",
+    EventKind.SYNCHRONIZATION: "cuda_sync",
+    EventKind.OVERHEAD: "overhead",
+    EventKind.SPAN: "Trace",
+    EventKind.MEMORY: "cpu_instant_event",
+}
+"""The common category of each kind; for calls of the driver it is `DRIVER_CATEGORY`."""
+
+DRIVER_CATEGORY = "cuda_driver"
+
+OLD_CATEGORIES = frozenset({"Operator", "Python", "Runtime", "Kernel", "Memcpy", "Memset"})
+"""Categories of 2020 and 2021, which are the common ones under other names."""
 
 ON_DEVICE = frozenset(
     {

@@ -95,10 +95,22 @@ class Key(StrEnum):
     """Code of the name of the process group."""
     COLLECTIVE_SEQUENCE = "collective_sequence"
     P2P_SEQUENCE = "p2p_sequence"
+    CATEGORY = "category"
+    """Code of the category in the source, if it is not the common one of the event's kind."""
+    INSTANT_SCOPE = "instant_scope"
+    """A value of `InstantScope`, if an instant concerns more than its thread."""
     STATE = "state"
     """Code of the state of a flight-recorder entry."""
     WAITED = "waited"
     """Nanoseconds that an operator only waited, if its source recorded them."""
+
+
+class InstantScope(IntEnum):
+    """What an instant concerns."""
+
+    THREAD = 0
+    PROCESS = 1
+    ALL = 2
 
 
 @dataclass(frozen=True, slots=True)

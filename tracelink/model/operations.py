@@ -68,6 +68,9 @@ KNOWN = {spelling: operation for operation, spellings in SPELLINGS.items() for s
 
 RECORD_OPERATOR = "record_param_comms"
 """The operator that records the parameters of a communication."""
+DRIVER_CALL = re.compile("cu[A-Z]")
+"""Names of calls of the device driver, unlike those of its runtime."""
+
 COLLECTIVE_OPERATOR = re.compile(r"^(_?c10d(_functional)?(_autograd)?::|record_param_comms$)")
 COLLECTIVE_ANNOTATION = re.compile(r"^(ncclx?|rcclx?|xccl|mccl|hccl|gloo|mpi|ucc)\d*(-\w+)?:\w")
 """A backend and its operation; wrappers extend the name of the backend (`nccl2`, `nccl-lazy`)."""

@@ -187,7 +187,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     return whole
 
 
-TEXT_KEYS = frozenset({Key.GROUP, Key.STATE})
+TEXT_KEYS = frozenset({Key.GROUP, Key.STATE, Key.CATEGORY})
 """Link keys whose values are codes of strings."""
 
 

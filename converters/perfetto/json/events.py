@@ -18,7 +18,7 @@ from tracelink.converters.perfetto.json.schema import (
     FLOW_END,
     FLOW_START,
     HUNG_COLOUR,
-    INSTANT,
+    INSTANTS,
     RECORDED,
     SLICE,
     TIME,
@@ -36,12 +36,10 @@ from tracelink.converters.perfetto.timeline.layout import Layout, OutputThreads,
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, payload_runs
 from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
-    categories_of,
-    category,
-    driver_calls,
+    Categories,
 )
 from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
-from tracelink.model.events import EventKind, Relation
+from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload
 
@@ -71,11 +69,8 @@ def unclosed(events: Iterable[dict[str, Any]]) -> bytes:
 SLICES_PER_CHUNK = 4096
 """Events that are joined at once: text that fits a cache is joined several times faster."""
 
-CATEGORY_CODES = 64
-"""More than there are codes of categories: `thread * CATEGORY_CODES + category` is the code of an opening."""
-
-INSTANT_CODE = 16
-"""Added to the code of the category of an instant."""
+PHASES = (SLICE, *INSTANTS)
+"""The phases of slices and of instants by scope: `(thread * categories + category) * 4 + phase` codes an opening."""
 
 TEXTS_PER_EVENT = 7
 
@@ -89,9 +84,10 @@ class SliceTexts:
     openings: Texts
     """For each thread and category: everything up to the name."""
     names: Texts
-    driver: Bools
-    """For each name whether it is a call of the driver."""
+    categories: Categories
     thread: Int64s
+    scope: Int64s | None
+    """For each row the scope of an instant; None if all instants concern their thread."""
     slice_flows: Mapping[int, SliceFlow]
     added: Mapping[int, bytes]
     """Arguments that are added to those of a few rows."""
@@ -114,14 +110,25 @@ def slice_texts(
         head = b'"%s":{' % name.encode()
         for row, text in members.items():
             add_member(added, row, b"%s%s}" % (head, text))
-    driver = driver_calls(graph)
+    categories, scope = Categories.of(graph), graph.key(Key.INSTANT_SCOPE)
+    scopes = scope.dense(len(graph), 0) if len(scope) else None
     rare = [np.fromiter(column, np.int64, len(column)) for column in (slice_flows, added, drawing.hung)]
     special = np.unique(np.concatenate(rare))
-    codes = _opening_codes(graph, drawing, rank_timeline.thread, driver, rows)
-    openings = _slice_openings(codes, rank_timeline.threads)
+    codes = _opening_codes(graph, drawing, rank_timeline.thread, categories, scopes, rows)
+    openings = _slice_openings(codes, rank_timeline.threads, categories)
     names = _name_texts(graph, rows)
     return SliceTexts(
-        graph, drawing, openings, names, driver, rank_timeline.thread, slice_flows, added, args, special
+        graph,
+        drawing,
+        openings,
+        names,
+        categories,
+        rank_timeline.thread,
+        scopes,
+        slice_flows,
+        added,
+        args,
+        special,
     )
 
 
@@ -139,7 +146,7 @@ def write_slices(texts: SliceTexts, source: int, low: int, high: int) -> Iterato
 def _slices(texts: SliceTexts, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
     column: list[Payload] = [ARGUMENTS] * (TEXTS_PER_EVENT * len(rows))
     payloads = _in_recorder_argument(texts.graph.events.kind[rows] == EventKind.RECORD, payloads)
-    codes = _opening_codes(texts.graph, texts.drawing, texts.thread, texts.driver, rows)
+    codes = _opening_codes(texts.graph, texts.drawing, texts.thread, texts.categories, texts.scope, rows)
     column[0::TEXTS_PER_EVENT] = texts.openings[codes].tolist()
     column[1::TEXTS_PER_EVENT] = texts.names[texts.graph.events.name[rows]].tolist()
     column[2::TEXTS_PER_EVENT] = micros(texts.drawing.start[rows])
@@ -184,22 +191,30 @@ def with_members(payload: Payload, members: bytes) -> bytes:
 
 
 def _opening_codes(
-    graph: EventGraph, drawing: Drawing, thread: Int64s, driver: Bools, rows: Int64s
+    graph: EventGraph,
+    drawing: Drawing,
+    thread: Int64s,
+    categories: Categories,
+    scope: Int64s | None,
+    rows: Int64s,
 ) -> Int64s:
-    codes = thread[rows] * CATEGORY_CODES + categories_of(graph, driver, rows)
-    codes += drawing.instant[rows] * np.int64(INSTANT_CODE)
+    codes = (thread[rows] * len(categories.names) + categories.of_rows(graph, rows)) * len(PHASES)
+    codes += drawing.instant[rows]
+    if scope is not None:
+        codes += np.where(drawing.instant[rows], scope[rows], 0)
     return codes
 
 
-def _slice_openings(codes: Int64s, threads: OutputThreads) -> Texts:
-    openings = np.empty(len(threads.tid) * CATEGORY_CODES, object)
+def _slice_openings(codes: Int64s, threads: OutputThreads, categories: Categories) -> Texts:
+    openings = np.empty(len(threads.tid) * len(categories.names) * len(PHASES), object)
     used = np.zeros(len(openings), np.bool_)
     used[codes] = True
     for code in np.flatnonzero(used).tolist():
-        thread, kind = divmod(code, CATEGORY_CODES)
+        code_of_category, phase = divmod(code, len(PHASES))
+        thread, category = divmod(code_of_category, len(categories.names))
         openings[code] = event_opening(
-            INSTANT if kind & INSTANT_CODE else SLICE,
-            b'"%s"' % category(kind & ~INSTANT_CODE).encode(),
+            PHASES[phase],
+            quoted(categories.names[category]),
             b"%d" % threads.pid[thread],
             b"%d" % threads.tid[thread],
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracelink.converters.perfetto.json_text import quoted
 from tracelink.converters.perfetto.timeline.flows import SliceFlow
-from tracelink.converters.perfetto.timeline.schema import LINK, RECORDER
+from tracelink.converters.perfetto.timeline.schema import LINK, RECORDER, SCOPES
 
 # The document.
 
@@ -38,6 +38,9 @@ HUNG_COLOUR = b',"cname":"terrible"'
 """The colour of slices that hang; `chrome://tracing` uses it."""
 
 SLICE, INSTANT = b'"X"', b'"i","s":"t"'
+INSTANTS = tuple(b'"i","s":"%s"' % scope.encode() for scope in SCOPES.values())
+"""Instants by their scope, a value of `InstantScope`."""
+
 FLOW_START, FLOW_END = b'"s"', b'"f"'
 ENCLOSED_FLOW_END = b'"f","bp":"e"'
 """The end of a flow at the slice around it, not at the next one."""

@@ -390,6 +390,7 @@ class BlockFacts(msgspec.Struct):
     )
     first_flow: Large = msgspec.field(name=Fact.FIRST_FLOW.value, default=0)
     flows: list[FlowFact] = msgspec.field(name=Fact.FLOWS.value, default_factory=list)
+    scopes: dict[str, str] = msgspec.field(name=Fact.SCOPES.value, default_factory=dict)
 
 
 @dataclass(slots=True)

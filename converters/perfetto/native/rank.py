@@ -52,13 +52,12 @@ from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
     ORIGINAL,
     RECORDER,
-    categories_of,
-    category,
-    driver_calls,
+    SCOPES,
+    Categories,
 )
 from tracelink.io.framing import FIXED64, delimited, key
 from tracelink.model.columns import Bools, Float64s, Int64s
-from tracelink.model.events import EventKind, Relation, Track, TrackKind
+from tracelink.model.events import EventKind, InstantScope, Key, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.trace import Payload
@@ -86,6 +85,7 @@ class RankPackets:
     """Numbers of the tracks of counters."""
     args: ArgumentChoice
     block: int
+    categories: Categories
 
 
 def rank_sections(packets: RankPackets) -> Sequence[Section]:
@@ -114,7 +114,7 @@ def _events(packets: RankPackets, number: int, low: int, high: int) -> Iterator[
     tids = np.array(rank_timeline.threads.tid, np.int64)
     index = np.searchsorted(rows, order.row[opens])
     category, name, tail = np.full((3, len(opens)), -1)
-    category[opens] = _categories(rank_timeline.graph, sequence, rows)[index]
+    category[opens] = _categories(packets, sequence, rows)[index]
     name[opens] = _names(rank_timeline.graph, sequence, rows)[index]
     tail[opens] = index
     track = tids[rank_timeline.thread[order.row]]
@@ -127,9 +127,11 @@ def _names(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:
     return sequence.interned.numbers(Table.NAMES, names)[which]
 
 
-def _categories(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:
-    distinct, which = np.unique(categories_of(graph, driver_calls(graph), rows), return_inverse=True)
-    return sequence.interned.numbers(Table.CATEGORIES, list(map(category, distinct.tolist())))[which]
+def _categories(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> Int64s:
+    numbers = packets.categories.of_rows(packets.rank_timeline.graph, rows)
+    distinct, which = np.unique(numbers, return_inverse=True)
+    names = [packets.categories.names[number] for number in distinct.tolist()]
+    return sequence.interned.numbers(Table.CATEGORIES, names)[which]
 
 
 def _tails(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
@@ -379,6 +381,25 @@ def rank_packet(
             Fact.FIRST_FLOW: first_flow,
             Fact.FLOWS: flows,
         }
+        | _scopes(rank_timeline)
+    )
+
+
+def _scopes(rank_timeline: RankTimeline) -> dict[Fact, Any]:
+    """The scopes of the names of instants that all have the same one, if it is wider than their thread."""
+    graph, drawing = rank_timeline.graph, rank_timeline.drawing
+    column = graph.key(Key.INSTANT_SCOPE)
+    if not len(column):
+        return {}
+    scope = column.dense(len(graph), InstantScope.THREAD)
+    instants = np.flatnonzero(drawing.instant & drawing.shown)
+    found: dict[str, set[int]] = {}
+    wide = np.isin(graph.events.name[instants], graph.events.name[column.rows])
+    for row in instants[wide].tolist():
+        found.setdefault(graph.name(row), set()).add(int(scope[row]))
+    equal = {name: min(scopes) for name, scopes in found.items() if len(scopes) == 1}
+    return (
+        {Fact.SCOPES: {name: SCOPES[InstantScope(scope)] for name, scope in equal.items()}} if equal else {}
     )
 
 

@@ -44,6 +44,8 @@ class Fact(StrEnum):
     FIRST_FLOW = "first arrow"
     FLOWS = "arrows"
     """In the order of their numbers: name, how many, and how many of them, the last ones, run to an earlier event."""
+    SCOPES = "scopes"
+    """The scope in JSON of instants that concern more than their thread, by name."""
 
 
 class Event(IntEnum):

@@ -28,12 +28,13 @@ from tracelink.converters.perfetto.native.schema import RED, Table, Type
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder, opening_order_of
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, Flows, bind
 from tracelink.converters.perfetto.timeline.layout import Numbering
-from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, FLOW_NAMES
+from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, FLOW_NAMES, SCOPES
 from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.events import InstantScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,15 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class WideInstants:
+    """The instants of a name on the threads of a rank, which concern more than their thread."""
+
+    threads: range
+    name: int
+    scope: InstantScope
+
+
+@dataclass(frozen=True, slots=True)
 class NativeTrace:
     """Everything in a file but arguments."""
 
@@ -103,6 +113,7 @@ class NativeTrace:
     """Strings to which events refer by number."""
     batch_starts: Sequence[BatchStart]
     damage: Damage
+    wide_instants: Sequence[WideInstants] = ()
 
     @property
     def base(self) -> int:
@@ -192,7 +203,22 @@ def _resolved(file: _File) -> NativeTrace:
         file.interned,
         file.batch_starts,
         damage,
+        _wide_instants(file.facts, strings),
     )
+
+
+def _wide_instants(facts: TraceFacts, strings: StringTable) -> list[WideInstants]:
+    values = {text: scope for scope, text in SCOPES.items()}
+    found, first = [], 0
+    for block in facts.blocks:
+        threads = range(first, first + len(block.threads))
+        first = threads.stop
+        found += [
+            WideInstants(threads, strings.find(name), values[scope])
+            for name, scope in block.scopes.items()
+            if scope in values
+        ]
+    return found
 
 
 def _codes(

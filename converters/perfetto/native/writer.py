@@ -84,6 +84,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     CROSS_RANK_FLOW_NAMES,
     CROSS_RANK_INSTANTS,
     LINK,
+    Categories,
 )
 from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
@@ -182,7 +183,8 @@ class _NativeFormat:
         head = rank_packet(rank_timeline, counters, counts, numbering.first_flow)
         head += track_packets(track_tree(rank_timeline, counters, numbering), clock_base(self.timeline.base))
         added = added_arguments(rank_timeline.graph, rank_timeline.drawing, self.timeline.job, self.args)
-        packets = RankPackets(rank_timeline, order, flows, added, counters, self.args, index)
+        categories = Categories.of(rank_timeline.graph)
+        packets = RankPackets(rank_timeline, order, flows, added, counters, self.args, index, categories)
         return Block(head, rank_sections(packets), rank_timeline.large, findings)
 
     def groups(self) -> Block[list[Finding]]:

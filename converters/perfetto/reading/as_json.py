@@ -20,7 +20,7 @@ from tracelink.converters.perfetto.json.schema import (
     EVENTS,
     FLOW_START,
     HUNG_COLOUR,
-    INSTANT,
+    INSTANTS,
     LAST,
     SLICE,
     event_opening,
@@ -68,7 +68,7 @@ from tracelink.io.protobuf import Fields, Octets, split_all
 from tracelink.io.sources import Source
 from tracelink.io.targets import Target
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
-from tracelink.model.events import Relation
+from tracelink.model.events import InstantScope, Relation
 from tracelink.plugins import Output
 
 # Arguments of events, a batch at a time.
@@ -234,16 +234,25 @@ def _texts(
 def _openings(texts: EventTexts, rows: Int64s) -> Texts:
     """Everything up to the name."""
     events = texts.native.events
-    codes = (
-        (events.thread[rows].astype(np.int64) << 32) + (events.category[rows] + 1 << 1) + events.instant[rows]
-    )
+    codes = (events.thread[rows].astype(np.int64) << 32) + (events.category[rows] + 1 << 2)
+    codes += np.where(events.instant[rows], 1 + _scopes(texts.native, rows), 0)
 
     def opening(code: int) -> bytes:
         ids = texts.thread_ids[code >> 32]
-        category = quoted(_text(texts.native, ((code & 0xFFFF_FFFF) >> 1) - 1))
-        return event_opening(INSTANT if code & 1 else SLICE, category, ids.pid, ids.tid)
+        category = quoted(_text(texts.native, ((code & 0xFFFF_FFFF) >> 2) - 1))
+        return event_opening((SLICE, *INSTANTS)[code & 3], category, ids.pid, ids.tid)
 
     return _distinct(codes, opening)
+
+
+def _scopes(native: NativeTrace, rows: Int64s) -> Int64s:
+    """The scope of each event, if it is an instant."""
+    scope = np.full(len(rows), InstantScope.THREAD, np.int64)
+    for instants in native.wide_instants:
+        index = np.flatnonzero(native.events.name[rows] == instants.name)
+        thread = native.events.thread[rows[index]]
+        scope[index[(thread >= instants.threads.start) & (thread < instants.threads.stop)]] = instants.scope
+    return scope
 
 
 def _extras(texts: EventTexts, rows: Int64s) -> Texts:

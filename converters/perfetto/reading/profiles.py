@@ -18,7 +18,7 @@ from tracelink.converters.perfetto.native.trace import NativeTrace
 from tracelink.converters.perfetto.reading.as_json import EventTexts, ThreadIds, events_by_group
 from tracelink.converters.perfetto.timeline.counters import OUTSTANDING
 from tracelink.converters.perfetto.timeline.layout import OVERHEAD
-from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, OWN_HEADER, category
+from tracelink.converters.perfetto.timeline.schema import CATEGORIES, CROSS_RANK_FLOW_NAMES, OWN_HEADER
 from tracelink.io.sources import Source, of_spool
 from tracelink.model.columns import Bools, Int64s
 from tracelink.model.events import EventKind
@@ -43,7 +43,7 @@ DERIVED = re.compile(rf"(CPU|GPU|device type \d+)( \d+)? (allocated|reserved)$|.
 """Counters that tracelink derives from events."""
 
 
-NOT_PROFILED = {category(EventKind.NODE), category(EventKind.RECORD), *CROSS_RANK_FLOW_NAMES.values()}
+NOT_PROFILED = {CATEGORIES[EventKind.NODE], CATEGORIES[EventKind.RECORD], *CROSS_RANK_FLOW_NAMES.values()}
 
 
 @dataclass(frozen=True, slots=True)

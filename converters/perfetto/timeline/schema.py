@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from tracelink.model.columns import Bools, Int64s
-from tracelink.model.events import EventKind, Relation
+from tracelink.model.events import EventKind, InstantScope, Key, Relation
 from tracelink.model.graph import EventGraph
+from tracelink.model.operations import DRIVER_CALL
 
 CATEGORIES = {
     EventKind.OPERATOR: "cpu_op",
@@ -32,12 +34,6 @@ CATEGORIES = {
 """Categories of events: those of Kineto, if it has one, because other tools rely on them."""
 
 DRIVER_CATEGORY = "cuda_driver"
-DRIVER_CALL = re.compile("cu[A-Z]")
-"""Names of calls of the driver, unlike those of the runtime."""
-
-DRIVER = 32
-"""Added to the kind of an event that is a call of the driver and not of the runtime."""
-
 COLLECTIVE_CATEGORY = "collective"
 """Category of the slices on tracks of groups."""
 
@@ -64,6 +60,9 @@ CROSS_RANK_INSTANTS = {
     Relation.DEPENDS_ON: ("received", "from rank"),
 }
 """Name of the instant at which a flow between ranks ends, and its argument: the rank at which the flow starts."""
+
+SCOPES = {InstantScope.THREAD: "t", InstantScope.PROCESS: "p", InstantScope.ALL: "g"}
+"""Scopes of instants in JSON."""
 
 HUNG_PREFIX = "HUNG "
 """Prefix of the names of slices that hang."""
@@ -120,18 +119,47 @@ class Argument(StrEnum):
     RANK = "rank"
 
 
-def driver_calls(graph: EventGraph) -> Bools:
-    """For each name whether it is a call of the driver."""
-    return np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """The categories of the events of a rank, numbered: those of the source if it has its own, else by kind."""
 
+    names: Sequence[str]
+    numbers: Int64s
+    """The number of the category of each kind."""
+    driver_calls: Bools
+    """For each name of an event whether it is a call of the driver."""
+    driver: int
+    """The number of the category of these calls."""
+    rows: Int64s
+    """The rows with a category of the source, in order."""
+    own: Int64s
+    """The numbers of their categories."""
 
-def categories_of(graph: EventGraph, driver: Bools, rows: Int64s) -> Int64s:
-    """A code for the category of each row; `driver` is the result of `driver_calls`."""
-    kind = graph.events.kind[rows]
-    codes: Int64s = kind + (driver[graph.events.name[rows]] & (kind == EventKind.RUNTIME)) * np.int64(DRIVER)
-    return codes
+    @classmethod
+    def of(cls, graph: EventGraph) -> Categories:
+        """The categories of one rank."""
+        kinds = np.unique(graph.events.kind).tolist()
+        names = [CATEGORIES[EventKind(kind)] for kind in kinds] + [DRIVER_CATEGORY]
+        numbers = np.zeros(max(EventKind) + 1, np.int64)
+        numbers[kinds] = np.arange(len(kinds))
+        driver_calls = np.array([bool(DRIVER_CALL.match(text)) for text in graph.strings], np.bool_)
+        column = graph.key(Key.CATEGORY)
+        codes, own = np.unique(column.values, return_inverse=True)
+        order = np.argsort(column.rows, kind="stable")
+        driver, first = len(names) - 1, len(names)
+        names += [graph.strings[code] for code in codes.tolist()]
+        return cls(names, numbers, driver_calls, driver, column.rows[order], first + own[order])
 
-
-def category(code: int) -> str:
-    """The name of the category with this code."""
-    return DRIVER_CATEGORY if code & DRIVER else CATEGORIES[EventKind(code)]
+    def of_rows(self, graph: EventGraph, rows: Int64s) -> Int64s:
+        """The number of the category of each of these rows, which are in order."""
+        kind = graph.events.kind[rows]
+        numbers = self.numbers[kind]
+        calls = kind == EventKind.RUNTIME
+        calls[calls] = self.driver_calls[graph.events.name[rows[calls]]]
+        numbers[calls] = self.driver
+        if len(self.rows) and len(rows):
+            low, high = np.searchsorted(self.rows, [rows[0], rows[-1] + 1]).tolist()
+            index = np.minimum(np.searchsorted(rows, self.rows[low:high]), len(rows) - 1)
+            here = rows[index] == self.rows[low:high]
+            numbers[index[here]] = self.own[low:high][here]
+        return numbers

@@ -21,6 +21,7 @@ from builders.kineto import (
     instant,
     kernel,
     launch,
+    memory,
     metadata,
     payloads,
     python_frame,
@@ -35,10 +36,11 @@ from builders.kineto import read as read_bytes
 from builders.kineto import read as read_trace
 from tracelink.converters.kineto import is_kineto
 from tracelink.converters.kineto.reader import KinetoReader
+from tracelink.converters.kineto.schema import OLD_CATEGORIES
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Key
+from tracelink.model.events import EventKind, InstantScope, Key
 from tracelink.model.trace import ProcessGroup, RankTrace
 
 # What a trace of any year and any hardware becomes.
@@ -100,7 +102,36 @@ def keys(result: RankTrace) -> dict[Key, dict[int, int]]:
 def test_a_category_of_any_year_is_one_of_a_few_kinds(category: str, kind: EventKind) -> None:
     result = read_trace(trace(slice_(category, "it", 5, 3), cpu_op(ts=9)))
     assert seen(result)[0] == Seen(kind, "it", 5000, 3000)
-    assert reasons(result) == {}
+    assert reasons(result) == ({"old_categories": 1} if category in OLD_CATEGORIES else {})
+
+
+def test_categories_and_scopes_that_do_not_follow_from_the_kind_are_kept() -> None:
+    result = read_trace(
+        trace(
+            slice_("mtia_runtime", "runFunction"),
+            cpu_op(),
+            slice_("my layers", "forward"),
+            slice_("cuda_driver", "cuLaunchKernel"),
+            slice_("cuda_driver", "INVALID"),
+            slice_("cuda_runtime", "cudaLaunchKernel"),
+            slice_("cuda_runtime", "cuLaunchKernel"),
+            slice_("Kernel", "add", pid=0, tid=7),
+            {**instant("Record Window End", 9), "s": "g"},
+            {**instant("marker", 9), "s": "p", "cat": "mine"},
+            instant("plain", 9),
+            memory(9, 512),
+        )
+    )
+    texts = result.strings.texts()
+    kept = {row: texts[code] for row, code in keys(result)[Key.CATEGORY].items()}
+    assert kept == {0: "mtia_runtime", 2: "my layers", 4: "cuda_driver", 6: "cuda_runtime", 9: "mine"}
+    assert keys(result)[Key.INSTANT_SCOPE] == {8: InstantScope.ALL, 9: InstantScope.PROCESS}
+
+
+def test_scopes_of_instants_of_an_unexpected_file_are_kept() -> None:
+    wide = [{**instant(str(scope), 9), "s": scope} for scope in ("g", "t", 5, None, ["g"])]
+    result = read_trace(trace(None, *wide))
+    assert keys(result) == {Key.INSTANT_SCOPE: {0: InstantScope.ALL}}
 
 
 LAUNCH: Element = launch(12, 2, correlation=7, External_id=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from builders import perfetto
 from builders.data import shared
 from builders.graph import GraphBuilder
+from builders.kineto import instant, slice_, trace
 from builders.native_packets import as_json, written
 from builders.same_document import meaning
 from tracelink import api, samples
@@ -53,6 +55,38 @@ def test_two_ranks_that_were_recorded_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{"args": "link"}, {"args": "none", "python": "no"}, {"compress": "yes"}])
 def test_with_options(tmp_path: Path, options: dict[str, str]) -> None:
     assert_same([samples.path("gpu_pair")], tmp_path, **options)
+
+
+CATEGORIES = {
+    "operator": "cpu_op",
+    "runFunction": "mtia_runtime",
+    "cuLaunchKernel": "cuda_driver",
+    "INVALID": "cuda_driver",
+    "cuPointerGetAttribute": "cuda_runtime",
+    "forward": 'my "layers"',
+    "matmul": "mtia_ccp_events",
+    "at once": "mine",
+}
+SCOPES = {"Record Window End": "g", "of the process": "p", "of the thread": "t"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_categories_and_scopes_are_those_of_the_source(tmp_path: Path, ranks: int) -> None:
+    elements = [
+        slice_(category, name, 10 * number, 5, pid=0 if name == "matmul" else 4200)
+        for number, (name, category) in enumerate(CATEGORIES.items())
+    ]
+    elements += [{**instant(name, 90), "s": scope} for name, scope in SCOPES.items()]
+    paths = [tmp_path / f"rank{rank}.json" for rank in range(ranks)]
+    for rank, path in enumerate(paths):
+        path.write_bytes(trace(*elements, rank=rank))
+    assert_same(paths, tmp_path)
+    events = json.loads((tmp_path / "b.json").read_bytes())["traceEvents"]
+    slices = Counter((event["name"], event["cat"]) for event in events if event["ph"] == "X")
+    instants = Counter((event["name"], event["s"]) for event in events if event["ph"] == "i")
+    assert (slices, instants) == tuple(
+        Counter(dict.fromkeys(of.items(), ranks)) for of in (CATEGORIES, SCOPES)
+    )
 
 
 def test_a_file_in_gzip(tmp_path: Path) -> None:
@@ -98,9 +132,9 @@ def test_slices_and_instants_however_they_lie(
     """Names, times, threads and arguments; and as many arrows as the file has and JSON can draw."""
     built = GraphBuilder()
     tracks = [built.track(identity=str(place)) for place in range(3)]
-    for track, start, duration, name, instant in spans:
-        kind = EventKind.INSTANT if instant else EventKind.OPERATOR
-        built.add(tracks[track], name, start, 0 if instant else duration, kind, {"n": start})
+    for track, start, duration, name, is_instant in spans:
+        kind = EventKind.INSTANT if is_instant else EventKind.OPERATOR
+        built.add(tracks[track], name, start, 0 if is_instant else duration, kind, {"n": start})
     for source, relation, target in edges:
         if source != target and max(source, target) < len(spans):
             built.edge(source, relation, target)
