@@ -81,6 +81,7 @@ def test_folder_for_each_rank(tmp_path: Path) -> None:
         f"node{rank // 2}/rank_{rank}/fr_dump.pickle" for rank in range(4)
     ]
     assert found.findings == []
+    assert [one.source.host for one in found.by_rank.values()] == ["node0", "node0", "node1", "node1"]
 
 
 def test_attempts_with_a_folder_for_each_rank(tmp_path: Path) -> None:
@@ -273,6 +274,9 @@ def test_unreadable_dump_of_an_earlier_attempt(tmp_path: Path) -> None:
     (tmp_path / "attempt_0" / "comm_lib_trace_rank_0").write_bytes(b"\x80\x02broken")
     found = read(tmp_path)
     assert (list(found.by_rank), found.unreadable) == ([1], {})
+    diagnosis = tracelink.diagnose(tmp_path)
+    assert (list(diagnosis.missing), dict(diagnosis.unreadable)) == ([0, 2, 3], {})
+    assert "unreadable_before" in {one.reason for one in diagnosis.findings}
 
 
 # Two jobs.

@@ -20,6 +20,7 @@ from tracelink.io.sources import (
     Request,
     Source,
     discover,
+    host_in_path,
     only_with_prefix,
     rank_in_name,
     rank_in_path,
@@ -350,6 +351,24 @@ def test_names_that_say_nothing(name: str) -> None:
 )
 def test_folder_of_a_rank(path: str, hint: RankHint | None) -> None:
     assert rank_in_path(path) == hint
+
+
+@pytest.mark.parametrize(
+    ("path", "host"),
+    [
+        ("dumps/node0/rank_3/fr_dump", "node0"),
+        ("gpu-node-17/dump_3", "gpu-node-17"),
+        ("dumps.tar:host-a.example.org/rank_3", "host-a.example.org"),
+        ("ip-10-0-3-17/rank_3", "ip-10-0-3-17"),
+        ("node0/nccl_trace_rank_container-node02_5", "container-node02"),
+        ("nodes/rank_3", ""),
+        ("hosts_of_job/rank_3", ""),
+        ("attempt_0/rank_3", ""),
+        ("rank_3_5", ""),
+    ],
+)
+def test_host(path: str, host: str) -> None:
+    assert host_in_path(path) == host
 
 
 NAMED_3 = RankHint(3, certain=True)

@@ -27,7 +27,13 @@ from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
 from tracelink.diagnosis.movement import Earlier, earlier_of
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
-from tracelink.diagnosis.recordings import Recordings, in_replicas, profiles_among, read_recordings
+from tracelink.diagnosis.recordings import (
+    UNREADABLE,
+    Recordings,
+    in_replicas,
+    profiles_among,
+    read_recordings,
+)
 from tracelink.diagnosis.stalls import NO_CLUES, Clues
 from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of
@@ -39,8 +45,6 @@ from tracelink.model.operations import ROOTED, operation_of
 from tracelink.model.text import count_of_ranks
 from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
 
-UNREADABLE = "unreadable"
-"""The reason of the finding on a source that cannot be read."""
 PROFILES_INSTEAD = (
     " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )

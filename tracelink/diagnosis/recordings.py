@@ -9,7 +9,7 @@ from itertools import chain
 
 from tracelink.diagnosis.dump_sets import chosen_dumps
 from tracelink.io.engine import Engine
-from tracelink.io.sources import RECORDER_FORMAT, Discovery
+from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.records import Recording
@@ -23,6 +23,11 @@ from tracelink.pipeline.reading import (
     unreadable,
 )
 from tracelink.plugins import Recorder, Unpacking
+
+UNREADABLE = "unreadable"
+"""The reason of the finding on a source that cannot be read."""
+UNREADABLE_BEFORE = "unreadable_before"
+"""The same, if it is of an earlier attempt to run the job."""
 
 BATCH_BYTES = 4 << 20
 """How much one worker reads before it returns: enough to be efficient, little enough to hold in memory."""
@@ -53,7 +58,9 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
     tasks = [task for task in all_tasks if isinstance(task.reader, Recorder)]
     results = _read(tasks, engine)
     read = [
-        (task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, Recording)
+        (task, _with_host(result))
+        for task, result in zip(tasks, results, strict=True)
+        if isinstance(result, Recording)
     ]
     failed = [
         (task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, Finding)
@@ -79,13 +86,26 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
         {rank: by_rank[rank] for rank in sorted(by_rank)},
         {rank: why for rank, why in sorted(unreadable_ranks.items()) if rank not in by_rank},
         [
-            *findings,
+            *(
+                _without_rank(finding) if chosen.leaves_out(finding.source) else finding
+                for finding in findings
+            ),
             *chosen.findings,
             *chain.from_iterable(recording.findings for recording in by_rank.values()),
         ],
         all_tasks,
         chosen.earlier,
     )
+
+
+def _with_host(recording: Recording) -> Recording:
+    source = recording.source
+    return replace(recording, source=replace(source, host=source.host or host_in_path(source.path)))
+
+
+def _without_rank(finding: Finding) -> Finding:
+    """The finding on a dump of an earlier attempt: if it cannot be read, the rank may still have a newer one."""
+    return replace(finding, reason=UNREADABLE_BEFORE) if finding.reason == UNREADABLE else finding
 
 
 def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:

@@ -30,7 +30,7 @@ RANK_WORD = re.compile(
 )
 """The word `rank` and a number: certain, except for the rank of a matrix."""
 
-RANK_AFTER_HOST = re.compile(r"rank[._-].*[._-](\d{1,6})$", re.IGNORECASE)
+RANK_AFTER_HOST = re.compile(r"rank[._-](?P<host>.*)[._-](?P<rank>\d{1,6})$", re.IGNORECASE)
 """`nccl_trace_rank_<host>_<rank>`: dumps with the host in the name."""
 
 _MARKERS = (
@@ -57,6 +57,12 @@ RANK_FOLDER = re.compile(
 )
 """The whole name of a folder that contains the files of one rank; `local_rank_0` and `lora_rank_8` do not."""
 
+HOST_FOLDER = re.compile(
+    r"(?:[\w-]+[._-])?(?:node|host|machine|server)[._-]?\d[\w.-]*|(?:node|host)[._-][\w.-]+|ip-\d+(?:-\d+){3}[\w.-]*",
+    re.IGNORECASE,
+)
+"""The whole name of a folder that contains the files of one host: `node0`, `gpu-node-17`, `host-a.example.org`."""
+
 SUFFIXES = re.compile(r"(?:\.(?:json|gz|pt|trace|pkl|pickle|bin|zip|tar|tgz|et|txt))+$", re.IGNORECASE)
 
 LARGEST_RANK = 999_999
@@ -77,7 +83,7 @@ def rank_in_name(name: str) -> RankHint | None:
     if match := RANK_WORD.search(stem):
         return RankHint(int(match[1]), certain=True)
     if match := RANK_AFTER_HOST.search(stem):
-        return RankHint(int(match[1]), certain=True)
+        return RankHint(int(match["rank"]), certain=True)
     if match := NUMBERED.search(name) or LIKELY_RANK.search(stem) or LIKELY_LETTER.search(stem):
         return RankHint(int(match[1]), certain=False)
     return None
@@ -91,6 +97,15 @@ def rank_in_path(path: str) -> RankHint | None:
         return hint
     matches = (RANK_FOLDER.fullmatch(folder) for folder in reversed(folders))
     return next((RankHint(int(match[1]), certain=False) for match in matches if match), hint)
+
+
+def host_in_path(path: str) -> str:
+    """The host in a file name (`nccl_trace_rank_<host>_<rank>`), else in the name of the nearest folder; or empty."""
+    *folders, name = path.replace(":", "/").split("/")
+    stem = SUFFIXES.sub("", name)
+    if not RANK_WORD.search(stem) and (match := RANK_AFTER_HOST.search(stem)):
+        return match["host"]
+    return next((folder for folder in reversed(folders) if HOST_FOLDER.fullmatch(folder)), "")
 
 
 def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said: int | None) -> int | None:
