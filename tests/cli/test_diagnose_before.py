@@ -14,7 +14,7 @@ from builders.dumps import Entries, dumps, hang, steps
 from builders.html_page import read_html
 from builders.recorder import CREATED
 from tracelink import schemas
-from tracelink.cli.main import NO, USAGE
+from tracelink.cli.main import IN_FLIGHT, NO, USAGE
 from tracelink.diagnosis.model import Movement
 
 SECOND = 1_000_000_000
@@ -51,6 +51,37 @@ def test_ranks_that_recorded_nothing_since(tracelink: Run) -> None:
         "before_ns": CREATED + 3 * SECOND + 3000,
     }
     assert document(tracelink, "now")["movement"] is None
+
+
+def test_call_that_all_ranks_joined_is_stuck_if_it_is_in_both(tracelink: Run) -> None:
+    for folder, count in (("first", 2), ("second", 3), ("third", 3)):
+        dumps(Path(folder), {rank: steps(rank, count) for rank in range(4)})
+    verdicts = [
+        (document(tracelink, *arguments)["verdict"], tracelink("diagnose", *arguments).exit_code)
+        for arguments in (
+            ["second"],
+            ["second", "--before", "first"],
+            ["third", "--before", "second"],
+            ["third", "--before", "first"],
+        )
+    ]
+    assert verdicts == [
+        ("in_flight", IN_FLIGHT),
+        ("in_flight", IN_FLIGHT),
+        ("problem", NO),
+        ("in_flight", IN_FLIGHT),
+    ]
+    (problem,) = document(tracelink, "third", "--before", "second")["problems"]
+    assert (problem["kind"], problem["sequence"], problem["waiting"]) == ("timed_out", 3, [0, 1, 2, 3])
+
+
+def test_rank_that_only_is_late_in_each_dump(tracelink: Run) -> None:
+    """The other ranks wait for it in both, but each time in another call."""
+    dumps(Path("earlier"), {0: steps(0, 3), 1: steps(1, 3), 2: steps(2, 3)[:2]})
+    dumps(Path("now"), {0: steps(0, 5), 1: steps(1, 5), 2: steps(2, 5)[:4]})
+    made = document(tracelink, "now", "--before", "earlier")
+    assert [(one["kind"], one["culprits"]) for one in made["problems"]] == [("in_flight", [2])]
+    assert document(tracelink, "now")["problems"][0]["kind"] == "never_joined"
 
 
 def test_ranks_that_moved(tracelink: Run) -> None:

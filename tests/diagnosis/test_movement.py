@@ -113,7 +113,9 @@ def test_wait_for_a_rank_that_moved_is_undecided() -> None:
 def test_wait_that_began_since_then() -> None:
     before = {0: entries(1, 2, finished=1), 1: entries(1, 2, finished=1), 2: entries(1)}
     now = {0: entries(1, 2, finished=1), 1: entries(1, 2, 3, finished=2), 2: entries(1)}
-    assert earlier(before, now).decides(wait({0: 1, 1: 4}, 2)) is False
+    found = earlier(before, now)
+    assert found.decides(wait({0: 1, 1: 4}, 2)) is False
+    assert replace(found, chosen=False).decides(wait({0: 1, 1: 4}, 2)) is None
 
 
 def test_rank_without_earlier_dump_does_not_count() -> None:

@@ -315,7 +315,8 @@ def _earlier(
 ) -> tuple[Earlier | None, list[Finding]]:
     """What earlier dumps show: those that the user names, else those in the same folders."""
     if before is None:
-        return (earlier_of(recordings.by_rank, recordings.earlier) if recordings.earlier else None), []
+        found = earlier_of(recordings.by_rank, recordings.earlier) if recordings.earlier else None
+        return (replace(found, chosen=False) if found else None), []
     read = read_recordings(before, engine)
     findings = [finding for finding in read.findings if finding.severity is not Severity.INFO]
     earlier = earlier_of(recordings.by_rank, read.by_rank)

@@ -106,18 +106,20 @@ class Earlier:
     """For each entry: whether the earlier dump of its rank contains it in the same state."""
     known: Bools
     """For each entry: whether there is an earlier dump of its rank."""
+    chosen: bool = True
+    """Whether the user chose them to see which ranks move; else they may be so old that movement shows nothing."""
 
     def decides(self, wait: Wait) -> bool | None:
         """True if a wait is stuck: it is the same in both dumps, and no awaited rank moved.
 
-        False if one of its ranks began to wait since then; None if earlier dumps do not decide.
+        False if one of its ranks began to wait since dumps that the user chose; None if earlier dumps do not decide.
         """
         rows = np.array(list(wait.rows.values()), np.int64)
         rows = rows[self.known[rows]]
         if not len(rows):
             return None
         if not self.unchanged[rows].all():
-            return False
+            return False if self.chosen else None
         return None if set(wait.awaited) & set(self.movement.moved) else True
 
 
