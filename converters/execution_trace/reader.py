@@ -31,7 +31,7 @@ from tracelink.converters.pytorch.nodes import (
 from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s
+from tracelink.model.columns import NO_TIME, SECOND, UNKNOWN, Int64s
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Track, TrackKind
 from tracelink.model.trace import RankTrace, SourceInfo
@@ -88,8 +88,18 @@ def _info(source: Source, header: Mapping[str, Any], nodes: int, elements: int) 
         events=nodes,
         records=elements,
         bytes=source.bytes,
+        local_time_ns=_local_time(header.get(schema.TIME)),
         header={key: header[key] for key in schema.HEADER if key in header},
     )
+
+
+def _local_time(text: Any) -> int | None:
+    """`2023-07-12 12:47:27` as ns since 1970 in UTC; the time zone is unknown."""
+    try:
+        time = np.datetime64(text, "s") if isinstance(text, str) else np.datetime64("NaT")
+    except ValueError:
+        return None
+    return None if np.isnat(time) else int(time.astype(np.int64)) * SECOND
 
 
 def _events(table: Mapping[str, Int64s], track: Int64s) -> Events:

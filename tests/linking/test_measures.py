@@ -349,3 +349,7 @@ def test_dlrm_without_record_function_ids() -> None:
     assert {rank: relations["same.et_kineto"] for rank, relations in ranks.items()} == dict.fromkeys(
         range(8), (1672, 1672)
     )
+
+
+def test_one_iteration_in_a_profile_of_forty() -> None:
+    assert linked_rates("pairs/param_linear")[0]["same.et_kineto"] == (928, 928)

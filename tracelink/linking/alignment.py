@@ -16,6 +16,9 @@ from tracelink.model.columns import UNKNOWN, Bools, Int64s
 MOST_EDITS = 4000
 """Sequences that differ more than this are not the same run; the memory needed grows with the square."""
 
+LEFT_OVER = 4
+"""Elements of a longer sequence that may be passed to pair one element more."""
+
 SHORT_RUN = 32
 
 MULTIPLIER = np.uint64(6364136223846793005)
@@ -29,6 +32,8 @@ class Alignment:
     """Of the paired element in the second sequence, or UNKNOWN."""
     ambiguous: Bools
     """Elements that could be paired in more than one way, or be left over."""
+    exceeded: bool = False
+    """True if the sequences differ by more edits than allowed."""
 
 
 def align(first: Int64s, second: Int64s, most: int = MOST_EDITS) -> Alignment:
@@ -36,15 +41,58 @@ def align(first: Int64s, second: Int64s, most: int = MOST_EDITS) -> Alignment:
 
     If that takes more than `most` edits, everything is ambiguous.
     """
-    history = _history(_Pair(first, second), most)
+    history = None if _differ_more(first, second, most) else _history(_Pair(first, second), most)
     if history is None:
-        return Alignment(np.full(len(first), UNKNOWN, np.int64), np.ones(len(first), np.bool_))
+        return Alignment(np.full(len(first), UNKNOWN, np.int64), np.ones(len(first), np.bool_), True)
+    return _alignment(history, first, second)
+
+
+def _alignment(history: list[Int64s], first: Int64s, second: Int64s) -> Alignment:
+    """What all shortest scripts have in common; `history` ends with the edits that reach both ends."""
     early = _trace_back(history, first, second, skipping=True)
     late = _trace_back(history, first, second, skipping=False)
     same = (early.index == late.index) & (early.index != UNKNOWN)
     either = (early.index != UNKNOWN) | (late.index != UNKNOWN)
     either |= _between(first, second, early.left_at, late.left_at)
     return Alignment(np.where(same, early.index, UNKNOWN), either & ~same)
+
+
+def align_start(first: Int64s, second: Int64s, most: int = MOST_EDITS) -> Alignment | None:
+    """Pairs equal elements like `align`, but `second` may go on where `first` ends; None if that takes too many edits.
+
+    An element of `first` that is left over costs as much as LEFT_OVER elements of `second` that are passed.
+    """
+    pair = _Pair(first, second)
+    history: list[Int64s] = []
+    reach = pair.extend(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    best = (LEFT_OVER * (len(first) + len(second)) + 1, 0, 0)
+    for edits in range(min(most, best[0])):
+        history.append(reach)
+        diagonal = np.arange(-edits, edits + 1, 2)
+        ended = np.flatnonzero((reach >= len(first)) & (len(first) - diagonal <= len(second)))
+        if len(ended):
+            left_over, passed = (edits + diagonal[ended[0]]) // 2, (edits - diagonal[ended[0]]) // 2
+            best = min(
+                best, (int(LEFT_OVER * left_over + passed), edits, int(len(first) - diagonal[ended[0]]))
+            )
+        if edits >= best[0]:
+            break
+        reach = _step(pair, reach, edits + 1)
+    else:
+        return None
+    _, edits, end = best
+    return _alignment(history[: edits + 1], first, second[:end])
+
+
+def _differ_more(first: Int64s, second: Int64s, most: int) -> bool:
+    """Whether one sequence has so many elements that the other does not have that no alignment is possible."""
+    count = len(first) + len(second)
+    if count < most:
+        return False
+    _, label = np.unique(np.concatenate([first, second]), return_inverse=True)
+    of_first = np.bincount(label[: len(first)], minlength=count)
+    surplus = np.abs(of_first - np.bincount(label[len(first) :], minlength=count)).sum()
+    return bool(surplus >= most)
 
 
 def _history(pair: _Pair, most: int) -> list[Int64s] | None:
@@ -185,3 +233,12 @@ def _prefix_hashes(values: Int64s, powers: npt.NDArray[np.uint64]) -> npt.NDArra
     mixed ^= mixed >> np.uint64(29)
     terms = mixed * powers[: len(values)]
     return np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+
+
+def run_hashes(values: Int64s, length: int, longest: int) -> npt.NDArray[np.uint64]:
+    """A hash of each run of `length` elements; equal for equal runs of sequences up to `longest`."""
+    powers = _powers(longest + 1)
+    hashes = _prefix_hashes(values, powers)
+    start = np.arange(len(values) - length + 1)
+    aligned: npt.NDArray[np.uint64] = (hashes[start + length] - hashes[start]) * powers[longest - start]
+    return aligned

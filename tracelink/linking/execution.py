@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.linking.alignment import align
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
-from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
+from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s, lookup
+from tracelink.model.errors import Finding, Severity
+from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation, TrackKind
 from tracelink.model.graph import LinkReport, Links, nonzero
-from tracelink.model.trace import RankTrace
+from tracelink.model.trace import RankTrace, SourceInfo
 
 RELATION = "same.et_kineto"
 ROOT_NAMES = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 TRUSTED = 0.5
 """The smallest share of equal ids that must have equal names; below it the ids mean different things."""
+CERTAIN, MANY = 0.95, 16
+"""The share and number of equal ids with equal names that link recordings of processes that differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,38 @@ def link_execution(trace: RankTrace) -> Links:
     operators = np.flatnonzero(_profiled(trace))
     if not len(nodes) or not len(operators):
         return Links(Edges.empty(), LinkReport(RELATION, 0, 0))
+    others = _other_runs(trace, nodes, operators)
+    certain = bool(others) and _equal_ids(trace, nodes, operators)
+    links = Links(Edges.empty(), LinkReport(RELATION, 0, 0))
+    foreign = np.isin(trace.events.source[nodes], [] if certain else [other.source for other in others])
+    if not foreign.all():
+        links = _linked(trace, nodes[~foreign], operators)
+    count = int(np.count_nonzero(foreign))
+    report = replace(
+        links.report,
+        candidates=links.report.candidates + count,
+        unlinked={**links.report.unlinked, **nonzero({"the profile is of another run": count})},
+    )
+    return Links(links.edges, report, tuple(other.finding(linked=certain) for other in others))
+
+
+def _linked(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
     handles = _among(trace, trace.key(Key.RECORD_FUNCTION), nodes)
     for key, meaning in ((Key.RECORD_FUNCTION, "record-function id"), (Key.EXTERNAL_ID, "External id")):
         recorded = _among(trace, trace.key(key), operators)
         pairs = _pairs_by_id(trace, handles, recorded)
         if pairs.agreement >= TRUSTED:
             return _linked_by_id(handles, recorded, pairs, meaning)
-    return _linked_by_order(trace, nodes, operators)
+    from tracelink.linking.node_order import link_by_order  # only if there are no ids: costs start-up time
+
+    return link_by_order(RELATION, trace, nodes, operators)
+
+
+def _equal_ids(trace: RankTrace, nodes: Int64s, operators: Int64s) -> bool:
+    """Whether so many record-function ids have equal names that both recordings are of the same operators."""
+    handles, recorded = (_among(trace, trace.key(Key.RECORD_FUNCTION), rows) for rows in (nodes, operators))
+    pairs = _pairs_by_id(trace, handles, recorded)
+    return pairs.agreement >= CERTAIN and len(pairs.nodes) >= MANY
 
 
 def _nodes(trace: RankTrace) -> Int64s:
@@ -103,82 +129,83 @@ def _linked_by_id(handles: KeyColumn, recorded: KeyColumn, pairs: _IdPairs, mean
     )
 
 
-def _linked_by_order(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
-    """Thread by thread: nodes are numbered in the order in which operators start."""
-    name = trace.events.name.astype(np.int64)
-    logical = trace.key(Key.LOGICAL_THREAD).dense(len(trace.events), 0)
-    node_id = trace.key(Key.NODE_ID).dense(len(trace.events), 0)
-    nodes = nodes[np.argsort(node_id[nodes], kind="stable")]
-    partner = np.full(len(trace.events), UNKNOWN, np.int64)
-    ambiguous = np.zeros(len(trace.events), np.bool_)
-    for thread_nodes, thread_operators in _threads(trace, nodes, _by_start(trace, operators), logical):
-        _pair(partner, ambiguous, name, thread_nodes, thread_operators)
-    by_time = operators[np.argsort(trace.events.start[operators], kind="stable")]
-    for thread in np.unique(logical[nodes]):
-        left_over = nodes[(logical[nodes] == thread) & (partner[nodes] == UNKNOWN)]
-        free = by_time[~_marks(len(partner), partner[nodes[partner[nodes] != UNKNOWN]])[by_time]]
-        free = free[np.isin(name[free], name[left_over])]
-        _pair(partner, ambiguous, name, left_over, free)
-    linked = nodes[partner[nodes] != UNKNOWN]
-    edges = Edges.of_relation(Relation.SAME, linked, partner[linked])
-    several = int(np.count_nonzero(ambiguous[nodes] & (partner[nodes] == UNKNOWN)))
-    missing = len(nodes) - len(edges) - several
-    unlinked = {"several operators match": several, "no operator of its name at its position": missing}
-    return Links(
-        edges,
-        LinkReport(
-            RELATION,
-            len(edges),
-            len(nodes),
-            nonzero(unlinked),
-            {"linked by name and order": len(edges)},
-        ),
-    )
+# Whether an execution trace and the profiles of its rank are of one run: their processes and times.
 
 
-def _pair(partner: Int64s, ambiguous: Bools, name: Int64s, nodes: Int64s, operators: Int64s) -> None:
-    """Fills in the operator of each node, and marks the nodes that several operators match."""
-    alignment = align(name[nodes], name[operators])
-    paired = alignment.index != UNKNOWN
-    partner[nodes[paired]] = operators[alignment.index[paired]]
-    ambiguous[nodes[alignment.ambiguous]] = True
+TOLERANCE = 48 * 3600 * SECOND
+"""The time of an execution trace has no time zone, and its recording may be longer than the profile."""
+
+FIRST_TIME = 10**18
+"""Earlier times (before 2001) are not times since 1970."""
 
 
-def _marks(length: int, rows: Int64s) -> Bools:
-    marks = np.zeros(length, np.bool_)
-    marks[rows] = True
-    return marks
+@dataclass(frozen=True, slots=True)
+class _OtherRun:
+    """An execution trace that is of the run of no profile of its rank."""
+
+    source: int
+    path: str
+    profile: str
+    nodes: int
+    evidence: str
+
+    def finding(self, *, linked: bool) -> Finding:
+        """The finding; `linked` if ids link the two nevertheless."""
+        severity, consequence = (
+            (Severity.INFO, "Linked nevertheless: ids and names of the operators are equal.")
+            if linked
+            else (Severity.WARNING, "They are not linked; give an execution trace and a profile of one run.")
+        )
+        text = f"{self.path} and {self.profile} are not of one run: {self.evidence}. {consequence}"
+        return Finding(severity, "different_runs", text, self.nodes, self.path)
 
 
-def _threads(
-    trace: RankTrace, nodes: Int64s, operators: Int64s, logical: Int64s
-) -> Iterator[tuple[Int64s, Int64s]]:
-    """Nodes of each logical thread, with the operators of the OS thread that has the most names in common."""
-    track = trace.events.track[operators]
-    free = {int(number): operators[track == number] for number in np.unique(track)}
-    threads = [nodes[logical[nodes] == number] for number in np.unique(logical[nodes])]
-    for thread in sorted(threads, key=len, reverse=True):
-        if free:
-            best = max(free, key=lambda number: _in_common(trace, thread, free[number]))
-            yield thread, free.pop(best)
+def _other_runs(trace: RankTrace, nodes: Int64s, operators: Int64s) -> list[_OtherRun]:
+    """The execution traces (sources of `nodes`) that differ from every profile (sources of `operators`)."""
+    sources, counts = np.unique(trace.events.source[nodes], return_counts=True)
+    profiles = np.unique(trace.events.source[operators]).tolist()
+    name = trace.events.name
+    others = []
+    for source, count in zip(sources.tolist(), counts.tolist(), strict=True):
+        evidence = [_evidence(trace, source, profile) for profile in profiles]
+        if not np.isin(name[nodes[trace.events.source[nodes] == source]], name[operators]).any():
+            evidence = ["the profile has no operator with the name of a node", *evidence]
+        elif not all(evidence):
+            continue
+        others.append(_OtherRun(source, *_paths(trace, source, profiles[0]), count, evidence[0]))
+    return others
 
 
-def _by_start(trace: RankTrace, operators: Int64s) -> Int64s:
-    """By External id, which counts operators as they start; by time if the two orders contradict each other."""
-    events = trace.events
-    external = trace.key(Key.EXTERNAL_ID).dense(len(events), 0)
-    by_time = operators[np.lexsort((external[operators], -events.end[operators], events.start[operators]))]
-    by_id = operators[np.argsort(external[operators], kind="stable")]
-    for track in np.unique(events.track[operators]):
-        starts = events.start[by_id[events.track[by_id] == track]]
-        if np.any(np.diff(starts) < 0):
-            return by_time
-    return by_id
+def _paths(trace: RankTrace, source: int, profile: int) -> tuple[str, str]:
+    return trace.sources[source].path, trace.sources[profile].path
 
 
-def _in_common(trace: RankTrace, nodes: Int64s, operators: Int64s) -> int:
-    """How many operators have an equal name on both threads, in any order."""
-    size = len(trace.strings)
-    of_nodes = np.bincount(trace.events.name[nodes], minlength=size)
-    of_operators = np.bincount(trace.events.name[operators], minlength=size)
-    return int(np.minimum(of_nodes, of_operators).sum())
+def _evidence(trace: RankTrace, source: int, profile: int) -> str:
+    """Why two sources are of different runs; empty if nothing contradicts that they are of one."""
+    reasons = []
+    recorded, pids = trace.sources[source], _processes(trace, profile)
+    if recorded.pid and pids and recorded.pid not in pids:
+        reasons.append(f"their processes are {recorded.pid} and {', '.join(map(str, sorted(pids)[:3]))}")
+    if apart := _times(recorded, trace.sources[profile]):
+        reasons.append(apart)
+    return "; ".join(reasons)
+
+
+def _processes(trace: RankTrace, profile: int) -> set[int]:
+    counts = np.bincount(trace.events.track[trace.events.source == profile], minlength=len(trace.tracks))
+    tracks = [trace.tracks[number] for number in np.flatnonzero(counts).tolist()]
+    threads = [track.process for track in tracks if track.kind == TrackKind.THREAD]
+    return {int(process) for process in threads if process.isdecimal()} - {0}
+
+
+def _times(recorded: SourceInfo, profile: SourceInfo) -> str:
+    local, start, end = recorded.local_time_ns, profile.start_ns, profile.end_ns
+    if local is None or start is None or end is None or start < FIRST_TIME:
+        return ""
+    if start - TOLERANCE <= local <= end + TOLERANCE:
+        return ""
+    return f"they were recorded {_date(local)} and {_date(start)}"
+
+
+def _date(time: int) -> str:
+    return str(np.datetime64(time // SECOND, "s")).replace("T", " ")

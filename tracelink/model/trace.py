@@ -78,6 +78,8 @@ class SourceInfo:
     """Time of the first event by the clock of the rank, in ns since 1970; None if no event has a time."""
     end_ns: int | None = None
     """End of the last event."""
+    local_time_ns: int | None = None
+    """When the recording started, in ns since 1970 if the time zone was UTC; None if the source has no local time."""
     zero_ns: int = 0
     """The time that is 0 in the file."""
     header: Mapping[str, Any] = field(default_factory=dict)
