@@ -83,7 +83,7 @@ def test_deadlock_behind_queued_messages() -> None:
 def test_messages_in_flight_are_no_deadlock() -> None:
     ranks = {0: "b1 b2^ p>1! a1!", 1: "b1 b2^ q>1! a1!", 2: "c1 p<0^ c2! a1!", 3: "c1 q<0^ c2! a1!"}
     groups = {"a": FOUR, "b": TWO, "c": [2, 3], "p": [0, 2], "q": [1, 3]}
-    assert problems(ranks, descriptions=PIPELINES, **groups) == ["in_flight a1 by nobody, for 0 1 2 3"]
+    assert problems(ranks, descriptions=PIPELINES, **groups) == ["in_flight b2 by nobody, for 0 1"]
 
 
 def test_culprit_of_a_deadlock_and_its_shortest_cycle_are_named() -> None:
@@ -248,6 +248,32 @@ def test_deadlock_behind_queued_calls() -> None:
 def test_first_timed_out_collective() -> None:
     found = problems({0: "a1? b1?", 1: "a1? b1?", 2: "b1?"}, a=TWO, b=THREE)
     assert found == ["timed_out a1 by nobody, for 0 1 2"]
+
+
+def late(seconds: float, timeout_ms: int = 14_000) -> Journal:
+    """Rank 0 joins the last collective later than ranks 1 and 2, which have retired it."""
+    entries = rounds(
+        at=[[seconds * 1000, 0, 0]], name="gloo:all_reduce", timeout_ms=timeout_ms, **STATES_OF_GLOO
+    )
+    return recorded(entries)
+
+
+STATES_OF_GLOO: dict[str, Any] = {"state": "scheduled", "retired": True}
+
+
+def test_joined_after_the_timeout_of_others() -> None:
+    diagnosis = diagnosis_of(late(17))
+    assert [problem.message for problem in diagnosis.problems] == [
+        "Rank 0 joined all_reduce #1 of group 0 (default_pg) 17.0 s late; "
+        "2 ranks gave it up after a timeout of 14.0 s; 2 ranks wait."
+    ]
+    assert [(one.kind, one.culprits, one.proven) for one in diagnosis.problems] == [
+        (Kind.NEVER_JOINED, (0,), True)
+    ]
+
+
+def test_joined_before_the_timeout_of_others() -> None:
+    assert diagnosis_of(late(13)).verdict == "ok"
 
 
 class TestMissingDumps:

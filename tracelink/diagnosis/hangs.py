@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Link, Problem
@@ -25,7 +27,7 @@ from tracelink.diagnosis.waits import (
     waits_by_rank,
     with_device_waits,
 )
-from tracelink.model.columns import UNKNOWN
+from tracelink.model.columns import MILLISECOND, UNKNOWN
 from tracelink.model.operations import POINT_TO_POINT, operation_of
 from tracelink.model.text import (
     collective_in_words,
@@ -171,11 +173,13 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
     (wait,), journal = cause.waits, elapsed.journal
     group = journal.groups[wait.group]
     waited_ns = elapsed.longest(wait.rows)
-    lagging = wait.ahead > 1 and bool(wait.absent)
+    lagging = wait.ahead > 1 and bool(wait.absent) and not wait.late
     what = collective_in_words(wait.operation, wait.sequence, group)
     behind = f", and the others are {wait.ahead} collectives ahead" if lagging else ""
     ranks = ranks_in_words(cause.culprits)
-    if wait.absent:
+    if wait.late:
+        subject = f"{ranks} joined {what} {_lateness(journal, wait)}"
+    elif wait.absent:
         missed = missed_message(wait, what) if wait.message else f"never joined {what}"
         subject = f"{ranks} {missed}{behind}"
     elif len(cause.culprits) == 1:
@@ -194,6 +198,15 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
         waited_ns=waited_ns,
         rows=_shown_rows(journal, wait, cause.culprits),
     )
+
+
+def _lateness(journal: Journal, wait: Wait) -> str:
+    """`17.0 s late; 7 ranks gave it up after their timeout of 14.0 s`."""
+    records, row = journal.records, next(iter(wait.rows.values()))
+    joined = (records.group == wait.group) & (records.sequence == wait.sequence) & ~records.point_to_point
+    arrived = int(records.created[joined & np.isin(journal.rank, wait.absent)].min())
+    timeout = duration(int(records.timeout_ms[row]) * MILLISECOND)
+    return f"{duration(arrived - wait.created)} late; {_gave_up(wait)} after a timeout of {timeout}"
 
 
 def _not_started(elapsed: Elapsed, cause: Cause) -> Problem:
@@ -245,8 +258,10 @@ def _gave_up(wait: Wait) -> str:
 
 
 def _in_flight(stalls: Stalls, causes: Sequence[Cause]) -> Problem:
-    """The call in which most ranks wait; others are only counted."""
-    cause = max(causes, key=lambda cause: (len(cause.waiting), bool(cause.culprits)))
+    """The call in which most ranks wait for others, else the first one that all joined; others are only counted."""
+    cause = max(
+        causes, key=lambda cause: (len(cause.waiting) if cause.culprits else 0, -cause.waits[0].created)
+    )
     (wait, *_), journal = cause.waits, stalls.journal
     group = journal.groups[wait.group]
     waited_ns = stalls.elapsed.longest(wait.rows)

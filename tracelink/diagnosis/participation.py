@@ -13,6 +13,8 @@ import numpy as np
 
 from tracelink.diagnosis.journal import Journal, last_unusable_entries, synchronizing_requests
 from tracelink.model.columns import (
+    MILLISECOND,
+    NO_TIME,
     UNKNOWN,
     Bools,
     Int8s,
@@ -85,7 +87,7 @@ def parts_of(journal: Journal) -> Parts:
     requests, compositions = _request_numbers(journal, rows, first, last)
     incomplete = np.isin(rows[first], _at_cuts(journal)) | np.isin(rows[last], _at_cuts(journal))
     requests[incomplete & _possibly_coalesced(journal, requests, compositions)] = UNKNOWN
-    return Parts(
+    parts = Parts(
         records.group[rows[first]],
         records.sequence[rows[first]],
         journal.rank[rows[first]],
@@ -97,6 +99,40 @@ def parts_of(journal: Journal) -> Parts:
         collective[first],
         compositions,
     )
+    parts.outcome[_timed_out(journal, parts)] = Outcome.DROPPED
+    return parts
+
+
+def _timed_out(journal: Journal, parts: Parts) -> Int64s:
+    """The last parts of ranks in a group that only retired, and whose timeout had passed when another rank joined."""
+    candidates = (parts.outcome == Outcome.RETIRED) & (parts.created != NO_TIME)
+    if not candidates.any():
+        return np.empty(0, np.int64)
+    joined = np.maximum.reduceat(parts.created, starts_of(parts.collective))
+    limit = journal.records.timeout_ms[parts.row].astype(np.int64) * MILLISECOND
+    candidates &= (limit > 0) & (joined[parts.collective] - parts.created >= limit)
+    if not candidates.any():
+        return np.empty(0, np.int64)
+    furthest = np.full(len(journal.groups), UNKNOWN, np.int64)
+    np.maximum.at(furthest, parts.group, parts.sequence)
+    rows = np.flatnonzero(candidates & (parts.sequence == furthest[parts.group]))
+    clock_ahead = [_joins_late_by_clock(parts, int(row), int(limit[row])) for row in rows.tolist()]
+    found: Int64s = rows[~np.array(clock_ahead, np.bool_)]
+    return found
+
+
+def _joins_late_by_clock(parts: Parts, part: int, limit: int) -> bool:
+    """Whether the last rank to join is as late at most collectives of the group, so that its clock is ahead."""
+    of_group = parts.group == parts.group[part]
+    members = np.flatnonzero(of_group & (parts.collective == parts.collective[part]))
+    last = members[parts.created[members].argmax()]
+    own, late = (
+        np.flatnonzero(of_group & (parts.rank == parts.rank[row]) & (parts.created != NO_TIME))
+        for row in (part, last)
+    )
+    _, first, second = np.intersect1d(parts.sequence[own], parts.sequence[late], return_indices=True)
+    differences = parts.created[late][second] - parts.created[own][first]
+    return len(differences) > 1 and bool(np.median(differences) >= limit)
 
 
 def _request_numbers(

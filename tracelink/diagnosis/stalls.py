@@ -17,7 +17,7 @@ from tracelink.diagnosis.model import Lateness
 from tracelink.diagnosis.movement import Earlier
 from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.diagnosis.waits import Cause, Wait
-from tracelink.model.columns import UNKNOWN
+from tracelink.model.columns import MILLISECOND, UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def is_stuck(elapsed: Elapsed, wait: Wait) -> bool:
     if not since:
         return False
     timeouts = elapsed.journal.records.timeout_ms
-    if any(0 <= timeouts[wait.rows[rank]] * 1_000_000 <= time for rank, time in since.items()):
+    if any(0 <= timeouts[wait.rows[rank]] * MILLISECOND <= time for rank, time in since.items()):
         return True
     longest = int(elapsed.longest_finished[wait.group])
     if longest == UNKNOWN:

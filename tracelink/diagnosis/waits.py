@@ -17,6 +17,7 @@ from tracelink.diagnosis.model import Stage, Standing
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions
 from tracelink.diagnosis.programs import Counterparts, similar_groups
 from tracelink.model.columns import (
+    MILLISECOND,
     NO_TIME,
     UNKNOWN,
     Bools,
@@ -64,6 +65,8 @@ class Wait:
     """Whether the absent ranks have joined as well, but their devices have not started it."""
     message: bool = False
     """Whether it is a message and not a collective."""
+    late: bool = False
+    """Whether the absent ranks have joined, but after others had given it up."""
     ending: bool = False
     """Whether all ranks have joined and others have finished it."""
 
@@ -145,6 +148,8 @@ def _first_pending(parts: Parts, pending: Int64s) -> Int64s:
 def _wait_in(journal: Journal, parts: Parts, positions: Positions, inside: Int64s) -> Wait:
     group, sequence = int(parts.group[inside[0]]), int(parts.sequence[inside[0]])
     members = _not_joined(parts, positions, group, sequence, int(parts.collective[inside[0]]))
+    late = _late(journal, parts, inside)
+    inside = inside[~np.isin(parts.rank[inside], late)]
     created = parts.created[inside]
     known = created[created != NO_TIME]
     return Wait(
@@ -152,13 +157,27 @@ def _wait_in(journal: Journal, parts: Parts, positions: Positions, inside: Int64
         sequence,
         journal.operation(int(parts.last[inside[0]])),
         dict(zip(parts.rank[inside].tolist(), parts.last[inside].tolist(), strict=True)),
-        tuple(members.absent),
+        tuple(members.absent) or late,
         tuple(members.unknown),
         members.behind,
         int(known.min()) if len(known) else NO_TIME,
         bool((parts.outcome[inside] == Outcome.DROPPED).any()),
-        ending=not (members.absent or members.unknown) and _others_finished(parts, inside),
+        late=bool(late) and not members.absent,
+        ending=not (members.absent or members.unknown or late) and _others_finished(parts, inside),
     )
+
+
+def _late(journal: Journal, parts: Parts, inside: Int64s) -> tuple[int, ...]:
+    """The ranks that joined after others had given up: later than these by more than their timeout."""
+    given_up = inside[(parts.outcome[inside] == Outcome.DROPPED) & (parts.created[inside] != NO_TIME)]
+    if not len(given_up):
+        return ()
+    limits = journal.records.timeout_ms[parts.row[given_up]].astype(np.int64) * MILLISECOND
+    given_up, limits = given_up[limits > 0], limits[limits > 0]
+    bounds = np.searchsorted(parts.collective, parts.collective[inside[0]] + np.arange(2)).tolist()
+    joined = np.arange(*bounds)
+    ends = (parts.created[given_up] + limits).min(initial=np.iinfo(np.int64).max)
+    return tuple(parts.rank[joined[parts.created[joined] >= ends]].tolist())
 
 
 def _others_finished(parts: Parts, inside: Int64s) -> bool:
