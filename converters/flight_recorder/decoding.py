@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from tracelink.converters.flight_recorder import pickles, schema
-from tracelink.converters.flight_recorder.scan import Entries, abridged
+from tracelink.converters.flight_recorder.scan import Entries, abridged, selected
 from tracelink.io.sources import Source
 from tracelink.model.errors import Finding, Severity, UnreadableError
 
@@ -38,11 +38,27 @@ def decode(source: Source) -> Decoded:
 def decodings(source: Source) -> Iterator[Decoded]:
     """First the dump without its repeated entries, if possible; then, if the caller cannot use that, all of it."""
     data, damage = _bytes(source)
-    if data.startswith(pickles.HEADER):
-        pickles.refuse_if_too_large(data, pickles.COSTS, source.path)
-        if abridgement := abridged(data, source.path):
-            yield Decoded(*abridgement, [], truncated=False)
+    if data.startswith(pickles.HEADER) and (abridgement := abridged(data, source.path)):
+        yield Decoded(*abridgement, [], truncated=False)
     yield _decoded(source, data, damage)
+
+
+def entry_count(source: Source) -> int:
+    """The number of entries of a dump."""
+    return next(decodings(source)).entries.count
+
+
+def decode_rows(source: Source, rows: Collection[int]) -> tuple[schema.Dump, Mapping[int, Any]]:
+    """The dump, and its entries by row, at least those in `rows`, even if all of them would be too large."""
+    try:
+        dump = decode(source).dump
+    except pickles.TooLargeError:
+        data, _ = _bytes(source)
+        found = selected(data, source.path, rows) if data.startswith(pickles.HEADER) else None
+        if found is None:
+            raise
+        return found
+    return dump, {row: dump.entries[row] for row in rows if 0 <= row < len(dump.entries)}
 
 
 def _bytes(source: Source) -> tuple[bytes, str]:

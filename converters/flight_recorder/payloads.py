@@ -13,13 +13,17 @@ from typing import Any
 
 import orjson
 
-from tracelink.converters.flight_recorder.decoding import decode
+from tracelink.converters.flight_recorder.decoding import decode, decode_rows, entry_count
+from tracelink.converters.flight_recorder.pickles import TooLargeError
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Layout
 from tracelink.io.sources import Source
 from tracelink.model.records import Entry, Frame
 from tracelink.model.trace import Payload
 
 _BATCH = 512
+_PART = 8192
+"""Entries that are decoded at once if all of them would be too large."""
+
 _OMITTED = {"tracelink_omitted": "not an entry, or too large to be written as JSON"}
 
 _MAX_JSON_BYTES = 4 << 20
@@ -43,18 +47,29 @@ class RecorderPayloads:
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
         """Batches of entries in the order of the file."""
-        entries = decode(self.source).dump.entries
+        try:
+            entries = decode(self.source).dump.entries
+        except TooLargeError:
+            yield from self._parts(first, last)
+            return
         sizes = JsonSizes()
         indexes = iter(range(*slice(first, last).indices(len(entries))))
         while batch := list(islice(indexes, _BATCH)):
             yield batch[0], [_payload(entries[index], sizes) for index in batch]
 
+    def _parts(self, first: int, last: int | None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """The batches of a dump that is decoded part by part."""
+        indexes = iter(range(*slice(first, last).indices(entry_count(self.source))))
+        while part := list(islice(indexes, _PART)):
+            _, entries = decode_rows(self.source, part)
+            sizes = JsonSizes()
+            yield part[0], [_payload(entries[index], sizes) for index in part]
+
     def entries(self, places: Collection[int]) -> dict[int, Entry]:
         """The entries at some indexes of the dump, as far as they are valid."""
-        dump = decode(self.source).dump
+        dump, found = decode_rows(self.source, places)
         sizes = JsonSizes()
-        valid = (index for index in places if 0 <= index < len(dump.entries))
-        selected = {index: dump.entries[index] for index in valid if sizes.fits(dump.entries[index])}
+        selected = {index: found[index] for index in places if index in found and sizes.fits(found[index])}
         entries = {index: _entry(recorded, dump.layout) for index, recorded in selected.items()}
         return {index: entry for index, entry in entries.items() if entry}
 

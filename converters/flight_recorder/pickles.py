@@ -22,7 +22,9 @@ MAX_FILE_BYTES = 32 << 20
 """A larger file is not read. One string that fills such a file, and its copies, stay within the memory limit."""
 
 MEMORY = 192 << 20
-"""Bytes that a decoded dump may take: about 50,000 collectives with stacks; torch keeps 2,000 by default."""
+"""Bytes that a decoded dump may take: about 50,000 collectives with stacks; torch keeps 2,000 by default.
+
+Of dumps with more, similar entries are not decoded (see `scan`)."""
 
 _MAX_GROWTH = 64
 """Bytes of memory for each byte of a dump, at most."""

@@ -8,7 +8,7 @@ the pickle. Numbers in a dump are not negative: UNKNOWN represents None.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
@@ -73,6 +73,10 @@ _MARKER = b"\x8a\x08"
 _NUMBER_BYTES = _TOKEN_BYTES = 4
 _FIRST_TOKEN = 0x6B72616D
 """A marker is an integer: its number, and in the upper bytes a token that does not occur in the kept bytes."""
+
+_OPENED = b"}("
+_MOST_ENTRIES = 1 << 18
+"""More dicts are not scanned: scanning takes about 200 bytes of memory for each."""
 
 _FEWEST = 64
 """Fewer entries are all decoded: abridging would take longer."""
@@ -333,12 +337,16 @@ class Markers:
     """Rows with a marker: each decoded entry, and the first of each run of others."""
 
     @classmethod
-    def of(cls, forms: Sequence[Form]) -> Markers:
-        """One marker before each decoded entry, and one in place of each run of others."""
+    def of(cls, forms: Sequence[Form], requested: Bools | None = None) -> Markers:
+        """One marker before each decoded entry, and one in place of each run of others.
+
+        Entries that are `requested`, in the order of the forms, are decoded, too.
+        """
         starts = np.concatenate([form.similar.start for form in forms])
         order = np.argsort(starts)
         start, end = starts[order], np.concatenate([form.similar.end for form in forms])[order]
-        decoded_rows = np.concatenate([form.decoded_rows for form in forms])[order]
+        decoded_rows = np.concatenate([form.decoded_rows for form in forms])
+        decoded_rows = (decoded_rows if requested is None else decoded_rows | requested)[order]
         continues = np.zeros(len(start), np.bool_)
         continues[1:] = ~decoded_rows[1:] & ~decoded_rows[:-1] & (start[1:] == end[:-1])
         return cls(order, start, end, decoded_rows, np.flatnonzero(~continues))
@@ -450,25 +458,57 @@ class Entries:
 
 def abridged(data: bytes, path: str, fewest: int = _FEWEST) -> tuple[schema.Dump, Entries] | None:
     """The dump with its decoded entries, and all its entries; None unless most of them repeat others."""
-    forms = [Form.of(similar) for similar in _similar_entries(data)] if data.endswith(pickles.STOP) else []
+    forms = _forms(data)
     if sum(len(form.similar.start) for form in forms) < fewest:
         return None
     markers = Markers.of(forms)
     if markers.overlap or 2 * np.count_nonzero(markers.decoded_rows) > len(markers.decoded_rows):
         return None
-    padded, first_mark = markers.abridgement(data)
-    try:
-        dump = schema.dump_of(pickles.load_with_stable_memo(padded, path))
-    except UnreadableError:
-        return None
-    members = _Members.of(dump.entries, markers, first_mark) if dump else None
-    if not dump or not members:
-        return None
-    repeats = _repeats(forms, members)
-    if repeats is None:
+    dump, members = _decoded_with(markers, data, path)
+    repeats = _repeats(forms, members) if members else None
+    if not dump or not members or repeats is None:
         return None
     entries = Entries(members.decoded, members.row, members.count, repeats)
     return replace(dump, entries=members.decoded), entries
+
+
+def selected(data: bytes, path: str, rows: Collection[int]) -> tuple[schema.Dump, dict[int, Any]] | None:
+    """The dump, with only those of its entries that are decoded: at least the ones in these rows, by row.
+
+    None unless most entries repeat others.
+    """
+    forms = _forms(data)
+    markers = Markers.of(forms) if forms else None
+    if not markers or markers.overlap:
+        return None
+    _, members = _decoded_with(markers, data, path)
+    if not members:
+        return None
+    dump, members = _decoded_with(Markers.of(forms, np.isin(members.row_of_form, [*rows])), data, path)
+    if not dump or not members:
+        return None
+    found = dict(zip(members.row.tolist(), members.decoded, strict=True))
+    return replace(dump, entries=members.decoded), found
+
+
+def _forms(data: bytes) -> list[Form]:
+    if not data.endswith(pickles.STOP) or data.count(_OPENED) > _MOST_ENTRIES:
+        return []
+    return [Form.of(similar) for similar in _similar_entries(data)]
+
+
+def _decoded_with(
+    markers: Markers, data: bytes, path: str
+) -> tuple[schema.Dump, _Members] | tuple[None, None]:
+    """The dump with markers in place of entries, and its list of entries; None if it is invalid or too large."""
+    padded, first_mark = markers.abridgement(data)
+    try:
+        pickles.refuse_if_too_large(padded, pickles.COSTS, path)
+        dump = schema.dump_of(pickles.load_with_stable_memo(padded, path))
+    except UnreadableError:
+        return None, None
+    members = _Members.of(dump.entries, markers, first_mark) if dump else None
+    return (dump, members) if dump and members else (None, None)
 
 
 @dataclass(frozen=True, slots=True)

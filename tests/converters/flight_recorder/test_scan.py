@@ -11,12 +11,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.data import shared
-from builders.recorder import as_json, collective, dump, frame, pickled
+from builders.recorder import as_json, as_source, collective, dump, frame, pickled
+from tracelink.converters.flight_recorder import payloads as payloads_module
+from tracelink.converters.flight_recorder import pickles
+from tracelink.converters.flight_recorder.decoding import decode
 from tracelink.converters.flight_recorder.entries import fields_of
+from tracelink.converters.flight_recorder.payloads import RecorderPayloads
 from tracelink.converters.flight_recorder.pickles import load
+from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.converters.flight_recorder.records import records_of
 from tracelink.converters.flight_recorder.scan import Entries, abridged
 from tracelink.converters.flight_recorder.schema import Dump, dump_of
+from tracelink.io.engine import Engine
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.records import Requests
 
@@ -290,3 +296,32 @@ def test_many_numbers_in_one_entry_take_no_time() -> None:
     entry = b"}(" + b"h\0K\1" * 100_000 + b"u"
     data = b"\x80\2}(X\7\0\0\0entriesq\1](}(" + key + b"K\1u" + entry * 3 + b"eu."
     assert abridged(data, "dump", fewest=1) is None
+
+
+def test_entries_of_a_dump_that_is_too_large_to_be_decoded_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as 100,000 entries: they are read, and single ones and parts of them are decoded when they are requested."""
+    source = as_source(pickled(dump(*steps(500))))
+    reader = FlightRecorderReader()
+    recording = reader.read_records(source, Engine(1))
+    payloads = RecorderPayloads(source)
+    entries, batches = payloads.entries([3, 700, 1499, 1500]), joined(payloads)
+    monkeypatch.setattr(pickles, "MEMORY", 400_000)
+    monkeypatch.setattr(payloads_module, "_PART", 40)
+    with pytest.raises(pickles.TooLargeError):
+        decode(source)
+    limited = reader.read_records(source, Engine(1))
+    assert limited.records.columns().keys() == recording.records.columns().keys()
+    for name, column in recording.records.columns().items():
+        assert limited.records.columns()[name].tolist() == column.tolist()
+    assert limited.strings == recording.strings
+    assert payloads.entries([3, 700, 1499, 1500]) == entries
+    assert list(entries) == [3, 700, 1499]
+    assert joined(payloads) == batches
+    assert len(batches) == 1500
+
+
+def joined(payloads: RecorderPayloads) -> dict[int, Any]:
+    """All entries as JSON, by index."""
+    return {first + at: text for first, batch in payloads.batches() for at, text in enumerate(batch)}
