@@ -148,29 +148,36 @@ class Simulated:
     """Communication with fewer bytes than ASTRA-sim can split: written with more."""
 
 
-def simulated(communication: Communication, groups: GroupNumbers, world_size: int) -> Simulated:
-    """The communication of a rank that ASTRA-sim can run to the end."""
-    alone = _alone(communication, groups, world_size)
-    incomplete = ~alone & (communication.missing_ranks > 0)
-    communication = communication.take(np.flatnonzero(~alone & ~incomplete))
-    types, replaced = _types(communication)
+def simulated(
+    communication: Communication, groups: GroupNumbers, world_size: int, with_node: Bools
+) -> Simulated:
+    """The communication of a rank that ASTRA-sim can run to the end.
+
+    Only rows `with_node` are written and counted; the recorder often knows of more, from before the profiled time.
+    """
+    alone = with_node & _alone(communication, groups, world_size)
+    incomplete = with_node & ~alone & (communication.missing_ranks > 0)
+    kept = np.flatnonzero(~alone & ~incomplete)
+    communication, with_node = communication.take(kept), with_node[kept]
+    types, replaced = _types(communication, with_node)
     least = np.where(types == CollectiveType.ALL_GATHER, LEAST_GATHERED, 0)
     least = np.where(communication.type == NodeType.COMM_COLL, least, LEAST_SENT)
     size = np.maximum(communication.size, communication.largest_size)
-    counts = (alone, incomplete, size > communication.size, size < least)
+    equalized, enlarged = with_node & (size > communication.size), with_node & (size < least)
+    counts = (alone, incomplete, equalized, enlarged)
     changed = replace(communication, collective_type=types, size=np.maximum(size, least))
     return Simulated(changed, replaced, *(int(np.count_nonzero(chosen)) for chosen in counts))
 
 
-def _types(communication: Communication) -> tuple[Int64s, dict[str, int]]:
-    """Types that ASTRA-sim runs, and the number of replaced collectives by their own type."""
+def _types(communication: Communication, with_node: Bools) -> tuple[Int64s, dict[str, int]]:
+    """Types that ASTRA-sim runs, and the number of replaced collectives with a node by their own type."""
     types = communication.collective_type.copy()
     replaced: dict[str, int] = {}
     for kind, replacement in REPLACEMENTS.items():
         chosen = communication.collective_type == kind
-        if count := int(np.count_nonzero(chosen)):
+        types[chosen] = replacement
+        if count := int(np.count_nonzero(chosen & with_node)):
             replaced[kind.name] = count
-            types[chosen] = replacement
     assert set(types[types != UNKNOWN].tolist()) <= SIMULATED
     return types, replaced
 
@@ -199,9 +206,15 @@ def _members(groups: GroupNumbers, world_size: int) -> Iterator[int]:
 def positions_with_nodes(part: Excerpt, communication: Communication) -> Int64s:
     """The shared positions of the communication of a rank that is written as nodes."""
     written, _ = usable(communication.with_events(part.events))
-    is_node = nodes_of_host(part) | (part.events.of_kind(*GPU_WORK) & part.events.timed)
-    positions: Int64s = written.position[np.append(is_node, False)[written.row]]
+    positions: Int64s = written.position[have_nodes(part, written)]
     return positions
+
+
+def have_nodes(part: Excerpt, communication: Communication) -> Bools:
+    """Whether the events of the communication of a rank become nodes."""
+    is_node = nodes_of_host(part) | (part.events.of_kind(*GPU_WORK) & part.events.timed)
+    found: Bools = np.append(is_node, False)[communication.row]
+    return found
 
 
 def compared(

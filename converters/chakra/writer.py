@@ -35,6 +35,7 @@ from tracelink.converters.chakra.simulation import (
     all_ranks,
     compared,
     group_numbers,
+    have_nodes,
     positions_with_nodes,
     simulated,
 )
@@ -208,6 +209,8 @@ class RankNodes:
     """The number of communication ops that are written as compute, by what is unknown."""
     simulated: Simulated | None = None
     gaps: Gaps | None = None
+    lost: tuple[int, int] = (0, 0)
+    """The number and the microseconds of operators that are left out although the rank has no device work."""
     empty: bool = False
     """True if the only node is a placeholder."""
 
@@ -216,7 +219,7 @@ def rank_nodes(part: Excerpt, communication: Communication, shared: Shared, want
     """The nodes of a rank, from its events and its communication."""
     written, unusable = usable(communication.with_events(part.events))
     full = wanted.variant == Variant.FULL
-    limited = None if full else simulated(written, shared.groups, shared.world_size)
+    limited = None if full else _simulated_communication(part, written, shared)
     written = limited.communication if limited else written
     by_data = wanted.dependencies != Dependencies.TIME
     storages = StorageReader()
@@ -226,16 +229,30 @@ def rank_nodes(part: Excerpt, communication: Communication, shared: Shared, want
         orders = {**orders, TENSOR: tensor_order(part, storages.uses())}
     plan = plan_of(part, written, orders, wanted.dependencies, one_at_a_time=not full)
     nodes = table_of(plan, shared.groups, shared.strings)
+    lost = (0, 0) if full else _lost_computation(plan, nodes)
     nodes = nodes if full else _without_host(plan, nodes)
     if not len(nodes):
-        return RankNodes(one_idle_node(), None, plan, orders, unusable, limited, empty=True)
+        return RankNodes(one_idle_node(), None, plan, orders, unusable, limited, lost=lost, empty=True)
     if not full:
-        return RankNodes(nodes, None, plan, orders, unusable, limited)
+        return RankNodes(nodes, None, plan, orders, unusable, limited, lost=lost)
     tensors = fields_of_nodes(plan, fields)
     if not wanted.gaps:
         return RankNodes(nodes, tensors, plan, orders, unusable)
     gaps = _gaps(plan, nodes)
     return RankNodes(with_gaps(nodes, gaps), _with_gaps(tensors, gaps), plan, orders, unusable, None, gaps)
+
+
+def _simulated_communication(part: Excerpt, communication: Communication, shared: Shared) -> Simulated:
+    with_node = have_nodes(part, communication)
+    return simulated(communication, shared.groups, shared.world_size, with_node)
+
+
+def _lost_computation(plan: Plan, nodes: NodeTable) -> tuple[int, int]:
+    """The host nodes of a rank without device work that are not communication, and their microseconds."""
+    if len(plan.device):
+        return 0, 0
+    computes = plan.slots.communication[plan.order.slot] == UNKNOWN
+    return int(np.count_nonzero(computes)), int(nodes.duration[computes].sum())
 
 
 def _ignore(row: int, text: bytes) -> None:
@@ -287,6 +304,7 @@ def findings_of(path: str, number: int, rank: RankNodes) -> Iterator[Finding]:
         text = f"{prefix}: {_ops(count)} written as compute: {_UNUSABLE[reason]}."
         yield Finding(Severity.WARNING, "not_communication", text, count, path)
     yield from _outside_profile(path, prefix, rank)
+    yield from _lost(path, prefix, rank)
     yield from _simulated(path, prefix, rank)
     yield from _without_times(path, prefix, rank)
     for origin, count in rank.plan.data.against_order.items():
@@ -326,6 +344,17 @@ def _outside_profile(path: str, prefix: str, rank: RankNodes) -> Iterator[Findin
     if count := len(rank.plan.communication) - written:
         text = f"{prefix}: {_ops(count)} left out: only the flight recorder recorded them, outside the profiled time."
         yield Finding(Severity.INFO, "outside_profile", text, count, path)
+
+
+def _lost(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
+    count, microseconds = rank.lost
+    if count:
+        text = (
+            f"{prefix}: all computation is left out: {counted(count, 'operator')} ({microseconds / 1000:,.1f} ms). "
+            "The variant astra-sim keeps device work and communication, and the rank has no device work. "
+            "Operators are in the variant full."
+        )
+        yield Finding(Severity.WARNING, "no_computation", text, count, path)
 
 
 def _simulated(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from builders.graph import GraphBuilder
 from builders.job import JobBuilder
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
 from tracelink.converters.chakra.simulation import GroupNumbers, all_ranks, group_numbers
-from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.trace import ProcessGroup
 
 US = 1000
@@ -295,6 +295,25 @@ class TestWithoutPartners:
         assert [size for _, _, size, _ in found[1].communication()] == [8]
         assert found[0].reasons["incomplete_communication"] == 1
 
+    def test_what_all_ranks_recorded_before_the_profile_is_missing_on_none(self, tmp_path: Path) -> None:
+        builder = GraphBuilder()
+        sizes = {"barrier": 0, "all_reduce": 8, "all_gather": 1}
+        entries = []
+        for rank in range(2):
+            track = builder.track(TrackKind.COMMUNICATOR, rank)
+            entries.append([builder.add(track, "entry", start, 5, EventKind.RECORD) for start in range(3)])
+            builder.add(builder.track(rank=rank), "operator", 5, 5)
+            kernels(builder, rank, at=10, name="gemm")
+        group = builder.group(0, 1, name="0")
+        for (operation, size), rows in zip(sizes.items(), zip(*entries, strict=True), strict=True):
+            builder.together(group, *rows, operation=operation, as_what="record")
+            for part in builder.participations[-2:]:
+                part |= {"bytes_in": size + part["rank"], "bytes_out": size}
+        found = traces(builder.build(), tmp_path, variant="astra-sim")
+        for rank in (0, 1):
+            assert found[rank].names == ["gemm"]
+            assert found[rank].reasons == {"outside_profile": 3, "not_nodes": 3}
+
     def test_an_entry_of_the_recorder_is_no_part_beside_a_profile(self, tmp_path: Path) -> None:
         """The profile of rank 1 begins later than that of rank 0, and only its recorder tells of the collective."""
         builder = GraphBuilder()
@@ -335,3 +354,25 @@ def test_a_wait_through_the_host_stays(tmp_path: Path) -> None:
     trace = only(job.build(), tmp_path, variant="astra-sim")
     assert trace.names == ["first", "second"]
     assert trace.waits("second") == ["first"]
+
+
+@pytest.mark.parametrize("device_work", [False, True])
+@pytest.mark.parametrize("variant", ["astra-sim", "full"])
+def test_a_rank_without_device_work_says_how_much_computation_it_loses(
+    variant: str, device_work: bool, tmp_path: Path
+) -> None:
+    builder, rows = GraphBuilder(), []
+    for rank in range(2):
+        thread = builder.track(rank=rank)
+        outer = builder.add(thread, "aten::linear", 0, 9 * US)
+        builder.edge(outer, Relation.CALLS, builder.add(thread, "aten::addmm", 2 * US, 5 * US))
+        rows.append(builder.add(thread, "c10d::allreduce_", 10 * US, 3 * US))
+        if device_work:
+            kernels(builder, rank, at=20, name="gemm")
+    builder.together(builder.group(0, 1, name="0"), *rows, as_what="operator")
+    for part in builder.participations:
+        part |= {"bytes_in": 8, "bytes_out": 8}
+    for trace in traces(builder.build(), tmp_path, variant=variant).values():
+        assert trace.reasons.get("no_computation", 0) == (
+            2 if variant == "astra-sim" and not device_work else 0
+        )
