@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from builders.data import shared
-from builders.programs import diagnosis_of_programs, problems
-from tracelink import diagnose
+from builders.programs import diagnosis_of_programs, journal_of_programs, problems
+from tracelink import Diagnosis, diagnose
+from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind
 
 TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
@@ -38,6 +43,142 @@ def test_broadcast_that_others_passed_may_be_unfinished() -> None:
     assert found == ["never_joined a1 by 2, for 0 1"]
 
 
+# Whether ranks wait for it.
+
+
+def only(diagnosis: Diagnosis) -> tuple[object, ...]:
+    """The only problem: what, who, for whom, and how certain."""
+    (problem,) = diagnosis.problems
+    return problem.kind, problem.culprits, problem.waiting, problem.proven, problem.message
+
+
+def test_ranks_wait_for_an_absent_one() -> None:
+    assert only(diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=THREE)) == (
+        Kind.NEVER_JOINED,
+        (2,),
+        (0, 1),
+        False,
+        "Rank 2 left no dump, and 2 ranks wait for it: first in all_reduce #2 of group a. It had "
+        "joined all_reduce #1 of group a, which others finished.",
+    )
+
+
+def test_no_rank_waits_for_an_absent_one() -> None:
+    assert only(diagnosis_of_programs({0: "a1 a2", 1: "a1 a2"}, a=THREE)) == (
+        Kind.ABSENT,
+        (2,),
+        (),
+        False,
+        "Rank 2 left no dump. Others finished all_reduce #2 of group a, so it was there; no rank is known to wait for "
+        "it.",
+    )
+
+
+def test_backend_that_does_not_record_whether_the_last_call_failed() -> None:
+    assert only(diagnosis_of_programs({0: "a1~ a2~", 1: "a1~ a2~"}, a=THREE)) == (
+        Kind.ABSENT,
+        (2,),
+        (),
+        False,
+        "Rank 2 left no dump. Ranks 0 and 1 end in all_reduce #2 of group a; the dumps do not show whether it finished "
+        "or failed. It had joined all_reduce #1 of group a, after which others went on.",
+    )
+
+
+def test_group_without_a_finished_collective_of_all() -> None:
+    found = only(diagnosis_of_programs({0: "a1=broadcast a2=broadcast", 1: "a1=broadcast"}, a=THREE))
+    assert found == (
+        Kind.ABSENT,
+        (2,),
+        (),
+        False,
+        "Rank 2 left no dump. Other ranks used group a with it, and none is known to wait for it.",
+    )
+
+
+def test_group_that_no_rank_used() -> None:
+    assert problems({0: "b1", 1: "b1"}, a=THREE, b=TWO) == []
+
+
+def test_host_without_dumps_is_one_problem() -> None:
+    """Ranks 2 and 3 are one end of two pipelines."""
+    ranks = {0: "a1 p>1! a2!", 1: "a1 q>1! a2!"}
+    found = diagnosis_of_programs(ranks, a=FOUR, p=[0, 2], q=[1, 3])
+    assert only(found) == (
+        Kind.NEVER_JOINED,
+        (2, 3),
+        (0, 1),
+        False,
+        "Ranks 2 and 3 left no dump, and 2 ranks wait for them (at least 1.0 ms): first in send 0->1 #1 of group p. "
+        "All of them had joined all_reduce #1 of group a, which others finished.",
+    )
+
+
+def test_proven_culprit_comes_before_an_absent_rank() -> None:
+    diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=FOUR)
+    assert [(problem.culprits, problem.proven) for problem in diagnosis.problems] == [((2,), True)]
+
+
+# Dumps that are damaged.
+
+
+def test_unreadable_dump_is_no_dump() -> None:
+    """A process that is killed while it writes leaves such a file."""
+    found = diagnosis_of(journal_of_programs({0: "a1", 1: "a1"}, a=THREE), {2: "rank_2: not a pickle"})
+    assert only(found)[1:] == (
+        (2,),
+        (),
+        False,
+        "Rank 2 left a dump that cannot be read. Others finished all_reduce #1 of group a, so it was there; no rank is "
+        "known to wait for it.",
+    )
+
+
+def test_absent_and_unreadable_dumps_are_one_problem() -> None:
+    found = diagnosis_of(journal_of_programs({0: "a1!"}, a=THREE), {2: "rank_2: not a pickle"})
+    assert only(found)[1:] == (
+        (1, 2),
+        (0,),
+        False,
+        "Rank 1 left no dump and rank 2 left a dump that cannot be read, and rank 0 waits for at least one of them: "
+        "first in all_reduce #1 of group a.",
+    )
+
+
+def truncated(programs: Mapping[int, str], rank: int, **groups: Sequence[int]) -> Journal:
+    """The journal of ranks of which one left a truncated dump."""
+    found = journal_of_programs(programs, **groups)
+    recordings = dict(found.recordings)
+    recordings[rank] = replace(recordings[rank], broken_off=True)
+    return replace(found, recordings=recordings)
+
+
+def test_truncated_dump_of_the_culprit() -> None:
+    found = diagnosis_of(truncated({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, 2, a=THREE))
+    assert only(found) == (
+        Kind.NEVER_JOINED,
+        (2,),
+        (0, 1),
+        False,
+        "Rank 2 left a truncated dump, and 2 ranks wait for it: first in all_reduce #2 of group a. It "
+        "had joined all_reduce #1 of group a, which others finished.",
+    )
+
+
+def test_truncated_dump_of_a_rank_that_went_on() -> None:
+    for mark in ("", "~"):
+        found = truncated({0: f"a1{mark} a2{mark}", 1: f"a1{mark} a2{mark}", 2: f"a1{mark}"}, 2, a=THREE)
+        assert diagnosis_of(found).problems == []
+
+
+def test_truncated_dump_next_to_retired_calls() -> None:
+    """Rank 0 waits for rank 1, which did not finish its call with rank 2."""
+    found = diagnosis_of(truncated({0: "a1~ a2~", 1: "a1~ b1~", 2: "a1~"}, 2, a=TWO, b=[1, 2]))
+    assert [(problem.culprits, problem.waiting, problem.proven) for problem in found.problems] == [
+        ((2,), (0, 1), False)
+    ]
+
+
 # Recorded jobs.
 
 
@@ -55,3 +196,31 @@ def test_killed_rank_of_unaided_gloo() -> None:
         (problem,) = diagnosis.problems
         assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (5,), False)
         assert (problem.waiting, list(diagnosis.missing)) == ((0, 1, 2, 3, 4, 6, 7), [5])
+
+
+def test_rank_that_was_killed_while_others_gave_up_or_waited() -> None:
+    (problem,) = diagnose(shared("fr2/world_kill_dp_only/dumps_after_error")).problems
+    assert (problem.kind, problem.culprits, problem.waiting) == (Kind.NEVER_JOINED, (2,), (0, 1, 3))
+    (problem,) = diagnose(shared("fr2/world_kill_dp_only/dumps_after_timeout")).problems
+    assert (problem.kind, problem.culprits, problem.proven) == (Kind.ABSENT, (2,), False)
+
+
+def test_rank_that_crashed_between_collectives() -> None:
+    (problem,) = diagnose(shared("fr2/crash_between")).problems
+    assert (problem.kind, problem.culprits, problem.waiting) == (Kind.ABSENT, (6,), ())
+
+
+def test_host_that_crashed() -> None:
+    (problem,) = diagnose(shared("fr2/n64_node_crash")).problems
+    assert (problem.kind, problem.culprits, problem.proven) == (
+        Kind.NEVER_JOINED,
+        tuple(range(24, 32)),
+        False,
+    )
+    assert set(problem.waiting) == set(range(64)) - set(problem.culprits)
+
+
+def test_truncated_dump_of_a_recorded_culprit() -> None:
+    (problem,) = diagnose(shared("fr2/m64_culprit_truncated")).problems
+    assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (37,), False)
+    assert problem.message.startswith("Rank 37 left a truncated dump, and 63 ranks wait for it")

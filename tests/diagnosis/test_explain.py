@@ -16,6 +16,7 @@ from tracelink.diagnosis.explain import (
     MOST_CALLS,
     MOST_CULPRITS,
     MOST_PROBLEMS,
+    WHERE_DUMPS_ARE,
     advice_for,
     own_frames,
     with_advice,
@@ -96,18 +97,27 @@ def test_advice_with_many_culprits() -> None:
     assert said.startswith("Check what rank 1 (for example) is doing now")
 
 
-@pytest.mark.parametrize(
-    ("culprits", "said"),
-    [
-        ((2,), "Rank 2 has no complete dump: check whether its process still runs, and the end of its log."),
-        (
-            (2, 3),
-            "Ranks 2 and 3 have no complete dump: check whether their processes still run, and the end of their logs",
-        ),
-    ],
-)
-def test_advice_on_missing_dumps(culprits: tuple[int, ...], said: str) -> None:
-    assert said in advice_for(problem(Kind.NEVER_JOINED, None, culprits=culprits), [0, 1])
+@pytest.mark.parametrize("kind", [Kind.NEVER_JOINED, Kind.ABSENT])
+def test_advice_on_missing_dumps(kind: Kind) -> None:
+    assert advice_for(problem(kind, None, culprits=(2,)), [0, 1]) == (
+        "Look first for an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of rank 2, in its log and in "
+        f"that of the scheduler. If its process is alive, add its dump. {WHERE_DUMPS_ARE}"
+    )
+    assert advice_for(problem(kind, None, culprits=(2, 3)), [0, 1]) == (
+        "Look first for an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of ranks 2 and 3, in their "
+        f"logs and in that of the scheduler. If their processes are alive, add their dumps. {WHERE_DUMPS_ARE}"
+    )
+
+
+def test_advice_on_damaged_dumps() -> None:
+    found = problem(Kind.NEVER_JOINED, None, culprits=(2,))
+    assert advice_for(found, [0, 1], damaged=[2]) == (
+        "Copy the dump of rank 2 again. If it is damaged on the host as well, its process may have ended while "
+        "writing: look for an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of rank 2, in its log and "
+        "in that of the scheduler."
+    )
+    found = problem(Kind.NEVER_JOINED, None, culprits=(2, 3))
+    assert "an exit of rank 3, in its log" in advice_for(found, [0, 1], damaged=[2])
 
 
 def test_advice_on_skipped() -> None:

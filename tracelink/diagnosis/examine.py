@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tracelink.diagnosis.absence import Absence, absent_culprits, absent_members
 from tracelink.diagnosis.disagreements import (
     NO_ROOTS,
     Disagreement,
@@ -197,8 +198,13 @@ def diagnosis_of(
     late = lateness_report(journal, parts)
     clues = replace(clues, habits=habits_of(late.lateness))
     hangs, notes = hangs_of(journal, parts, messages.waits, mismatches, clues)
-    if any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches]):
+    absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
+    hangs = absent_culprits(absence, hangs)
+    stalled = any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches])
+    if stalled:
         late = late.of_stalled_job()
+    elif not any(problem.kind is Kind.ABSENT for problem in hangs):
+        hangs += absent_members(absence)
     hangs = with_late_history(hangs, clues.habits)
     problems = [*hangs, *map(_with_waiting_ranks, mismatches), *late.problems]
 

@@ -21,6 +21,7 @@ from tracelink.model.text import (
     count_of_ranks,
     duration,
     group_in_words,
+    lowered,
     operation_in_words,
     ranks_in_words,
 )
@@ -226,16 +227,18 @@ def _skipped_message(problem: Problem, own: Entry) -> str:
 def with_advice(diagnosis: Diagnosis) -> Diagnosis:
     """The diagnosis with advice on each problem."""
     problems = [
-        problem if problem.advice else replace(problem, advice=advice_for(problem, diagnosis.present))
+        problem
+        if problem.advice
+        else replace(problem, advice=advice_for(problem, diagnosis.present, diagnosis.unreadable))
         for problem in diagnosis.problems
     ]
     return replace(diagnosis, problems=problems)
 
 
-def advice_for(problem: Problem, present: Collection[int]) -> str:
-    """What to look at next, based on the evidence if there is any."""
+def advice_for(problem: Problem, present: Collection[int], damaged: Collection[int] = ()) -> str:
+    """What to look at next, based on the evidence if there is any; `damaged` are ranks with unusable dumps."""
     absent = tuple(rank for rank in problem.culprits if rank not in present)
-    case = _Case(problem, _shown(problem, Role.CULPRIT), _shown(problem, Role.WAITING), absent)
+    case = _Case(problem, _shown(problem, Role.CULPRIT), _shown(problem, Role.WAITING), absent, damaged)
     stacks = any(entry.frames for evidence in problem.evidence for entry in evidence.entries)
     return ADVICE[problem.kind](case) + (NO_STACKS if problem.evidence and not stacks else "")
 
@@ -249,6 +252,8 @@ class _Case:
     other: Entry | None
     absent: tuple[int, ...]
     """Culprits without a complete dump."""
+    damaged: Collection[int] = ()
+    """Ranks whose dumps are truncated or cannot be read."""
 
     @property
     def culprit(self) -> str:
@@ -323,16 +328,24 @@ def _way(case: _Case) -> str:
 
 
 def _no_dump(case: _Case) -> str:
-    ranks = ranks_in_words(case.absent)
-    if len(case.absent) > 1:
-        return (
-            f"{ranks} have no complete dump: check whether their processes still run, and the end of their logs. "
-            f"{WHERE_DUMPS_ARE}"
-        )
-    return (
-        f"{ranks} has no complete dump: check whether its process still runs, and the end of its log. "
-        f"{WHERE_DUMPS_ARE}"
+    """The process may be gone, its dump may be damaged, or a copy may be incomplete."""
+    damaged = tuple(rank for rank in case.absent if rank in case.damaged)
+    subject = tuple(rank for rank in case.absent or case.problem.culprits if rank not in damaged) or damaged
+    several, missing = len(subject) > 1, subject != damaged
+    ranks, their = lowered(ranks_in_words(subject)), "their" if several else "its"
+    look = (
+        f"an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of {ranks}, in {their} log"
+        f"{'s' if several else ''} and in that of the scheduler"
     )
+    if not missing:
+        files, they = ("dumps", "they are") if several else ("dump", "it is")
+        return (
+            f"Copy the {files} of {ranks} again. If {they} damaged on the host as well, {their} "
+            f"process{'es' if several else ''} may have ended while writing: look for {look}."
+        )
+    alive = "processes are" if several else "process is"
+    add = f"If {their} {alive} alive, add {their} dump{'s' if several else ''}."
+    return f"Look first for {look}. {add} {WHERE_DUMPS_ARE}"
 
 
 def _skipped(case: _Case) -> str:
@@ -436,13 +449,6 @@ def _in_flight(case: _Case) -> str:
     )
 
 
-def _no_dump_at_all(case: _Case) -> str:
-    return (
-        f"Look for an exception, an out-of-memory kill or a signal in the log of {case.culprit} and in dmesg on its "
-        f"host. If its process runs, add its dump. {WHERE_DUMPS_ARE}"
-    )
-
-
 ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
     Kind.NEVER_JOINED: _absence,
     Kind.LAGGING: _absence,
@@ -455,6 +461,6 @@ ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
     Kind.STRAGGLER: _straggler,
     Kind.TIMED_OUT: _timed_out,
     Kind.FAILED: _failed,
-    Kind.ABSENT: _no_dump_at_all,
+    Kind.ABSENT: _no_dump,
     Kind.IN_FLIGHT: _in_flight,
 }
