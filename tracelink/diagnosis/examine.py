@@ -40,12 +40,20 @@ from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
+from tracelink.linking.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.operations import ROOTED, operation_of
-from tracelink.model.text import count_of_ranks
+from tracelink.model.text import count_of_ranks, lowered, ranks_in_words
 from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
 
+FOLDABLE = frozenset(
+    {
+        *(Kind.NEVER_JOINED, Kind.LAGGING, Kind.SKIPPED, Kind.FAILED, Kind.PEER_MISMATCH),
+        *(Kind.OPERATION_MISMATCH, Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH),
+    }
+)
+"""Problems of which several are one if only their groups and their culprits differ."""
 PROFILES_INSTEAD = (
     " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )
@@ -206,7 +214,7 @@ def diagnosis_of(
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
         hangs += absent_members(absence)
     hangs = with_late_history(hangs, clues.habits)
-    problems = [*hangs, *map(_with_waiting_ranks, mismatches), *late.problems]
+    problems = _folded([*hangs, *map(_with_waiting_ranks, mismatches), *late.problems])
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})
@@ -240,6 +248,49 @@ def _with_waiting_ranks(problem: Problem) -> Problem:
     """Completes the message of a mismatch, because of which ranks may or may not wait."""
     waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
     return replace(problem, message=f"{problem.message}{waiting}.")
+
+
+def _folded(problems: Sequence[Problem]) -> list[Problem]:
+    """The problems, where the same one in similar groups, each with its own culprits, is one."""
+    similar: dict[tuple[object, ...], list[Problem]] = {}
+    for number, problem in enumerate(problems):
+        foldable = problem.kind in FOLDABLE and problem.culprits and not problem.tie
+        described = problem.description not in ("", UNDEFINED)
+        key = (problem.kind, problem.operation, problem.sequence, problem.description, problem.proven)
+        similar.setdefault(key if foldable and described else (number,), []).append(problem)
+    return [one for alike in similar.values() for one in _as_one(alike)]
+
+
+def _as_one(problems: Sequence[Problem]) -> Sequence[Problem]:
+    """One problem, if groups and culprits differ."""
+    first, count = problems[0], len(problems)
+    culprits = sorted({rank for problem in problems for rank in problem.culprits})
+    groups = {problem.group for problem in problems}
+    if (
+        count == 1
+        or len(culprits) < sum(len(problem.culprits) for problem in problems)
+        or len(groups) < count
+    ):
+        return problems
+    waiting = sorted({rank for problem in problems for rank in problem.waiting} - set(culprits))
+    where = f"{ranks_in_words(culprits)}, in {count} groups ({first.description})"
+    in_all = f" In all, {count_of_ranks(waiting, 'wait')}." if len(waiting) > len(first.waiting) else ""
+    return [
+        replace(
+            first,
+            culprits=tuple(culprits),
+            waiting=tuple(waiting),
+            message=f"{where}: {lowered(first.message)}{in_all}",
+            count=sum(problem.count for problem in problems),
+            waited_ns=max((problem.waited_ns or 0 for problem in problems), default=0) or None,
+            rows={
+                rank: row
+                for problem in problems
+                for rank, row in problem.rows.items()
+                if problem is first or rank in culprits
+            },
+        )
+    ]
 
 
 def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
