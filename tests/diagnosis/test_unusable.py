@@ -41,7 +41,7 @@ def test_unusable_last_entry_of_the_culprit(fields: dict[str, Any]) -> None:
         False,
     )
     assert problem.message == (
-        "Rank 2 (no complete dump) is the only rank missing in all_reduce #3 of group 0 (default_pg); "
+        "Rank 2 (whose dump does not show it) is the only rank missing in all_reduce #3 of group 0 (default_pg); "
         "3 ranks wait."
     )
 

@@ -183,9 +183,9 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
         missed = missed_message(wait, what) if wait.message else f"never joined {what}"
         subject = f"{ranks} {missed}{behind}"
     elif len(cause.culprits) == 1:
-        subject = f"{ranks} (no complete dump) is the only rank missing in {what}"
+        subject = f"{ranks} (whose dump does not show it) is the only rank missing in {what}"
     else:
-        subject = f"At least one of {lowered(ranks)} (no complete dumps) is missing in {what}"
+        subject = f"At least one of {lowered(ranks)} (whose dumps do not show it) is missing in {what}"
     return Problem.at(
         Kind.LAGGING if lagging else Kind.NEVER_JOINED,
         group,
