@@ -42,7 +42,7 @@ def test_ranks_that_recorded_nothing_since(tracelink: Run) -> None:
     result = tracelink("diagnose", "now", "--before", "earlier")
     assert (result.exit_code, result.stdout.splitlines()[:2]) == (
         NO,
-        [VERDICT, f"{SINCE}ranks 0-3 recorded nothing."],
+        [VERDICT, f"{SINCE}ranks 0-3 recorded nothing new."],
     )
     assert document(tracelink, "now", "-b", "earlier")["movement"] == {
         "moved": [],
@@ -90,7 +90,7 @@ def test_ranks_that_moved(tracelink: Run) -> None:
     dumps(Path("now"), hang(4, culprit=2))
     result = tracelink("diagnose", "now", "--before", "earlier/host0", "--before", "earlier/host1")
     assert result.stdout.splitlines()[1] == (
-        f"{SINCE}ranks 0 and 1 recorded nothing; rank 2 moved on; rank 3 cannot be compared."
+        f"{SINCE}ranks 0 and 1 recorded nothing new; rank 2 moved on; rank 3 cannot be compared."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from builders import execution_trace as et
+from builders import recorder
 from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
 from tracelink.io.engine import Engine
@@ -218,6 +219,15 @@ def test_windows_of_different_processes_are_no_windows(tmp_path: Path) -> None:
     write(tmp_path / "a.json", profile(1, ts=0, pid=1))
     write(tmp_path / "b.json", profile(1, ts=100, pid=2))
     with pytest.raises(RankConflictError, match="rank 1 has two files"):
+        readings(found(tmp_path))
+
+
+def test_dumps_of_two_attempts_are_no_windows(tmp_path: Path) -> None:
+    """Dumps do not contain their process."""
+    for number in (0, 1):
+        entry = recorder.collective(created=recorder.CREATED + number * 10**10)
+        write(tmp_path / f"attempt_{number}_rank_1", recorder.pickled(recorder.dump(entry)))
+    with pytest.raises(RankConflictError, match="rank 1 has two files of format flight-recorder"):
         readings(found(tmp_path))
 
 

@@ -159,14 +159,14 @@ def earlier_of(recordings: Mapping[int, Recording], before: Mapping[int, Recordi
 
 
 def movement_in_words(movement: Movement) -> str:
-    """`Since earlier dumps (04:41:26.883 UTC or later) ranks 1-7 have not moved, rank 0 has.`"""
+    """`Since the earlier dumps (04:41:26.883 UTC or later): ranks 1-7 recorded nothing new; rank 0 moved on.`"""
     written = (
         f" ({time_of_day(movement.before_ns, 3)} UTC or later)" if movement.before_ns is not None else ""
     )
     parts = [
         f"{lowered(ranks_in_words(ranks))} {verb}"
         for ranks, verb in (
-            (movement.unmoved, "recorded nothing"),
+            (movement.unmoved, "recorded nothing new"),
             (movement.moved, "moved on"),
             (movement.unknown, "cannot be compared"),
         )

@@ -257,7 +257,8 @@ def _conflict(conflict: RankConflictError, path: str) -> Finding:
 def _successive(infos: Sequence[SourceInfo]) -> bool:
     windows = sorted((info.start_ns, info.end_ns or 0) for info in infos if info.start_ns is not None)
     apart = all(before[1] <= after[0] for before, after in pairwise(windows))
-    return len(windows) == len(infos) and apart and len({info.pid for info in infos}) == 1
+    processes = {info.pid for info in infos}
+    return len(windows) == len(infos) and apart and len(processes) == 1 and None not in processes
 
 
 # Ranks that were not recorded at the same time.
