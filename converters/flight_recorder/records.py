@@ -45,6 +45,8 @@ _CACHED_LISTS = 64
 _EARLY = 2
 """A number up to this one, after larger ones, begins a new life of the group; threads swap neighbours only."""
 _MOST_LIVES = 127
+_LONGEST_NUMBER = 19
+"""Names of groups with more digits are not counted."""
 
 _Ranks = tuple[int, ...]
 
@@ -222,7 +224,7 @@ def tracks_of(groups: Iterable[GroupName]) -> list[Track]:
 
 
 def progress_of(dump: Dump, fields: Fields) -> dict[str, Progress]:
-    """Progress by group name, for groups whose number occurs in an entry together with their name.
+    """Progress by group name, for groups whose number is known to be theirs.
 
     A group gets a status when it is first used. If no used group is without a name (because its entries were
     overwritten), all described groups without a status were never used.
@@ -230,19 +232,38 @@ def progress_of(dump: Dump, fields: Fields) -> dict[str, Progress]:
     status = dump.header.get(GROUP_STATUS)
     if type(status) is not dict or not dump.layout.group:
         return {}
+    config = dump.header.get(GROUP_CONFIG)
+    described = [name for name in config if type(name) is str] if type(config) is dict else []
     names = _names(fields)
     newest = {name: key for key, name in names.items()}
-    progress = {
-        names[key]: _progress(value)
-        for key, value in status.items()
-        if key in names and newest[names[key]] == key
-    }
-    unnamed = [_progress(value) for key, value in status.items() if key not in names]
+    newest |= {name: key for key, name in _names_by_order(list(status), described, names).items()}
+    progress = {name: _progress(status[key]) for name, key in newest.items() if key in status}
+    known = {*names, *newest.values()}
+    unnamed = [_progress(value) for key, value in status.items() if key not in known]
     if status and all(group.enqueued < 0 for group in unnamed):
-        config = dump.header.get(GROUP_CONFIG)
-        described = config if type(config) is dict else {}
-        progress |= {name: Progress() for name in described if type(name) is str and name not in progress}
+        progress |= {name: Progress() for name in described if name not in progress}
     return progress
+
+
+def _names_by_order(
+    numbers: Sequence[Any], described: Sequence[str], names: Mapping[str, str]
+) -> dict[str, str]:
+    """The names of groups without entries, by number: a process numbers its groups in the order of their names.
+
+    Empty if any group with entries contradicts this; then a single unknown number is that of a single unknown name.
+    """
+    unknown = [number for number in numbers if number not in names]
+    ordered = sorted(described, key=_order_of_name)
+    by_order = {str(number): name for number, name in enumerate(ordered)}
+    counted = all(name.isdecimal() for name in described)
+    if counted and names and all(by_order.get(number) == name for number, name in names.items()):
+        return {number: by_order[number] for number in unknown if number in by_order}
+    free = [name for name in described if name not in names.values()]
+    return {unknown[0]: free[0]} if names and len(unknown) == len(free) == 1 else {}
+
+
+def _order_of_name(name: str) -> tuple[int, str]:
+    return (int(name) if name.isdecimal() and len(name) < _LONGEST_NUMBER else 0, name)
 
 
 def _names(fields: Fields) -> dict[str, str]:

@@ -23,6 +23,7 @@ from tracelink.diagnosis.explain import WHERE_DUMPS_ARE, judged_by_line, with_ad
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
 from tracelink.diagnosis.lateness import habits_of, lateness_report, with_late_history
+from tracelink.diagnosis.lost_waits import lost_waits
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
 from tracelink.diagnosis.movement import Earlier, earlier_of
@@ -196,8 +197,9 @@ def diagnosis_of(
     # Which ranks wait where, for which ranks?
     disputed = [disagreement.collective for disagreement in disagreements]
     waits = collective_waits(journal, parts, positions, disputed)
+    lost = lost_waits(journal, parts, positions)
     incomplete = [*truncated, *last_unusable_entries(journal)]
-    messages = diagnose_messages(journal, parts, positions, incomplete, waits)
+    messages = diagnose_messages(journal, parts, positions, incomplete, lost.added_to(waits))
 
     # Which of that are problems: mismatches, hangs, late ranks?
     programs = Programs(journal, parts, comparisons)
@@ -221,7 +223,7 @@ def diagnosis_of(
     two_jobs = two_jobs_findings(_recordings(journal), "Diagnose each by itself.")
     diagnosis = Diagnosis(
         problems=with_categories(_worst_first(problems), dumps.missing),
-        standings=standings_of(journal, parts, positions, waits),
+        standings=standings_of(journal, parts, positions, [*waits, *lost.waits]),
         lateness=late.lateness,
         present=dumps.present,
         missing=dumps.missing,

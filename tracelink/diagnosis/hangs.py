@@ -193,7 +193,7 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
         wait.operation,
         culprits=cause.culprits,
         waiting=cause.waiting,
-        message=f"{subject}; {count_of_ranks(cause.waiting, 'wait')}{_at_least(waited_ns)}.",
+        message=f"{subject}{_only_counted(wait)}; {count_of_ranks(cause.waiting, 'wait')}{_at_least(waited_ns)}.",
         proven=bool(wait.absent),
         waited_ns=waited_ns,
         rows=_shown_rows(journal, wait, cause.culprits),
@@ -207,6 +207,17 @@ def _lateness(journal: Journal, wait: Wait) -> str:
     arrived = int(records.created[joined & np.isin(journal.rank, wait.absent)].min())
     timeout = duration(int(records.timeout_ms[row]) * MILLISECOND)
     return f"{duration(arrived - wait.created)} late; {_gave_up(wait)} after a timeout of {timeout}"
+
+
+def _only_counted(wait: Wait) -> str:
+    """How a wait is known whose entries are lost."""
+    several = len(wait.rows) > 1
+    if not wait.lost:
+        return ""
+    return (
+        f" (the ring buffer{'s' if several else ''} of {lowered(ranks_in_words(wait.ranks))} "
+        f"{'have' if several else 'has'} lost it, pg_status counts it)"
+    )
 
 
 def _not_started(elapsed: Elapsed, cause: Cause) -> Problem:
@@ -311,7 +322,7 @@ def _at_least(nanoseconds: int | None) -> str:
 
 def _shown_rows(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, int]:
     """The last entry of each culprit, and the entry of one waiting rank."""
-    rows = dict([next(iter(wait.rows.items()))])
+    rows = {} if wait.lost else dict([next(iter(wait.rows.items()))])
     for rank in culprits:
         if rank in journal.recordings:
             index = journal.ranks.tolist().index(rank)

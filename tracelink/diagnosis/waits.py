@@ -69,6 +69,8 @@ class Wait:
     """Whether the absent ranks have joined, but after others had given it up."""
     ending: bool = False
     """Whether all ranks have joined and others have finished it."""
+    lost: bool = False
+    """Whether ring buffers have lost its entries: `rows` contains the first entries after it."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -498,7 +500,8 @@ def standings_of(
             rows = positions.of_group(wait.group)
             waiting = rows.start + np.searchsorted(positions.rank[rows], wait.ranks)
             sequence[waiting] = wait.sequence
-            operation[waiting] = _operation_codes(journal, np.array([*wait.rows.values()], np.int64))
+            entries = np.array([*wait.rows.values()], np.int64)
+            operation[waiting] = UNKNOWN if wait.lost else _operation_codes(journal, entries)
             stage[waiting] = _STAGES.index(Stage.ENDING if wait.ending else Stage.WAITING)
     number, first = distinct(positions.group, sequence, operation, stage)
     order = stable_order(number)
