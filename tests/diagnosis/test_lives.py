@@ -48,7 +48,6 @@ def test_rank_that_never_joined_in_the_second_life() -> None:
     ] == [
         ("life 2 of default_pg", 2, "finished", (2,)),
         ("life 2 of default_pg", 3, "waiting", (0, 1)),
-        ("life 1 of default_pg", 4, "finished", (0, 1, 2)),
     ]
     assert [finding.message for finding in diagnosis.findings] == [
         "Group a (default_pg) was destroyed and made again under the same name, and counts from 1 again: "

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.diagnosis.lives import lives_of, past_entries
+from tracelink.diagnosis.lives import LeftLives, lives_of
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED, resolve_groups
 from tracelink.linking.stack import stack
 from tracelink.model.collectives import RankCalls
@@ -64,11 +64,9 @@ class Journal:
         """The operation of an entry, as recorded."""
         return self.strings[int(self.requests.operation[self.records.request[row]])]
 
-    def past(self, rows: Int64s) -> Bools:
-        """Which of these entries are in a life of a group that their rank has left: it waits there no more."""
-        if not self.later_lives:
-            return np.zeros(len(rows), np.bool_)
-        return past_entries(self.rank, self.records.group, self.later_lives)[rows]
+    def has_left(self, rank: Int32s, group: Int32s) -> Bools:
+        """For each pair whether the rank has left this life of a group: it waits there no more."""
+        return LeftLives(self.rank, self.records.group, self.later_lives).of(rank, group)
 
 
 def journal_of(recordings: Mapping[int, Recording]) -> Journal:

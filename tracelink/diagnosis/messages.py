@@ -483,7 +483,7 @@ def pending_ends(state: MessageState) -> Bools:
     ends, matching = state.ends, state.matching
     finished = np.append(ends.outcome, np.int8(Outcome.OPEN))[matching.partner] >= Outcome.RETIRED
     unfinished: Bools = (ends.outcome < Outcome.RETIRED) & ~finished
-    unfinished &= ~state.elapsed.journal.past(ends.row)
+    unfinished &= ~state.elapsed.journal.has_left(ends.rank.astype(np.int32), ends.group)
     for rank, row in state.times.overtaken.items():
         unfinished &= (ends.rank != rank) | (ends.row > row)
     for rank in set(ends.rank.tolist()).intersection(state.silent):

@@ -110,7 +110,7 @@ def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Col
     candidates = newest & (parts.outcome == Outcome.RETIRED) & ~_passed_by_others(journal, parts)
     if candidates.any():
         candidates &= _possibly_missed(journal, parts, positions, truncated=bool(pending.any()))
-    found: Int64s = np.flatnonzero((pending | candidates) & ~journal.past(parts.row))
+    found: Int64s = np.flatnonzero((pending | candidates) & ~journal.has_left(parts.rank, parts.group))
     return found
 
 
@@ -492,7 +492,10 @@ _STAGES = tuple(Stage)
 def standings_of(
     journal: Journal, parts: Parts, positions: Positions, waits: Sequence[Wait]
 ) -> list[Standing]:
-    """The ranks of each group that are at the same collective: the first unfinished one, else the last one."""
+    """The ranks of each group that are at the same collective: the first unfinished one, else the last one.
+
+    Ranks that have left a life of a group are not part of it.
+    """
     sequence, operation = positions.last.copy(), _last_operations(journal, parts, positions)
     stage = _stages(parts, positions)
     for wait in waits:
@@ -503,9 +506,11 @@ def standings_of(
             entries = np.array([*wait.rows.values()], np.int64)
             operation[waiting] = UNKNOWN if wait.lost else _operation_codes(journal, entries)
             stage[waiting] = _STAGES.index(Stage.ENDING if wait.ending else Stage.WAITING)
-    number, first = distinct(positions.group, sequence, operation, stage)
+    number, _ = distinct(positions.group, sequence, operation, stage)
     order = stable_order(number)
-    ranks_at = np.split(positions.rank[order], starts_of(number[order])[1:]) if len(order) else []
+    order = order[~journal.has_left(positions.rank, positions.group)[order]]
+    first = starts_of(number[order])
+    ranks_at = np.split(positions.rank[order], first[1:]) if len(order) else []
     names = [*journal.strings, ""]
     found = [
         (
@@ -515,7 +520,7 @@ def standings_of(
             _STAGES[stage[row]],
             tuple(ranks.tolist()),
         )
-        for row, ranks in zip(first.tolist(), ranks_at, strict=True)
+        for row, ranks in zip(order[first].tolist(), ranks_at, strict=True)
     ]
     return [
         Standing(
