@@ -31,13 +31,18 @@ def write(
     entries: int = 3,
     start: float = 0,
     first: int = 0,
+    finished: int = 99,
     name: str = "comm_lib_trace_rank_{rank}",
 ) -> Path:
     """Dumps of all-reduces a second apart; the ring buffer starts at entry `first`."""
     began = CREATED + round(start * SECOND)
     rows = [
         collective(
-            "nccl:all_reduce", number + 1, record_id=number, created=began + number * SECOND, completed=began
+            "nccl:all_reduce",
+            number + 1,
+            record_id=number,
+            created=began + number * SECOND,
+            completed=began if number < finished else None,
         )
         for number in range(first, entries)
     ]
@@ -149,6 +154,13 @@ def test_ranks_that_moved_since_tell_the_newest(tmp_path: Path) -> None:
     assert chosen(read(tmp_path), tmp_path) == (["b"], ["a"])
 
 
+def test_states_tell_the_newest(tmp_path: Path) -> None:
+    write(tmp_path / "a", range(4), finished=2)
+    write(tmp_path / "b", range(3), finished=2)
+    write(tmp_path / "b", [3], finished=3)
+    assert chosen(read(tmp_path), tmp_path) == (["b"], ["a"])
+
+
 def test_three_generations(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         write(tmp_path / f"t{number}", range(4), entries=2 + number)
@@ -200,7 +212,7 @@ def test_generations_in_names_of_files(tmp_path: Path) -> None:
     write(tmp_path, range(2), entries=4, name="rank_{rank}_dump2.pickle")
     found = read(tmp_path)
     assert paths(found.by_rank, tmp_path) == ["rank_0_dump2.pickle", "rank_1_dump2.pickle"]
-    assert finding(found).example == f"{tmp_path}/rank_*"
+    assert finding(found).example == f"{tmp_path}/rank_*_dump1.pickle"
 
 
 def test_times_in_names_of_files(tmp_path: Path) -> None:
@@ -293,6 +305,16 @@ def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
         "--prefix b_rank_. If they are one job, set the rank of each file with --rank FILE=N."
     )
     assert paths(read(tmp_path, "b_rank_").by_rank, tmp_path) == ["b_rank_0", "b_rank_1"]
+
+
+def test_two_jobs_whose_names_start_alike(tmp_path: Path) -> None:
+    write(tmp_path, range(2), name="rank_{rank}")
+    write(tmp_path, range(2), start=0.5, name="rank_{rank}_b")
+    with pytest.raises(RankConflictError) as conflict:
+        read(tmp_path)
+    assert conflict.value.advice.startswith(
+        "Diagnose one job at a time: move the files of each to a folder of their own. If "
+    )
 
 
 def test_two_jobs_at_the_same_time(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from itertools import pairwise
 
-from tracelink.diagnosis.movement import is_continuation, latest_time, progress_since
+from tracelink.diagnosis.movement import is_continuation, is_newer, latest_time, progress_since
 from tracelink.model.errors import Finding, RankConflictError, Severity
 from tracelink.model.records import Recording
 from tracelink.model.text import counted, duration, ranks_in_words
@@ -166,7 +166,9 @@ class DumpSet:
 
     def covers(self, path: str) -> bool:
         """Whether a file belongs to it by its name."""
-        return any(path.startswith((folder.rstrip("*"), f"{folder}/")) for folder in self.paths)
+        patterns = (own if "*" in own else f"{own}/*" for own in self.paths)
+        ends = (pattern.split("*") for pattern in patterns)
+        return any(path.startswith(start) and path.endswith(end) for start, end in ends)
 
 
 def _sets(dumps: Sequence[Dump]) -> list[DumpSet] | None:
@@ -175,7 +177,7 @@ def _sets(dumps: Sequence[Dump]) -> list[DumpSet] | None:
     fewest = min(by_level, key=len, default=None)
     by_stem = _grouped(dumps, _stem)
     if by_stem and (fewest is None or len(by_stem) < len(fewest)):
-        return [_with_prefix(stem, members) for stem, members in by_stem.items()]
+        return [_of_stem(stem, members, by_stem) for stem, members in by_stem.items()]
     if fewest is None and (
         by_path := _grouped(dumps, lambda dump: os.path.join(_folder(dump[1]), _stem(dump)))
     ):
@@ -214,20 +216,22 @@ def _grouped(dumps: Sequence[Dump], key: Callable[[Dump], str]) -> dict[str, dic
     return groups
 
 
-def _with_prefix(stem: str, dumps: Mapping[int, Recording]) -> DumpSet:
+def _of_stem(stem: str, dumps: Mapping[int, Recording], stems: Iterable[str]) -> DumpSet:
+    """A set that is known by the names of its files; the prefix is empty if others start with it as well."""
     prefix = stem.partition("#")[0]
-    return DumpSet(stem, dumps, _globs(prefix, dumps), prefix)
+    is_common = any(other != stem and other.startswith(prefix) for other in stems)
+    return DumpSet(stem, dumps, _globs(stem.replace("#", "*"), dumps), "" if is_common else prefix)
 
 
 def _with_glob(label: str, dumps: Mapping[int, Recording]) -> DumpSet:
     """A set whose folder also contains others."""
     stems = {_stem(dump).partition("#")[0] for dump in dumps.items()}
-    return DumpSet(label, dumps, _globs(stems.pop() if len(stems) == 1 else "", dumps))
+    return DumpSet(label, dumps, _globs(f"{stems.pop()}*" if len(stems) == 1 else "*", dumps))
 
 
-def _globs(prefix: str, dumps: Mapping[int, Recording]) -> tuple[str, ...]:
+def _globs(pattern: str, dumps: Mapping[int, Recording]) -> tuple[str, ...]:
     folders = {_folder(recording): None for recording in dumps.values()}
-    return tuple(os.path.join(folder, f"{prefix}*") for folder in folders)
+    return tuple(os.path.join(folder, pattern) for folder in folders)
 
 
 def _depth(dumps: Sequence[Dump]) -> int:
@@ -348,8 +352,8 @@ def _are_of_same_processes(dumps: DumpSet, other: DumpSet) -> bool | None:
 def _age_difference(dumps: DumpSet, other: DumpSet) -> int:
     """Negative if the first set is newer than the other."""
     common = dumps.dumps.keys() & other.dumps.keys()
-    later = sum(progress_since(other.dumps[rank], dumps.dumps[rank]) is True for rank in common)
-    earlier = sum(progress_since(dumps.dumps[rank], other.dumps[rank]) is True for rank in common)
+    later = sum(is_newer(dumps.dumps[rank], other.dumps[rank]) for rank in common)
+    earlier = sum(is_newer(other.dumps[rank], dumps.dumps[rank]) for rank in common)
     return (earlier - later) or (other.end_ns - dumps.end_ns)
 
 
@@ -444,6 +448,8 @@ def _how_to_choose(sets: Sequence[DumpSet]) -> str:
     """How to name one of these sets on the command line."""
     if all(dumps.prefix for dumps in sets):
         return "use " + " or ".join(f"--prefix {dumps.prefix}" for dumps in sets[:SHOWN])
+    if any("*" in path for dumps in sets for path in dumps.paths):
+        return "move the files of each to a folder of their own"
     if any(os.path.isfile(path.partition(":")[0]) for dumps in sets for path in dumps.paths):
         return "unpack the archive, and name one of its folders"
     return "name its folder: " + " or ".join(" ".join(dumps.paths) for dumps in sets[:SHOWN])

@@ -47,6 +47,11 @@ def is_continuation(earlier: Recording, later: Recording) -> bool | None:
     return bool((same & newer).all())
 
 
+def is_newer(recording: Recording, other: Recording) -> bool:
+    """Whether a dump can be a later one of the same process, and not the other way round."""
+    return is_continuation(other, recording) is not False and is_continuation(recording, other) is False
+
+
 def progress_since(earlier: Recording, later: Recording) -> bool | None:
     """Whether the later dump of the same process has new entries, or entries in a new state; None if unknown."""
     if _last_id(later) > _last_id(earlier) and not earlier.broken_off:
