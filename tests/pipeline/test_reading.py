@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,47 @@ def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> No
     assert findings(named) == [(Severity.ERROR, "unknown_format", "notes.txt")]
     assert "Known formats: " in named.findings[0].message
     assert findings(readings(found(tmp_path))) == [(Severity.INFO, "skipped", "notes.txt")]
+
+
+XPLANE = b"\x0a\xa1\xf0\x08\x12\x0e/host:metadata" + bytes(3000)
+ROCPD = b"SQLite format 3\0" + bytes(500) + b"CREATE TABLE rocpd_kernel_dispatch" + bytes(500)
+KERNELS = (
+    b'"Kind","Agent_Id","Queue_Id","Dispatch_Id","Kernel_Name"\n"KERNEL_DISPATCH","Agent 4",1,1,"gemm"\n'
+)
+API = b'"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp"\n"HIP","hipFree",1,1,1,5\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "advice"),
+    [
+        ("host.xplane.pb", XPLANE, "a profile of JAX (XPlane)", "trace.json.gz"),
+        ("renamed", XPLANE, "a profile of JAX (XPlane)", "trace.json.gz"),
+        ("empty.xplane.pb", b"\x0a\x00", "a profile of JAX (XPlane)", "trace.json.gz"),
+        ("1_results.json", b'{"rocprofiler-sdk-tool": [{}]}', "a JSON file of rocprof", "torch.profiler"),
+        ("1_results.db", ROCPD, "a database (rocpd) of rocprof", "torch.profiler"),
+        ("1_kernel_trace.csv", KERNELS, "a table of rocprof", "torch.profiler"),
+        ("1_hip_api_trace.csv", API, "a table of rocprof", "torch.profiler"),
+        (
+            "results.csv",
+            b'"Index","KernelName","gpu-id"\n0,"k.kd",0\n',
+            "a table of rocprof",
+            "torch.profiler",
+        ),
+    ],
+)
+def test_files_of_other_profilers_are_named_with_the_next_step(
+    tmp_path: Path, name: str, content: bytes, what: str, advice: str
+) -> None:
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    path = write(folder / name, content)
+    named = readings(found(write(tmp_path / "a.json", profile(0)), path))
+    assert findings(named) == [(Severity.ERROR, "unknown_format", name)]
+    message = named.findings[0].message
+    assert message.startswith(f"{path}: {what}, which tracelink does not read")
+    assert advice in message
+    with pytest.raises(UnreadableError, match=re.escape(what)):
+        read_ranks(found(folder), Engine())
 
 
 def test_a_format_that_the_user_names_is_not_doubted(tmp_path: Path) -> None:

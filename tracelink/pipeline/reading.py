@@ -23,6 +23,30 @@ RANK_MARK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{
 """The rank in the first bytes of a profile, if present: a guess until the profile is read."""
 
 
+_JAX = (
+    "a profile of JAX (XPlane), which tracelink does not read. Use the trace.json.gz next to it, or the "
+    "perfetto_trace.json.gz that jax.profiler.trace(DIR, create_perfetto_trace=True) writes."
+)
+_ROCPROF = (
+    "of rocprof, which tracelink does not read: it has no operators and no ranks. Record the job with torch.profiler; "
+    "a .pftrace of rocprof opens at ui.perfetto.dev."
+)
+
+OTHER_PROFILERS = (
+    (re.compile(rb"\n.{1,5}?(?:\x08.{1,10}?)?\x12.(?:/host:|/device:|Task Environment)", re.DOTALL), _JAX),
+    (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), f"a JSON file {_ROCPROF}"),
+    (re.compile(rb"SQLite format 3\0.*rocpd_", re.DOTALL), f"a database (rocpd) {_ROCPROF}"),
+    (
+        re.compile(
+            rb'[\w", -]{0,400}\b(?:Correlation_Id|Dispatch_Id|Logical_Node_Id|gpu-id|TotalDurationNs)\b'
+        ),
+        f"a table {_ROCPROF}",
+    ),
+)
+"""How files of other profilers begin, and what they are."""
+XPLANE_SUFFIX = ".xplane.pb"
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A source, its reader, and its likely rank before it is read."""
@@ -64,10 +88,10 @@ def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> l
     return found
 
 
-def _not_read(source: Source, message: str) -> Finding:
+def _not_read(source: Source, message: str, reason: str = "unreadable") -> Finding:
     """An error for a file that the user named; in a directory there may be files of other programs."""
     if source.named:
-        return unreadable(source.path, message)
+        return unreadable(source.path, message, reason)
     return Finding(Severity.INFO, "skipped", f"skipped: {message}", source=source.path)
 
 
@@ -116,6 +140,9 @@ def _task(source: Source, first: str, findings: list[Finding]) -> Task | None:
             return Task(source, plugins.reader(source.format), _likely_rank(source, source.head()))
         for size in (None, SNIFFED):
             head = source.head(size) if size else source.head()
+            if other := _other_profiler(source, head):
+                findings.append(_not_read(source, f"{source.path}: {other}", "unknown_format"))
+                return None
             for known in plugins.recognised(head, source.name, first):
                 if known.reader and (reason := known.reader.refuses(head)):
                     findings.append(_not_read(source, f"{source.path}: {reason}"))
@@ -130,6 +157,13 @@ def _task(source: Source, first: str, findings: list[Finding]) -> Task | None:
         return None
     findings.append(_unknown(source, empty=not head))
     return None
+
+
+def _other_profiler(source: Source, head: bytes) -> str:
+    """What a file of another profiler is, and what to do instead; empty for all other files."""
+    if source.name.endswith(XPLANE_SUFFIX):
+        return _JAX
+    return next((text for start, text in OTHER_PROFILERS if start.match(head)), "")
 
 
 def _likely_rank(source: Source, head: bytes) -> int | None:
