@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
 from builders.data import shared
 from builders.programs import diagnosis_of_programs, journal_of_programs, problems
+from builders.recorded_jobs import diagnosed, faulty_plans, plans
+from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.journal import Journal
@@ -92,12 +97,27 @@ def test_group_without_a_finished_collective_of_all() -> None:
         (2,),
         (),
         False,
-        "Rank 2 left no dump. Other ranks used group a with it, and none is known to wait for it.",
+        "Rank 2 left no dump. Other ranks used group a with it; no rank is known to wait for it.",
     )
 
 
 def test_group_that_no_rank_used() -> None:
     assert problems({0: "b1", 1: "b1"}, a=THREE, b=TWO) == []
+
+
+def test_no_entries_are_no_all_clear() -> None:
+    found = diagnosis_of_programs({0: "", 1: ""}, a=TWO)
+    assert (found.verdict, [problem.message for problem in found.problems]) == (
+        "in_flight",
+        ["No dump has an entry. The dumps do not show whether the job runs or hangs."],
+    )
+    assert only(diagnosis_of_programs({0: "", 1: ""}, a=THREE)) == (
+        Kind.ABSENT,
+        (2,),
+        (),
+        False,
+        "Rank 2 left no dump. The other dumps have no entries: nothing shows whether ranks wait.",
+    )
 
 
 def test_host_without_dumps_is_one_problem() -> None:
@@ -177,6 +197,24 @@ def test_truncated_dump_next_to_retired_calls() -> None:
     assert [(problem.culprits, problem.waiting, problem.proven) for problem in found.problems] == [
         ((2,), (0, 1), False)
     ]
+
+
+# Generated jobs.
+
+
+@settings(max_examples=20)
+@given(plans() | faulty_plans(*FAULTS), st.sampled_from(["settled", "timed_out"]), st.data())
+def test_any_absent_rank(case: Plan | tuple[Plan, Fault], when: str, data: st.DataObject) -> None:
+    """Without the dump of a rank nothing is ok, and no rank is blamed that all dumps together do not blame."""
+    plan, fault = case if isinstance(case, tuple) else (case, None)
+    recorded = job(plan, fault, Snapshot(when))
+    assume(len(recorded.dumps) > 1)
+    absent = data.draw(st.sampled_from(list(recorded.dumps)))
+    blamed = {rank for problem in diagnosed(recorded.dumps).problems for rank in problem.culprits}
+    found = diagnosed({rank: dump for rank, dump in recorded.dumps.items() if rank != absent})
+    assert found.verdict != "ok"
+    proven = [problem for problem in found.problems if problem.proven and not problem.tie]
+    assert {rank for problem in proven for rank in problem.culprits} <= blamed
 
 
 # Recorded jobs.

@@ -222,12 +222,12 @@ def _call_of(journal: Journal, row: int) -> str:
 
 
 def absent_members(absence: Absence) -> list[Problem]:
-    """A problem if members of groups that others used left no dump that can be read."""
+    """A problem if members of groups that others used left no dump that can be read, or no dump has an entry."""
     positions, journal = absence.positions, absence.journal
-    used = np.isin(positions.group, _used_groups(journal))
+    used = np.isin(positions.group, _used_groups(journal)) | (len(journal) == 0)
     rows = np.flatnonzero(used & (positions.knowledge == Knowledge.ABSENT))
     if not len(rows):
-        return []
+        return [] if len(journal) else [_nothing_recorded()]
     culprits = tuple(np.unique(positions.rank[rows]).tolist())
     row = _last_joined(absence, culprits)
     group = int(positions.group[rows[0]] if row is None else journal.records.group[row])
@@ -246,6 +246,22 @@ def absent_members(absence: Absence) -> list[Problem]:
     ]
 
 
+def _nothing_recorded() -> Problem:
+    return Problem(
+        Kind.IN_FLIGHT,
+        group="",
+        description="",
+        sequence=None,
+        operation="",
+        culprits=(),
+        waiting=(),
+        message="No dump has an entry. The dumps do not show whether the job runs or hangs.",
+        advice="Check that the recorder is on (TORCH_FR_BUFFER_SIZE is not 0). If it is, no rank has called a "
+        "collective: look at what the processes do (py-spy dump --pid PID).",
+        proven=False,
+    )
+
+
 def _used_groups(journal: Journal) -> Int64s:
     """Groups in which a rank finished a call, or gave it up."""
     records = journal.records
@@ -255,9 +271,11 @@ def _used_groups(journal: Journal) -> Int64s:
 
 def _used(journal: Journal, group: int, row: int | None, ranks: Sequence[int]) -> str:
     pronoun, was = ("it", "it was") if len(ranks) == 1 else ("them", "they were")
+    if not len(journal):
+        return "The other dumps have no entries: nothing shows whether ranks wait."
     if row is None:
         described = group_in_words(journal.groups[group].name, journal.groups[group].description)
-        return f"Other ranks used {described} with {pronoun}, and none is known to wait for {pronoun}."
+        return f"Other ranks used {described} with {pronoun}; no rank is known to wait for {pronoun}."
     return (
         f"Others finished {_call_of(journal, row)}, so {was} there; no rank is known to wait for {pronoun}."
     )
