@@ -185,6 +185,23 @@ def test_existing_advice_is_kept() -> None:
     assert second.advice == advice_for(second, RANKS)
 
 
+@pytest.mark.parametrize(
+    ("culprits", "waiting", "words"),
+    [
+        ((2,), (0, 1, 3), "Rank 2 is on node1."),
+        ((), (0, 1, 2), "Ranks 0 and 1 are on node0, rank 2 is on node1."),
+        ((99,), (0,), ""),
+        ((), tuple(range(14)), "Ranks 0 and 1 are on node0, ranks 2 and 3 are on node1, ranks 4 and 5 are on node2, "
+         "ranks 6 and 7 are on node3, others are on 3 more hosts."),
+    ],
+)  # fmt: skip
+def test_advice_names_hosts(culprits: tuple[int, ...], waiting: tuple[int, ...], words: str) -> None:
+    bare = replace(problem(Kind.NEVER_JOINED, culprits=culprits), waiting=waiting)
+    hosts = {rank: f"node{rank // 2}" for rank in range(14)}
+    (made,) = with_advice(Diagnosis([bare], [], [], list(RANKS), [], {}, Checked()), hosts).problems
+    assert made.advice == f"{advice_for(bare, RANKS)} {words}".rstrip()
+
+
 # Evidence: the last calls of culprits, and the call of a waiting rank.
 
 

@@ -167,7 +167,7 @@ class DumpSet:
     def covers(self, path: str) -> bool:
         """Whether a file belongs to it by its name."""
         patterns = (own if "*" in own else f"{own}/*" for own in self.paths)
-        ends = (pattern.split("*") for pattern in patterns)
+        ends = (pattern.split("*", 1) for pattern in patterns)
         return any(path.startswith(start) and path.endswith(end) for start, end in ends)
 
 

@@ -169,7 +169,8 @@ def examine_sources(
     diagnosis = _diagnosis(journal, recordings, engine, replace(clues, earlier=earlier))
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = judged_by_line(diagnosis)
-    diagnosis = with_advice(diagnosis)
+    hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
+    diagnosis = with_advice(diagnosis, hosts)
     return Examined(_with_sightings(diagnosis, journal, recordings, engine), journal)
 
 

@@ -14,11 +14,13 @@ import numpy as np
 from tracelink.diagnosis.journal import Journal, reread_entries
 from tracelink.diagnosis.model import Category, Diagnosis, Evidence, Kind, Problem, Role
 from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
+from tracelink.model.errors import printable
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
 from tracelink.model.records import Entry, Frame
 from tracelink.model.text import (
     collective_in_words,
     count_of_ranks,
+    counted,
     duration,
     group_in_words,
     lowered,
@@ -33,6 +35,9 @@ MOST_CALLS = 5
 """Calls shown of a culprit; of a waiting rank only the one in which it waits."""
 MOST_ENTRIES = 40
 """Entries shown of a rank: a coalesced call has several."""
+MOST_HOSTS = 4
+"""Hosts that advice names."""
+NO_HOSTS: Mapping[int, str] = {}
 NO_ROWS = np.empty(0, np.int64)
 OF_TORCH = re.compile(
     r"(?:site|dist)-packages/(?:torch/|typing_extensions\.py)|/torch/(?:distributed|_\w+)/|^(?:\?\?)?$"
@@ -224,15 +229,34 @@ def _skipped_message(problem: Problem, own: Entry) -> str:
 # Advice: what to look at next, for each kind of problem.
 
 
-def with_advice(diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis with advice on each problem."""
+def with_advice(diagnosis: Diagnosis, hosts: Mapping[int, str] = NO_HOSTS) -> Diagnosis:
+    """The diagnosis with advice on each problem; `hosts` are those of ranks."""
     problems = [
         problem
         if problem.advice
-        else replace(problem, advice=advice_for(problem, diagnosis.present, diagnosis.unreadable))
+        else replace(
+            problem,
+            advice=advice_for(problem, diagnosis.present, diagnosis.unreadable)
+            + _hosts_in_words(problem.culprits or problem.waiting, hosts),
+        )
         for problem in diagnosis.problems
     ]
     return replace(diagnosis, problems=problems)
+
+
+def _hosts_in_words(ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
+    """` Rank 3 is on node0.`, if a host is known."""
+    of_host: dict[str, list[int]] = {}
+    for rank in ranks:
+        if host := hosts.get(rank):
+            of_host.setdefault(host, []).append(rank)
+    shown = [
+        f"{lowered(ranks_in_words(own))} {'is' if len(own) == 1 else 'are'} on {printable(host)}"
+        for host, own in list(of_host.items())[:MOST_HOSTS]
+    ]
+    if (rest := len(of_host) - len(shown)) > 0:
+        shown.append(f"others are on {counted(rest, 'more host')}")
+    return f" {_capital(', '.join(shown))}." if shown else ""
 
 
 def advice_for(problem: Problem, present: Collection[int], damaged: Collection[int] = ()) -> str:
