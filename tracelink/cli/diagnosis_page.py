@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tracelink.cli.terminal import EMPTY, Page, more, show_findings
+from tracelink.diagnosis.dumps.movement import movement_in_words
 from tracelink.diagnosis.explain import line_in_words, readable_name
 from tracelink.diagnosis.model import (
     CallSeen,
@@ -19,7 +20,6 @@ from tracelink.diagnosis.model import (
     Standing,
     Stretch,
 )
-from tracelink.diagnosis.movement import movement_in_words
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import Finding
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of

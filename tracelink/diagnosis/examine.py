@@ -19,6 +19,14 @@ from tracelink.diagnosis.disagreements import (
     mismatch_problems,
     root_disagreements,
 )
+from tracelink.diagnosis.dumps.movement import Earlier, earlier_of
+from tracelink.diagnosis.dumps.recordings import (
+    UNREADABLE,
+    Recordings,
+    in_replicas,
+    profiles_among,
+    read_recordings,
+)
 from tracelink.diagnosis.explain import WHERE_DUMPS_ARE, judged_by_line, with_advice, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
@@ -26,16 +34,8 @@ from tracelink.diagnosis.lateness import habits_of, lateness_report, with_late_h
 from tracelink.diagnosis.lost_waits import lost_waits
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
-from tracelink.diagnosis.movement import Earlier, earlier_of
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
-from tracelink.diagnosis.recordings import (
-    UNREADABLE,
-    Recordings,
-    in_replicas,
-    profiles_among,
-    read_recordings,
-)
 from tracelink.diagnosis.stalls import NO_CLUES, Clues
 from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of

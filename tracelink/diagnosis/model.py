@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from tracelink.diagnosis.dumps.movement import Movement
 from tracelink.model.errors import Finding
 from tracelink.model.records import Entry, Frame
 from tracelink.model.trace import ProcessGroup
@@ -280,19 +281,6 @@ class Checked:
     groups: int = 0
     collectives: int = 0
     messages: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Movement:
-    """Which ranks recorded something since earlier dumps of the job."""
-
-    moved: tuple[int, ...]
-    """Ranks with new entries, or entries in a new state."""
-    unmoved: tuple[int, ...]
-    unknown: tuple[int, ...]
-    """Ranks without an earlier dump, or with one that does not show it."""
-    before_ns: int | None
-    """The latest time in the earlier dumps: they were written then or later."""
 
 
 @dataclass(frozen=True, slots=True)

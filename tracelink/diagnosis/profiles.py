@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 
 from tracelink.diagnosis.disagreements import Roots, rooted_entries
+from tracelink.diagnosis.dumps.recordings import profiles_among
 from tracelink.diagnosis.explain import (
     MOST_CULPRITS,
     OF_TORCH_IN_PROFILES,
@@ -33,7 +34,6 @@ from tracelink.diagnosis.model import (
     Stretch,
     WorkSeen,
 )
-from tracelink.diagnosis.recordings import profiles_among
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
 from tracelink.model.collectives import RankCalls

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracelink.diagnosis.clocks import Elapsed
+from tracelink.diagnosis.dumps.movement import Earlier
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Lateness
-from tracelink.diagnosis.movement import Earlier
 from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.diagnosis.waits import Cause, Wait
 from tracelink.model.columns import MILLISECOND, UNKNOWN
@@ -61,12 +61,17 @@ class Stalls:
 
     def is_stuck(self, wait: Wait) -> bool:
         """Whether a wait is known to hang."""
-        unmoved = self.clues.earlier is not None and self.clues.earlier.decides(wait)
+        unmoved = self.clues.earlier is not None and self.clues.earlier.decides(
+            wait.rows.values(), wait.awaited
+        )
         return self.clues.hung or bool(unmoved) or is_stuck(self.elapsed, wait)
 
     def has_moved(self, wait: Wait) -> bool:
         """Whether a rank began this wait after earlier dumps were taken."""
-        return self.clues.earlier is not None and self.clues.earlier.decides(wait) is False
+        return (
+            self.clues.earlier is not None
+            and self.clues.earlier.decides(wait.rows.values(), wait.awaited) is False
+        )
 
     def is_decided(self, cause: Cause) -> bool:
         """Whether a cause is known to make ranks hang: by time, by a cycle, or by a dump that is missing."""

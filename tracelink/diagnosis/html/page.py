@@ -8,6 +8,7 @@ from collections.abc import Sequence, Sized
 from importlib import resources
 from pathlib import Path
 
+from tracelink.diagnosis.dumps.movement import movement_in_words
 from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.html.markup import Child, Markup, element, table
 from tracelink.diagnosis.html.pictures import arrow_head, patterns, standings_section
@@ -15,7 +16,6 @@ from tracelink.diagnosis.html.problems import problems_section
 from tracelink.diagnosis.html.recent import recent_of, recent_section
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
-from tracelink.diagnosis.movement import movement_in_words
 from tracelink.io.targets import FileTarget
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, in_order

@@ -15,7 +15,7 @@ from builders.data import shared
 from builders.recorded_jobs import plans
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from generators.recorded_jobs import Plan, Snapshot, job
-from tracelink.diagnosis.recordings import Recordings, read_recordings
+from tracelink.diagnosis.dumps.recordings import Recordings, read_recordings
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover, only_with_prefix
 from tracelink.model.errors import Finding, RankConflictError, Severity

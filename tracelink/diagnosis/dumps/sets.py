@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from itertools import pairwise
 
-from tracelink.diagnosis.movement import is_continuation, is_newer, latest_time, progress_since
+from tracelink.diagnosis.dumps.movement import is_continuation, is_newer, latest_time, progress_since
 from tracelink.model.errors import Finding, RankConflictError, Severity
 from tracelink.model.records import Recording
 from tracelink.model.text import counted, duration, ranks_in_words

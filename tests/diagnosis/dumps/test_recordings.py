@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.recorder import collective, dump, pickled, process_group
+from tracelink.diagnosis.dumps.recordings import in_replicas, read_recordings
 from tracelink.diagnosis.journal import journal_of
-from tracelink.diagnosis.recordings import in_replicas, read_recordings
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN

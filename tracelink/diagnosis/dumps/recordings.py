@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from tracelink.diagnosis.dump_sets import chosen_dumps
+from tracelink.diagnosis.dumps.sets import chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES

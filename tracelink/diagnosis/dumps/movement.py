@@ -6,20 +6,14 @@ and `Movement`, for people. Entries are matched by record id and creation time, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracelink.diagnosis.model import Movement
 from tracelink.model.columns import NO_TIME, Bools, Int64s
 from tracelink.model.records import Recording
 from tracelink.model.text import lowered, ranks_in_words, time_of_day
-
-if TYPE_CHECKING:
-    from tracelink.diagnosis.waits import Wait
-
 
 # Two dumps of one rank.
 
@@ -103,6 +97,19 @@ def _last_id(recording: Recording) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Movement:
+    """Which ranks recorded something since earlier dumps of the job."""
+
+    moved: tuple[int, ...]
+    """Ranks with new entries, or entries in a new state."""
+    unmoved: tuple[int, ...]
+    unknown: tuple[int, ...]
+    """Ranks without an earlier dump, or with one that does not show it."""
+    before_ns: int | None
+    """The latest time in the earlier dumps: they were written then or later."""
+
+
+@dataclass(frozen=True, slots=True)
 class Earlier:
     """What earlier dumps show of the entries of a journal."""
 
@@ -114,18 +121,18 @@ class Earlier:
     chosen: bool = True
     """Whether the user chose them to see which ranks move; else they may be so old that movement shows nothing."""
 
-    def decides(self, wait: Wait) -> bool | None:
-        """True if a wait is stuck: it is the same in both dumps, and no awaited rank moved.
+    def decides(self, waiting: Collection[int], awaited: Collection[int]) -> bool | None:
+        """True if ranks are stuck: their entries `waiting` are the same in both dumps, and no rank in `awaited` moved.
 
-        False if one of its ranks began to wait since dumps that the user chose; None if earlier dumps do not decide.
+        False if one of them began to wait since dumps that the user chose; None if earlier dumps do not decide.
         """
-        rows = np.array(list(wait.rows.values()), np.int64)
+        rows = np.fromiter(waiting, np.int64, len(waiting))
         rows = rows[self.known[rows]]
         if not len(rows):
             return None
         if not self.unchanged[rows].all():
             return False if self.chosen else None
-        return None if set(wait.awaited) & set(self.movement.moved) else True
+        return None if set(awaited) & set(self.movement.moved) else True
 
 
 def earlier_of(recordings: Mapping[int, Recording], before: Mapping[int, Recording]) -> Earlier | None:
