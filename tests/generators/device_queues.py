@@ -349,7 +349,7 @@ def _dump(rank: int, calls: Sequence[Issued], at: int, buffer: int, stacks: bool
             break
         for entry in _entries(issued, at):
             operations[issued.call.group.name] += 1
-            more = {
+            more: dict[str, Any] = {
                 "record_id": len(entries),
                 "pg_id": numbers[issued.call.group.name],
                 "op_id": operations[issued.call.group.name],
