@@ -87,9 +87,26 @@ def test_advice_without_stacks() -> None:
     )
 
 
-def test_advice_on_a_queued_call() -> None:
-    said = advice_for(problem(Kind.LAGGING, entry(4, OWN)), RANKS)
-    assert said.startswith("Rank 2 queued it, but its device has not started it")
+def test_advice_on_a_rank_that_joined_late_is_about_its_host() -> None:
+    late = problem(Kind.NEVER_JOINED, entry(3, OTHER))
+    after = (
+        ": usual causes are start-up, loading of data, a checkpoint or compilation. If it happens again, run py-spy "
+        "dump --pid PID on its host while the others wait. If it has to take that long, use a longer timeout."
+    )
+    assert advice_for(late, RANKS) == (
+        f"Find out in the log of rank 2 what it did before this call at train.py:20 (step){after}"
+    )
+    own = Evidence(2, Role.CULPRIT, (entry(2, OWN), entry(3, OTHER)))
+    assert advice_for(replace(late, evidence=(own, *late.evidence[1:])), RANKS) == (
+        "Find out in the log of rank 2 what it did between train.py:30 (evaluate) and this call at train.py:20 (step)"
+        f"{after}"
+    )
+
+
+@pytest.mark.parametrize("kind", [Kind.NEVER_JOINED, Kind.LAGGING])
+def test_a_later_call_in_another_life_of_a_group_is_not_late(kind: Kind) -> None:
+    found = replace(problem(kind, entry(3, OWN)), description="life 2 of tp")
+    assert advice_for(found, RANKS).startswith("Check what rank 2 is doing now")
 
 
 def test_advice_with_many_culprits() -> None:

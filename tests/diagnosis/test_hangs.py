@@ -272,6 +272,13 @@ def test_joined_after_the_timeout_of_others() -> None:
     ]
 
 
+def test_a_late_rank_is_shown_in_the_call_that_it_joined_late() -> None:
+    entries = rounds(at=[[17_000, 0, 0]], name="gloo:all_reduce", timeout_ms=14_000, **STATES_OF_GLOO)
+    entries[0].append(collective("gloo:all_reduce", 1, group=("1", "alone"), pg_id=1, **STATES_OF_GLOO))
+    (problem,) = diagnosis_of(recorded(entries)).problems
+    assert (problem.culprits, problem.rows) == ((0,), {0: 0, 1: 2})
+
+
 def test_joined_before_the_timeout_of_others() -> None:
     assert diagnosis_of(late(13)).verdict == "ok"
 

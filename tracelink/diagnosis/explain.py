@@ -319,21 +319,41 @@ def _capital(words: str) -> str:
 def _absence(case: _Case) -> str:
     if case.absent:
         return _no_dump(case)
-    if _queued(case):
-        return (
-            f"{_capital(case.culprit)} queued it, but its device has not started it: check what that device is "
-            "running, and its errors (nvidia-smi, Xid in dmesg)."
-        )
+    if _joined_late(case):
+        return _late(case)
     return (
         f"Check what {case.culprit} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
         f"log.{_way(case)}"
     )
 
 
-def _queued(case: _Case) -> bool:
+def _joined_late(case: _Case) -> bool:
     own, problem = case.own, case.problem
-    same = own is not None and own.group == problem.group
-    return bool(same and own and (own.sequence or 0) >= (problem.sequence or 0) > 0)
+    if own is None or operation_of(problem.operation) in POINT_TO_POINT:
+        return False
+    return (own.group, own.sequence) == (problem.group, problem.sequence) and own.description in (
+        "",
+        problem.description,
+    )
+
+
+def _late(case: _Case) -> str:
+    """It joined after the others had given up: its host was late, and is no longer stuck."""
+    before = [
+        entry
+        for evidence in case.problem.evidence[:1]
+        if evidence.role is Role.CULPRIT
+        for entry in evidence.entries
+        if (entry.group, entry.sequence) != (case.problem.group, case.problem.sequence)
+    ]
+    previous = _called_at(before[-1]) if before else ""
+    at = f" at {case.own_line}" if case.own_line else ""
+    since = f" between {previous} and this call{at}" if previous else f" before this call{at}"
+    return (
+        f"Find out in the log of {case.culprit} what it did{since}: usual causes are start-up, loading of data, a "
+        "checkpoint or compilation. If it happens again, run py-spy dump --pid PID on its host while the others wait. "
+        "If it has to take that long, use a longer timeout."
+    )
 
 
 def _way(case: _Case) -> str:

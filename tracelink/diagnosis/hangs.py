@@ -27,7 +27,7 @@ from tracelink.diagnosis.waits import (
     waits_by_rank,
     with_device_waits,
 )
-from tracelink.model.columns import MILLISECOND, UNKNOWN
+from tracelink.model.columns import MILLISECOND, UNKNOWN, Bools
 from tracelink.model.operations import POINT_TO_POINT, operation_of
 from tracelink.model.text import (
     collective_in_words,
@@ -203,10 +203,17 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
 def _lateness(journal: Journal, wait: Wait) -> str:
     """`17.0 s late; 7 ranks gave it up after their timeout of 14.0 s`."""
     records, row = journal.records, next(iter(wait.rows.values()))
-    joined = (records.group == wait.group) & (records.sequence == wait.sequence) & ~records.point_to_point
-    arrived = int(records.created[joined & np.isin(journal.rank, wait.absent)].min())
+    joined = _joined(journal, wait) & np.isin(journal.rank, wait.absent)
+    arrived = int(records.created[joined].min())
     timeout = duration(int(records.timeout_ms[row]) * MILLISECOND)
     return f"{duration(arrived - wait.created)} late; {_gave_up(wait)} after a timeout of {timeout}"
+
+
+def _joined(journal: Journal, wait: Wait) -> Bools:
+    """The entries of a collective."""
+    records = journal.records
+    of_group: Bools = (records.group == wait.group) & ~records.point_to_point
+    return of_group & (records.sequence == wait.sequence)
 
 
 def _only_counted(wait: Wait) -> str:
@@ -321,8 +328,11 @@ def _at_least(nanoseconds: int | None) -> str:
 
 
 def _shown_rows(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, int]:
-    """The last entry of each culprit, and the entry of one waiting rank."""
+    """The last entry of each culprit, or the call that it joined late, and the entry of one waiting rank."""
     rows = {} if wait.lost else dict([next(iter(wait.rows.items()))])
+    if wait.late:
+        joined = _joined(journal, wait) & np.isin(journal.rank, culprits)
+        return rows | {int(journal.rank[row]): row for row in np.flatnonzero(joined).tolist()}
     for rank in culprits:
         if rank in journal.recordings:
             index = journal.ranks.tolist().index(rank)
