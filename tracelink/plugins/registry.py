@@ -128,8 +128,10 @@ class Plugin:
 def installed() -> dict[str, Plugin]:
     """All formats that are installed, by name, even those that cannot be imported."""
     found = {plugin.name: plugin for folder in reversed(sys.path) for plugin in _plugins_in(Path(folder))}
-    if not any(plugin.value.startswith("tracelink.") for plugin in found.values()):
-        found |= {plugin.name: plugin for plugin in _plugins_of_checkout()}
+    if own := _plugins_of_checkout():
+        # Metadata next to a checkout, or of another installation, may be older than the code that runs.
+        others = [plugin for plugin in found.values() if not plugin.value.startswith("tracelink.")]
+        found = {plugin.name: plugin for plugin in (*own, *others)}
     return dict(sorted(found.items()))
 
 
@@ -222,23 +224,26 @@ def _plugins_in(folder: Path) -> Iterator[Plugin]:
         return
     for name in names:
         with suppress(OSError):
-            _, found, section = (
-                (folder / name / "entry_points.txt").read_text().partition(f"[{ENTRY_POINTS}]")
-            )
-            for line in section.partition("\n[")[0].splitlines() if found else ():
-                point, equals, value = line.partition("=")
-                if equals:
-                    yield Plugin(point.strip(), value.strip(), str(folder / name))
+            text = (folder / name / "entry_points.txt").read_text()
+            yield from _plugins_declared(text, f"[{ENTRY_POINTS}]", str(folder / name))
 
 
-def _plugins_of_checkout() -> Iterator[Plugin]:
-    """The formats of a checkout that is used without being installed."""
-    import tomllib
+def _plugins_of_checkout() -> list[Plugin]:
+    """The formats of the checkout in which this module is; none if it is installed."""
+    try:
+        project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    except OSError:
+        return []
+    return list(_plugins_declared(project, f'[project.entry-points."{ENTRY_POINTS}"]'))
 
-    project = Path(__file__).parents[2] / "pyproject.toml"
-    if project.is_file():
-        declared = tomllib.loads(project.read_text())["project"]["entry-points"][ENTRY_POINTS]
-        yield from (Plugin(name, value) for name, value in declared.items())
+
+def _plugins_declared(text: str, heading: str, distribution: str = "") -> Iterator[Plugin]:
+    """The lines `name = module:object` of a section; tomllib and configparser take longer than everything else."""
+    _, found, section = text.partition(heading)
+    for line in section.partition("\n[")[0].splitlines() if found else ():
+        point, equals, value = line.partition("=")
+        if equals:
+            yield Plugin(point.strip(), value.strip().strip('"'), distribution)
 
 
 @cache
