@@ -1,18 +1,18 @@
 """Disagreements: collectives in which ranks request different things, and the problems they show.
 
-Compared are operations, dtypes and sizes of requests, the split sizes of all-to-alls, and roots (known from profiles).
+Compared are operations, dtypes and sizes of requests, and roots (known from profiles). `sizes` adds those whose sizes
+do not fit together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from tracelink.diagnosis.journal import Journal, operation_names, reread_entries
+from tracelink.diagnosis.journal import Journal, operation_names
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import Outcome, Parts
 from tracelink.diagnosis.programs import (
@@ -25,9 +25,8 @@ from tracelink.diagnosis.programs import (
 )
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
-from tracelink.model.errors import Finding
 from tracelink.model.operations import ROOTED, Operation, operation_of
-from tracelink.model.records import Entry, State
+from tracelink.model.records import State
 from tracelink.model.text import collective_in_words, lowered, operation_in_words, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 
@@ -36,9 +35,8 @@ KIND_OF_ASPECT = {
     Aspect.DTYPE: Kind.DTYPE_MISMATCH,
     Aspect.SIZE: Kind.SIZE_MISMATCH,
     Aspect.ROOT: Kind.PEER_MISMATCH,
+    Aspect.FIT: Kind.SIZE_MISMATCH,
 }
-MOST_READ = 64
-"""All-to-alls whose entries are read again: the last ones."""
 
 
 # Collectives whose requests differ.
@@ -118,127 +116,6 @@ def _completed(column: Int64s) -> Int64s:
         return column
     values, count = np.unique(known, return_counts=True)
     return np.where(column == UNKNOWN, values[count.argmax()], column)
-
-
-# All-to-alls whose split sizes do not match.
-
-
-def exchange_disagreements(journal: Journal, parts: Parts) -> tuple[list[Disagreement], list[Finding]]:
-    """All-to-alls whose split sizes do not match, and findings on entries that could not be read again."""
-    suspects = _suspect_exchanges(journal, parts)
-    rows = [int(parts.row[part]) for exchange in suspects[-MOST_READ:] for part in exchange.parts.tolist()]
-    entries, findings = reread_entries(journal, np.array(rows, np.int64))
-    found = (_exchange_disagreement(journal, parts, exchange, entries) for exchange in suspects)
-    return [disagreement for disagreement in found if disagreement], findings
-
-
-@dataclass(frozen=True, slots=True)
-class _Exchange:
-    """An all-to-all of all members of a group."""
-
-    parts: Int64s
-    """One for each member, sorted by rank."""
-    sent: int
-    received: int
-    """Total number of elements that the members expect."""
-
-
-def _suspect_exchanges(journal: Journal, parts: Parts) -> list[_Exchange]:
-    """Those whose sums differ, and those that are not finished."""
-    rows = np.flatnonzero(_exchanging(journal, parts))
-    starts = starts_of(parts.collective[rows])
-    if not len(starts):
-        return []
-    lengths = np.diff(np.append(starts, len(rows)))
-    members = np.array([len(group.ranks) for group in journal.groups], np.int64)[parts.group[rows[starts]]]
-    request = parts.request[rows]
-    sent, received = journal.requests.elements_in[request], journal.requests.elements_out[request]
-    total_sent, total_received = np.add.reduceat(sent, starts), np.add.reduceat(received, starts)
-    known = np.minimum.reduceat(np.minimum(sent, received), starts) >= 0
-    unfinished = np.minimum.reduceat(parts.outcome[rows], starts) < Outcome.RETIRED
-    last = np.logical_and.reduceat(np.isin(parts.last[rows], journal.bounds[1:] - 1), starts)
-    suspect = (lengths == members) & known & ((total_sent != total_received) | unfinished | last)
-    return [
-        _Exchange(
-            rows[starts[number] : starts[number] + lengths[number]],
-            int(total_sent[number]),
-            int(total_received[number]),
-        )
-        for number in np.flatnonzero(suspect).tolist()
-    ]
-
-
-def _exchanging(journal: Journal, parts: Parts) -> Bools:
-    names = operation_names(journal)
-    exchanging = np.array([name == Operation.ALL_TO_ALL for name in names] + [False], np.bool_)
-    found: Bools = exchanging[np.minimum(parts.request, len(names))]
-    return found
-
-
-def _exchange_disagreement(
-    journal: Journal, parts: Parts, exchange: _Exchange, entries: Mapping[int, Entry]
-) -> Disagreement | None:
-    own = [entries.get(int(row)) for row in parts.row[exchange.parts]]
-    known = [entry for entry in own if entry is not None]
-    cells = _wrong_cells(known) if len(known) == len(own) else []
-    if not cells and exchange.sent == exchange.received:
-        return None
-    positions = _in_all(cells) if cells else []
-    culprits = [int(exchange.parts[position]) for position in positions] or exchange.parts.tolist()
-    first = int(exchange.parts[0])
-    if cells:
-        detail = _cell_in_words(cells[0], journal.groups[int(parts.group[first])].ranks)
-    else:
-        sent = elements_in_words(exchange.sent)
-        detail = f"all ranks together send {sent} and expect {exchange.received:,}"
-    return Disagreement(
-        int(parts.group[first]),
-        int(parts.sequence[first]),
-        int(parts.collective[first]),
-        Aspect.SIZE,
-        tuple(parts.rank[culprits].tolist()),
-        len(positions) != 1,
-        next((part for part in exchange.parts.tolist() if part not in culprits), first),
-        culprits[0],
-        detail,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """What one member sends to another, by their positions in the group."""
-
-    sender: int
-    receiver: int
-    sent: int
-    expected: int
-
-
-def _wrong_cells(entries: Sequence[Entry]) -> list[_Cell]:
-    """The pairs whose receiver expects another size than is sent; empty if sizes are not recorded for each pair."""
-    count = len(entries)
-    sent = [[prod(size) for size in entry.input_sizes] for entry in entries]
-    expected = [[prod(size) for size in entry.output_sizes] for entry in entries]
-    if any(len(sizes) != count for sizes in (*sent, *expected)):
-        return []
-    return [
-        _Cell(sender, receiver, sent[sender][receiver], expected[receiver][sender])
-        for sender in range(count)
-        for receiver in range(count)
-        if sent[sender][receiver] != expected[receiver][sender]
-    ]
-
-
-def _in_all(cells: Sequence[_Cell]) -> list[int]:
-    """The members that are part of every wrong pair."""
-    return sorted(set.intersection(*({cell.sender, cell.receiver} for cell in cells)))
-
-
-def _cell_in_words(cell: _Cell, ranks: Sequence[int]) -> str:
-    return (
-        f"rank {ranks[cell.sender]} sends {elements_in_words(cell.sent)} to rank {ranks[cell.receiver]}, "
-        f"which expects {cell.expected:,}"
-    )
 
 
 # Roots: dumps do not contain them; profiles and execution traces do.
@@ -467,7 +344,7 @@ def _shown_entries(
     both = disagreement.typical, disagreement.deviating
     first_composition = len(journal.requests)
     requests = [int(parts.request[part]) for part in both]
-    rows, deviating_rows = (_entries_of(journal, parts, part) for part in both)
+    rows, deviating_rows = (entries_of(journal, parts, part) for part in both)
     if disagreement.detail or min(requests) < first_composition or len(rows) != len(deviating_rows):
         return int(rows[0]), int(deviating_rows[0]), ""
     values = [comparison.value for comparison in comparisons if comparison.aspect is disagreement.aspect]
@@ -478,7 +355,7 @@ def _shown_entries(
     return int(rows[number]), int(deviating_rows[number]), f" in tensor {number + 1} of {tensors}"
 
 
-def _entries_of(journal: Journal, parts: Parts, part: int) -> Int64s:
+def entries_of(journal: Journal, parts: Parts, part: int) -> Int64s:
     """All entries of a part; entries of other groups may be between them."""
     rows = np.arange(parts.row[part], parts.last[part] + 1)
     records = journal.records
@@ -544,7 +421,7 @@ def message_of(journal: Journal, difference: Difference, *, skipped: int, extra:
     if extra:
         calls = f"{extra} extra collective{'s' if extra > 1 else ''}"
         return f"{ranks} called {calls}, {_request_in_words(journal, difference.deviating)}, before {what}{shown}"
-    if difference.aspect is Aspect.ROOT:
+    if difference.aspect in (Aspect.ROOT, Aspect.FIT):
         if difference.tie:
             return f"{ranks} do not agree in {what}: {difference.detail}. It is unknown which rank is wrong{shown}"
         return f"{ranks} called {what} with {difference.detail}{shown}"

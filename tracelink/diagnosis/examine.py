@@ -14,7 +14,6 @@ from tracelink.diagnosis.disagreements import (
     Disagreement,
     Roots,
     disagreements_of,
-    exchange_disagreements,
     hangs_with_a_root,
     mismatch_problems,
     root_disagreements,
@@ -36,6 +35,7 @@ from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
+from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues
 from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of
@@ -193,7 +193,7 @@ def diagnosis_of(
 
     # In which collectives do ranks request different things?
     comparisons = comparisons_of(journal, parts.compositions)
-    disagreements, unread = _disagreements(journal, parts, comparisons, roots)
+    disagreements, unread, of_sizes = _disagreements(journal, parts, comparisons, roots)
 
     # Which ranks wait where, for which ranks?
     disputed = [disagreement.collective for disagreement in disagreements]
@@ -230,7 +230,7 @@ def diagnosis_of(
         missing=dumps.missing,
         unreadable=dumps.unreadable,
         checked=_checked(journal, parts, messages.count),
-        notes=[*notes, *late.notes],
+        notes=[*notes, *of_sizes, *late.notes],
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
         movement=clues.earlier.movement if clues.earlier else None,
     )
@@ -239,12 +239,12 @@ def diagnosis_of(
 
 def _disagreements(
     journal: Journal, parts: Parts, comparisons: Sequence[Comparison], roots: Roots
-) -> tuple[list[Disagreement], list[Finding]]:
-    """All disagreements, and findings on entries that could not be read again."""
+) -> tuple[list[Disagreement], list[Finding], list[str]]:
+    """All disagreements, findings on entries that could not be read again, and notes on sizes."""
     exchanges, unread = exchange_disagreements(journal, parts)
-    found = [*disagreements_of(parts, comparisons), *exchanges]
+    found, notes = with_misfits(journal, parts, [*disagreements_of(parts, comparisons), *exchanges])
     known = {disagreement.collective for disagreement in found}
-    return [*found, *root_disagreements(journal, parts, roots, known)], unread
+    return [*found, *root_disagreements(journal, parts, roots, known)], unread, notes
 
 
 def _with_waiting_ranks(problem: Problem) -> Problem:

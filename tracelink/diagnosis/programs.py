@@ -48,6 +48,8 @@ class Aspect(IntEnum):
     SIZE = 2
     ROOT = 3
     """Known from profiles only."""
+    FIT = 4
+    """The input and the output of a rank, which have to fit together."""
 
 
 @dataclass(frozen=True, slots=True)
