@@ -312,10 +312,13 @@ class TestDemo:
         result = tracelink("demo")
         assert result.exit_code == 0
         assert "ET = Kineto" in result.stdout
-        assert "https://ui.perfetto.dev" in result.stdout
-        assert "click Open trace file, and choose tracelink-demo.json\n" in result.stdout
-        name, *rest = shlex.split(result.stdout.splitlines()[-1])
-        assert (name, tracelink(*rest).exit_code) == ("tracelink", 1)
+        assert "stream 20 · communication" in result.stdout
+        commands = [line.strip() for line in result.stdout.splitlines() if line.startswith("  tracelink ")]
+        merging, diagnosing, opening = map(shlex.split, commands)
+        assert merging == ["tracelink", "merge", str(samples.path("gpu_pair")), "-o", "tracelink-demo.json"]
+        assert tracelink(*diagnosing[1:]).exit_code == 1
+        assert opening == ["tracelink", "open", "tracelink-demo.json"]
+        assert result.stdout.splitlines()[-1].strip() == shlex.join(opening)
         assert json.loads((tmp_path / "tracelink-demo.json").read_bytes())["traceEvents"]
 
     def test_json_is_the_document_of_merge(self, tracelink: Run, job: Job) -> None:

@@ -176,11 +176,43 @@ class TestSummary:
         message = "7 of 10 events are outside the selection."
         job.findings = [Finding(Severity.INFO, "left_out", message, 7)]
         output = tracelink("merge", "traces/", "--steps", "3").stdout.splitlines()
-        assert output[-2] == "Left out: 7 of 10 events are outside the selection."
+        assert output[-3] == "Left out: 7 of 10 events are outside the selection."
 
     def test_the_last_line_names_the_output(self, tracelink: Run, job: Job) -> None:
         output = tracelink("merge", "traces/", "-o", "all.json").stdout
-        assert output.splitlines()[-1] == "Wrote all.json (12.3 MB, 10 events)."
+        assert output.splitlines()[-2:] == [
+            "Wrote all.json (12.3 MB, 10 events).",
+            "Open it: tracelink open all.json",
+        ]
+
+    @pytest.mark.parametrize(
+        ("path", "line"),
+        [
+            ("a b.json", "Open it: tracelink open 'a b.json'"),
+            ("a\x1b[2J.json", "Open it: tracelink open 'a\\x1b[2J.json'"),
+        ],
+    )
+    def test_the_command_that_opens_the_output_can_be_copied(
+        self, tracelink: Run, job: Job, path: str, line: str
+    ) -> None:
+        job.outputs = [Output(path, "perfetto", None, 500, 1)]
+        assert tracelink("merge", "traces/").stdout.splitlines()[-1] == line
+
+    def test_a_shell_that_does_not_find_tracelink_gets_its_path(
+        self, tracelink: Run, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program = tmp_path / "bin" / "tracelink"
+        program.parent.mkdir()
+        program.touch()
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", [str(program)])
+        monkeypatch.setenv("PATH", "")
+        output = tracelink("merge", "traces/", "-o", "all.json").stdout
+        assert output.splitlines()[-1] == "Open it: bin/tracelink open all.json"
+
+    def test_an_output_that_no_viewer_opens_has_no_such_line(self, tracelink: Run, job: Job) -> None:
+        job.outputs = [Output("linked/0.et", "chakra", 0, 500, 1)]
+        assert tracelink("merge", "traces/").stdout.splitlines()[-1] == "Wrote linked/0.et (500 B, 1 event)."
 
     def test_many_outputs_share_a_line(self, tracelink: Run, job: Job) -> None:
         job.outputs = [Output(f"linked/{rank}.json", "chakra-json", rank, 500, 1) for rank in range(2)]

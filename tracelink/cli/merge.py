@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import ExitStack
 
 import click
@@ -21,7 +20,7 @@ from tracelink.cli.options import (
     takes_selection,
     takes_writing,
 )
-from tracelink.cli.summary import announcing, report_merge, writes_to_stdout
+from tracelink.cli.summary import announcing, own_command, report_merge, writes_to_stdout
 from tracelink.cli.terminal import watching
 from tracelink.model.selection import Selection
 
@@ -97,7 +96,7 @@ def merge(
                 watch=watch,
                 on_forecast=announcing(console, watch, to_stderr=to_stderr),
             )
-        code = report_merge(console, merged, to_stderr=to_stderr)
+        code = report_merge(console, merged, to_stderr=to_stderr, opening=opening)
         if opening and code != UNREADABLE:
             code = open_merged(console, merged, listener) or code
     click.get_current_context().exit(code)
@@ -106,11 +105,19 @@ def merge(
 # `tracelink demo`.
 
 
-SAMPLE, HUNG_SAMPLE = "cpu_job", "hung_job"
+SAMPLE, HUNG_SAMPLE = "gpu_pair", "hung_job"
 INTRODUCTION = (
-    "Merging a sample: two ranks of a training job on CPUs, each with a profile, an execution trace and a "
+    "Merging a sample: two ranks of a training job with a GPU each; every rank has a profile, an execution trace and a "
     "flight-recorder dump."
 )
+LOOK_AT = """
+What to look at in the timeline:
+- The tracks `group default_pg` and `group tensor_parallel`: each collective from the first rank that enters to the last
+  that leaves, with the rank that arrived last.
+- `stream 20 · communication` of both ranks: the same collective on both, on one clock. Select a kernel: arrows lead to
+  the call that launched it, and from the rank for which the other waited.
+- `stream 7 · compute`, and `outstanding kernels` below it: how far the CPU is ahead of the GPU.
+"""
 
 
 @command("tracelink demo", "tracelink demo -o /tmp/demo.json.gz")
@@ -128,11 +135,13 @@ def demo(console: Console, output: str) -> None:
     import tracelink.samples as samples
 
     folder = str(samples.path(SAMPLE))
-    console.info(f"{INTRODUCTION}\n\n  {shlex.join(['tracelink', 'merge', folder, '-o', output])}\n")
+    console.info(f"{INTRODUCTION}\n\n  {own_command('merge', folder, '-o', output)}\n")
     with watching(console, (folder,)) as watch:
         merged = api.merge(folder, output=output, watch=watch)
-    code = report_merge(console, merged)
-    console.info(f"\nTo see it, open https://ui.perfetto.dev, click Open trace file, and choose {output}")
-    hung = shlex.join(["tracelink", "diagnose", str(samples.path(HUNG_SAMPLE) / "dumps")])
-    console.info(f"\nTo find out why a job hangs, run this on its flight-recorder dumps:\n\n  {hung}")
+    code = report_merge(console, merged, opening=True)
+    hung = own_command("diagnose", str(samples.path(HUNG_SAMPLE) / "dumps"))
+    console.info(
+        f"{LOOK_AT}\nTo find out why a job hangs, run this on its flight-recorder dumps:\n\n  {hung}"
+    )
+    console.info(f"\nOpen the timeline in your browser:\n\n  {own_command('open', output)}")
     click.get_current_context().exit(code)

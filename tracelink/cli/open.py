@@ -13,7 +13,7 @@ from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command
-from tracelink.cli.summary import STDOUT
+from tracelink.cli.summary import SHOWN, STDOUT
 from tracelink.cli.terminal import paragraph
 from tracelink.model.errors import UsageError, printable
 from tracelink.model.text import size
@@ -95,9 +95,6 @@ def open(console: Console, file: str, no_browser: bool, origin: str, port: int, 
 
 # Serving a file, for `open` and for `merge --open`.
 
-
-SHOWN = "perfetto"
-"""Prefix of the formats that the UI can open."""
 
 BEST_SHOWN = "perfetto"
 """The format that the UI shows best."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +17,7 @@ import msgspec
 from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings
+from tracelink.model.errors import printable
 from tracelink.model.graph import LinkReport
 from tracelink.model.text import about, counted, number, size, span
 
@@ -105,6 +108,9 @@ def _link(report: LinkReport) -> documents.Linked:
 
 STDOUT = "-"
 
+SHOWN = "perfetto"
+"""Prefix of the formats that Perfetto's UI opens."""
+
 ROWS = 16
 """Jobs with more ranks have one row for all of them."""
 
@@ -154,15 +160,33 @@ def _estimate(output: OutputForecast) -> str:
     return f"Writing {output_name(output.path)}: about {about(forecast.bytes)}{unpacked}"
 
 
-def report_merge(console: Console, merged: Merged, *, to_stderr: bool = False) -> int:
-    """Prints the result of a merge; returns the exit code."""
+def report_merge(console: Console, merged: Merged, *, to_stderr: bool = False, opening: bool = False) -> int:
+    """Prints the result of a merge, and how to open it unless `opening` says that it is; returns the exit code."""
     if console.json:
         console.document(merge_document(merged))
     elif console.quiet:
         print_errors(console, merged.findings)
     else:
-        console.info(_summary(merged, verbose=console.verbose, to_stderr=to_stderr), to_stderr=to_stderr)
+        text = _summary(merged, verbose=console.verbose, to_stderr=to_stderr)
+        console.info(text + ("" if opening else _how_to_open(merged.outputs)), to_stderr=to_stderr)
     return exit_code(merged.job.sources, merged.findings)
+
+
+def _how_to_open(outputs: Sequence[Output]) -> str:
+    """The line with the command that opens the only output, if the UI shows it."""
+    shown = [output.path for output in outputs if output.format.startswith(SHOWN)]
+    if len(outputs) != 1 or not shown or shown[0] == STDOUT:
+        return ""
+    return f"\nOpen it: {own_command('open', shown[0])}"
+
+
+def own_command(*words: str) -> str:
+    """A command line that runs tracelink as it was run now: by its path if the shell would not find it."""
+    program, name = sys.argv[0], "tracelink"
+    if os.path.basename(program) == name and os.path.exists(program) and shutil.which(name) is None:
+        inside = os.path.relpath(program)
+        name = os.path.abspath(program) if inside.startswith(os.pardir) else inside
+    return printable(shlex.join([name, *words]))
 
 
 def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
