@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -21,11 +22,13 @@ from tracelink import (
     EventKind,
     RankConflictError,
     Relation,
+    Selection,
     Severity,
     UnreadableError,
     UsageError,
     api,
     plugins,
+    samples,
 )
 from tracelink.api import Converted, Merged
 from tracelink.plugins import registry
@@ -139,6 +142,77 @@ def test_ranks_without_a_source_are_told(job: Path) -> None:
 def test_requests_that_make_no_sense(request_: dict[str, object], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         tracelink.load(**request_)  # type: ignore[arg-type]
+
+
+TABLES = (
+    "events",
+    "edges",
+    "counters",
+    "tracks",
+    "ranks",
+    "sources",
+    "groups",
+    "collectives",
+    "participations",
+    "messages",
+    "findings",
+)
+NO_TIME = -(2**63)
+
+
+@pytest.mark.parametrize("sample", samples.names())
+def test_no_frame_of_a_sample_holds_a_sentinel(sample: str) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    graph = tracelink.load(samples.path(sample))
+    found = []
+    for table in TABLES:
+        frame, arrow = graph.to_pandas(table), graph.to_arrow(table)
+        for name in frame.columns:
+            values = [*frame[name].dropna(), *arrow.column(name).drop_null().to_pylist()]
+            found += [(table, name) for value in values if value in (-1, NO_TIME, "")]
+    # the profiler numbers the stream of waits for all streams -1, and sorts it first
+    assert set(found) <= {("tracks", "sort")}
+    frame = graph.to_pandas("events")
+    assert frame["duration"].sum() == sum(value for value in graph.events.duration.tolist() if value >= 0)
+    assert frame["start"].min() == graph.span[0]
+
+
+@pytest.mark.parametrize(
+    ("made", "begin"),
+    [
+        (lambda job: tracelink.load(job), "<EventGraph: "),
+        (lambda job: tracelink.collectives(job), "<Job: "),
+        (lambda job: tracelink.inspect(job), "<Inspection: 4 sources"),
+        (lambda job: tracelink.clocks(job), "<Clocks: offsets by rank 0: +0.000 ms"),
+        (lambda job: tracelink.merge(job, output=job / "m.json"), "<Merged"),
+        (
+            lambda job: tracelink.convert(job / "et_rank0.json", job / "o.json", to="chakra-json"),
+            "<Merged",
+        ),
+    ],
+)
+def test_results_are_a_few_lines_in_an_interpreter(
+    job: Path, made: Callable[[Path], object], begin: str
+) -> None:
+    shown = repr(made(job))
+    assert shown.startswith(begin)
+    assert shown.count("\n") < 4
+    assert len(shown) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("selection", "ranks"), [(Selection(ranks="1"), [1]), (Selection(ranks=[0, 1]), [0, 1])]
+)
+def test_a_selection_of_ranks(job: Path, selection: Selection, ranks: list[int]) -> None:
+    assert [rank.rank for rank in tracelink.load(job, selection=selection).ranks] == ranks
+
+
+def test_a_selection_that_is_none_is_refused_at_once(job: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"selection: '0-1' is not a Selection\. Write, for example, selection="
+    ):
+        tracelink.load(job, selection="0-1")  # type: ignore[arg-type]
 
 
 def test_an_inspection_reports_what_load_refuses(job: Path) -> None:

@@ -70,7 +70,7 @@ class TestArguments:
             "collectives,kernels",
         )
         tracelink("merge", "traces/", *output, "--clock", "clocks.json")
-        assert job.arguments["selection"] == Selection.parse(
+        assert job.arguments["selection"] == Selection(
             ranks="0-7,64", window="2.5s..3.1s", steps="3-5", only="collectives,kernels"
         )
         assert job.arguments["clock"] == "clocks.json"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
 
 from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import UNKNOWN
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import (
@@ -143,15 +143,15 @@ def test_tables_have_texts_instead_of_codes() -> None:
         "target": [1, 2, 3],
         "relation": ["calls", "launches", "depends_on"],
     }
-    assert made.table("ranks") == {
+    assert {name: list(column) for name, column in made.table("ranks").items()} == {
         "rank": [3, 5],
-        "host": ["node1", ""],
-        "world_size": [8, None],
+        "host": ["node1", None],
+        "world_size": [8, np.ma.masked],
         "clock_offset_ns": [0, 0],
-        "clock_uncertainty_ns": [None, None],
+        "clock_uncertainty_ns": [np.ma.masked, np.ma.masked],
         "clock_drift_ppm": [0.0, 0.0],
-        "clock_low_ns": [None, None],
-        "clock_high_ns": [None, None],
+        "clock_low_ns": [np.ma.masked, np.ma.masked],
+        "clock_high_ns": [np.ma.masked, np.ma.masked],
         "clock_constraints": [0, 0],
         "clock_reference_ns": [0, 0],
     }
@@ -267,13 +267,18 @@ def test_a_job_has_the_tables_of_its_graph_but_for_events(table: str) -> None:
     assert list(made.table(table)) == list(of_graph.table(table))
     assert made.to_pandas(table).columns.tolist() == of_graph.to_arrow(table).column_names
     assert made.to_arrow(table).num_rows == len(of_graph.to_pandas(table)) > 0
-    with pytest.raises(KeyError, match="events"):
+    with pytest.raises(UsageError, match=r"there is no table 'events'\. There are: ranks, sources, "):
         made.table("events")
 
 
 def test_there_is_no_other_table() -> None:
-    with pytest.raises(KeyError, match="payloads"):
-        graph().table("payloads")
+    for method in (graph().table, graph().to_pandas, graph().to_arrow):
+        with pytest.raises(UsageError) as caught:
+            method("event")
+        assert str(caught.value) == (
+            "there is no table 'event'. Did you mean events? There are: events, edges, counters, tracks, ranks, "
+            "sources, groups, collectives, participations, messages, findings."
+        )
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -292,6 +297,132 @@ def test_every_table_is_a_pandas_frame_and_an_arrow_table(table: str, made: Even
     frame, arrow = made.to_pandas(table), made.to_arrow(table)
     assert (list(frame.columns), len(frame)) == (list(columns), length)
     assert (arrow.column_names, arrow.num_rows) == (list(columns), length)
+
+
+def unknowing() -> EventGraph:
+    """Everything that can be unknown in the graph and its tables is."""
+    made = graph()
+    return replace(
+        made,
+        events=replace(
+            made.events,
+            start=np.array([10, NO_TIME, 20, NO_TIME]),
+            duration=np.array([5, UNKNOWN, UNKNOWN, UNKNOWN]),
+        ),
+        ranks=[Rank(3), Rank(5)],
+        sources=[SourceInfo("a.json", "kineto")],
+        groups=[ProcessGroup("0")],
+        collectives=Collectives.of(1),
+        participations=Participations.of(1, collective=[0]),
+        messages=Messages.of(1),
+    )
+
+
+SENTINELS = (UNKNOWN, NO_TIME, "")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_frame_holds_a_sentinel(table: str) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame, arrow = unknowing().to_pandas(table), unknowing().to_arrow(table)
+    missing = {name for name in frame.columns if frame[name].isna().any()}
+    assert {name for name in arrow.column_names if arrow.column(name).null_count} == missing
+    values = {name: [*frame[name].dropna(), *arrow.column(name).drop_null().to_pylist()] for name in frame}
+    assert {name for name, column in values.items() if any(value in SENTINELS for value in column)} == set()
+    assert missing >= MISSING.get(table, set())
+
+
+MISSING = {
+    "events": {"start", "duration"},
+    "ranks": {"host", "world_size", "clock_uncertainty_ns", "clock_low_ns", "clock_high_ns"},
+    "sources": {"version", "rank", "host", "world_size", "pid", "start_ns", "end_ns", "header"},
+    "groups": {"description", "ranks", "size", "backend"},
+    "collectives": {*Collectives.empty().columns(), "group_name"},
+    "participations": {*Participations.empty().columns()} - {"collective", "evidence"},
+    "messages": {*Messages.empty().columns(), "group_name"},
+}
+
+
+def test_sums_leave_out_what_is_unknown() -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    import pyarrow.compute
+
+    made = unknowing()
+    assert made.table("events")["duration"].sum() == 5
+    for frame in (made.to_pandas("events"), made.events.to_pandas()):
+        assert (frame["duration"].sum(), frame["start"].min()) == (5, 10)
+    for table in (made.to_arrow("events"), made.events.to_arrow()):
+        assert pyarrow.compute.sum(table.column("duration")).as_py() == 5
+
+
+def test_numbers_stay_whole_where_others_are_unknown() -> None:
+    pytest.importorskip("pandas")
+    time = 1_740_816_360_001_842_855
+    made = replace(graph(), sources=[SourceInfo("a", "kineto", start_ns=time), SourceInfo("b", "other")])
+    frame = made.to_pandas("sources")
+    assert (str(frame["start_ns"].dtype), frame["start_ns"][0]) == ("Int64", time)
+
+
+@pytest.mark.parametrize("made", [graph(), Job.of(graph())], ids=["graph", "job"])
+def test_a_graph_in_an_interpreter_is_a_few_lines(made: EventGraph | Job) -> None:
+    kind = type(made).__name__
+    tables = "events 4, edges 3, counters 1, tracks 4, " if kind == "EventGraph" else ""
+    assert repr(made).splitlines() == [
+        f"<{kind}: 4 events of ranks 3, 5, 0.000 ms from 1970-01-01 00:00:00.000000 UTC",
+        "  sources: 1 kineto, 1 other",
+        f"  tables: {tables}ranks 2, sources 2, groups 1, collectives 0, participations 0, messages 0, findings 1",
+        "  findings: 1 warning>",
+    ]
+
+
+def test_a_graph_of_many_ranks_and_formats_is_a_few_lines_too() -> None:
+    sources = [SourceInfo(f"{number}", f"format-{number}") for number in range(1_000)]
+    made = replace(NOTHING, sources=sources, ranks=[Rank(2 * number) for number in range(10_000)])
+    assert len(repr(made).splitlines()) == 4
+    assert len(repr(made)) < 800
+
+
+def test_names_are_escaped_in_a_notebook() -> None:
+    made = replace(graph(), sources=[SourceInfo("x", "<script>\x1b[31m")])
+    page = made._repr_html_()
+    assert "1 &lt;script&gt;\\x1b[31m" in page
+    assert "<script" not in page
+    assert page.count("<tr>") == 3
+
+
+def test_a_table_in_an_interpreter_is_one_line() -> None:
+    assert repr(graph().edges) == "<Edges: 3 rows of source, target, relation>"
+
+
+def test_words_are_as_good_as_members() -> None:
+    made = graph()
+    assert made.edges.where("launches").source.tolist() == [1]
+    assert made.targets(1, "launches").tolist() == [2]
+    assert made.events.of_kind("kernel", "Span").tolist() == [False, False, True, True]
+    assert len(made.key("correlation")) == 2
+
+
+@pytest.mark.parametrize(
+    ("use", "problem"),
+    [
+        (
+            lambda: graph().edges.where("launch"),
+            "there is no relation 'launch'. Did you mean launches? There are: ",
+        ),
+        (
+            lambda: graph().targets(0, "called"),
+            "there is no relation 'called'. Did you mean calls? There are: ",
+        ),
+        (lambda: graph().events.of_kind("telepathy"), "there is no kind of events 'telepathy'. There are: "),
+        (lambda: graph().key("corelation"), "there is no link key 'corelation'. Did you mean correlation? "),
+    ],
+)
+def test_words_that_there_are_not(use: Callable[[], object], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        use()
+    assert str(caught.value).startswith(problem)
 
 
 def test_columns_of_numbers_are_frames_too() -> None:
@@ -323,6 +454,17 @@ def test_selected_events_as_a_network(selection: object) -> None:
         2: {"name": "add_kernel", "kind": "kernel", "rank": 3, "start": 20, "duration": 4},
     }
     assert list(network.edges(data=True)) == [(1, 2, {"relation": "launches"})]
+
+
+def test_a_network_has_no_times_that_are_unknown() -> None:
+    nodes = unknowing().to_networkx([0, 1, 2]).nodes
+    assert [
+        {name for name in ("start", "duration") if name in attributes} for _, attributes in nodes(data=True)
+    ] == [
+        {"start", "duration"},
+        set(),
+        {"start"},
+    ]
 
 
 def test_the_whole_graph_as_a_network() -> None:

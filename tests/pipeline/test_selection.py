@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +42,7 @@ def cut(
     graph: EventGraph, *, communications: Iterable[int] = (), origin: int = START, **said: str
 ) -> tuple[EventGraph, list[int]]:
     rows = np.array(list(communications), np.int64)
-    left, old = apply(Selection.parse(**said), graph, origin, rows)
+    left, old = apply(Selection(**said), graph, origin, rows)
     return left, old.tolist()
 
 
@@ -61,31 +63,60 @@ class TestWhatIsSaid:
     def test_a_window_from_and_to_a_time_after_the_beginning(
         self, text: str, first: int | None, last: int | None
     ) -> None:
-        assert Window.parse(text) == Window(first, last)
+        assert Window.parse(text, "--window") == Window(first, last)
 
     @pytest.mark.parametrize(
         "text", ["", "..", "2s", "2s-3s", "2..3", "1h..", "-1s..", "x..", "1e3s..", "1s...2s"]
     )
     def test_what_is_no_window_is_refused(self, text: str) -> None:
         with pytest.raises(UsageError, match=r"--window: .*(Write, for example|Write a number and a unit)"):
-            Window.parse(text)
+            Window.parse(text, "--window")
 
     @pytest.mark.parametrize("text", ["3s..2s", "2s..2000ms"])
     def test_a_window_that_ends_before_it_begins_is_refused(self, text: str) -> None:
         with pytest.raises(UsageError, match=r"ends before it begins\. Give the earlier time first"):
-            Window.parse(text)
+            Window.parse(text, "--window")
 
     def test_an_unknown_kind_is_refused_with_those_there_are(self) -> None:
         with pytest.raises(UsageError) as error:
-            Selection.parse(only="kernels,kernel")
-        assert (
-            str(error.value) == f"--only: there is no kind of events 'kernel'. There are: {', '.join(KINDS)}."
+            Selection(only="kernels,kernel")
+        assert str(error.value) == (
+            f"only: there is no kind of events 'kernel'. Did you mean kernels? There are: {', '.join(KINDS)}."
         )
 
+    def test_numbers_and_words_are_as_good_as_texts(self) -> None:
+        made = Selection(ranks=[0, 1, np.int64(2)], steps=range(3, 6), only=["kernels"], window=Window(1))
+        assert made == Selection(ranks="0-2", steps="3-5", only="kernels", window="1ns..")
+        assert Selection(ranks=3) == Selection(ranks="3")
+        assert replace(made, steps=None) == Selection(ranks="0-2", only="kernels", window="1ns..")
+
+    @pytest.mark.parametrize(
+        ("said", "problem"),
+        [
+            (
+                {"ranks": "x"},
+                "ranks: 'x' is not a number or a range of numbers. Write, for example, ranks=\"0-7,64\"",
+            ),
+            ({"ranks": [-1]}, "ranks: -1 is not a number from 0. Write, for example, ranks=[0, 1]."),
+            ({"ranks": ["0"]}, "ranks: '0' is not a number from 0. Write, for example, ranks=[0, 1]."),
+            ({"steps": 1.5}, "steps: 1.5 is not a number from 0. Write, for example, steps=[0, 1]."),
+            ({"window": 5}, 'window: 5 is not a stretch of time. Write, for example, window="2.5s..3.1s".'),
+            (
+                {"window": "5"},
+                "window: '5' is not a stretch of time. Write, for example, window=\"2.5s..3.1s\", ",
+            ),
+            ({"only": ["x"]}, "only: there is no kind of events 'x'. There are: operators, "),
+        ],
+    )
+    def test_what_is_no_selection_is_refused_at_once(self, said: dict[str, Any], problem: str) -> None:
+        with pytest.raises(UsageError) as error:
+            Selection(**said)
+        assert str(error.value).startswith(problem)
+
     def test_ranks_alone_cut_nothing_from_a_rank(self) -> None:
-        assert not Selection.parse(ranks="0-7").cuts
-        assert Selection.parse(ranks="0-7").ranks == Numbers(((0, 7),))
-        assert all(Selection.parse(**{name: text}).cuts for name, text in SAID.items())
+        assert not Selection(ranks="0-7").cuts
+        assert Selection(ranks="0-7").ranks == Numbers(((0, 7),))
+        assert all(Selection(**{name: text}).cuts for name, text in SAID.items())
 
 
 SAID = {"window": "1s..", "steps": "3", "only": "python"}
@@ -521,7 +552,7 @@ def job() -> Job:
 
 
 def cut_job(**said: str) -> Job:
-    return cut_graph(job(), Selection.parse(**said), Engine(1), Store((), in_memory=True))
+    return cut_graph(job(), Selection(**said), Engine(1), Store((), in_memory=True))
 
 
 def names(made: Job) -> list[list[str]]:
@@ -565,7 +596,7 @@ def test_collectives_are_left_only_where_they_are_wanted() -> None:
 
 
 WHOLE = SelectionReport(0, 10, 10, 0, Numbers.of([3, 4, 5]), START, START + 2_500_000_000)
-STEPS = Selection.parse(steps="3")
+STEPS = Selection(steps="3")
 
 
 def stock(rank: int, kept: int, *steps: int) -> SelectionReport:
@@ -592,7 +623,7 @@ def test_a_stock_is_what_there_was_and_what_is_left() -> None:
 
 
 def test_nothing_is_said_where_nothing_is_left_out() -> None:
-    assert selection_findings(Selection.parse(window="0.."), [WHOLE], START) == []
+    assert selection_findings(Selection(window="0.."), [WHOLE], START) == []
 
 
 def test_how_many_events_of_the_job_are_left_out() -> None:
@@ -602,9 +633,7 @@ def test_how_many_events_of_the_job_are_left_out() -> None:
 
 
 def test_steps_that_no_rank_has_and_those_there_are() -> None:
-    absent, _ = selection_findings(
-        Selection.parse(steps="1,3-9"), [stock(0, 5, 3, 4), stock(1, 5, 4, 5)], START
-    )
+    absent, _ = selection_findings(Selection(steps="1,3-9"), [stock(0, 5, 3, 4), stock(1, 5, 4, 5)], START)
     assert absent == Finding(
         Severity.WARNING, "no_such_step", "No rank has steps 1, 6-9; there are steps 3-5."
     )

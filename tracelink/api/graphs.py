@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import tracelink.model.overview as overview
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
@@ -14,6 +15,7 @@ from tracelink.model.errors import Finding, in_order
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection
+from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.job_reader import assemble, read_job
 from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
@@ -27,6 +29,10 @@ class Inspection:
     findings: Sequence[Finding]
     inputs: Sequence[Source] = ()
     """For each source, what it is read from."""
+
+    def __repr__(self) -> str:
+        parts = {"sources": overview.formats(self.sources), "findings": overview.problems(self.findings)}
+        return overview.lines(f"Inspection: {counted(len(self.sources), 'source')}", parts)
 
     def of_format(self, name: str) -> list[Source]:
         """The inputs of a format."""
@@ -59,7 +65,7 @@ def load(
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
 
     Returns:
         The event graph. Its `findings` report what was skipped, unmatched or inconsistent.
@@ -105,7 +111,7 @@ def collectives(
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
 
     Returns:
         A job with `collectives`, `participations` and `messages`, but without events.

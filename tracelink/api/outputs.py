@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tracelink.model.overview as overview
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
@@ -27,6 +28,7 @@ from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection, View
+from tracelink.model.text import number, size
 from tracelink.pipeline.job_reader import read_job
 from tracelink.pipeline.reading import Task, nothing_readable, tasks_of
 from tracelink.plugins import (
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 DEFAULT_FORMAT = "perfetto-json"
 WORTH_FORECASTING = 200_000
 """Events of a job: fewer are written in less than a second, before a forecast could be read."""
+FILES = 4
+"""Outputs that the representation of a result lists."""
 DEFAULT_NAME = "merged"
 """The default name of outputs, before the suffix."""
 
@@ -56,6 +60,9 @@ class Merged:
     outputs: Sequence[Output]
     forecast_findings: Sequence[Finding] = ()
     """Findings of the forecast, before anything was written."""
+
+    def __repr__(self) -> str:
+        return _summary("Merged", self.outputs, self.findings)
 
     @property
     def findings(self) -> list[Finding]:
@@ -70,10 +77,19 @@ class Converted:
 
     outputs: Sequence[Output]
 
+    def __repr__(self) -> str:
+        return _summary("Converted", self.outputs, self.findings)
+
     @property
     def findings(self) -> list[Finding]:
         """The findings on all files."""
         return [finding for output in self.outputs for finding in output.findings]
+
+
+def _summary(kind: str, outputs: Sequence[Output], findings: Sequence[Finding]) -> str:
+    some = ", ".join(f"{output.path} ({size(output.bytes)})" for output in outputs[:FILES])
+    rest = f", and {number(len(outputs) - FILES)} more" if len(outputs) > FILES else ""
+    return overview.lines(kind, {"outputs": f"{some}{rest}", "findings": overview.problems(findings)})
 
 
 def merge(
@@ -109,7 +125,7 @@ def merge(
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection.parse`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
 
     Returns:

@@ -13,7 +13,8 @@ from click.shell_completion import CompletionItem
 
 import tracelink.plugins as plugins
 from tracelink.cli.console import Console
-from tracelink.model.selection import KINDS, Selection
+from tracelink.model.ranges import Numbers
+from tracelink.model.selection import KINDS, Selection, Window, words
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -331,7 +332,12 @@ def _selection(
         raise click.UsageError(RANKS_OR_RANK)
     if only_ranks is window is steps is only is None:
         return None
-    selection = Selection.parse(ranks=only_ranks, window=window, steps=steps, only=only)
+    selection = Selection(
+        ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
+        window=None if window is None else Window.parse(window, "--window"),
+        steps=None if steps is None else Numbers.parse(steps, "--steps"),
+        only=None if only is None else words(only, "--only"),
+    )
     return None if selection == Selection() else selection
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "graph",
     "job",
     "operations",
+    "overview",
     "ranges",
     "records",
     "selection",

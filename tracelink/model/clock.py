@@ -8,10 +8,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from tracelink.model.columns import NO_TIME, Int64s
+from tracelink.model.columns import MILLISECOND, NO_TIME, Int64s
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import SourceInfo
+
+SHOWN = 8
+"""Ranks that the representation of clocks lists."""
 
 
 class ClockMode(StrEnum):
@@ -73,6 +76,11 @@ class Clocks:
     findings: Sequence[Finding] = ()
     sources: Sequence[SourceInfo] = ()
     """The files that the clocks were estimated from."""
+
+    def __repr__(self) -> str:
+        offsets = [f"{clock.rank}: {clock.offset_ns / MILLISECOND:+.3f} ms" for clock in self.clocks.values()]
+        rest = f", and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else ""
+        return f"<Clocks: offsets by rank {', '.join(offsets[:SHOWN])}{rest}>"
 
     def for_ranks(self, hosts: Mapping[int, str]) -> Clocks:
         """The clocks of these ranks, with their hosts; a rank without a clock is not corrected."""

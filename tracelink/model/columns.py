@@ -63,9 +63,17 @@ class EventRow:
     """The column with the rank of the event; empty if the events of all rows are of one table."""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Metadata of a column of integers: every value is known, so UNKNOWN is a value like any other."""
+
+
 Codes = Annotated[Int32s, Text()]
 Times = Annotated[Int64s, Unknown(NO_TIME)]
 Rows = Annotated[Int64s, EventRow()]
+KnownRows = Annotated[Int64s, EventRow(), Known()]
+KnownInt32s = Annotated[Int32s, Known()]
+KnownInt64s = Annotated[Int64s, Known()]
 
 
 class _Column(NamedTuple):
@@ -76,12 +84,17 @@ class _Column(NamedTuple):
     unknown: Any
     text: bool
     event: EventRow | None
+    known: bool
 
 
 class Table:
     """Base of all tables: a frozen dataclass whose fields are columns of equal length."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        # A dataclass makes a representation with all values, unless its class has one already.
+        cls.__repr__ = Table.__repr__  # type: ignore[method-assign]
 
     def __len__(self) -> int:
         return len(getattr(self, _NAMES[type(self)][0]))
@@ -152,13 +165,25 @@ class Table:
         """The columns by name."""
         return {name: getattr(self, name) for name in _NAMES[type(self)]}
 
+    def masked(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns by name, with unknown values masked: sums leave them out, and they are missing in frames."""
+        columns = self.columns()
+        for column in _COLUMNS[type(self)]:
+            if not column.known:
+                values = columns[column.name]
+                columns[column.name] = np.ma.masked_array(values, values == column.unknown)
+        return columns
+
     def to_pandas(self) -> pandas.DataFrame:
-        """The columns as a pandas frame (needs the extra `pandas`)."""
-        return frame(self.columns())
+        """The columns as a pandas frame, in which unknown values are missing (needs the extra `pandas`)."""
+        return frame(self.masked())
 
     def to_arrow(self) -> pyarrow.Table:
-        """The columns as an Arrow table (needs the extra `arrow`)."""
-        return arrow_table(self.columns())
+        """The columns as an Arrow table, in which unknown values are null (needs the extra `arrow`)."""
+        return arrow_table(self.masked())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,} rows of {', '.join(_NAMES[type(self)])}>"
 
     def _replaced(self, columns: Mapping[str, Any]) -> Self:
         return type(self)(**{**self.columns(), **columns})
@@ -196,6 +221,7 @@ def _declared_column(name: str, annotation: Any) -> _Column:
         next((item.value for item in metadata if isinstance(item, Unknown)), unknown),
         any(isinstance(item, Text) for item in metadata),
         next((item for item in metadata if isinstance(item, EventRow)), None),
+        np.dtype(dtype).kind != "i" or any(isinstance(item, Known) for item in metadata),
     )
 
 
@@ -218,22 +244,24 @@ def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
         raise _not_installed("pandas", "pandas") from None
 
     def nullable(column: Any) -> Any:
-        masked = isinstance(column, np.ma.MaskedArray)
-        return pandas.arrays.IntegerArray(column.data, np.ma.getmaskarray(column)) if masked else column
+        if isinstance(column, np.ma.MaskedArray):
+            return pandas.arrays.IntegerArray(column.data, np.ma.getmaskarray(column))
+        return np.fromiter(column, object, len(column)) if isinstance(column, list) else column
 
     return pandas.DataFrame({name: nullable(column) for name, column in columns.items()})
 
 
 def arrow_table(columns: Mapping[str, Any]) -> pyarrow.Table:
-    """An Arrow table of these columns; masked values are null."""
+    """An Arrow table of these columns; masked values and NaN are null."""
     try:
         import pyarrow
     except ImportError:
         raise _not_installed("pyarrow", "arrow") from None
 
     def nullable(column: Any) -> Any:
-        masked = isinstance(column, np.ma.MaskedArray)
-        return pyarrow.array(column.data, mask=np.ma.getmaskarray(column)) if masked else column
+        if isinstance(column, np.ma.MaskedArray):
+            return pyarrow.array(column.data, mask=np.ma.getmaskarray(column))
+        return pyarrow.array(column, from_pandas=isinstance(column, np.ndarray))
 
     return pyarrow.table({name: nullable(column) for name, column in columns.items()})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,6 +40,20 @@ class RankConflictError(TraceError):
 
 class UsageError(TraceError):
     """The request itself makes no sense."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`Did you mean events?`, or nothing if no known word is similar."""
+    from difflib import get_close_matches
+
+    by_lower = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), list(by_lower), n=1)
+    return f"Did you mean {by_lower[close[0]]}?" if close else ""
+
+
+def choices(word: str, known: Collection[str]) -> str:
+    """Advice after an unknown word: the similar word, and all words that there are."""
+    return f"{did_you_mean(word, known)} There are: {', '.join(known) or 'none'}.".strip()
 
 
 # Findings: what did not fit. Nothing is dropped without one.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,13 +13,25 @@ from tracelink.model.columns import (
     Bools,
     Codes,
     Float64s,
-    Int32s,
     Int64s,
-    Rows,
+    KnownInt32s,
+    KnownInt64s,
+    KnownRows,
     Table,
     Times,
     UInt8s,
 )
+from tracelink.model.errors import UsageError, choices
+
+Word = TypeVar("Word", bound=Enum)
+
+
+def member(words: type[Word], word: Word | str, thing: str) -> Word:
+    """A member of an enumeration by its name in lower case; raises `UsageError` if there is no such member."""
+    names = {each.name.lower(): each for each in words}
+    if isinstance(word, str) and word.lower() not in names:
+        raise UsageError(f"there is no {thing} {word!r}", advice=choices(word, names))
+    return names[word.lower()] if isinstance(word, str) else word
 
 
 class EventKind(IntEnum):
@@ -117,8 +130,8 @@ class InstantScope(IntEnum):
 class KeyColumn(Table):
     """The values of one link key, for the events that have it."""
 
-    rows: Rows
-    values: Int64s
+    rows: KnownRows
+    values: KnownInt64s
 
     def dense(self, length: int, default: int) -> Int64s:
         """The value of each of `length` events; `default` for events without one."""
@@ -134,14 +147,14 @@ class Events(Table):
     kind: UInt8s
     """A value of `EventKind`."""
     name: Codes
-    track: Int32s
+    track: KnownInt32s
     """Index of the track."""
     start: Times
     duration: Int64s
     """In ns; UNKNOWN if the end was not recorded."""
-    source: Int32s
+    source: KnownInt32s
     """Index of the source."""
-    payload: Int64s
+    payload: KnownInt64s
     """Number of the event within its source, by which its arguments are read again."""
 
     @property
@@ -154,10 +167,10 @@ class Events(Table):
         """Whether the event has a time."""
         return self.start != NO_TIME
 
-    def of_kind(self, *kinds: EventKind) -> Bools:
-        """Whether the event is of one of these kinds."""
+    def of_kind(self, *kinds: EventKind | str) -> Bools:
+        """Whether the event is of one of these kinds, such as `EventKind.KERNEL` or "kernel"."""
         wanted = np.zeros(256, np.bool_)
-        wanted[list(kinds)] = True
+        wanted[[member(EventKind, kind, "kind of events") for kind in kinds]] = True
         return wanted[self.kind]
 
 
@@ -165,8 +178,8 @@ class Events(Table):
 class Edges(Table):
     """One row for each edge: event `source` <relation> event `target`."""
 
-    source: Rows
-    target: Rows
+    source: KnownRows
+    target: KnownRows
     relation: UInt8s
     """A value of `Relation`."""
 
@@ -175,9 +188,9 @@ class Edges(Table):
         """Edges of one relation."""
         return cls(source, target, np.full(len(source), relation, np.uint8))
 
-    def where(self, relation: Relation) -> Edges:
-        """The edges of one relation."""
-        return self.take(self.relation == relation)
+    def where(self, relation: Relation | str) -> Edges:
+        """The edges of one relation, such as `Relation.LAUNCHES` or "launches"."""
+        return self.take(self.relation == member(Relation, relation, "relation"))
 
 
 BYTES, COUNT = "bytes", "count"
@@ -221,6 +234,6 @@ class Track:
 class Counters(Table):
     """One row for each sampled value; its track is of kind COUNTER."""
 
-    track: Int32s
-    time: Int64s
+    track: KnownInt32s
+    time: KnownInt64s
     value: Float64s

@@ -14,12 +14,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+import tracelink.model.overview as overview
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import Int64s, arrow_table, frame
+from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, arrow_table, frame
 from tracelink.model.errors import Finding
-from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track
-from tracelink.model.tables import columns_of, shared_table, texts_of
+from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, member
+from tracelink.model.tables import SHARED, columns_of, shared_table, texts_of
 from tracelink.model.trace import Payload, Payloads, ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
@@ -155,6 +156,17 @@ class EventGraph:
     def __len__(self) -> int:
         return len(self.events)
 
+    def __repr__(self) -> str:
+        return overview.lines(*self._overview())
+
+    def _repr_html_(self) -> str:
+        return overview.html(*self._overview())
+
+    def _overview(self) -> tuple[str, dict[str, str]]:
+        tables = {name: len(getattr(self, name)) for name in TABLES}
+        heading = overview.title("EventGraph", len(self), [rank.rank for rank in self.ranks], *self.span)
+        return heading, overview.contents(self.sources, tables, self.findings)
+
     def name(self, row: int) -> str:
         """Returns the name of one event.
 
@@ -175,9 +187,9 @@ class EventGraph:
         """The rank of each event."""
         return np.array([track.rank for track in self.tracks], np.int32)[self.events.track]
 
-    def key(self, key: Key) -> KeyColumn:
-        """The column of a link key; empty if no source recorded it."""
-        return self.keys.get(key) or KeyColumn.empty()
+    def key(self, key: Key | str) -> KeyColumn:
+        """The column of a link key, such as `Key.CORRELATION` or "correlation"; empty if no source recorded it."""
+        return self.keys.get(member(Key, key, "link key")) or KeyColumn.empty()
 
     def rows_of_source(self, source: int) -> slice:
         """The rows of one source."""
@@ -199,10 +211,10 @@ class EventGraph:
             return decoded if isinstance(decoded, dict) else {"value": decoded}
         return {}
 
-    def targets(self, row: int, relation: Relation) -> Int64s:
+    def targets(self, row: int, relation: Relation | str) -> Int64s:
         """The targets of the edges of one relation that start at `row`."""
-        edges = self.edges
-        return edges.target[(edges.source == row) & (edges.relation == relation)]
+        edges = self.edges.where(relation)
+        return edges.target[edges.source == row]
 
     def to_networkx(
         self, selection: Iterable[int] | npt.NDArray[Any] | None = None
@@ -213,8 +225,8 @@ class EventGraph:
             selection: Rows of events, or one boolean for each event; by default all.
 
         Returns:
-            A graph whose nodes are rows with `name`, `kind`, `rank`, `start` and `duration`, and whose edges have
-            `relation`.
+            A graph whose nodes are rows with `name`, `kind`, `rank`, and `start` and `duration` if these are known, and
+            whose edges have `relation`.
         """
         import networkx
 
@@ -224,13 +236,14 @@ class EventGraph:
         result: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
         ranks = self.rank_of_events() if len(self) else np.empty(0, np.int32)
         for row in rows.tolist():
+            start, duration = int(self.events.start[row]), int(self.events.duration[row])
             result.add_node(
                 row,
                 name=self.name(row),
                 kind=EventKind(self.events.kind[row]).name.lower(),
                 rank=int(ranks[row]),
-                start=int(self.events.start[row]),
-                duration=int(self.events.duration[row]),
+                **({} if start == NO_TIME else {"start": start}),
+                **({} if duration == UNKNOWN else {"duration": duration}),
             )
         inside = chosen[self.edges.source] & chosen[self.edges.target]
         for source, target, relation in zip(
@@ -250,8 +263,7 @@ class EventGraph:
                 "participations", "messages" or "findings".
 
         Raises:
-            UsageError: pandas is not installed; install the extra `pandas`.
-            KeyError: There is no such table.
+            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
         """
         return frame(self.table(table))
 
@@ -263,45 +275,49 @@ class EventGraph:
                 "participations", "messages" or "findings".
 
         Raises:
-            UsageError: pyarrow is not installed; install the extra `arrow`.
-            KeyError: There is no such table.
+            UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
         """
         return arrow_table(self.table(table))
 
     def table(self, name: str) -> dict[str, Any]:
         """Returns the columns of one table, with text instead of codes.
 
-        Unknown values of collectives, participations and messages are masked (missing in frames); unknown rates are
-        NaN, unknown text is None. `group` is the row of `groups`; `group_name` is its name.
+        Columns of integers that can be unknown are masked arrays, so that sums leave out what is unknown; unknown
+        rates are NaN, unknown and empty texts None. All of it is missing in frames. `group` is the row of `groups`;
+        `group_name` is its name.
 
         Args:
             name: "events", "edges", "counters", "tracks", "ranks", "sources", "groups", "collectives",
                 "participations", "messages" or "findings".
 
         Raises:
-            KeyError: There is no such table.
+            UsageError: There is no such table.
         """
         match name:
             case "events":
                 kinds = [kind.name.lower() for kind in EventKind]
-                columns = self.events.columns()
+                columns = self.events.masked()
                 return {
                     **columns,
                     "kind": texts_of(kinds, columns["kind"]),
-                    "name": texts_of(self.strings, columns["name"]),
+                    "name": texts_of(self.strings, self.events.name),
                     "rank": self.rank_of_events(),
                 }
             case "edges":
                 relations = [relation.name.lower() for relation in Relation]
-                return {**self.edges.columns(), "relation": texts_of(relations, self.edges.relation)}
+                return {**self.edges.masked(), "relation": texts_of(relations, self.edges.relation)}
             case "counters":
-                return self.counters.columns()
+                return self.counters.masked()
             case "tracks":
                 return columns_of(Track, self.tracks)
             case "ranks":
                 return columns_of(Rank, self.ranks)
             case _:
-                return shared_table(self, name)
+                return shared_table(self, name, TABLES)
+
+
+TABLES = ("events", "edges", "counters", "tracks", "ranks", *SHARED)
+"""The names of the tables of a graph."""
 
 
 def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:

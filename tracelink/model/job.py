@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+import tracelink.model.overview as overview
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import (
     NO_TIME,
@@ -25,7 +26,7 @@ from tracelink.model.communications import Evidence
 from tracelink.model.errors import Finding
 from tracelink.model.events import Relation
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
-from tracelink.model.tables import columns_of, shared_table
+from tracelink.model.tables import SHARED, columns_of, shared_table
 from tracelink.model.trace import ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
@@ -160,8 +161,7 @@ class Job:
             table: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
 
         Raises:
-            UsageError: pandas is not installed; install the extra `pandas`.
-            KeyError: There is no such table.
+            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
         """
         return frame(self.table(table))
 
@@ -172,8 +172,7 @@ class Job:
             table: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
 
         Raises:
-            UsageError: pyarrow is not installed; install the extra `arrow`.
-            KeyError: There is no such table.
+            UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
         """
         return arrow_table(self.table(table))
 
@@ -186,9 +185,25 @@ class Job:
             name: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
 
         Raises:
-            KeyError: There is no such table.
+            UsageError: There is no such table.
         """
-        return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name)
+        return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name, TABLES)
+
+    def __repr__(self) -> str:
+        return overview.lines(*self._overview())
+
+    def _repr_html_(self) -> str:
+        return overview.html(*self._overview())
+
+    def _overview(self) -> tuple[str, dict[str, str]]:
+        tables = {name: len(getattr(self, name)) for name in TABLES}
+        ranks = [rank.rank for rank in self.ranks]
+        heading = overview.title("Job", self.events, ranks, self.first_ns, self.last_ns)
+        return heading, overview.contents(self.sources, tables, self.findings)
+
+
+TABLES = ("ranks", *SHARED)
+"""The names of the tables of a job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Numbers:
             if not match:
                 raise UsageError(
                     f"{option}: {part.strip()!r} is not a number or a range of numbers",
-                    advice=f"Write, for example, {option} 0-7,64",
+                    advice=f"Write, for example, {example(option, '0-7,64')}",
                 )
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
@@ -91,6 +91,11 @@ class Numbers:
             edges = pairwise([first - 1, *inside, last + 1])
             gaps += [(before + 1, after - 1) for before, after in edges if after - before > 1]
         return Numbers(tuple(gaps))
+
+
+def example(option: str, value: str) -> str:
+    """A value of an option, as it is written on the command line or, without dashes, in Python."""
+    return f"{option} {value}" if option.startswith("-") else f'{option}="{value}"'
 
 
 # Stretches of time, and what lies in them.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tracelink.model.errors import UsageError
+import numpy as np
+
+from tracelink.model.errors import UsageError, choices
 from tracelink.model.events import EventKind
-from tracelink.model.ranges import Numbers
+from tracelink.model.ranges import Numbers, example
 
 UNITS = {
     "ns": 1,
@@ -51,18 +53,18 @@ class Window:
     last_ns: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Window:
-        """A window such as `2.5s..3.1s`, `2.5s..` or `..800ms`."""
+    def parse(cls, text: str, option: str) -> Window:
+        """The window that the user gave to `option`, such as `2.5s..3.1s`, `2.5s..` or `..800ms`."""
         first, separator, last = (part.strip() for part in text.partition(".."))
         if not separator or not (first or last):
             raise UsageError(
-                f"--window: {text!r} is not a stretch of time",
-                advice="Write, for example, --window 2.5s..3.1s, 2.5s.. or ..3.1s",
+                f"{option}: {text!r} is not a stretch of time",
+                advice=f"Write, for example, {example(option, '2.5s..3.1s')}, 2.5s.. or ..3.1s",
             )
-        window = cls(_moment(first), _moment(last))
+        window = cls(_moment(first, option), _moment(last, option))
         if window.first_ns is not None and window.last_ns is not None and window.first_ns >= window.last_ns:
             raise UsageError(
-                f"--window: {text!r} ends before it begins", advice="Give the earlier time first."
+                f"{option}: {text!r} ends before it begins", advice="Give the earlier time first."
             )
         return window
 
@@ -72,57 +74,54 @@ class Window:
         return first, None if self.last_ns is None else origin_ns + self.last_ns
 
 
-def _moment(text: str) -> int | None:
+def _moment(text: str, option: str) -> int | None:
     if not text:
         return None
     match = MOMENT.fullmatch(text)
     if not match:
         raise UsageError(
-            f"--window: {text!r} is not a time after the job's beginning",
+            f"{option}: {text!r} is not a time after the job's beginning",
             advice=f"Write a number and a unit: {', '.join(UNITS)}.",
         )
     return int(Decimal(match[1]) * UNITS[match[2]]) if match[1] else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Selection:
     """The selected part of a job; None selects everything."""
 
-    ranks: Numbers | None = None
-    window: Window | None = None
-    steps: Numbers | None = None
-    only: frozenset[str] | None = None
+    ranks: Numbers | None
+    window: Window | None
+    steps: Numbers | None
+    only: frozenset[str] | None
     """Words of `KINDS`."""
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        ranks: str | None = None,
-        window: str | None = None,
-        steps: str | None = None,
-        only: str | None = None,
-    ) -> Selection:
-        """Parses a selection, in the syntax of the command line.
+    def __init__(
+        self,
+        ranks: Numbers | str | Iterable[int] | None = None,
+        window: Window | str | None = None,
+        steps: Numbers | str | Iterable[int] | None = None,
+        only: str | Iterable[str] | None = None,
+    ) -> None:
+        """A selection, of values as the command line takes them, or of numbers and words.
 
         Args:
-            ranks: Ranks to keep, such as "0-7,64".
+            ranks: Ranks to keep, such as "0-7,64" or [0, 1].
             window: A time window after the first event of the job, such as "2.5s..3.1s", "800ms.." or "..2min".
-            steps: Training steps to keep, such as "3-5,7".
+            steps: Training steps to keep, such as "3-5,7" or range(3, 6).
             only: Kinds of events to keep, such as "kernels,collectives"; the keys of `KINDS`.
-
-        Returns:
-            The selection. An argument that is None keeps everything.
 
         Raises:
             UsageError: An argument is malformed.
         """
-        return cls(
-            None if ranks is None else Numbers.parse(ranks, "--ranks"),
-            None if window is None else Window.parse(window),
-            None if steps is None else Numbers.parse(steps, "--steps"),
-            None if only is None else _words(only),
+        values = (
+            _numbers(ranks, "ranks"),
+            _window(window),
+            _numbers(steps, "steps"),
+            None if only is None else words(only, "only"),
         )
+        for name, value in zip(("ranks", "window", "steps", "only"), values, strict=True):
+            object.__setattr__(self, name, value)
 
     @property
     def cuts(self) -> bool:
@@ -134,14 +133,39 @@ class Selection:
         return self.only is None or word in self.only
 
 
-def _words(text: str) -> frozenset[str]:
-    words = [word.strip() for word in text.split(",")]
-    for word in words:
+def _numbers(value: Numbers | str | Iterable[int] | None, name: str) -> Numbers | None:
+    if value is None or isinstance(value, Numbers):
+        return value
+    if isinstance(value, str):
+        return Numbers.parse(value, name)
+    numbers = [value] if isinstance(value, int) else list(value) if isinstance(value, Iterable) else [value]
+    for number in numbers:
+        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 0:
+            raise UsageError(
+                f"{name}: {number!r} is not a number from 0", advice=f"Write, for example, {name}=[0, 1]."
+            )
+    return Numbers.of(map(int, numbers))
+
+
+def _window(value: Window | str | None) -> Window | None:
+    if value is None or isinstance(value, Window):
+        return value
+    if not isinstance(value, str):
+        raise UsageError(
+            f"window: {value!r} is not a stretch of time", advice='Write, for example, window="2.5s..3.1s".'
+        )
+    return Window.parse(value, "window")
+
+
+def words(value: str | Iterable[str], option: str) -> frozenset[str]:
+    """The kinds of events that the user gave to `option`, such as `kernels,collectives`."""
+    named = [word.strip() for word in value.split(",")] if isinstance(value, str) else list(value)
+    for word in named:
         if word not in KINDS:
             raise UsageError(
-                f"--only: there is no kind of events {word!r}", advice=f"There are: {', '.join(KINDS)}."
+                f"{option}: there is no kind of events {word!r}", advice=choices(str(word), KINDS)
             )
-    return frozenset(words)
+    return frozenset(named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +198,7 @@ class View:
         """A view as the options of `tracelink convert` spell it."""
         return cls(
             depth,
-            None if window is None else Window.parse(window),
+            None if window is None else Window.parse(window, "--window"),
             None if ranks is None else Numbers.parse(ranks, "--ranks"),
             limit,
         )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.columns import int64s
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Finding
+from tracelink.model.errors import Finding, UsageError, choices
 from tracelink.model.trace import ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 Objects = npt.NDArray[np.object_]
 
 
-def shared_table(of: EventGraph | Job, name: str) -> dict[str, Any]:
-    """The columns of a table that graphs and jobs have; KeyError if there is no such table."""
+SHARED = ("sources", "groups", "collectives", "participations", "messages", "findings")
+"""The names of the tables that graphs and jobs have."""
+
+
+def shared_table(of: EventGraph | Job, name: str, known: Sequence[str]) -> dict[str, Any]:
+    """The columns of one of these tables; raises `UsageError` that lists the `known` tables if there is no such."""
     match name:
         case "collectives" | "participations" | "messages":
             return _readable(getattr(of, name), of)
@@ -35,13 +39,28 @@ def shared_table(of: EventGraph | Job, name: str) -> dict[str, Any]:
         case "findings":
             return columns_of(Finding, of.findings)
         case _:
-            raise KeyError(name)
+            raise UsageError(f"there is no table {name!r}", advice=choices(name, known))
 
 
 def columns_of(kind: Any, rows: Sequence[Any]) -> dict[str, Any]:
-    """The columns of a list of dataclasses of one type."""
-    plain = msgspec.to_builtins(list(rows))
-    return {column.name: [row[column.name] for row in plain] for column in fields(kind)}
+    """The columns of a list of dataclasses of one type; unknown numbers are masked, unknown texts and lists None."""
+    types = get_type_hints(kind)
+    return {
+        column.name: _column(
+            types[column.name], [getattr(row, column.name) for row in rows], column.metadata.get("unknown")
+        )
+        for column in fields(kind)
+    }
+
+
+def _column(kind: Any, values: Sequence[Any], unknown: Any) -> Any:
+    if kind is float:
+        return np.array(values, np.float64)
+    if kind not in (int, int | None):
+        return [msgspec.to_builtins(value) if value else None for value in values]
+    missing = np.array([value is None or value == unknown for value in values], np.bool_)
+    numbers = int64s([value or 0 for value in values])
+    return numbers if kind is int and unknown is None else np.ma.masked_array(numbers, missing)
 
 
 def texts_of(names: Sequence[str], codes: npt.NDArray[Any]) -> Objects:
@@ -56,17 +75,12 @@ def evidence_names(codes: npt.NDArray[Any]) -> Objects:
 
 
 def _readable(table: Collectives | Participations | Messages, of: EventGraph | Job) -> dict[str, Any]:
-    columns: dict[str, Any] = {name: _known(column) for name, column in table.columns().items()}
-    columns.update({name: texts_of(of.strings, getattr(table, name)) for name in table.text_columns()})
+    columns: dict[str, Any] = {
+        **table.masked(),
+        **{name: texts_of(of.strings, getattr(table, name)) for name in table.text_columns()},
+    }
     if isinstance(table, Participations):
         columns["evidence"] = evidence_names(table.evidence)
     else:
         columns["group_name"] = texts_of([group.name for group in of.groups], table.group)
     return columns
-
-
-def _known(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The column with unknown values masked, so that sums and means leave them out."""
-    if not np.issubdtype(column.dtype, np.integer):
-        return column
-    return np.ma.masked_array(column, (column == UNKNOWN) | (column == NO_TIME))

@@ -96,7 +96,7 @@ class ProcessGroup:
     """The description that the program gave: `default_pg`, `tensor_parallel`."""
     ranks: tuple[int, ...] = ()
     """Ranks of the job, in the order of the group; empty if the source does not list them."""
-    size: int = 0
+    size: int = field(default=0, metadata={"unknown": 0})
     """Number of ranks; 0 if unknown."""
     backend: str = ""
     """`nccl`, `gloo`, ..."""

@@ -13,7 +13,7 @@ from tracelink.io.spool import Store, Stored
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import StringTable
-from tracelink.model.errors import Finding, Severity, in_order
+from tracelink.model.errors import Finding, Severity, UsageError, in_order
 from tracelink.model.events import Edges
 from tracelink.model.graph import EventGraph, Rank, source_bounds
 from tracelink.model.job import Job, shifted_to_graph
@@ -36,6 +36,11 @@ def read_job(
     with_events: bool = True,
 ) -> Job:
     """The job that the inputs recorded; its events stay in the store."""
+    if not isinstance(selection, Selection | None):
+        raise UsageError(
+            f"selection: {selection!r} is not a Selection",
+            advice='Write, for example, selection=tracelink.Selection(ranks="0-1", steps="3").',
+        )
     wanted = (selection.ranks if selection else None) or ALL_RANKS
     stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events)
     tables = link_ranks([rank.calls for rank in stored.ranks], clock)

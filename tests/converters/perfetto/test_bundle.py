@@ -87,7 +87,7 @@ class TestFiles:
 
     def test_are_those_of_the_ranks_that_are_asked_for(self, tmp_path: Path) -> None:
         written(tmp_path, **{f"k_{rank}": profile(rank) for rank in range(4)})
-        assert list(bundle_of(tmp_path, selection=Selection.parse(ranks="1,3")).files) == [
+        assert list(bundle_of(tmp_path, selection=Selection(ranks="1,3")).files) == [
             "rank_1.json",
             "rank_3.json",
         ]
@@ -207,7 +207,7 @@ class TestLeftOut:
 @pytest.mark.parametrize("cut", [{"window": "0..5us"}, {"steps": "3"}, {"only": "kernels"}])
 def test_files_are_not_cut_inside(tmp_path: Path, cut: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="--window, --steps and --only cannot cut inside"):
-        merge(tmp_path / "none", output=tmp_path / "job.tar", selection=Selection.parse(**cut))
+        merge(tmp_path / "none", output=tmp_path / "job.tar", selection=Selection(**cut))
 
 
 def test_a_graph_in_memory_has_no_files(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class TestDepth:
 
 class TestTimes:
     def test_a_window_counts_from_the_first_node_and_keeps_what_overlaps(self) -> None:
-        scene = scene_of(step(), window=Window.parse("65us..75us"))
+        scene = scene_of(step(), window=Window.parse("65us..75us", "--window"))
         assert names(scene) == ["step", "gemm", "wait"]
         assert (scene.first - BEGIN * US, scene.last - BEGIN * US) == (65 * US, 75 * US)
 
@@ -143,9 +143,9 @@ class TestTimes:
         untimed = EtFile()
         untimed.compute()
         with pytest.raises(UsageError, match="the nodes have no start times"):
-            scene_of(untimed, window=Window.parse("..5us"))
+            scene_of(untimed, window=Window.parse("..5us", "--window"))
         with pytest.raises(UsageError, match="no node is in this window"):
-            scene_of(step(), window=Window.parse("5s.."))
+            scene_of(step(), window=Window.parse("5s..", "--window"))
 
     def test_a_rank_without_times_has_no_place_beside_one_with_times(self) -> None:
         untimed = EtFile(1)

@@ -90,7 +90,7 @@ def test_inspecting_says_which_ranks_there_are(merged: Path) -> None:
 
 
 def test_one_rank_is_chosen(merged: Path) -> None:
-    graph = tracelink.load(merged, selection=Selection.parse(ranks="1"))
+    graph = tracelink.load(merged, selection=Selection(ranks="1"))
     assert [rank.rank for rank in graph.ranks] == [1]
 
 
