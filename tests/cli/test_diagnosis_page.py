@@ -173,7 +173,7 @@ def test_many_problems_are_numbered_and_the_first_are_explained() -> None:
     explained = [f"{number}. Problem {number}." for number in range(1, MOST_EXPLAINED + 1)]
     assert [line for line in lines[MOST_PROBLEMS + 1 :] if ". Problem" in line] == explained
     assert lines.count("Next: Look.") == 1
-    assert verdict(replace(OK, problems=problems)).splitlines() == lines[: MOST_PROBLEMS + 1]
+    assert verdict(replace(OK, problems=problems)) == lines[: MOST_PROBLEMS + 1]
 
 
 def test_columns_without_values_are_left_out() -> None:

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -514,9 +513,7 @@ def test_a_trace_is_not_printed_to_a_terminal(
     tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
-    monkeypatch.setattr(
-        "tracelink.cli.summary.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
-    )
+    monkeypatch.setattr("tracelink.cli.summary.is_terminal", lambda: True)
     result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", "-")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "pipe it into a command, or name an output file" in result.stderr

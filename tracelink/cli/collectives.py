@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from functools import cache
 from typing import Any
 
@@ -86,7 +87,7 @@ def collectives(
     elif as_csv:
         rows = selected.first(shown)
         table = message_columns(job, rows.messages) if messages else collective_columns(job, rows.collectives)
-        click.echo(csv_of(table), nl=False)
+        console.result(*csv_lines(table))
         print_errors(console, job.findings)
     elif console.quiet:
         print_errors(console, job.findings)
@@ -96,19 +97,33 @@ def collectives(
     click.get_current_context().exit(exit_code(job.sources, job.findings))
 
 
-def csv_of(table: Table) -> str:
-    """A table as CSV; unknown values are empty."""
+FORMULA = re.compile(r"[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+"""The first character of a text that a spreadsheet would calculate; the last four are full-width."""
+
+NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+def csv_lines(table: Table) -> list[str]:
+    """The lines of a table as CSV; unknown values are empty, and no text is a formula for a spreadsheet."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(table)
     lines.writerows(map(_csv_cell, row) for row in zip(*table.values(), strict=True))
-    return text.getvalue()
+    return text.getvalue().removesuffix("\n").split("\n")
 
 
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, list):
         return _ranks(tuple(value))
-    return printable(value) if isinstance(value, str) else value
+    return _csv_text(value) if isinstance(value, str) else value
+
+
+@cache
+def _csv_text(text: str) -> str:
+    """A text without control characters, after an apostrophe if a spreadsheet would calculate it."""
+    if FORMULA.match(text) and not NUMBER.fullmatch(text):
+        return "'" + printable(text)
+    return printable(text)
 
 
 @cache

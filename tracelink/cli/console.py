@@ -1,13 +1,21 @@
-"""The console: results on standard output, errors on standard error; text for people or JSON for programs."""
+"""The console: the only module that prints. Results go to standard output, errors to standard error; text or JSON.
+
+Texts can contain names from traces, so every line is printed without control characters: it cannot control the
+terminal, reorder the page, or look like more than one line.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import operator
+import os
 import re
 import sys
+import traceback
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -15,8 +23,17 @@ from tracelink.model.errors import printable
 
 if TYPE_CHECKING:
     import msgspec
+    from rich.console import Console as RichConsole
 
 NOT_ASCII = re.compile("[^\x00-\x7e]")
+STYLE = re.compile("(\x1b\\[[0-9;]*m)")
+"""What rich writes to a terminal for colors and weights: the only control sequence of a page."""
+
+
+class PageText(str):
+    """The text of a page: several lines, with styles if it is for a terminal."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -38,19 +55,41 @@ class Console:
 
         click.echo(_json(msgspec.to_builtins(result, enc_hook=operator.index)))
 
-    def info(self, text: str, *, to_stderr: bool = False) -> None:
-        """Prints text for people, unless --quiet or --json; `to_stderr` if standard output is for data."""
+    def info(self, *lines: str, to_stderr: bool = False) -> None:
+        """Prints lines or a page, unless --quiet or --json; to standard error if standard output is for data."""
         if not self.silent:
-            click.echo(_encodable(text), err=to_stderr)
+            _print(lines, to_stderr=to_stderr)
 
-    def result(self, text: str) -> None:
-        """Prints text for people even with --quiet, unless --json."""
+    def result(self, *lines: str) -> None:
+        """Prints lines even with --quiet, unless --json."""
         if not self.json:
-            click.echo(_encodable(text))
+            _print(lines)
 
     def error(self, text: str) -> None:
-        """Prints an error as one paragraph to standard error, always."""
-        click.echo(f"tracelink: {printable(' '.join(text.split()))}", err=True)
+        """Prints an error as one line to standard error, always."""
+        with suppress(OSError):  # standard error is full or a closed pipe: the exit code remains
+            _print([f"tracelink: {' '.join(text.split())}"], to_stderr=True)
+
+    def traceback(self, error: BaseException) -> None:
+        """Prints where an error was raised to standard error; indented, so that no line of it looks like a result."""
+        text = "".join(traceback.format_exception(error))
+        with suppress(OSError):
+            _print([f"  {line}" for line in text.splitlines()], to_stderr=True)
+
+
+def _print(lines: tuple[str, ...] | list[str], *, to_stderr: bool = False) -> None:
+    stream = sys.stderr if to_stderr else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = "\n".join(_page(line) if isinstance(line, PageText) else printable(line) for line in lines)
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=to_stderr)
+
+
+def _page(text: str) -> str:
+    """The lines of a page without any control character except those of styles."""
+    return "\n".join(
+        "".join(part if STYLE.fullmatch(part) else printable(part) for part in STYLE.split(line))
+        for line in text.split("\n")
+    )
 
 
 def _json(result: Any) -> str:
@@ -64,6 +103,43 @@ def _json(result: Any) -> str:
     return NOT_ASCII.sub(lambda char: json.dumps(char[0])[1:-1], text)
 
 
-def _encodable(text: str) -> str:
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+# The standard streams: whether people read them, and what draws on them.
+
+
+def is_terminal(*, stderr: bool = False) -> bool:
+    """True if standard output, or standard error, is a terminal."""
+    stream: TextIO | None = sys.stderr if stderr else sys.stdout
+    return stream is not None and stream.isatty()
+
+
+def canvas(width: int, *, styled: bool) -> tuple[RichConsole, io.StringIO]:
+    """What draws a page, and the text that it draws into."""
+    from rich.console import Console as RichConsole
+
+    text = io.StringIO()
+    drawing = RichConsole(
+        file=text, force_terminal=styled, width=width, highlight=False, emoji=False, markup=False
+    )
+    return drawing, text
+
+
+def progress_canvas() -> RichConsole:
+    """What draws a progress bar, which has no text of an input, on standard error."""
+    from rich.console import Console as RichConsole
+
+    return RichConsole(stderr=True)
+
+
+def open_missing_streams() -> None:
+    """Opens the null device in place of standard streams that are closed: no file must get their numbers."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+
+
+def drop_output() -> None:
+    """Drops what is left in the buffer of standard output, which is closed or full, so that exiting does not raise."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

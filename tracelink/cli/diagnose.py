@@ -16,7 +16,7 @@ from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, tak
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis, Verdict
-from tracelink.model.errors import UsageError, printable
+from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import size
 
@@ -202,9 +202,9 @@ def diagnose(
     else:
         _show_diagnosis(console, examined.diagnosis, limit)
     if database:
-        console.info(f"Wrote {printable(database.path)}: {len(examined.journal):,} entries.", to_stderr=True)
+        console.info(f"Wrote {database.path}: {len(examined.journal):,} entries.", to_stderr=True)
     if html:
-        console.info(f"Wrote {printable(html)}: {size(_write_page(examined, html))}.", to_stderr=True)
+        console.info(f"Wrote {html}: {size(_write_page(examined, html))}.", to_stderr=True)
     click.get_current_context().exit(EXIT_CODES[examined.diagnosis.verdict])
 
 
@@ -228,7 +228,7 @@ def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -
     elif not console.quiet:
         console.info(diagnosis_page(diagnosis, verbose=console.verbose, limit=limit))
     elif diagnosis.problems:
-        console.result(verdict(diagnosis, limit))
+        console.result(*verdict(diagnosis, limit))
 
 
 # `tracelink diagnose --entries`.
@@ -240,15 +240,15 @@ def show_entries(console: Console, examined: Examined, selection: EntrySelection
     as_table = not (selection.csv or console.json)
     if as_table and console.quiet:
         if diagnosis.problems:
-            console.result(verdict(diagnosis))
+            console.result(*verdict(diagnosis))
         return
     shown = Shown.of(examined.journal, selection, selection.last(SHOWN if as_table else None))
     if console.json:
         console.document(entries_document(shown, diagnosis, stacks=selection.stacks))
     elif selection.csv:
-        from tracelink.cli.collectives import csv_of
+        from tracelink.cli.collectives import csv_lines
 
-        click.echo(csv_of(entries_table(shown, stacks=selection.stacks)), nl=False)
+        console.result(*csv_lines(entries_table(shown, stacks=selection.stacks)))
         print_errors(console, [*diagnosis.findings, *shown.findings])
     else:
         console.info(entries_page(shown, diagnosis, verbose=console.verbose))

@@ -75,9 +75,9 @@ def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool, limit: int | None = N
     return page.text
 
 
-def verdict(diagnosis: Diagnosis, limit: int | None = None) -> str:
+def verdict(diagnosis: Diagnosis, limit: int | None = None) -> list[str]:
     """A line for each problem; for at most `limit` of them, 0 for all."""
-    return "\n".join(_headlines(diagnosis, _most_problems(diagnosis, limit, verbose=False)))
+    return _headlines(diagnosis, _most_problems(diagnosis, limit, verbose=False))
 
 
 def _most_problems(diagnosis: Diagnosis, limit: int | None, *, verbose: bool) -> int:

@@ -130,7 +130,7 @@ def completion(console: Console, shell: str | None) -> None:
     if console.json:
         console.document(documents.Completion(shell, script))
     else:
-        click.echo(script)
+        console.result(*script.splitlines())
 
 
 def _users_shell() -> str:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
 import signal
-import sys
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,9 +14,9 @@ from typing import Any, NoReturn
 
 import click
 
-from tracelink.cli.console import Console
+from tracelink.cli.console import Console, drop_output, open_missing_streams
 from tracelink.model import __version__
-from tracelink.model.errors import RankConflictError, TraceError, UnreadableError, UsageError
+from tracelink.model.errors import RankConflictError, TraceError, UnreadableError, UsageError, printable
 
 # SIGTERM, which schedulers send before they kill a job.
 
@@ -99,12 +96,12 @@ def reported(ctx: click.Context) -> Iterator[None]:
         console.error("interrupted.")
         ctx.exit(INTERRUPTED)
     except BrokenPipeError:
-        _drop_output()
+        drop_output()
         ctx.exit(PIPE_CLOSED)
     except OSError as error:
         _report(console, _of_system(error))
         if error.errno == errno.ENOSPC and error.filename is None:
-            _drop_output()
+            drop_output()
         ctx.exit(NO)
     except Exception as error:  # noqa: BLE001  users see a message, and the traceback only with -v
         _report_unexpected(console, error)
@@ -129,7 +126,7 @@ def _of_system(error: OSError) -> TraceError:
 def _report(console: Console, error: TraceError) -> None:
     console.error(str(error))
     if console.verbose:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        console.traceback(error)
     if console.json:
         _document(console, error.problem, error.source, error.position, error.advice)
 
@@ -137,7 +134,7 @@ def _report(console: Console, error: TraceError) -> None:
 def _report_unexpected(console: Console, error: Exception) -> None:
     text = f"{type(error).__name__}: {error}".rstrip(": ")
     if console.verbose:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        console.traceback(error)
         console.error(f"unexpected {text}.")
     else:
         console.error(f"unexpected {text} (-v shows the traceback).")
@@ -149,11 +146,6 @@ def _document(console: Console, message: str, source: str = "", position: str = 
     from tracelink.cli.documents import Failed, Failure
 
     console.document(Failed(Failure(message, source, position, advice)))
-
-
-def _drop_output() -> None:
-    """Drops what is left in the buffer of standard output, which is closed or full, so that exiting does not raise."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # The group of commands.
@@ -201,12 +193,30 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Makes the console before anything can go wrong."""
         ctx.obj = Console(json="--json" in args)
-        return super().parse_args(ctx, args)
+        with _printable_errors():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
-        with reported(ctx), collecting_seldom():
+        with _printable_errors(), reported(ctx), collecting_seldom():
             return super().invoke(ctx)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs tracelink as a program."""
+        open_missing_streams()
+        return super().main(*args, **kwargs)
+
+
+@contextmanager
+def _printable_errors() -> Iterator[None]:
+    """Escapes the arguments in the errors that click prints itself: a glob can match any name."""
+    try:
+        yield
+    except click.UsageError as error:
+        text = error.format_message()
+        if text == printable(text):
+            raise
+        raise click.UsageError(printable(text), error.ctx) from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

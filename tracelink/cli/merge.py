@@ -135,13 +135,12 @@ def demo(console: Console, output: str) -> None:
     import tracelink.samples as samples
 
     folder = str(samples.path(SAMPLE))
-    console.info(f"{INTRODUCTION}\n\n  {own_command('merge', folder, '-o', output)}\n")
+    console.info(INTRODUCTION, "", f"  {own_command('merge', folder, '-o', output)}", "")
     with watching(console, (folder,)) as watch:
         merged = api.merge(folder, output=output, watch=watch)
     code = report_merge(console, merged, opening=True)
     hung = own_command("diagnose", str(samples.path(HUNG_SAMPLE) / "dumps"))
-    console.info(
-        f"{LOOK_AT}\nTo find out why a job hangs, run this on its flight-recorder dumps:\n\n  {hung}"
-    )
-    console.info(f"\nOpen the timeline in your browser:\n\n  {own_command('open', output)}")
+    console.info(*LOOK_AT.splitlines())
+    console.info("", "To find out why a job hangs, run this on its flight-recorder dumps:", "", f"  {hung}")
+    console.info("", "Open the timeline in your browser:", "", f"  {own_command('open', output)}")
     click.get_current_context().exit(code)

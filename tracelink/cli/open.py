@@ -15,7 +15,7 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command
 from tracelink.cli.summary import SHOWN, STDOUT
 from tracelink.cli.terminal import paragraph
-from tracelink.model.errors import UsageError, printable
+from tracelink.model.errors import UsageError
 from tracelink.model.text import size
 from tracelink.open import startup_view as browser
 from tracelink.open.server import (
@@ -171,17 +171,18 @@ def _announce(console: Console, trace: OpenTrace, serving: Serving, page: str, p
         )
     for finding in findings:
         console.info(paragraph(finding))
-    console.info(
-        f"Serving {printable(trace.path)} ({size(trace.size)}) on {listening}, once, only to {serving.origin}"
-    )
+    console.info(f"Serving {trace.path} ({size(trace.size)}) on {listening}, once, only to {serving.origin}")
 
 
 def _show_address(console: Console, page: str, port: int) -> None:
     """Prints the address to open, and how to forward the port from another machine."""
     if port != PORT or browser.is_remote():
         console.info(
-            f"The UI fetches only from {HOST}. On the machine with your browser, run\n\n"
-            f"  {browser.forwarding_command(port)}\n\nand then open"
+            f"The UI fetches only from {HOST}. On the machine with your browser, run",
+            "",
+            f"  {browser.forwarding_command(port)}",
+            "",
+            "and then open",
         )
     else:
         console.info("Open this address in a browser on this machine:")
@@ -199,5 +200,5 @@ def _show_step(console: Console, step: Step, detail: str) -> None:
                 advice = "To use your own UI, give its address with --origin"
             else:
                 advice = "Open the address of the page above, not that of the file"
-            request = f"a request from {printable(detail)}" if detail else "a request without an origin"
+            request = f"a request from {detail}" if detail else "a request without an origin"
             console.error(f"refused {request}. {advice}.")

@@ -15,9 +15,8 @@ import click
 import msgspec
 
 from tracelink.cli import documents
-from tracelink.cli.console import Console
+from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings
-from tracelink.model.errors import printable
 from tracelink.model.graph import LinkReport
 from tracelink.model.text import about, counted, number, size, span
 
@@ -131,7 +130,7 @@ def writes_to_stdout(console: Console, output: str | None) -> bool:
         return False
     if console.json:
         raise click.UsageError("--json and an output of - both use standard output: name an output file.")
-    if sys.stdout.isatty():
+    if is_terminal():
         raise click.UsageError(
             "an output of - would print the trace to the terminal: pipe it into a command, or name an output file."
         )
@@ -167,17 +166,17 @@ def report_merge(console: Console, merged: Merged, *, to_stderr: bool = False, o
     elif console.quiet:
         print_errors(console, merged.findings)
     else:
-        text = _summary(merged, verbose=console.verbose, to_stderr=to_stderr)
-        console.info(text + ("" if opening else _how_to_open(merged.outputs)), to_stderr=to_stderr)
+        summary = _summary(merged, verbose=console.verbose, to_stderr=to_stderr)
+        console.info(summary, *([] if opening else _how_to_open(merged.outputs)), to_stderr=to_stderr)
     return exit_code(merged.job.sources, merged.findings)
 
 
-def _how_to_open(outputs: Sequence[Output]) -> str:
+def _how_to_open(outputs: Sequence[Output]) -> list[str]:
     """The line with the command that opens the only output, if the UI shows it."""
     shown = [output.path for output in outputs if output.format.startswith(SHOWN)]
     if len(outputs) != 1 or not shown or shown[0] == STDOUT:
-        return ""
-    return f"\nOpen it: {own_command('open', shown[0])}"
+        return []
+    return [f"Open it: {own_command('open', shown[0])}"]
 
 
 def own_command(*words: str) -> str:
@@ -186,7 +185,7 @@ def own_command(*words: str) -> str:
     if os.path.basename(program) == name and os.path.exists(program) and shutil.which(name) is None:
         inside = os.path.relpath(program)
         name = os.path.abspath(program) if inside.startswith(os.pardir) else inside
-    return printable(shlex.join([name, *words]))
+    return shlex.join([name, *words])
 
 
 def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import glob
-import io
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console as RichConsole
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracelink.cli.console import Console
+from tracelink.cli.console import Console, PageText, canvas, is_terminal, progress_canvas
 from tracelink.cli.main import FINE, NO, UNREADABLE
 from tracelink.model.errors import Finding, Severity, printable
 from tracelink.model.text import number
@@ -46,16 +43,9 @@ class Page:
     """Collects lines and tables as text."""
 
     def __init__(self, *, to_stderr: bool = False) -> None:
-        terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
-        self._lines = io.StringIO()
-        self._console = RichConsole(
-            file=self._lines,
-            force_terminal=terminal,
-            width=shutil.get_terminal_size().columns if terminal else UNWRAPPED,
-            highlight=False,
-            emoji=False,
-            markup=False,
-        )
+        terminal = is_terminal(stderr=to_stderr)
+        width = shutil.get_terminal_size().columns if terminal else UNWRAPPED
+        self._console, self._lines = canvas(width, styled=terminal)
 
     @property
     def width(self) -> int:
@@ -125,10 +115,10 @@ class Page:
         return self._console.measure(table, options=unwrapped).maximum <= self._console.width
 
     @property
-    def text(self) -> str:
+    def text(self) -> PageText:
         """The text of the page, without a newline at the end."""
         lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
-        return "\n".join(lines).rstrip("\n")
+        return PageText("\n".join(lines).rstrip("\n"))
 
 
 def _table(
@@ -173,7 +163,7 @@ COMPRESSED = (b"\x1f\x8b", b"PK")
 @contextmanager
 def watching(console: Console, paths: Sequence[str]) -> Iterator[Bar | None]:
     """A bar to call with the number of bytes read or written so far; None if no one would see it."""
-    if console.quiet or not sys.stderr.isatty() or (console.json and sys.stdout.isatty()):
+    if console.quiet or not is_terminal(stderr=True) or (console.json and is_terminal()):
         yield None
         return
     bar = Bar(paths)
@@ -227,7 +217,7 @@ class Bar:
             parts.FileSizeColumn(),
             parts.TransferSpeedColumn(),
             parts.TimeElapsedColumn(),
-            console=RichConsole(stderr=True),
+            console=progress_canvas(),
             auto_refresh=False,
             transient=True,
             redirect_stdout=False,
