@@ -34,6 +34,7 @@ from tracelink.converters.chakra.table import Attribute, NodeTable
 from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, OperatorInputs
 from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
 from tracelink.io.framing import delimited
+from tracelink.io.salvage import PLAIN
 from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import Excerpt, recorded_payloads
@@ -310,8 +311,15 @@ def python_syntax(text: bytes) -> bytes:
         value: str = msgspec.json.decode(_utf8(text))
         return value.encode("utf-8", "replace")
     if _NOT_PYTHON.search(text):
-        return repr(msgspec.json.decode(_utf8(text))).encode("utf-8", "replace")
+        return repr(_plain(_utf8(text))).encode("utf-8", "replace")
     return text
+
+
+def _plain(text: bytes) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.ValidationError:  # a number that is too large for a double
+        return PLAIN.decode(text.decode())
 
 
 def _utf8(text: bytes) -> bytes:

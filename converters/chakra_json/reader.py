@@ -24,6 +24,7 @@ from tracelink.converters.pytorch.node_trace import (
     node_payloads,
     node_problems,
     parents_of,
+    without_loops,
 )
 from tracelink.converters.pytorch.nodes import (
     ID,
@@ -384,7 +385,8 @@ def _parents(table: Mapping[str, Int64s], columns: LinkedColumns) -> Parents:
         np.concatenate([rows[found.column.rows], work]),
         np.concatenate([found.column.values, table[PARENT][work]]),
     )
-    return Parents(column, rows[found.orphans])
+    column, looping = without_loops(table[ID], column)
+    return Parents(column, rows[found.orphans], found.looping + looping)
 
 
 def _events(table: Mapping[str, Int64s], places: Places, base: int) -> Events:

@@ -23,6 +23,9 @@ _MAX_SIZES = 1 << 20
 """Many entries may refer to one list: with more sizes than this at once, they are not expanded."""
 _MAX_ELEMENTS = float(1 << 62)
 
+LATEST = 4 * 10**18
+"""Later times (after the year 2096) are invalid; sums of a time and a duration fit a column."""
+
 _WITHIN_TENSOR, _AMONG_TENSORS = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 """Odd numbers without a pattern: sums of sizes times their powers are equal for equal sizes only."""
 
@@ -209,7 +212,7 @@ class _Values:
         """Rows with an invalid field, with the problem."""
         problems: dict[int, str] = {}
         _mistyped(layout.name, self.name, _STRING, problems)
-        _mistyped(layout.created, self.created, _NUMBER, problems, _LARGEST // layout.created_unit_ns)
+        _mistyped(layout.created, self.created, _NUMBER, problems, LATEST // layout.created_unit_ns)
         _mistyped(layout.completed, self.completed, _NUMBER | _MISSING, problems)
         _mistyped(layout.collective_sequence, self.collective, _NUMBER | _MISSING, problems)
         _mistyped(layout.p2p_sequence, self.p2p, _NUMBER | _MISSING, problems)

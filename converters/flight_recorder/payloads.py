@@ -37,6 +37,8 @@ _MAX_ESCAPE_BYTES = 6
 
 _MAX_NUMBER_BYTES = 24
 """The longest number, with its comma."""
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
+"""Other numbers, of up to 72 bits, are strings in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,19 +194,24 @@ def json_bytes(value: Any) -> bytes:
     """`value` as JSON; it must fit (see `JsonSizes`)."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-    except orjson.JSONEncodeError:
-        return orjson.dumps(_without_surrogates(value), option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return orjson.dumps(_encodable(value), option=orjson.OPT_NON_STR_KEYS)
 
 
-def _without_surrogates(value: Any) -> Any:
-    """A copy with a question mark for each lone surrogate, which pickles can hold and JSON cannot."""
+def _encodable(value: Any) -> Any:
+    """A copy without what pickles can hold and readers of JSON cannot.
+
+    A lone surrogate becomes a question mark, an integer of more than 64 bits a string.
+    """
     kind = type(value)
     if kind is str:
         return value.encode("utf-8", "replace").decode("utf-8")
     if kind is list or kind is tuple:
-        return [_without_surrogates(item) for item in value]
+        return [_encodable(item) for item in value]
     if kind is dict:
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if kind is int and not _SMALLEST <= value <= _LARGEST:
+        return str(value)
     return value
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from tracelink.converters.flight_recorder import schema
-from tracelink.converters.flight_recorder.entries import EntryRequests, Fields, GroupName
+from tracelink.converters.flight_recorder.entries import LATEST, EntryRequests, Fields, GroupName
 from tracelink.converters.flight_recorder.schema import (
     GROUP_CONFIG,
     GROUP_STATUS,
@@ -33,8 +33,7 @@ _STATES = {
     "started": State.STARTED,
     "completed": State.COMPLETED,
 }
-_LATEST = 1 << 62
-"""Times and timeouts are smaller."""
+_LONGEST_TIMEOUT = 1 << 62
 
 _SHAPED_BACKENDS = ("gloo:", "mpi:", "ucc:")
 """Backends whose Kineto events name no group: only the shapes distinguish their operations."""
@@ -71,13 +70,13 @@ def records_of(fields: Fields, strings: StringTable) -> Records:
         created=np.where(fields.created > 0, fields.created, NO_TIME),
         started=started,
         completed=completed,
-        timeout_ms=np.where(fields.timeout < _LATEST, fields.timeout, UNKNOWN),
+        timeout_ms=np.where(fields.timeout < _LONGEST_TIMEOUT, fields.timeout, UNKNOWN),
         place=fields.index,
     )
 
 
 def _time(times: Int64s) -> Int64s:
-    return np.where((times > 0) & (times < _LATEST), times, NO_TIME)
+    return np.where((times > 0) & (times <= LATEST), times, NO_TIME)
 
 
 def _states(fields: Fields, started: Int64s, completed: Int64s, strings: StringTable) -> Int8s:
@@ -181,13 +180,14 @@ def events_of(fields: Fields, records: Records) -> Events:
     count = len(records)
     tracks = {name: track for track, name in enumerate(dict.fromkeys(name for name, _ in fields.groups))}
     track_of_group = np.array([tracks[name] for name, _ in fields.groups], np.int32)
-    duration = np.maximum(fields.completed - fields.created, 0)
+    known = (records.completed != NO_TIME) & (records.created != NO_TIME)
+    duration = np.maximum(records.completed - records.created, 0)
     return Events(
         kind=np.full(count, EventKind.RECORD, np.uint8),
         name=fields.requests.distinct.operation[records.request],
         track=track_of_group[fields.group],
         start=records.created,
-        duration=np.where((fields.completed > 0) & (fields.created > 0), duration, UNKNOWN),
+        duration=np.where(known, duration, UNKNOWN),
         source=np.zeros(count, np.int32),
         payload=records.place,
     )

@@ -23,6 +23,7 @@ from tracelink.converters.kineto.schema import (
     ELEMENT_ARGUMENTS,
     ENCLOSING,
     FLOW_END,
+    FLOWS,
     INSTANTS,
     LAUNCH_FLOWS,
     MEMORY_EVENT,
@@ -193,7 +194,8 @@ class ElementDecoder:
         shape = self.shapes.of(elements)
         slices = self.shapes.are(shape, SLICES)
         events = list(compress(elements, slices.tolist()))
-        timed = self.shapes.are(shape, TIMED) & ~self.shapes.in_category(shape, LAUNCH_FLOWS)
+        launches = self.shapes.are(shape, FLOWS) & self.shapes.in_category(shape, LAUNCH_FLOWS)
+        timed = self.shapes.are(shape, TIMED) & ~launches
         more = int(np.count_nonzero(timed)) > len(events)
         chosen = list(compress(elements, timed.tolist())) if more else events
         if exact:
@@ -267,7 +269,7 @@ def _microseconds(elements: Sequence[Element]) -> npt.NDArray[np.float64]:
 def _duration(value: Any) -> float:
     """A duration as a number; invalid values become -1."""
     try:
-        return float(value)
+        return -1.0 if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return -1.0
 

@@ -151,6 +151,8 @@ def _assemble(
     )
     if base is None:
         trace.findings.append(_unusable_base_time(source.path, header))
+    if not isinstance(header.get(DISTRIBUTED, {}), dict):
+        trace.findings.append(_unusable_rank(source.path))
     trace.findings += _findings(source.path, columns, damage, truncated_at, len(events))
     trace.findings += _pairing_findings(source.path, unmatched_ends, loose)
     return trace
@@ -169,6 +171,14 @@ def _unusable_base_time(path: str, header: Mapping[str, Any]) -> Finding:
         f"{path}: {BASE_TIME} is not a valid time: {str(header[BASE_TIME])[:40]!r}; it is not added to times."
     )
     return Finding(Severity.WARNING, "unusable_base_time", text, source=path)
+
+
+def _unusable_rank(path: str) -> Finding:
+    text = (
+        f"{path}: {DISTRIBUTED} is not an object; rank, world size and process groups in it are not used. "
+        f"Set the rank with --rank {path}=N."
+    )
+    return Finding(Severity.WARNING, "unusable_rank", text, source=path)
 
 
 def _table(columns: ElementColumns) -> tuple[dict[str, Any], int]:
@@ -352,8 +362,14 @@ def _source_info(
         start_ns=int(start.min()) if len(start) else None,
         end_ns=int(end.max()) if len(end) else None,
         zero_ns=base_time(header) or 0,
-        header={key: header[key] for key in KEPT_HEADER if key in header},
+        header={key: value for key in KEPT_HEADER if (value := _kept(header, key)) is not None},
     )
+
+
+def _kept(header: Mapping[str, Any], key: str) -> Any:
+    """A value of the header; None for one that others would not understand."""
+    value = header.get(key)
+    return value if key != DISTRIBUTED or isinstance(value, dict) else None
 
 
 def _process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:

@@ -83,6 +83,8 @@ LATEST_US = 4e15
 
 def base_time(header: Mapping[str, Any]) -> int | None:
     """Nanoseconds to add to every time of the file; None if the value in the header is invalid."""
+    if isinstance(header.get(BASE_TIME), bool):
+        return None
     try:
         base = int(header.get(BASE_TIME, 0))
     except (TypeError, ValueError, OverflowError):
@@ -93,6 +95,8 @@ def base_time(header: Mapping[str, Any]) -> int | None:
 def decimal_nanoseconds(text: Any) -> int:
     """Nanoseconds of a decimal number of microseconds, as string or number; `ValueError` if it is invalid."""
     try:
+        if isinstance(text, bool):
+            raise ValueError
         number = Decimal(text)
         if not number.copy_abs() <= LATEST_US:
             raise ValueError

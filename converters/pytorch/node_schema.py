@@ -52,8 +52,11 @@ FUNCTIONAL = re.compile(r"_?c10d_functional(_autograd)?::")
 TENSOR_TYPE = re.compile(r"Tensor\(([^()]*)\)")
 
 INPUTS_KEY, OUTPUTS_MARK = b'"inputs"', re.compile(rb'"outputs"\s*+:')
-STORAGE = re.compile(rb'\[\s*+\d++\s*+,\s*+(\d++)\s*+,\s*+\d++\s*+,\s*+\d++\s*+,\s*+\d++\s*+,\s*+"')
-"""A tensor's storage: the second of its id, storage, offset, number of elements, bytes of each, and device."""
+STORAGE = re.compile(rb'\[\s*+\d++\s*+,\s*+(\d{1,18}+)\s*+,\s*+\d++\s*+,\s*+\d++\s*+,\s*+\d++\s*+,\s*+"')
+"""A tensor's storage: the second of its id, storage, offset, number of elements, bytes of each, and device.
+
+Storages are counted from 1: a longer number, such as -1 as an unsigned one, is no storage.
+"""
 NO_STORAGE = 0
 OPERATOR_SCHEMA = re.compile(
     rb'"op_schema"\s*+(?:,\s*+"type"\s*+:\s*+"string"\s*+,\s*+"value"\s*+)?:\s*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"'

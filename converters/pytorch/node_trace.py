@@ -39,6 +39,8 @@ class Parents:
 
     column: KeyColumn
     orphans: Int64s
+    looping: int = 0
+    """Number of nodes that were their own ancestors; they have no parent."""
 
 
 def parents_of(ids: Int64s, written: Int64s, thread: Int64s, name: Int64s, names: StringTable) -> Parents:
@@ -52,8 +54,28 @@ def parents_of(ids: Int64s, written: Int64s, thread: Int64s, name: Int64s, names
     for row in np.flatnonzero(roots).tolist():
         parent[orphans & (thread == thread[row]) & ~roots] = ids[row]
     given &= (parent != NO_NODE) | known
+    given &= parent != ids
     rows = np.flatnonzero(given)
-    return Parents(KeyColumn(rows, parent[rows]), np.flatnonzero(orphans))
+    column, looping = without_loops(ids, KeyColumn(rows, parent[rows]))
+    return Parents(column, np.flatnonzero(orphans), looping)
+
+
+def without_loops(ids: Int64s, parents: KeyColumn) -> tuple[KeyColumn, int]:
+    """The parents without those of nodes that are their own ancestors, and the number of these nodes."""
+    if not np.any(parents.values >= ids[parents.rows]):  # observers count a node after its parent
+        return parents, 0
+    distinct, first = np.unique(ids, return_index=True)
+    index = np.minimum(np.searchsorted(distinct, parents.values), len(distinct) - 1)
+    known = distinct[index] == parents.values
+    ancestor = np.arange(len(ids))
+    ancestor[parents.rows] = np.where(known, first[index], parents.rows)
+    is_root = np.ones(len(ids), np.bool_)
+    is_root[parents.rows] = ~known
+    for _ in range(len(ids).bit_length()):
+        ancestor = ancestor[ancestor]
+    loops = np.unique(ancestor[~is_root[ancestor]])
+    kept = ~np.isin(parents.rows, loops)
+    return KeyColumn(parents.rows[kept], parents.values[kept]), len(loops)
 
 
 def _rows_named(name: Int64s, names: StringTable, wanted: Iterable[str]) -> Bools:
@@ -76,6 +98,7 @@ class NodeProblems:
     orphans: int
     orphan: str
     """The id of the first of them."""
+    looping: int
     duplicates: int
     without_communication: int
     unreadable_groups: int
@@ -102,6 +125,7 @@ def node_problems(
         not_nodes=columns.elements - len(ids),
         orphans=len(parents.orphans),
         orphan=str(ids[parents.orphans[0]]) if len(parents.orphans) else "",
+        looping=parents.looping,
         duplicates=len(ids) - len(np.unique(ids)),
         without_communication=columns.without_communication,
         unreadable_groups=unreadable_groups,
@@ -130,6 +154,9 @@ def _structure(m: NodeProblems) -> Iterator[Finding]:
             "stopped, and operators that raised an exception."
         )
         yield Finding(Severity.WARNING, "missing_parent", text, m.orphans, m.path, f"node {m.orphan}")
+    if m.looping:
+        text = f"{m.path}: {m.looping} nodes are their own ancestors; they have no parent. Record the trace again."
+        yield Finding(Severity.WARNING, "parent_loop", text, m.looping, m.path)
     if m.duplicates:
         text = f"{m.path}: {m.duplicates} nodes have the id of an earlier node; references to it mean the earlier one."
         yield Finding(Severity.WARNING, "duplicate_node", text, m.duplicates, m.path)

@@ -33,6 +33,9 @@ Named = Mapping[str, Any]
 
 ID, PARENT = "id", "parent"
 
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
+"""Of the numbers of 64 bits, signed or unsigned."""
+
 
 @dataclass(slots=True)
 class Piece:
@@ -152,11 +155,14 @@ def convert(values: list[Any], format_: NodeFormat = PLAIN) -> Piece:
 
 
 def integer_in(value: Any) -> int | None:
-    """An integer, also if given as a string; None for anything else."""
+    """An integer of 64 bits, also if given as a string; None for anything else."""
+    if isinstance(value, bool):
+        return None
     try:
-        return int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError):
         return None
+    return number if _SMALLEST <= number <= _LARGEST else None
 
 
 def _by_name(attributes: Sequence[Named]) -> dict[str, Int64s]:

@@ -70,6 +70,11 @@ class TestTraceError:
         assert result.stderr.startswith("tracelink: ")
 
 
+def test_an_error_that_the_user_can_put_right_has_no_traceback(tracelink: Run, job: Job) -> None:
+    job.error = CUT_OFF
+    assert "Traceback" not in tracelink("inspect", "k.json", "-v").stderr
+
+
 class TestUnexpectedError:
     def test_is_one_line_that_names_the_option_for_more(self, tracelink: Run, job: Job) -> None:
         job.error = RuntimeError("the impossible\nhappened")

@@ -99,7 +99,7 @@ def reported(ctx: click.Context) -> Iterator[None]:
         drop_output()
         ctx.exit(PIPE_CLOSED)
     except OSError as error:
-        _report(console, _of_system(error))
+        _report(console, _of_system(error), cause=error)
         if error.errno == errno.ENOSPC and error.filename is None:
             drop_output()
         ctx.exit(NO)
@@ -123,10 +123,10 @@ def _of_system(error: OSError) -> TraceError:
     )
 
 
-def _report(console: Console, error: TraceError) -> None:
+def _report(console: Console, error: TraceError, cause: OSError | None = None) -> None:
     console.error(str(error))
-    if console.verbose:
-        console.traceback(error)
+    if console.verbose and cause:
+        console.traceback(cause)
     if console.json:
         _document(console, error.problem, error.source, error.position, error.advice)
 

@@ -255,6 +255,10 @@ def test_every_value_is_spelt_as_python_spells_it(value: list[Any], ascii_only: 
     assert ast.literal_eval(python_syntax(text).decode()) == value
 
 
+def test_a_number_that_no_double_holds_is_infinite() -> None:
+    assert python_syntax(b"[null, 1e999, 1]") == b"[None, inf, 1]"
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
 def test_a_text_is_spelt_already(text: str) -> None:
     assert python_syntax(json.dumps(text).encode()).decode() == text

@@ -492,6 +492,46 @@ def value(node: dict[str, Any], name: str) -> Any:
     return (node | attributes)[name]
 
 
+# Parents that lead back to the node.
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parents", "looping"),
+    [
+        ([node(5, parent=6), node(6, parent=5), node(7, parent=6)], {3: 6}, 2),
+        ([node(5, parent=7), node(6, parent=5), node(7, parent=6), node(8, parent=2)], {4: 2}, 3),
+        ([node(5, parent=6), node(6, parent=5), node(6, parent=5)], {3: 5}, 2),
+        ([node(5, parent=6), node(6, parent=2)], {1: 6, 2: 2}, 0),
+        ([node(5, parent=5)], {}, 0),
+    ],
+)
+def test_nodes_that_are_their_own_ancestors_have_no_parent(
+    nodes: list[Node], parents: dict[int, int], looping: int
+) -> None:
+    result = read(trace(thread_root(2), *nodes, process_root()))
+    assert column(result, Key.NODE_PARENT) == {0: 1} | parents
+    found = [finding.count for finding in result.findings if finding.reason == "parent_loop"]
+    assert found == [looping] * (looping > 0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=20))
+def test_every_chain_of_parents_ends(pairs: list[tuple[int, int]]) -> None:
+    result = read(trace(*(node(number, parent=parent) for number, parent in pairs)))
+    ids = result.key(Key.NODE_ID).values.tolist()
+    above = {row: ids.index(parent) for row, parent in column(result, Key.NODE_PARENT).items()}
+    for row in range(len(ids)):
+        seen = [row]
+        while seen[-1] in above:
+            assert above[seen[-1]] not in seen
+            seen.append(above[seen[-1]])
+
+
+def test_truth_values_and_long_numbers_are_no_ids() -> None:
+    content = {"schema": NEWEST, "pid": 2**70, "nodes": [{"id": True}, {"id": 2**64}, {"id": 3}, {"id": "4"}]}
+    result = read(json.dumps(content).encode())
+    assert (column(result, Key.NODE_ID), result.source.pid) == ({0: 3, 1: 4}, None)
+
+
 # Which files are execution traces.
 
 

@@ -283,6 +283,7 @@ def test_a_wrapped_buffer_says_how_much_is_lost() -> None:
         ({"profiling_name": 5}, "profiling_name is of type int"),
         ({"time_created_ns": None}, "time_created_ns is of type NoneType"),
         ({"time_created_ns": -4}, "time_created_ns is -4"),
+        ({"time_created_ns": 2**63 - 1}, "time_created_ns is 9223372036854775807"),
         ({"time_discovered_completed_ns": "late"}, "time_discovered_completed_ns is of type str"),
         ({"process_group": ["0"]}, "process_group is not a name and a description"),
         ({"collective_seq_id": True}, "collective_seq_id is of type bool"),
@@ -320,10 +321,29 @@ def test_an_entry_without_a_time_has_none() -> None:
     assert rows(trace) == [(EventKind.RECORD, "gloo:all_reduce", "0", NO_TIME, UNKNOWN, 0, 0)]
 
 
+def test_an_end_that_is_no_time_is_unknown() -> None:
+    trace = read(pickled(dump(collective(completed=2**63 - 1))))
+
+    assert rows(trace) == [(EventKind.RECORD, "gloo:all_reduce", "0", CREATED, UNKNOWN, 0, 0)]
+
+
+def test_numbers_of_more_than_64_bits_are_strings_in_a_payload() -> None:
+    numbers = [2**63, 2**64 - 1, -(2**63) - 1]
+
+    trace = read(pickle.dumps(dump(collective(thread_name=numbers)), protocol=2))
+
+    (payload,) = payloads(trace)
+    assert payload["thread_name"] == [
+        2**63,
+        2**64 - 1,
+        "-9223372036854775809",
+    ]
+
+
 def test_a_payload_is_all_that_the_entry_recorded() -> None:
     stack = [frame("all_reduce", line=4), frame("main", line=9)]
     entries = [
-        collective(frames=stack, duration_ms=0.25, created=2**62 + 1),
+        collective(frames=stack, duration_ms=0.25, created=2**61 + 1),
         collective(sequence=2, frames=stack, duration_ms=float("nan")),
     ]
 
@@ -394,7 +414,7 @@ def test_what_is_no_dump_is_refused(data: bytes) -> None:
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
-TIMES = st.integers(1, 2**62)
+TIMES = st.integers(1, 4 * 10**18)
 ENTRIES = st.lists(
     st.builds(
         collective,

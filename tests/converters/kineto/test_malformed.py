@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.data import shared
-from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, trace, with_texts
+from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, slice_, trace, with_texts
 from tracelink.converters.kineto.reader import KinetoReader
+from tracelink.converters.kineto.schema import DISTRIBUTED
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
 from tracelink.model.errors import UnreadableError
@@ -191,6 +192,30 @@ def test_a_rank_that_is_none_is_not_believed(rank: object) -> None:
     result = KinetoReader().read(as_source(data), Engine())
     assert result.source.rank in (None, 2**70)
     assert len(result.events) == 1
+
+
+@pytest.mark.parametrize("value", [4294967296, True, "rank 0", [1], 1.5])
+def test_distributed_info_that_is_no_object_is_reported_and_left_out(value: object) -> None:
+    result = read(trace(cpu_op(), distributedInfo=value))
+    assert (len(result.events), result.source.rank) == (1, None)
+    assert DISTRIBUTED not in result.source.header
+    assert reasons(result) == {"unusable_rank": 1}
+
+
+@pytest.mark.parametrize("time", [True, False])
+def test_a_truth_value_is_no_time(time: bool) -> None:
+    result = read(trace(cpu_op("valid"), cpu_op("invalid", time)))
+    assert [one.name for one in seen(result)] == ["valid"]
+    assert reasons(result) == {"not_an_event": 1}
+    result = read(trace(cpu_op("valid"), cpu_op("endless", 1, time), baseTimeNanoseconds=time))
+    assert [one.name for one in seen(result)] == ["valid", "endless"]
+    assert reasons(result) == {"unusable_base_time": 1, "unusable_duration": 1}
+
+
+@pytest.mark.parametrize("phase", ["X", "i", "I", "R"])
+def test_an_event_may_have_the_category_of_launch_flows(phase: str) -> None:
+    event = slice_("ac2g", "Record Window End", 5) | {"ph": phase}
+    assert [one.name for one in seen(read(trace(cpu_op("before"), event)))] == ["before", "Record Window End"]
 
 
 def test_a_damaged_header_is_told_and_the_events_are_used() -> None:

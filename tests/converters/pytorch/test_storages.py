@@ -99,6 +99,11 @@ def test_keys_may_stand_in_another_order() -> None:
     assert uses(text) == {0: ({4, 6}, {8})}
 
 
+def test_a_number_that_is_too_long_is_no_storage() -> None:
+    text = text_of(ADD, [tensor(4), tensor(2**64 - 1)], [tensor(12345)])
+    assert uses(text.replace(b"12345,", b"9" * 5000 + b",")) == {0: ({4}, set())}
+
+
 def test_every_node_keeps_its_own() -> None:
     without = text_of("", [(1, "Int")], [])
     first, second = text_of(ADD, [tensor(4), tensor(6)], [tensor(8)]), text_of(ADD, [tensor(8)], [tensor(9)])
