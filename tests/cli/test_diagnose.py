@@ -52,6 +52,7 @@ Rank 0 (one of 3 waiting ranks) waits in all_reduce #3 of group 0 (default_pg):
   /home/me/train.py:30   step
   /home/me/train.py:200  main
 
+Class: call not reached (stuck or slow on the host).
 Next: Check what rank 2 is doing now: run py-spy dump --pid PID on its host, and read the end of its log. Its last \
 call was at train.py:20 (step), the others wait at train.py:30 (step): between these lines look for a branch, a loop \
 or an exception that only it takes.
@@ -385,6 +386,7 @@ In the profile of rank 0:
   all_reduce #3  DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
   kernel         did not end within the profile
 
+Class: call not reached (stuck or slow on the host).
 Next: Check what rank 2 is doing now"""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
@@ -11,6 +12,7 @@ import pytest
 import tracelink
 from builders.data import shared
 from tracelink import Diagnosis, Kind
+from tracelink.diagnosis.model import Category
 
 Told = tuple[Kind, str, int | None, tuple[int, ...]]
 
@@ -88,6 +90,108 @@ def test_missing_dump_of_the_culprit(tmp_path: Path) -> None:
     diagnosis = tracelink.diagnose(tmp_path)
     assert (told(diagnosis), list(diagnosis.missing)) == ([(Kind.NEVER_JOINED, "0", 9, (3,))], [3])
     assert not diagnosis.problems[0].proven
+
+
+# The second set of recorded and simulated jobs: hangs, running jobs, missing dumps, wrong arguments.
+
+
+NODE = tuple(range(24, 32))
+CODE, HOST, GONE = Category.CODE_PATH, Category.NOT_REACHED, Category.PROCESS_GONE
+SKIPPED = 1, Kind.SKIPPED, CODE
+DEADLOCK = 1, Kind.DEADLOCK, CODE
+NEVER = 1, Kind.NEVER_JOINED, HOST
+ABSENT = 1, Kind.NEVER_JOINED, GONE
+
+SECOND_SET: Mapping[str, tuple[int, Kind, Category, tuple[int, ...]]] = {
+    "b16_fewer_mb": (*SKIPPED, (0, 1, 2, 3)),
+    "b16_skip_tp_pp2": (*DEADLOCK, (5,)),
+    "coalesced_size": (1, Kind.SIZE_MISMATCH, Category.WRONG_ARGUMENTS, (1,)),
+    "crash_between": (1, Kind.ABSENT, GONE, (6,)),
+    "ddp_uneven/dumps_hang": (*SKIPPED, (7,)),
+    "ddp_uneven/dumps_after_timeout": (*SKIPPED, (7,)),
+    "eval_skip/dumps_hang": (*DEADLOCK, (6,)),
+    "eval_skip/dumps_after_timeout": (*DEADLOCK, (6,)),
+    "first_iter_init_stuck/dumps_hang": (*NEVER, (0,)),
+    "first_iter_init_stuck/dumps_after_timeout": (*NEVER, (0,)),
+    "fsdp2/dumps_hang": (*SKIPPED, (6,)),
+    "m64_culprit_truncated": (1, Kind.NEVER_JOINED, Category.UNKNOWN, (37,)),
+    "n64_device_stuck": (1, Kind.FAILED, Category.DEVICE_OR_NETWORK, (50,)),
+    "n64_node_crash": (*ABSENT, NODE),
+    "n64_skip_tp": (*DEADLOCK, (20,)),
+    "peer_outside": (1, Kind.PEER_MISMATCH, Category.WRONG_ARGUMENTS, (1,)),
+    "py_sleep/dumps_hang": (*NEVER, (2,)),
+    "reinit_hang/dumps_hang": (*NEVER, (2,)),
+    "reinit_hang/dumps_after_timeout": (*NEVER, (2,)),
+    "sigkill/dumps_after_error": (*ABSENT, (5,)),
+    "sigkill/dumps_after_timeout": (*ABSENT, (5,)),
+    "sigkill_rawpg/dumps_after_error": (*ABSENT, (5,)),
+    "sigkill_rawpg/dumps_after_timeout": (*ABSENT, (5,)),
+    "slow_rank/dumps_end": (1, Kind.STRAGGLER, HOST, (4,)),
+    "slow_rank/dumps_running": (1, Kind.STRAGGLER, HOST, (4,)),
+    "twice/dumps_t2": (*NEVER, (0,)),
+    "two_jobs/dumps_hang": (*NEVER, (2,)),
+    "weak_dup": (*NEVER, (2,)),
+    "weak_perrank": (*NEVER, (2,)),
+    "world_kill_dp_only/dumps_after_error": (*ABSENT, (2,)),
+    "world_kill_dp_only/dumps_after_timeout": (1, Kind.ABSENT, GONE, (2,)),
+    "wrapped_far/dumps_hang": (*NEVER, (3,)),
+    "wrapped_far/dumps_after_timeout": (*NEVER, (3,)),
+}
+"""The exit code, and of the worst problem its kind, its class and its culprits."""
+OK = ("py_sleep/dumps_after_timeout", "twice/dumps_t1", "weak_attempts")
+UNDECIDED = {
+    "h16_snapshot_same_ns": (11,),
+    "healthy_running_close/dumps_running": (2,),
+    "w8_network_stuck": (),
+}
+"""In flight, and whom ranks wait for: such dumps are the same for a job that runs and for one that just hung."""
+OTHERS = ("monitored/dumps_hang", "monitored/dumps_after_timeout", "weak_twojobs6")
+"""Tested with what the recorder does not see, and with sets of dumps."""
+
+
+@pytest.mark.parametrize("case", SECOND_SET)
+def test_second_set(case: str) -> None:
+    diagnosis = tracelink.diagnose(shared(f"fr2/{case}"))
+    problem = diagnosis.problems[0]
+    found = (1 if diagnosis.verdict == "problem" else 4, problem.kind, problem.category, problem.culprits)
+    assert found == SECOND_SET[case]
+
+
+@pytest.mark.parametrize("case", OK)
+def test_second_set_healthy(case: str) -> None:
+    assert tracelink.diagnose(shared(f"fr2/{case}")).verdict == "ok"
+
+
+@pytest.mark.parametrize("case", UNDECIDED)
+def test_second_set_in_flight(case: str) -> None:
+    diagnosis = tracelink.diagnose(shared(f"fr2/{case}"))
+    (problem,) = diagnosis.problems
+    assert (diagnosis.verdict, problem.category, problem.culprits) == (
+        "in_flight",
+        Category.IN_FLIGHT,
+        UNDECIDED[case],
+    )
+
+
+def test_network_that_is_known_to_be_stuck() -> None:
+    (problem,) = tracelink.diagnose(shared("fr2/w8_network_stuck"), hung=True).problems
+    assert (problem.kind, problem.category, problem.sequence) == (
+        Kind.TIMED_OUT,
+        Category.DEVICE_OR_NETWORK,
+        6,
+    )
+
+
+def test_every_case_of_the_second_set_is_tested() -> None:
+    root = shared("fr2")
+    cases = {
+        f"{case.name}/{phase.name}" if phase.name.startswith("dumps") else case.name
+        for case in root.iterdir()
+        if case.is_dir()
+        for phase in case.iterdir()
+        if phase.name.startswith("dumps") or not any(case.glob("dumps*"))
+    }
+    assert cases == {*SECOND_SET, *OK, *UNDECIDED, *OTHERS}
 
 
 def test_all_cases_are_tested() -> None:

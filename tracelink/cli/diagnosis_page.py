@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.dumps.movement import movement_in_words
@@ -19,7 +19,9 @@ from tracelink.diagnosis.model import (
     Stage,
     Standing,
     Stretch,
+    Verdict,
 )
+from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import Finding
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
@@ -43,6 +45,9 @@ MOST_PROBLEMS = 10
 MOST_EXPLAINED = 3
 """Problems that are listed, and those of them that are explained, without -v."""
 
+HEADLINE: Mapping[Verdict, str] = {"ok": "bold green", "in_flight": "bold yellow", "problem": "bold red"}
+"""The style of the first lines."""
+
 MOST_NOTES = 3
 """Notes that are shown for a job without problems; next to a problem they are only counted."""
 
@@ -58,7 +63,7 @@ def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool, limit: int | None = N
     page = Page()
     shown = _most_problems(diagnosis, limit, verbose=verbose)
     for line in _headlines(diagnosis, shown) or [_healthy(diagnosis)]:
-        page.line(line, "bold red" if diagnosis.problems else "bold green")
+        page.line(line, HEADLINE[diagnosis.verdict])
     _show_selection(page, diagnosis)
     if diagnosis.problems or verbose:
         page.gap()
@@ -136,8 +141,10 @@ def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
             page.line(f"{index}. {problem.message}", "bold")
         _show_evidence(page, problem, verbose=verbose)
         _show_sightings(page, problem, verbose=verbose)
-        if problem.advice and problem.advice not in given:
+        if problem.advice:
             page.gap()
+            page.line(f"Class: {CATEGORY_IN_WORDS[problem.category]}.")
+        if problem.advice and problem.advice not in given:
             page.line(f"Next: {problem.advice}")
         given.add(problem.advice)
 

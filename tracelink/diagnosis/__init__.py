@@ -1,3 +1,14 @@
 """Why a job hangs: recordings, participation, disagreements, waits, lateness, evidence and advice."""
 
-__all__ = ["database", "dumps", "examine", "explain", "html", "journal", "matrix", "model", "timeline"]
+__all__ = [
+    "database",
+    "dumps",
+    "examine",
+    "explain",
+    "html",
+    "journal",
+    "matrix",
+    "model",
+    "timeline",
+    "verdicts",
+]

@@ -36,7 +36,7 @@ from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
-from tracelink.diagnosis.stalls import NO_CLUES, Clues
+from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
@@ -170,8 +170,24 @@ def examine_sources(
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = judged_by_line(diagnosis)
     hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
-    diagnosis = with_advice(diagnosis, hosts)
+    diagnosis = _with_hint(with_advice(diagnosis, hosts), journal, _file_times(discovery, recordings))
     return Examined(_with_sightings(diagnosis, journal, recordings, engine), journal)
+
+
+def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
+    """When the files of ranks were written, in ns since 1970, of dumps that are files of their own."""
+    local = {source.path: source.local for source in discovery.sources}
+    paths = {rank: local.get(recording.source.path) for rank, recording in recordings.by_rank.items()}
+    return {rank: path.stat().st_mtime_ns for rank, path in paths.items() if path and path.exists()}
+
+
+def _with_hint(diagnosis: Diagnosis, journal: Journal, written: Mapping[int, int]) -> Diagnosis:
+    """What file times indicate if nothing decides whether the job hangs."""
+    hint = hint_of_file_times(journal, written) if diagnosis.verdict == "in_flight" else ""
+    if not hint:
+        return diagnosis
+    first, *others = diagnosis.problems
+    return replace(diagnosis, problems=[replace(first, advice=f"{first.advice} {hint}"), *others])
 
 
 # The diagnosis: causes first, then the ranks that wait because of them.

@@ -27,7 +27,7 @@ from tracelink.diagnosis.waits import (
     waits_by_rank,
     with_device_waits,
 )
-from tracelink.model.columns import MILLISECOND, UNKNOWN, Bools
+from tracelink.model.columns import MILLISECOND, NO_TIME, UNKNOWN, Bools
 from tracelink.model.operations import POINT_TO_POINT, operation_of
 from tracelink.model.text import (
     collective_in_words,
@@ -262,7 +262,7 @@ def _timed_out(elapsed: Elapsed, cause: Cause, count: int) -> Problem:
         wait.operation,
         culprits=(),
         waiting=cause.waiting,
-        message=f"{ranks} {what} and did not finish it{_at_least(waited_ns)}{given_up}.",
+        message=f"{ranks} {what}{_started(journal, wait)} and did not finish it{_at_least(waited_ns)}{given_up}.",
         count=count,
         waited_ns=waited_ns,
         rows=_shown_rows(journal, wait, ()),
@@ -287,7 +287,7 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause]) -> Problem:
     if cause.culprits:
         known = f"{_ranks_wait(wait.ranks)} in {what} for {lowered(ranks_in_words(cause.culprits))}"
     else:
-        known = f"{_all_joined(wait)} {what} and no rank has finished it"
+        known = f"{_all_joined(wait)} {what}{_started(journal, wait)} and no rank has finished it"
     more = len(causes) - 1
     others = f"; {more:,} more call{'s are' if more > 1 else ' is'} in flight" if more else ""
     return Problem.at(
@@ -308,6 +308,12 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause]) -> Problem:
 
 def _ranks_wait(ranks: Sequence[int]) -> str:
     return f"{ranks_in_words(ranks)} wait{'s' if len(ranks) == 1 else ''}"
+
+
+def _started(journal: Journal, wait: Wait) -> str:
+    """Whether the devices of all ranks are known to run it: the network or a device does not finish it."""
+    started = journal.records.started[list(wait.rows.values())] != NO_TIME
+    return ", all devices have started it," if started.all() else ""
 
 
 def _all_joined(wait: Wait) -> str:

@@ -17,7 +17,13 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Lateness
 from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.diagnosis.waits import Cause, Wait
-from tracelink.model.columns import MILLISECOND, UNKNOWN
+from tracelink.model.columns import MILLISECOND, NO_TIME, SECOND, UNKNOWN
+from tracelink.model.text import duration
+
+CLOSE_NS = 60 * SECOND
+"""Files that were written within this time were written together."""
+COPIED_NS = 2 * 3600 * SECOND
+"""Files that were written later than this after their last entries are copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +94,38 @@ class Stalls:
         if self.moving & set(cause.culprits) or any(map(self.has_moved, cause.waits)):
             return False
         few = len(cause.culprits) < len(cause.waiting) or len(cause.culprits) == 1
-        return few and not self._is_habitual(cause) and self.ranks <= {*cause.waiting, *cause.culprits}
+        stopped = {*cause.waiting, *cause.culprits}
+        return few and not self._is_habitual(cause) and self._connected(stopped) <= stopped
+
+    def _connected(self, ranks: set[int]) -> frozenset[int]:
+        """The ranks whose state is known that can wait for these: they share groups, directly or through others."""
+        if self.ranks <= ranks:
+            return self.ranks
+        connected, rest = set(ranks), [set(group.ranks) for group in self.journal.groups]
+        while joined := [members for members in rest if not connected.isdisjoint(members)]:
+            connected.update(*joined)
+            rest = [members for members in rest if connected.isdisjoint(members)]
+        return self.ranks & connected
 
     def _is_habitual(self, cause: Cause) -> bool:
         """Whether the only culprit has been as late before."""
         habit = self.clues.habits.get(cause.culprits[0]) if len(cause.culprits) == 1 else None
         waited = self.elapsed.longest(cause.waits[0].rows) or 0
         return habit is not None and waited <= habit.worst_ns
+
+
+def hint_of_file_times(journal: Journal, written: Mapping[int, int]) -> str:
+    """A sentence if the files of all ranks were `written` together, long after the last entries; else empty."""
+    latest = dict(zip(journal.ranks.tolist(), Elapsed(journal).latest.tolist(), strict=True))
+    if not written or set(written) != set(latest) or NO_TIME in latest.values():
+        return ""
+    times, gap = written.values(), min(written[rank] - latest[rank] for rank in written)
+    if max(times) - min(times) > CLOSE_NS or not LONG_NS <= gap <= COPIED_NS:
+        return ""
+    return (
+        f"Hint: the files were written {duration(gap)} after the last entry of each rank. If they are not copies, "
+        "the job probably hangs."
+    )
 
 
 def is_stuck(elapsed: Elapsed, wait: Wait) -> bool:

@@ -24,6 +24,15 @@ CATEGORY: Mapping[Kind, Category] = {
     Kind.ABSENT: Category.PROCESS_GONE,
     Kind.IN_FLIGHT: Category.IN_FLIGHT,
 }
+CATEGORY_IN_WORDS: Mapping[Category, str] = {
+    Category.CODE_PATH: "another way through the code",
+    Category.NOT_REACHED: "call not reached (stuck or slow on the host)",
+    Category.PROCESS_GONE: "process gone",
+    Category.WRONG_ARGUMENTS: "wrong arguments",
+    Category.DEVICE_OR_NETWORK: "device or network stuck",
+    Category.IN_FLIGHT: "in flight",
+    Category.UNKNOWN: "unknown (the dumps do not show it)",
+}
 
 
 def with_categories(problems: Sequence[Problem], missing: Collection[int]) -> list[Problem]:

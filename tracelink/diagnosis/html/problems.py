@@ -9,6 +9,7 @@ from tracelink.diagnosis.explain import line_in_words, readable_name
 from tracelink.diagnosis.html.markup import Child, Markup, element, table
 from tracelink.diagnosis.html.pictures import followers, ring_drawing
 from tracelink.diagnosis.model import CallSeen, Evidence, Link, Problem, Role, Sighting, Stretch
+from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
 from tracelink.model.records import Entry, Frame
 from tracelink.model.text import (
     clipped,
@@ -84,6 +85,7 @@ def _advice(problem: Problem) -> Child:
 
 def _problem_facts(problem: Problem) -> Markup:
     facts = [
+        ("Class", CATEGORY_IN_WORDS[problem.category]),
         ("Culprits", _ranks(problem.culprits) + _uncertainty(problem)),
         ("Waiting", _ranks(problem.waiting, "no rank")),
         ("For", f"at least {duration(problem.waited_ns)}" if problem.waited_ns is not None else ""),
