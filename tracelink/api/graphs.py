@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import tracelink.model.overview as overview
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
@@ -31,6 +30,8 @@ class Inspection:
     """For each source, what it is read from."""
 
     def __repr__(self) -> str:
+        from tracelink.model import overview
+
         parts = {"sources": overview.formats(self.sources), "findings": overview.problems(self.findings)}
         return overview.lines(f"Inspection: {counted(len(self.sources), 'source')}", parts)
 

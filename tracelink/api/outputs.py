@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tracelink.model.overview as overview
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
@@ -87,6 +86,8 @@ class Converted:
 
 
 def _summary(kind: str, outputs: Sequence[Output], findings: Sequence[Finding]) -> str:
+    from tracelink.model import overview
+
     some = ", ".join(f"{output.path} ({size(output.bytes)})" for output in outputs[:FILES])
     rest = f", and {number(len(outputs) - FILES)} more" if len(outputs) > FILES else ""
     return overview.lines(kind, {"outputs": f"{some}{rest}", "findings": overview.problems(findings)})

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-import tracelink.model.overview as overview
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, arrow_table, frame
@@ -157,12 +156,18 @@ class EventGraph:
         return len(self.events)
 
     def __repr__(self) -> str:
+        from tracelink.model import overview
+
         return overview.lines(*self._overview())
 
     def _repr_html_(self) -> str:
+        from tracelink.model import overview
+
         return overview.html(*self._overview())
 
     def _overview(self) -> tuple[str, dict[str, str]]:
+        from tracelink.model import overview
+
         tables = {name: len(getattr(self, name)) for name in TABLES}
         heading = overview.title("EventGraph", len(self), [rank.rank for rank in self.ranks], *self.span)
         return heading, overview.contents(self.sources, tables, self.findings)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-import tracelink.model.overview as overview
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import (
     NO_TIME,
@@ -190,12 +189,18 @@ class Job:
         return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name, TABLES)
 
     def __repr__(self) -> str:
+        from tracelink.model import overview
+
         return overview.lines(*self._overview())
 
     def _repr_html_(self) -> str:
+        from tracelink.model import overview
+
         return overview.html(*self._overview())
 
     def _overview(self) -> tuple[str, dict[str, str]]:
+        from tracelink.model import overview
+
         tables = {name: len(getattr(self, name)) for name in TABLES}
         ranks = [rank.rank for rank in self.ranks]
         heading = overview.title("Job", self.events, ranks, self.first_ns, self.last_ns)
