@@ -112,6 +112,8 @@ def steps_of(trace: Trace) -> RankSteps:
         issued = issued[: int(np.flatnonzero(issued == rows[-1])[0]) + 1]
     waits = _Waits(trace, issued, owner, target)
     waits.run()
+    if waits.in_order:
+        return steps
     return replace(
         steps,
         before=Links.of(waits.before),
@@ -145,11 +147,30 @@ def _is_chain(owner: Int64s, target: Int64s, count: int) -> bool:
     return bool(linked[1:].all())
 
 
-_Frontier = dict[int, tuple[int, int]]
-"""The last op of each chain that a node waits for, and the computation since, by the number of the chain.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frontier:
+    """What nodes wait for.
 
-A chain is a sequence of ops of which each one waits for the one before it, so its last op represents all of them.
-"""
+    A chain is a sequence of ops of which each one waits for the one before it, so its last op represents all of them.
+    """
+
+    waits: dict[int, tuple[int, int]]
+    """The last op of each chain, and the computation since, by the number of the chain."""
+    covered: int
+    """All ops before this number are waited for."""
+
+    def includes(self, offset: int, other: _Frontier, other_offset: int) -> bool:
+        """True if nodes that wait for this frontier need not wait for the other one; offsets are more computation."""
+        if other.covered > self.covered:
+            return False
+        more = other_offset - offset
+        for chain, (op, delay) in other.waits.items():
+            if self.covered and op < self.covered:
+                continue
+            own = self.waits.get(chain)
+            if own is None or own < (op, delay + more):
+                return False
+        return True
 
 
 class _Waits:
@@ -170,15 +191,15 @@ class _Waits:
         self.durations: list[int] = np.maximum(trace.nodes.duration[issued] * MICROSECOND, 1).tolist()
         self.tails: list[int] = []
         """The last op of each chain."""
-        self.covered: list[int] = []
-        """For each op a number: it waits for all ops before this one."""
         self.before: list[list[int]] = []
         self.delays: list[list[int]] = []
         self.first_delays: list[int] = []
+        self.in_order = True
+        """True if each op waits for all ops before it."""
 
     def run(self) -> None:
         """Fills the columns of all ops."""
-        start: _Frontier = {_START: (_START, 0)}
+        start = _Frontier({_START: (_START, 0)}, 0)
         frontiers, offsets = [start] * len(self.communicates), [0] * len(self.communicates)
         targets, bounds, durations = self.targets, self.bounds, self.durations
         for node, communicates in enumerate(self.communicates):
@@ -199,29 +220,33 @@ class _Waits:
     def _op(self, frontier: _Frontier, offset: int) -> _Frontier:
         """Adds an op that waits for a frontier; returns the frontier of nodes that wait for the op."""
         number = len(self.before)
-        waits = sorted((op, delay + offset, chain) for chain, (op, delay) in frontier.items())
+        waits = sorted((op, delay + offset, chain) for chain, (op, delay) in frontier.waits.items())
         self.first_delays.append(next((delay for op, delay, _ in waits if op == _START), 0))
         waits = [wait for wait in waits if wait[0] != _START]
         self.before.append([op for op, _, _ in waits])
         self.delays.append([delay for _, delay, _ in waits])
-        covered = max((self.covered[op] for op, _, _ in waits), default=0)
+        covered = frontier.covered
         for op, _, _ in waits:
             covered += op == covered
-        self.covered.append(covered)
+        self.in_order &= covered == number
         chain = next((chain for op, _, chain in reversed(waits) if self.tails[chain] == op), len(self.tails))
         self.tails[chain : chain + 1] = [number]
-        return {chain: (number, 0)}
+        return _Frontier({chain: (number, 0)}, covered)
 
     def _merged(
         self, first: _Frontier, offset: int, second: _Frontier, other_offset: int
     ) -> tuple[_Frontier, int]:
-        """What a node waits for that waits for two frontiers."""
-        merged = {chain: (op, delay + offset) for chain, (op, delay) in first.items()}
-        for chain, (op, delay) in second.items():
+        """What a node waits for that waits for two frontiers; one of them, if possible, for nodes to share."""
+        if first.includes(offset, second, other_offset):
+            return first, offset
+        if second.includes(other_offset, first, offset):
+            return second, other_offset
+        merged = {chain: (op, delay + offset) for chain, (op, delay) in first.waits.items()}
+        for chain, (op, delay) in second.waits.items():
             merged[chain] = max(merged.get(chain, (op, 0)), (op, delay + other_offset))
-        covered = max((self.covered[op] for op, _ in merged.values() if op != _START), default=0)
+        covered = max(first.covered, second.covered)
         if covered:
             merged = {chain: wait for chain, wait in merged.items() if wait[0] >= covered}
         if len(merged) > _MOST_WAITS:
             merged = dict(sorted(merged.items(), key=lambda item: item[1])[-_MOST_WAITS:])
-        return merged, 0
+        return _Frontier(merged, covered), 0

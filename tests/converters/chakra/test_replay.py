@@ -187,6 +187,13 @@ class TestWaits:
             trace.collective(group="1", after=trace.nodes[-1:])
         assert self.before(trace) is None
 
+    def test_ops_in_order_through_computation_need_no_list(self) -> None:
+        trace = EtFile()
+        first = trace.collective(group="1")
+        trace.collective(group="1", after=[trace.compute(after=[first])])
+        trace.collective(group="1", after=trace.nodes[-2:])
+        assert self.before(trace) is None
+
     def test_computation_passes_on_what_it_waits_for(self) -> None:
         trace = EtFile()
         first, second = trace.collective(group="1"), trace.collective(group="1")
@@ -196,23 +203,54 @@ class TestWaits:
 
     def test_the_last_op_of_a_chain_represents_it(self) -> None:
         trace = EtFile()
+        trace.collective(group="1")
         first = trace.collective(group="1")
         trace.collective(group="1", after=[trace.compute(after=[first])])
         trace.collective(group="1", after=trace.nodes[-2:])
-        assert self.before(trace) == [[], [0], [1]]
+        assert self.before(trace) == [[], [], [1], [2]]
 
     def test_computation_between_ops_takes_its_time(self) -> None:
         trace = EtFile()
+        trace.collective(group="1")
         gemm = trace.compute(after=[trace.compute()])
         first = trace.collective(group="1", after=[gemm])
         trace.collective(group="1", after=[trace.compute(after=[first])])
         found = steps_of(trace_of(trace, {1: (0, 1)}))
         assert found.first_delay is not None
         assert found.delay is not None
-        assert (found.first_delay.tolist(), found.delay.tolist()) == ([20_000, 0], [10_000])
+        assert (found.first_delay.tolist(), found.delay.tolist()) == ([0, 20_000, 0], [10_000])
 
 
 # Properties.
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> EtFile:
+    """Collectives and computation of one rank, after any earlier nodes."""
+    trace = EtFile()
+    for communicates in draw(st.lists(st.booleans(), max_size=12)):
+        after = draw(st.lists(st.sampled_from(trace.nodes), unique_by=id, max_size=3)) if trace.nodes else []
+        if communicates:
+            trace.collective(group="1", after=after)
+        else:
+            trace.compute(after=after)
+    return trace
+
+
+@given(graphs())
+@settings(max_examples=200, deadline=None)
+def test_ops_wait_for_all_ops_from_which_a_path_of_dependencies_leads_to_them(trace: EtFile) -> None:
+    reached: dict[int, set[int]] = {}
+    for node in trace.nodes:
+        reached[node.id] = set(node.data_deps).union(*(reached[earlier] for earlier in node.data_deps))
+    ops = [node.id for node in trace.nodes if node.type == NodeType.COMM_COLL]
+    expected = [{ops.index(node) for node in reached[op] if node in ops} for op in ops]
+    found = steps_of(trace_of(trace, {1: (0, 1)}))
+    waits: list[set[int]] = []
+    for row in range(len(found)):
+        direct = ([row - 1] if row else []) if found.before is None else found.before[row]
+        waits.append(set(direct).union(*(waits[earlier] for earlier in direct)))
+    assert waits == expected
 
 
 def groups_of(world: int) -> st.SearchStrategy[dict[int, tuple[int, ...]]]:

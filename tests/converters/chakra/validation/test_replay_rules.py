@@ -124,6 +124,20 @@ class TestRaces:
                 trace.collective(group=group, after=[trace.compute()])
         assert found(validate(saved(files, tmp_path))) == []
 
+    def test_receives_run_next_to_other_ops(self, tmp_path: Path) -> None:
+        """Each rank sends and receives at once, then computes for another time, and joins a collective."""
+        files = [EtFile(0), EtFile(1)]
+        for trace in files:
+            for tag in range(3):
+                last = trace.nodes[-1:]
+                ends = [
+                    trace.send(1 - trace.rank, tag, after=last),
+                    trace.receive(1 - trace.rank, tag, after=last),
+                ]
+                kernels = [trace.compute(after=ends[place:]) for place in range(trace.rank, 2)]
+                trace.collective(group="1", after=[*ends, *kernels])
+        assert found(validate(saved(files, tmp_path))) == []
+
 
 class TestEnds:
     def host(self, rank: int) -> EtFile:
