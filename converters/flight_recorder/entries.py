@@ -56,6 +56,7 @@ class Fields:
     group_id: Int64s
     collective: Int64s
     p2p: Int64s
+    operation_number: Int64s
     created: Int64s
     started: Int64s
     completed: Int64s
@@ -114,6 +115,7 @@ def _columns(dump: Dump, entries: Entries, values: _Values, strings: StringTable
         group_id=numbers(layout.group_id, values.group_id),
         collective=numbers(layout.collective_sequence, values.collective),
         p2p=numbers(layout.p2p_sequence, values.p2p),
+        operation_number=numbers(layout.operation_number, values.operation_number),
         created=numbers(layout.created, values.created) * layout.created_unit_ns,
         started=numbers(layout.started, values.started),
         completed=numbers(layout.completed, values.completed),
@@ -187,6 +189,7 @@ class _Values:
     started: list[Any]
     retired: list[Any]
     timeout: list[Any]
+    operation_number: list[Any]
     input_sizes: list[Any]
     output_sizes: list[Any]
     input_types: list[Any]
@@ -242,6 +245,7 @@ def _fields_of(layout: Layout) -> tuple[str, ...]:
         layout.started,
         layout.retired,
         layout.timeout,
+        layout.operation_number,
         layout.input_sizes,
         layout.output_sizes,
         layout.input_types,

@@ -63,6 +63,7 @@ def records_of(fields: Fields, strings: StringTable) -> Records:
         group=names[fields.group],
         request=fields.requests.request,
         sequence=np.where(message, fields.p2p, fields.collective),
+        number=fields.operation_number,
         life=_lives(fields, names[fields.group], message),
         point_to_point=message,
         state=_states(fields, started, completed, strings),

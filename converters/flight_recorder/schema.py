@@ -59,6 +59,8 @@ class Layout:
     group_id: str = "pg_id"
     collective_sequence: str = "collective_seq_id"
     p2p_sequence: str = "p2p_seq_id"
+    operation_number: str = "op_id"
+    """Also counts operations that the backend does not record."""
     state: str = "state"
     record: str = "record_id"
     input_sizes: str = "input_sizes"
@@ -84,6 +86,7 @@ TORCH_2_2 = Layout(
     group="",
     collective_sequence="seq_id",
     p2p_sequence="",
+    operation_number="",
     record="",
 )
 

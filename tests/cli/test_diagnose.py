@@ -81,6 +81,16 @@ def test_a_healthy_job_and_what_was_checked(tracelink: Run) -> None:
     assert (quiet.exit_code, quiet.stdout) == (FINE, "")
 
 
+def test_quiet_says_what_gloo_does_not_record(tracelink: Run) -> None:
+    entries = {rank: [collective("gloo:all_reduce", retired=True)] for rank in range(2)}
+    result = tracelink("diagnose", str(dump_builders(Path("dumps"), entries)), "-q")
+    assert result.exit_code == FINE
+    assert result.stdout.startswith(
+        "No problem found. If this job hangs, it does so after its last recorded calls: all_reduce #1 of group 0 "
+        "(default_pg) on all ranks. gloo does not record messages (send, recv), monitored_barrier and new_group,"
+    )
+
+
 def test_verbose_shows_all_groups_complete_stacks_and_lateness(tracelink: Run) -> None:
     entries = hang(4, culprit=2)
     for rank in (0, 1):

@@ -229,6 +229,8 @@ def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -
         console.info(diagnosis_page(diagnosis, verbose=console.verbose, limit=limit))
     elif diagnosis.problems:
         console.result(*verdict(diagnosis, limit))
+    elif diagnosis.blind_spot:
+        console.result(f"No problem found. {diagnosis.blind_spot}")
 
 
 # `tracelink diagnose --entries`.

@@ -37,6 +37,7 @@ from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
+from tracelink.diagnosis.unrecorded import with_unrecorded
 from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
@@ -171,6 +172,7 @@ def examine_sources(
     diagnosis = judged_by_line(diagnosis)
     hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
     diagnosis = _with_hint(with_advice(diagnosis, hosts), journal, _file_times(discovery, recordings))
+    diagnosis = with_unrecorded(diagnosis, journal)
     return Examined(_with_sightings(diagnosis, journal, recordings, engine), journal)
 
 

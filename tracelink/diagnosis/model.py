@@ -300,6 +300,8 @@ class Diagnosis:
     """Observations that are not problems."""
     findings: Sequence[Finding] = ()
     movement: Movement | None = None
+    blind_spot: str = ""
+    """Without problems: where ranks may wait without being seen, as in the notes."""
     """What changed since earlier dumps; None without them."""
 
     @property

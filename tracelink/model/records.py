@@ -82,6 +82,8 @@ class Records(Table):
     """Row of the requests."""
     sequence: Int64s
     """The sequence number within the group: of messages if `point_to_point`, else of collectives; or UNKNOWN."""
+    number: Int64s
+    """The number of the operation within the group, which also counts those that are not recorded; or UNKNOWN."""
     life: Int8s
     """How many groups of this name the process had before: one that is destroyed and made again counts from 1 again."""
     point_to_point: Bools

@@ -1,0 +1,141 @@
+"""Calls that gloo does not record: said where they may be the cause, counted by the gaps of `op_id`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.data import shared
+from builders.dumps import stack
+from builders.journal import Entries, recorded
+from builders.recorder import CREATED, collective
+from tracelink.diagnosis.examine import diagnosis_of, examine
+from tracelink.diagnosis.model import Diagnosis
+from tracelink.diagnosis.unrecorded import hidden_before, with_unrecorded
+
+UNSEEN = (
+    "gloo does not record messages (send, recv), monitored_barrier and new_group, in which ranks may wait unseen: "
+    "run py-spy dump --pid PID on each rank."
+)
+
+
+def calls(*numbers: int, open_last: bool = False, **fields: Any) -> list[dict[str, Any]]:
+    """Collectives of gloo with these `op_id`s."""
+    last = len(numbers)
+    return [
+        collective(
+            "gloo:all_reduce",
+            sequence,
+            op_id=number,
+            retired=not (open_last and sequence == last),
+            frames=stack("step", 65),
+            **fields,
+        )
+        for sequence, number in enumerate(numbers, 1)
+    ]
+
+
+def diagnosed(entries: Entries) -> Diagnosis:
+    journal = recorded(entries)
+    return with_unrecorded(diagnosis_of(journal), journal)
+
+
+def test_a_healthy_job_has_a_note() -> None:
+    found = diagnosed({rank: calls(1, 2) for rank in range(3)})
+    note = (
+        "If this job hangs, it does so after its last recorded calls: all_reduce #2 of group 0 (default_pg) at "
+        f"train.py:65 on all ranks. {UNSEEN}"
+    )
+    assert (found.verdict, found.blind_spot, found.notes) == ("ok", note, [note])
+
+
+def test_gaps_are_counted() -> None:
+    found = diagnosed({0: calls(1, 6), 1: calls(1, 9), 2: calls(3, 4)})
+    assert found.blind_spot.endswith("on each rank. op_id counts 7 such operations of rank 1 so far.")
+
+
+def test_last_calls_differ() -> None:
+    alone = {
+        rank: collective("gloo:barrier", 1, group=(str(rank), ""), pg_id=1, retired=True)
+        for rank in range(1, 6)
+    }
+    found = diagnosed({rank: [*calls(1), *([alone[rank]] if rank in alone else [])] for rank in range(7)})
+    assert found.blind_spot.startswith(
+        "If this job hangs, it does so after its last recorded calls: all_reduce #1 of group 0 (default_pg) at "
+        "train.py:65 on ranks 0 and 6; barrier #1 of group 1 on rank 1; barrier #1 of group 2 on rank 2; "
+        "and 3 more calls. gloo "
+    )
+
+
+def test_other_backends_record_everything() -> None:
+    found = diagnosed({rank: [collective("nccl:all_reduce", completed=CREATED + 1)] for rank in range(2)})
+    assert (found.verdict, found.blind_spot, found.notes) == ("ok", "", [])
+
+
+def test_messages_that_are_recorded_are_not_named() -> None:
+    entries = {
+        0: [collective("gloo:send 0->1", p2p_seq_id=1, is_p2p=True, completed=CREATED + 1)],
+        1: [collective("gloo:recv 1<-0", p2p_seq_id=1, is_p2p=True, completed=CREATED + 1)],
+    }
+    assert " gloo does not record monitored_barrier and new_group, " in diagnosed(entries).blind_spot
+
+
+def test_a_culprit_that_called_unrecorded_operations_may_wait_in_one() -> None:
+    hang = {0: calls(1, 4, 7, 10, open_last=True), 1: calls(1, 4, 7), 2: calls(1, 4, 7, 10, open_last=True)}
+    (problem,) = diagnosed(hang).problems
+    assert (problem.culprits, problem.advice) == (
+        (1,),
+        "Rank 1 may also wait in a call that gloo does not record: messages (send, recv), monitored_barrier and "
+        "new_group; op_id counts 4 such operations of rank 1 before its last call.",
+    )
+
+
+def test_a_rank_with_fewer_unrecorded_operations_than_usual_is_named() -> None:
+    usual, fewer = calls(1, 4, 7, 10, 13, open_last=True), calls(1, 4, 7, 10, 12, open_last=True)
+    (problem,) = diagnosed({0: usual, 1: calls(1, 4, 7, 10), 2: fewer}).problems
+    assert problem.culprits == (1,)
+    assert problem.advice.endswith(
+        " before its last call. Before this call rank 2 called 1 of them, in earlier steps 2."
+    )
+
+
+def test_no_usual_number_of_operations() -> None:
+    hang = {0: calls(1, 4, 6, 10, 13, open_last=True), 1: calls(1, 4, 6, 10)}
+    (problem,) = diagnosed(hang).problems
+    assert "in earlier steps" not in problem.advice
+
+
+def test_without_gaps_there_is_no_hint() -> None:
+    (problem,) = diagnosed({0: calls(1, 2, open_last=True), 1: calls(1)}).problems
+    assert (problem.culprits, problem.advice) == ((1,), "")
+
+
+def test_a_mismatch_needs_no_hint() -> None:
+    hang = {0: calls(1, 4, open_last=True), 1: calls(1, 4, open_last=True), 2: calls(1, 4, open_last=True)}
+    hang[2][-1] |= {"profiling_name": "gloo:broadcast"}
+    (problem,) = diagnosed(hang).problems
+    assert (problem.kind, problem.advice) == ("operation_mismatch", "")
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(0, 3))
+def test_hidden_operations_are_the_gaps(gaps: list[int], overwritten: int) -> None:
+    numbers = [sum(gaps[: index + 1]) + index + 1 for index in range(len(gaps))]
+    entries = calls(*numbers)
+    for index, entry in enumerate(entries):
+        entry["record_id"] = index + overwritten
+    expected = [0, *gaps[1:]] if overwritten else gaps
+    assert hidden_before(recorded({0: entries})).tolist() == expected
+
+
+@pytest.mark.parametrize("phase", ["dumps_hang", "dumps_after_timeout"])
+def test_monitored_barrier_is_not_recorded(phase: str) -> None:
+    """Rank 6 did not call it: the dumps of all ranks end in the same call."""
+    diagnosis = examine(shared(f"fr2/monitored/{phase}")).diagnosis
+    assert (diagnosis.verdict, diagnosis.problems) == ("ok", [])
+    assert diagnosis.notes[0] == (
+        "If this job hangs, it does so after its last recorded calls: all_reduce #3 of group 0 (default_pg) at "
+        f"record.py:49 on all ranks. {UNSEEN}"
+    )

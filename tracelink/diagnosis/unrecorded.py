@@ -1,0 +1,184 @@
+"""Unrecorded calls: where ranks may wait without a trace, because their backend does not record these calls.
+
+The numbers of operations (`op_id`) also count most calls that gloo does not record: a gap shows how many there are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+
+from tracelink.diagnosis.explain import line_in_words, own_frames
+from tracelink.diagnosis.journal import Journal, reread_entries
+from tracelink.diagnosis.model import Diagnosis, Kind, Problem
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, stable_order
+from tracelink.model.errors import Finding
+from tracelink.model.operations import POINT_TO_POINT, operation_of
+from tracelink.model.text import collective_in_words, counted, lowered, ranks_in_words
+
+BACKEND = "gloo"
+"""The backend of torch whose recorder leaves out calls."""
+MESSAGES = "messages (send, recv)"
+OTHER_CALLS = "monitored_barrier and new_group"
+MOST_CALLS = 3
+"""Different last calls that a note names."""
+MOST_RANKS = 3
+"""Ranks whose gaps advice names."""
+EXPLAINED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.IN_FLIGHT})
+"""Problems that a call without a record may explain."""
+OFTEN = 2
+"""How many earlier steps show what is usual."""
+
+
+def with_unrecorded(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
+    """The diagnosis with a note, or advice on its first problem, if calls without a record may be the cause."""
+    recorded = _of_backend(journal)
+    if not recorded.any():
+        return diagnosis
+    if diagnosis.problems:
+        first, *others = diagnosis.problems
+        return replace(diagnosis, problems=[_with_hint(first, journal), *others])
+    note, findings = _blind_spot(journal)
+    return replace(
+        diagnosis,
+        blind_spot=note,
+        notes=[note, *diagnosis.notes],
+        findings=[*diagnosis.findings, *findings],
+    )
+
+
+def hidden_before(journal: Journal) -> Int64s:
+    """For each collective of the backend how many operations its rank called in its group just before it, unrecorded.
+
+    0 if unknown: after entries that a ring buffer has lost.
+    """
+    records = journal.records
+    hidden = np.zeros(len(records), np.int64)
+    countable = (
+        (records.group != UNKNOWN) & ~records.point_to_point & (records.sequence >= 0) & (records.number >= 0)
+    )
+    rows = np.flatnonzero(countable & _of_backend(journal))
+    ahead = records.number[rows] - records.sequence[rows]
+    if not ahead.any():
+        return hidden
+    key = journal.rank[rows].astype(np.int64) * (len(journal.groups) + 1) + records.group[rows]
+    order = stable_order(key)
+    rows, ahead, key = rows[order], ahead[order], key[order]
+    first = np.append(True, key[1:] != key[:-1])
+    wrapped = [rank for rank, recording in journal.recordings.items() if recording.overwritten]
+    before = np.where(np.isin(journal.rank[rows], wrapped), ahead, 0)
+    before[~first] = ahead[:-1][~first[1:]]
+    hidden[rows] = np.maximum(ahead - before, 0)
+    return hidden
+
+
+def _of_backend(journal: Journal) -> Bools:
+    """The entries of the backend."""
+    own = [journal.strings[code].startswith(f"{BACKEND}:") for code in journal.requests.operation.tolist()]
+    found: Bools = np.array([*own, False], np.bool_)[journal.records.request]
+    return found
+
+
+def _not_recorded(journal: Journal) -> str:
+    names = [journal.strings[code] for code in journal.requests.operation.tolist()]
+    messages = any(name.startswith(f"{BACKEND}:") and operation_of(name) in POINT_TO_POINT for name in names)
+    return OTHER_CALLS if messages else f"{MESSAGES}, {OTHER_CALLS}"
+
+
+# No problem: where all ranks are.
+
+
+def _blind_spot(journal: Journal) -> tuple[str, list[Finding]]:
+    """Where ranks may wait although nothing shows it, and findings on dumps that could not be read again."""
+    calls, findings = _last_calls(journal)
+    hidden = np.bincount(journal.rank, weights=hidden_before(journal)).astype(np.int64)
+    number = int(hidden.max(initial=0))
+    shown = (
+        f" op_id counts {counted(number, 'such operation')} of rank {int(hidden.argmax())} so far."
+        if number
+        else ""
+    )
+    return (
+        f"If this job hangs, it does so after its last recorded calls: {calls}. {BACKEND} does not record "
+        f"{_not_recorded(journal)}, in which ranks may wait unseen: run py-spy dump --pid PID on each rank.{shown}"
+    ), findings
+
+
+def _last_calls(journal: Journal) -> tuple[str, list[Finding]]:
+    """`all_reduce #3 of group 0 (default_pg) at train.py:65 on all ranks`."""
+    last = journal.bounds[1:][np.diff(journal.bounds) > 0] - 1
+    rows_of: dict[tuple[int, int, bool], list[int]] = defaultdict(list)
+    records = journal.records
+    for row in last.tolist():
+        rows_of[
+            int(records.group[row]), int(records.sequence[row]), bool(records.point_to_point[row])
+        ].append(row)
+    common = sorted(rows_of.values(), key=len, reverse=True)
+    entries, findings = reread_entries(journal, np.array(sorted(rows[0] for rows in common[:MOST_CALLS])))
+    parts = []
+    for rows in common[:MOST_CALLS]:
+        entry = entries.get(rows[0])
+        frames = own_frames(entry.frames) if entry else ()
+        at = f" at {line_in_words(frames[0])}" if frames else ""
+        ranks = (
+            "all ranks" if len(rows) == len(last) else lowered(ranks_in_words(journal.rank[rows].tolist()))
+        )
+        parts.append(f"{_call(journal, rows[0])}{at} on {ranks}")
+    rest = len(common) - len(parts)
+    return "; ".join([*parts, f"and {counted(rest, 'more call')}"] if rest > 0 else parts), findings
+
+
+def _call(journal: Journal, row: int) -> str:
+    group = int(journal.records.group[row])
+    if group == UNKNOWN:
+        return operation_of(journal.operation(row))
+    return collective_in_words(
+        journal.operation(row), int(journal.records.sequence[row]), journal.groups[group]
+    )
+
+
+# A problem: whether its culprits may wait in a call without a record.
+
+
+def _with_hint(problem: Problem, journal: Journal) -> Problem:
+    """The problem with more advice, if its culprits call operations that are not recorded."""
+    culprits = [rank for rank in problem.culprits if rank in journal.recordings]
+    if problem.kind not in EXPLAINED or not culprits or operation_of(problem.operation) in POINT_TO_POINT:
+        return problem
+    hidden = hidden_before(journal)
+    totals = np.bincount(journal.rank, weights=hidden, minlength=max(culprits) + 1).astype(np.int64)
+    rank = max(culprits, key=lambda rank: int(totals[rank]))
+    unusual = _unusual(problem, journal, hidden)
+    if not totals[rank] and not unusual:
+        return problem
+    subject = lowered(ranks_in_words(culprits))
+    hint = (
+        f"{subject[:1].upper()}{subject[1:]} may also wait in a call that {BACKEND} does not record: "
+        f"{_not_recorded(journal)}; op_id counts {counted(int(totals[rank]), 'such operation')} of rank {rank} "
+        "before its last call."
+    )
+    return replace(problem, advice=" ".join([problem.advice, hint, *unusual]).strip())
+
+
+def _unusual(problem: Problem, journal: Journal, hidden: Int64s) -> list[str]:
+    """Ranks that called another number of unrecorded operations before a collective than in earlier steps."""
+    records, sequence = journal.records, UNKNOWN if problem.sequence is None else problem.sequence
+    groups = [
+        row
+        for row, group in enumerate(journal.groups)
+        if (group.name, group.description) == (problem.group, problem.description)
+    ]
+    of_group = np.isin(records.group, groups) & ~records.point_to_point
+    found = []
+    for row in np.flatnonzero(of_group & (records.sequence == sequence)).tolist():
+        rank, request = int(journal.rank[row]), records.request[row]
+        same = of_group & (journal.rank == rank) & (records.request == request)
+        earlier = hidden[same & (records.sequence < sequence)]
+        usual = np.unique(earlier[1:])
+        if len(earlier) > OFTEN and len(usual) == 1 and int(usual[0]) != int(hidden[row]):
+            found.append(
+                f"Before this call rank {rank} called {int(hidden[row])} of them, in earlier steps {int(usual[0])}."
+            )
+    return found[:MOST_RANKS]
