@@ -30,6 +30,7 @@ THREAD_KEYS: tuple[tuple[Key, str], ...] = (
     (Key.RECORD_FUNCTION, "record_function"),
     (Key.SEQUENCE, "sequence"),
     (Key.FORWARD_THREAD, "forward_thread"),
+    (Key.EVENT_INDEX, "event_index"),
 )
 LAUNCH_KEYS: tuple[tuple[Key, str], ...] = (
     (Key.CORRELATION, "correlation"),
@@ -38,6 +39,7 @@ LAUNCH_KEYS: tuple[tuple[Key, str], ...] = (
 PYTHON_KEYS: tuple[tuple[Key, str], ...] = (
     (Key.PYTHON_ID, "python_id"),
     (Key.PYTHON_PARENT, "python_parent"),
+    (Key.EVENT_INDEX, "event_index"),
 )
 
 KEYS_OF_KIND: dict[EventKind, tuple[tuple[Key, str], ...]] = {
@@ -61,6 +63,7 @@ LARGEST_UNKNOWN = {
     Key.FORWARD_THREAD: 0,
     Key.PYTHON_ID: -1,
     Key.PYTHON_PARENT: -1,
+    Key.EVENT_INDEX: -1,
 }
 """Values up to this one mean that the event has no such key: for most keys the profiler writes 0."""
 
@@ -270,6 +273,8 @@ def _values(arguments: Sequence[Arguments], name: str) -> Int64s:
     match name:
         case "external_id":
             return int64s([a.external_id if a.external_id >= 0 else a.external_id_2021 for a in arguments])
+        case "event_index":
+            return int64s([a.event_index if a.event_index >= 0 else a.event_index_2022 for a in arguments])
         case "python_parent":
             return int64s([-1 if a.python_parent is None else a.python_parent for a in arguments])
         case _:

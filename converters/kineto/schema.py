@@ -40,11 +40,13 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     forward_thread: int = msgspec.field(name="Fwd thread id", default=0)
     python_id: int = msgspec.field(name="Python id", default=-1)
     python_parent: int | None = msgspec.field(name="Python parent id", default=None)
+    event_index: int = msgspec.field(name="Ev Idx", default=-1)
     allocated: int = msgspec.field(name="Total Allocated", default=-1)
     reserved: int = msgspec.field(name="Total Reserved", default=-1)
     device_type: int = msgspec.field(name="Device Type", default=-1)
     device: int = msgspec.field(name="Device Id", default=-1)
     external_id_2021: int = msgspec.field(name="external id", default=-1)
+    event_index_2022: int = msgspec.field(name="Profiler Event Index", default=-1)
     collective: str = msgspec.field(name="Collective name", default="")
 
 

@@ -96,6 +96,8 @@ class Key(StrEnum):
     FORWARD_THREAD = "forward_thread"
     PYTHON_ID = "python_id"
     PYTHON_PARENT = "python_parent"
+    EVENT_INDEX = "event_index"
+    """Number of the event in the order in which the profiler saw events begin."""
     BACKWARD_FLOW_OUT = "backward_flow_out"
     BACKWARD_FLOW_IN = "backward_flow_in"
     FLOW_OUT = "flow_out"

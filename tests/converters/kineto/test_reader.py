@@ -210,6 +210,8 @@ def test_link_keys_are_told_only_where_the_producer_gave_one() -> None:
             python_frame("root", 3, Python_id=0, Python_parent_id=None),
             python_frame("child", 4, Python_id=1, Python_parent_id=0),
             slice_("Kernel", "2021", 5, pid=0, tid="stream 7", external_id=6, correlation=8),
+            cpu_op("2022", 6, Profiler_Event_Index=0),
+            python_frame("2023", 7, Ev_Idx=1),
         )
     )
     assert keys(result) == {
@@ -219,6 +221,7 @@ def test_link_keys_are_told_only_where_the_producer_gave_one() -> None:
         Key.PYTHON_ID: {2: 0, 3: 1},
         Key.PYTHON_PARENT: {3: 0},
         Key.CORRELATION: {4: 8},
+        Key.EVENT_INDEX: {5: 0, 6: 1},
     }
 
 
