@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.data import shared
-from builders.dumps import stack
+from builders.dumps import SECOND, dumps, stack
 from builders.journal import Entries, recorded
 from builders.recorder import CREATED, collective
+from tracelink.diagnosis.dumps.movement import Earlier, Movement
 from tracelink.diagnosis.examine import diagnosis_of, examine
-from tracelink.diagnosis.model import Diagnosis
-from tracelink.diagnosis.unrecorded import hidden_before, with_unrecorded
+from tracelink.diagnosis.explain import WHERE_ALL_ARE
+from tracelink.diagnosis.model import Category, Diagnosis, Kind
+from tracelink.diagnosis.stalls import Clues
+from tracelink.diagnosis.unrecorded import hidden_before, with_unrecorded, with_unseen
 
 UNSEEN = (
     "gloo does not record messages (send, recv), monitored_barrier and new_group, in which ranks may wait unseen: "
@@ -118,6 +124,94 @@ def test_a_mismatch_needs_no_hint() -> None:
     hang[2][-1] |= {"profiling_name": "gloo:broadcast"}
     (problem,) = diagnosed(hang).problems
     assert (problem.kind, problem.advice) == ("operation_mismatch", "")
+
+
+# The user knows that the job hangs, or that no rank moves.
+
+
+def at_end(numbers: dict[int, int], **clues: Any) -> Diagnosis:
+    journal = recorded({rank: calls(*range(1, count + 1)) for rank, count in numbers.items()})
+    return with_unrecorded(with_unseen(diagnosis_of(journal), journal, Clues(**clues)), journal)
+
+
+def moved(ranks: tuple[int, ...], unknown: tuple[int, ...] = (), *, chosen: bool = True) -> Earlier:
+    unmoved = tuple({0, 1} - set(ranks) - set(unknown))
+    nothing = np.empty(0, np.bool_)
+    return Earlier(Movement(ranks, unmoved, unknown, None), nothing, nothing, chosen)
+
+
+def test_a_job_that_is_known_to_hang_is_no_all_clear() -> None:
+    found = at_end({0: 2, 1: 2}, hung=True)
+    (problem,) = found.problems
+    assert (
+        found.verdict,
+        problem.kind,
+        problem.category,
+        problem.culprits,
+        problem.proven,
+        problem.sequence,
+    ) == (
+        "problem",
+        Kind.NOT_RECORDED,
+        Category.UNKNOWN,
+        (),
+        False,
+        2,
+    )
+    assert problem.message == (
+        "The job hangs after its last recorded calls: all_reduce #2 of group 0 (default_pg) at train.py:65 "
+        "on all ranks."
+    )
+    assert problem.advice == (
+        f"{WHERE_ALL_ARE} gloo does not record messages (send, recv), monitored_barrier and new_group."
+    )
+
+
+def test_another_problem_is_the_cause_of_a_known_hang() -> None:
+    entries = {0: calls(1, 2, open_last=True), 1: calls(1)}
+    journal = recorded(entries)
+    diagnosis = diagnosis_of(journal, clues=Clues(hung=True))
+    assert with_unseen(diagnosis, journal, Clues(hung=True)) == diagnosis
+
+
+def test_no_rank_moved_since_earlier_dumps() -> None:
+    found = at_end({0: 2, 1: 2}, earlier=moved(()))
+    assert (found.verdict, [problem.message for problem in found.problems]) == (
+        "in_flight",
+        [
+            "Running or hung? No rank recorded a call since the earlier dumps, and none is in flight. The last calls: "
+            "all_reduce #2 of group 0 (default_pg) at train.py:65 on all ranks."
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [None, moved((1,)), moved((), unknown=(1,)), moved((), chosen=False)],
+    ids=["unknown", "one moved", "one may have moved", "not chosen"],
+)
+def test_ranks_moved_or_may_have_moved(earlier: Earlier | None) -> None:
+    found = at_end({0: 2, 1: 2}, earlier=earlier)
+    assert (found.verdict, bool(found.blind_spot)) == ("ok", True)
+
+
+def test_no_entries_show_no_last_call() -> None:
+    assert at_end({0: 0, 1: 0}, hung=True).blind_spot == ""
+
+
+def test_files_written_long_after_the_last_call_are_a_hint(tmp_path: Path) -> None:
+    folder = dumps(tmp_path, {rank: calls(1) for rank in range(2)})
+    for file in folder.iterdir():
+        os.utime(file, ns=(CREATED, CREATED + 60 * SECOND))
+    diagnosis = examine(folder).diagnosis
+    assert (diagnosis.verdict, diagnosis.notes[0]) == ("ok", diagnosis.blind_spot)
+    assert diagnosis.blind_spot.endswith(
+        "on each rank. Hint: the files were written 60.0 s after the last entry of each rank. If they are not copies, "
+        "the job probably hangs."
+    )
+
+
+# Gaps.
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(0, 3))

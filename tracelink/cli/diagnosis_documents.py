@@ -207,7 +207,8 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category
         Kind,
         Meta(
             description="`in_flight`: ranks are in calls, and the dumps do not show whether the job hangs or runs. "
-            "`absent`: a member of a group left no dump, and no rank is known to wait for it."
+            "`absent`: a member of a group left no dump, and no rank is known to wait for it. "
+            "`not_recorded`: the job is known to hang, and all recorded calls are finished."
         ),
     ]
     category: Annotated[

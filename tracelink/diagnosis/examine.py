@@ -37,7 +37,7 @@ from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
-from tracelink.diagnosis.unrecorded import with_unrecorded
+from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
 from tracelink.diagnosis.verdicts import lawful, with_categories
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
@@ -171,8 +171,9 @@ def examine_sources(
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = judged_by_line(diagnosis)
     hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
-    diagnosis = _with_hint(with_advice(diagnosis, hosts), journal, _file_times(discovery, recordings))
-    diagnosis = with_unrecorded(diagnosis, journal)
+    diagnosis = with_unseen(diagnosis, journal, replace(clues, earlier=earlier))
+    diagnosis = with_unrecorded(with_advice(diagnosis, hosts), journal)
+    diagnosis = _with_hint(diagnosis, journal, _file_times(discovery, recordings))
     return Examined(_with_sightings(diagnosis, journal, recordings, engine), journal)
 
 
@@ -185,9 +186,13 @@ def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
 
 def _with_hint(diagnosis: Diagnosis, journal: Journal, written: Mapping[int, int]) -> Diagnosis:
     """What file times indicate if nothing decides whether the job hangs."""
-    hint = hint_of_file_times(journal, written) if diagnosis.verdict == "in_flight" else ""
+    undecided = diagnosis.verdict == "in_flight" or diagnosis.blind_spot
+    hint = hint_of_file_times(journal, written) if undecided else ""
     if not hint:
         return diagnosis
+    if diagnosis.blind_spot:
+        note = f"{diagnosis.blind_spot} {hint}"
+        return replace(diagnosis, blind_spot=note, notes=[note, *diagnosis.notes[1:]])
     first, *others = diagnosis.problems
     return replace(diagnosis, problems=[replace(first, advice=f"{first.advice} {hint}"), *others])
 

@@ -55,6 +55,10 @@ WHERE_DUMPS_ARE = (
     "by default ~/.cache/torch/comm_lib_trace_rank_N."
 )
 NO_STACKS = " These dumps have no stacks; pickled dumps have them unless stack traces were disabled."
+WHERE_ALL_ARE = (
+    "Run py-spy dump --pid PID on each rank, and read the ends of the logs: ranks may be in code without "
+    "communication, or in calls that are not recorded."
+)
 TYPES = "Usual causes: autocast, a cast, or a checkpoint or default of another dtype."
 SIZES = "Usual causes: an uneven last batch (drop_last), uneven shards, or a setting that differs."
 
@@ -506,5 +510,6 @@ ADVICE: Mapping[Kind, Callable[[_Case], str]] = {
     Kind.TIMED_OUT: _timed_out,
     Kind.FAILED: _failed,
     Kind.ABSENT: _no_dump,
+    Kind.NOT_RECORDED: lambda _: WHERE_ALL_ARE,
     Kind.IN_FLIGHT: _in_flight,
 }

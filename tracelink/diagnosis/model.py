@@ -34,6 +34,8 @@ class Kind(StrEnum):
     FAILED = "failed"
     ABSENT = "absent"
     """A member of a group that others used left no dump, and no rank is known to wait for it."""
+    NOT_RECORDED = "not_recorded"
+    """The job is known to hang, and all recorded calls are finished."""
     IN_FLIGHT = "in_flight"
     """Ranks are in calls, and the dumps do not show whether the job hangs or runs."""
 

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelink.diagnosis.explain import line_in_words, own_frames
+from tracelink.diagnosis.dumps.movement import Earlier
+from tracelink.diagnosis.explain import WHERE_ALL_ARE, line_in_words, own_frames
 from tracelink.diagnosis.journal import Journal, reread_entries
-from tracelink.diagnosis.model import Diagnosis, Kind, Problem
+from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem
+from tracelink.diagnosis.stalls import Clues
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, stable_order
 from tracelink.model.errors import Finding
 from tracelink.model.operations import POINT_TO_POINT, operation_of
@@ -30,6 +32,40 @@ EXPLAINED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.IN_FLIGHT})
 """Problems that a call without a record may explain."""
 OFTEN = 2
 """How many earlier steps show what is usual."""
+
+
+def with_unseen(diagnosis: Diagnosis, journal: Journal, clues: Clues) -> Diagnosis:
+    """The diagnosis with a problem if the job is known to hang, or no rank moved, and no recorded call shows why."""
+    usable = np.flatnonzero(journal.records.group != UNKNOWN)
+    if diagnosis.problems or not len(usable) or not (clues.hung or _is_unmoved(clues.earlier)):
+        return diagnosis
+    row = int(usable[-1])
+    group = journal.groups[int(journal.records.group[row])]
+    calls, findings = _last_calls(journal)
+    problem = Problem(
+        Kind.NOT_RECORDED if clues.hung else Kind.IN_FLIGHT,
+        group.name,
+        group.description,
+        int(journal.records.sequence[row]),
+        journal.operation(row),
+        culprits=(),
+        waiting=(),
+        message=f"The job hangs after its last recorded calls: {calls}."
+        if clues.hung
+        else "Running or hung? No rank recorded a call since the earlier dumps, and none is in flight. The last calls: "
+        f"{calls}.",
+        advice=WHERE_ALL_ARE,
+        proven=False,
+        category=Category.UNKNOWN if clues.hung else Category.IN_FLIGHT,
+    )
+    return replace(diagnosis, problems=[problem], findings=[*diagnosis.findings, *findings])
+
+
+def _is_unmoved(earlier: Earlier | None) -> bool:
+    """Whether no rank recorded anything since dumps that the user chose."""
+    if earlier is None or not earlier.chosen:
+        return False
+    return not (earlier.movement.moved or earlier.movement.unknown)
 
 
 def with_unrecorded(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
@@ -144,6 +180,8 @@ def _call(journal: Journal, row: int) -> str:
 
 def _with_hint(problem: Problem, journal: Journal) -> Problem:
     """The problem with more advice, if its culprits call operations that are not recorded."""
+    if problem.advice == WHERE_ALL_ARE:
+        return replace(problem, advice=f"{WHERE_ALL_ARE} {BACKEND} does not record {_not_recorded(journal)}.")
     culprits = [rank for rank in problem.culprits if rank in journal.recordings]
     if problem.kind not in EXPLAINED or not culprits or operation_of(problem.operation) in POINT_TO_POINT:
         return problem

@@ -22,6 +22,7 @@ CATEGORY: Mapping[Kind, Category] = {
     Kind.TIMED_OUT: Category.DEVICE_OR_NETWORK,
     Kind.FAILED: Category.DEVICE_OR_NETWORK,
     Kind.ABSENT: Category.PROCESS_GONE,
+    Kind.NOT_RECORDED: Category.UNKNOWN,
     Kind.IN_FLIGHT: Category.IN_FLIGHT,
 }
 CATEGORY_IN_WORDS: Mapping[Category, str] = {
