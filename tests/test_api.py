@@ -123,6 +123,21 @@ def test_ranks_as_the_user_says(tmp_path: Path) -> None:
         tracelink.load(tmp_path, rank_of={"z.json": 1})
 
 
+@pytest.mark.parametrize("given", [{"paths": True}, {"kineto": True}])
+def test_a_rank_of_the_user_overrules_the_content(tmp_path: Path, given: dict[str, bool]) -> None:
+    path = tmp_path / "kineto_rank0.json"
+    write(path, profile(0))
+    graph = tracelink.load(**dict.fromkeys(given, path), rank_of={path.name: 7})
+    assert ([rank.rank for rank in graph.ranks], {track.rank for track in graph.tracks}) == ([7], {7})
+    (finding,) = [finding for finding in graph.findings if finding.reason == "overruled_rank"]
+    assert (finding.severity, finding.message) == (
+        Severity.WARNING,
+        f"{path}: read as rank 7, as requested; its content says rank 0.",
+    )
+    (inspected,) = tracelink.inspect(path, rank_of={path.name: 7}).sources
+    assert inspected.rank == 7
+
+
 def test_the_watcher_is_told_the_bytes(job: Path) -> None:
     told: list[int] = []
     tracelink.load(job, jobs=1, watch=told.append)

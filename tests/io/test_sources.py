@@ -387,6 +387,9 @@ GUESSED_4 = RankHint(4, certain=False)
         (2, GUESSED_4, None, 2),
         (None, GUESSED_4, 5, 5),
         (0, None, 0, 0),
+        (2, None, 5, 5),
+        (None, NAMED_3, 5, 5),
+        (0, NAMED_3, 0, 0),
     ],
 )
 def test_one_rank_out_of_all_statements(
@@ -395,22 +398,27 @@ def test_one_rank_out_of_all_statements(
     assert resolve_rank("f.json", content=content, name=name, said=said) == rank
 
 
-@pytest.mark.parametrize(
-    ("content", "name", "said", "statements"),
-    [
-        (2, NAMED_3, None, "the content says 2, the name says 3"),
-        (2, None, 5, "the content says 2, --rank says 5"),
-        (None, NAMED_3, 5, "--rank says 5, the name says 3"),
-        (0, NAMED_3, 0, "the content says 0, --rank says 0, the name says 3"),
-    ],
-)
-def test_a_contradiction_is_an_error_that_shows_both_sides(
-    content: int | None, name: RankHint | None, said: int | None, statements: str
-) -> None:
+def test_content_and_name_that_differ_are_an_error_unless_the_user_gives_the_rank() -> None:
     with pytest.raises(RankConflictError) as caught:
-        resolve_rank("f.json", content=content, name=name, said=said)
-    assert str(caught.value).startswith(f"f.json: the rank is contradictory: {statements}. ")
-    assert caught.value.advice
+        resolve_rank("job/f_rank3.json", content=2, name=NAMED_3, said=None)
+    assert str(caught.value) == (
+        "job/f_rank3.json: the rank is contradictory: the content says 2, the name says 3. "
+        "Rename the file, or set its rank: --rank job/f_rank3.json=N"
+    )
+
+
+def test_a_path_that_does_not_exist_may_be_misspelt(tmp_path: Path) -> None:
+    (tmp_path / "traces" / "rank_0").mkdir(parents=True)
+    for path, similar in (
+        ("trace", "traces"),
+        ("traces/rank_O", "traces/rank_0"),
+        ("trase/x.json", "traces"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            found(str(tmp_path / path))
+        assert caught.value.advice == f"Did you mean {tmp_path / similar}?"
+    with pytest.raises(UsageError, match=r"there is no such file or directory\. Check the path\."):
+        found(str(tmp_path / "entirely" / "different"))
 
 
 # Dumps of one job among those of several, by how their names begin.
@@ -421,7 +429,9 @@ def discovery(*paths: str, rank: int | None = None) -> Discovery:
 
 
 def ranks(found: Discovery) -> dict[str, int | None]:
-    return {source.path: source.rank for source in found.sources}
+    return {
+        source.path: source.prefix_rank if source.rank is None else source.rank for source in found.sources
+    }
 
 
 def test_the_number_that_follows_is_the_rank() -> None:

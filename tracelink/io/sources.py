@@ -20,7 +20,15 @@ from typing import BinaryIO, cast
 
 from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.model.errors import (
+    Finding,
+    RankConflictError,
+    Severity,
+    UnreadableError,
+    UsageError,
+    did_you_mean,
+    similar_to,
+)
 
 # The rank of a source: from its content, else from the user, else from its name; a contradiction is an error
 
@@ -109,21 +117,21 @@ def host_in_path(path: str) -> str:
 
 
 def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said: int | None) -> int | None:
-    """The rank by the content, the name and the user; None if unknown. Raises RankConflictError if they differ."""
-    statements = {"the content says": content, "--rank says": said}
-    if name and name.certain:
-        statements["the name says"] = name.rank
-    made = {who: rank for who, rank in statements.items() if rank is not None}
-    if len(set(made.values())) > 1:
-        text = ", ".join(f"{who} {rank}" for who, rank in made.items())
+    """The rank by the user, else by the content and the name; None if unknown.
+
+    Raises RankConflictError if the user gives none, and content and name differ.
+    """
+    if said is not None:
+        return said
+    if content is None:
+        return name.rank if name else None
+    if name and name.certain and name.rank != content:
         raise RankConflictError(
-            f"the rank is contradictory: {text}",
+            f"the rank is contradictory: the content says {content}, the name says {name.rank}",
             source=path,
-            advice="Rename the file, or leave out --rank for it, so that all agree.",
+            advice=f"Rename the file, or set its rank: --rank {path}=N",
         )
-    if made:
-        return next(iter(made.values()))
-    return name.rank if name else None
+    return content
 
 
 # Sources
@@ -155,6 +163,8 @@ class Source:
     """The format that the user gave; empty if the content decides."""
     rank: int | None = None
     """The rank that the user gave."""
+    prefix_rank: int | None = None
+    """The number that follows the prefix that the user gave."""
     named: bool = False
     """Whether the user named this file itself, not a directory or an archive that contains it."""
 
@@ -166,6 +176,8 @@ class Source:
     @property
     def rank_hint(self) -> RankHint | None:
         """The rank in the name or in a folder, or None."""
+        if self.prefix_rank is not None:
+            return RankHint(self.prefix_rank, certain=True)
         return rank_in_path(self.path)
 
     def open(self) -> Opened:
@@ -273,11 +285,16 @@ def discover(request: Request) -> Discovery:
                 source = _with_rank(source, request.rank_of[named])
             found.sources.append(source)
     if request.all_named and (unused := set(request.rank_of) - set(used)):
-        raise UsageError(
-            f"--rank names {', '.join(sorted(unused))}, which is not among the inputs",
-            advice="Give the file's path or name as: --rank FILE=N",
-        )
+        raise _unused_rank(sorted(unused), [source.path for source in found.sources])
     return found
+
+
+def _unused_rank(unused: Sequence[str], paths: Sequence[str]) -> UsageError:
+    similar = did_you_mean(unused[0], [*paths, *(path.rpartition("/")[2] for path in paths)])
+    return UsageError(
+        f"--rank names {', '.join(unused)}, which is not among the inputs",
+        advice=f"{similar} Give the file's path or name as: --rank FILE=N".strip(),
+    )
 
 
 def _check_unambiguous(named: str, source: Source, used: dict[str, str]) -> None:
@@ -304,7 +321,7 @@ def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[So
     if not here.exists():
         matches = sorted(glob.glob(path, recursive=True))
         if not matches:
-            raise UsageError(f"{path}: there is no such file or directory", advice="Check the path.")
+            raise UsageError(f"{path}: there is no such file or directory", advice=_similar_path(path))
         for match in matches:
             yield from _expand(match, format_name, findings)
     elif here.is_dir():
@@ -317,6 +334,19 @@ def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[So
             yield replace(source, named=source.local is not None)
     else:
         yield from _pipe(here, format_name)
+
+
+def _similar_path(path: str) -> str:
+    """Advice on a path that does not exist: the similar name in the deepest folder of it that does."""
+    folder, name = os.path.split(path.rstrip("/"))
+    while folder and not os.path.isdir(folder):
+        folder, name = os.path.split(folder)
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:
+        names = []
+    similar = similar_to(name, names)
+    return f"Did you mean {os.path.join(folder, similar)}?" if similar else "Check the path."
 
 
 def _standard_input(format_name: str) -> Iterator[Source]:
@@ -481,7 +511,7 @@ def only_with_prefix(discovery: Discovery, prefix: str) -> Discovery:
 
 def _ranked(source: Source, prefix: str) -> Source:
     rest = SUFFIXES.sub("", source.name.removeprefix(prefix))
-    return replace(source, rank=int(rest)) if source.rank is None and RANK.fullmatch(rest) else source
+    return replace(source, prefix_rank=int(rest)) if RANK.fullmatch(rest) else source
 
 
 # Inputs and engine of the functions of the library

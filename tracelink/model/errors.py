@@ -42,13 +42,19 @@ class UsageError(TraceError):
     """The request itself makes no sense."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`Did you mean events?`, or nothing if no known word is similar."""
+def similar_to(word: str, known: Iterable[str]) -> str:
+    """The known word that is most similar to an unknown one; empty if none is."""
     from difflib import get_close_matches
 
     by_lower = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), list(by_lower), n=1)
-    return f"Did you mean {by_lower[close[0]]}?" if close else ""
+    return by_lower[close[0]] if close else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`Did you mean events?`, or nothing if no known word is similar."""
+    similar = similar_to(word, known)
+    return f"Did you mean {similar}?" if similar else ""
 
 
 def choices(word: str, known: Collection[str]) -> str:

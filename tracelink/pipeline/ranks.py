@@ -118,7 +118,7 @@ class _RankReader:
             if isinstance(result, Finding):
                 group.findings.append(result)
                 continue
-            rank = declared_rank(result.source, task.source)
+            rank = declared_rank(result.source, task.source, group.findings)
             traces.append(result if rank is None else result.with_rank(rank))
         ranks = {trace.source.rank for trace in traces}
         if len(ranks) == 1 and None not in ranks:

@@ -195,8 +195,14 @@ MOST_FOLDERS = 4
 """More are only counted."""
 
 
-def declared_rank(info: SourceInfo, source: Source) -> int | None:
-    """The rank from the content, the name or the user; raises `RankConflictError` if they differ."""
+def declared_rank(info: SourceInfo, source: Source, findings: list[Finding]) -> int | None:
+    """The rank from the user, the content or the name, with a finding if the user overrules the content.
+
+    Raises `RankConflictError` if the content and the name differ, and the user gives no rank.
+    """
+    if source.rank is not None and info.rank not in (None, source.rank):
+        message = f"{info.path}: read as rank {source.rank}, as requested; its content says rank {info.rank}."
+        findings.append(Finding(Severity.WARNING, "overruled_rank", message, source=info.path))
     return resolve_rank(info.path, content=info.rank, name=source.rank_hint, said=source.rank)
 
 
@@ -217,7 +223,7 @@ def with_ranks(
     found = []
     for info, source in zip(infos, sources, strict=True):
         try:
-            rank = declared_rank(info, source)
+            rank = declared_rank(info, source, findings)
         except RankConflictError as conflict:
             findings.append(_conflict(conflict, info.path))
             rank = info.rank

@@ -69,7 +69,7 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
     if not read:
         raise nothing_readable([finding for finding in findings if finding.severity is Severity.ERROR])
     infos = [
-        replace(recording.source, rank=declared_rank(recording.source, task.source))
+        replace(recording.source, rank=declared_rank(recording.source, task.source, findings))
         for task, recording in read
     ]
     ranks = assigned_ranks(infos, findings)
