@@ -242,7 +242,13 @@ class TestOptions:
                 "astra-sim has no threads",
                 "Leave out --gaps",
             ),
-            ("chakra-json", {"variant": "full"}, "chakra-json has no option 'variant'", "Leave it out"),
+            (
+                "chakra-json",
+                {"variant": "full"},
+                "chakra-json has no option 'variant'",
+                "It has no options. variant is an option of chakra.",
+            ),
+            ("chakra", {"variant": "astra"}, "variant can be full, astra-sim", "Did you mean astra-sim?"),
         ],
     )
     def test_what_a_writer_does_not_have(

@@ -400,7 +400,7 @@ def _simulated(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
 def _without_times(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
     host = rank.plan.host
     if len(host) and not host.timed.any():
-        text = f"{prefix}: no operator has a time, so nodes have no durations. Add the profile of this rank: --kineto"
+        text = f"{prefix}: no operator has a time, so nodes have no durations. Add the profile of this rank."
         yield Finding(Severity.WARNING, "without_times", text, len(host), path)
 
 

@@ -65,7 +65,7 @@ from tracelink.plugins import Output
 
 def without_trace(rank: int) -> Finding:
     """The finding on a rank that cannot be written."""
-    text = f"rank {rank} has no execution trace and is not written. Add its file with --et."
+    text = f"rank {rank} has no execution trace and is not written. Add its execution trace."
     return Finding(Severity.ERROR, "no_execution_trace", text)
 
 
@@ -383,7 +383,7 @@ class ChakraJsonWriter:
         if not outputs:
             raise UsageError(
                 f"no rank has an execution trace, so there is nothing to write as {self.name}",
-                advice="Add the files of torch's ExecutionTraceObserver with --et.",
+                advice="Add the files of torch's ExecutionTraceObserver.",
             )
         names = {output.rank for output in outputs}
         findings = tuple(without_trace(part.rank) for part in job.parts if part.rank not in names)

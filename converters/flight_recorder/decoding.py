@@ -85,7 +85,7 @@ def _decoded(source: Source, data: bytes, damage: str) -> Decoded:
         raise UnreadableError(
             "it is not a dump: expected a dict with version and entries, or a list of entries",
             source=source.path,
-            advice="Declare its format with --kineto or --et, or leave it out.",
+            advice="Is this the file that the flight recorder wrote? Otherwise leave it out.",
         )
     findings = [_truncated(source, dump, truncation, damage)] if truncation else []
     return Decoded(dump, Entries.all_decoded(dump.entries), findings, truncation is not None)

@@ -133,6 +133,10 @@ class TestPage:
         assert result.exit_code == 2
         assert "unknown group 'pp'. Known groups: 0 (default_pg), 5 (tp)." in result.stderr
 
+    def test_a_similar_group_is_suggested(self, tracelink: Run, together: JobBuilder) -> None:
+        result = tracelink("collectives", "traces/", "--group", "defualt")
+        assert "Did you mean default? Known groups: " in result.stderr
+
     def test_rows_beyond_the_limit_are_counted(self, tracelink: Run, together: JobBuilder) -> None:
         assert (
             "3 more rows (--limit 0 shows them)."

@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,48 @@ class TestUnexpectedError:
         assert "the impossible" in document["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "question"),
+    [
+        (("colectives", "x"), "No such command 'colectives'. Did you mean collectives?"),
+        (("telepathy",), "No such command 'telepathy'. See: tracelink --help"),
+        (
+            ("a folder",),
+            "No such command 'a folder'. To see what is in a folder: tracelink inspect 'a folder'",
+        ),
+        (("merge", "x", "--setps", "1"), "--steps"),
+        (
+            ("merge", "a folder", "--to", "perfeto"),
+            "there is no writer 'perfeto'. Did you mean perfetto? Installed: ",
+        ),
+        (
+            ("merge", "a folder", "-o", "x.pftrce"),
+            "no format has names that end in .pftrce. Did you mean x.pftrace? ",
+        ),
+        (("merge", "a folder", "--variant", "astra"), "'astra-sim'. Did you mean astra-sim?"),
+        (
+            ("merge", "a folder", "--only", "kernel"),
+            "no kind of events 'kernel'. Did you mean kernels?",
+        ),
+        (("merge", "a foldr"), "a foldr: there is no such file or directory. Did you mean a folder?"),
+        (
+            ("merge", "a folder", "--rank", "f.jsn=1"),
+            "which is not among the inputs. Did you mean f.json?",
+        ),
+        (("collectives", "x", "--sort", "skw"), "'verdict'. Did you mean skew?"),
+        (("completion", "fsh"), "'fish'. Did you mean fish?"),
+    ],
+)
+def test_an_unknown_word_is_met_with_the_similar_one(
+    tracelink: Run, tmp_path: Path, arguments: tuple[str, ...], question: str
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "f.json").write_bytes(b"{}")
+    result = tracelink(*arguments)
+    assert result.exit_code == 2
+    assert question in result.stderr
+
+
 def test_an_interrupt_is_one_line(tracelink: Run, job: Job) -> None:
     job.error = KeyboardInterrupt()
     assert tracelink("inspect", "traces/").stderr == "tracelink: interrupted.\n"
@@ -140,18 +183,31 @@ def test_a_rank_of_an_unknown_file_is_exit_code_2(tracelink: Run) -> None:
     assert "other.json" in result.stderr
 
 
-def test_two_ranks_of_one_file_are_exit_code_2(tracelink: Run) -> None:
-    profile = samples.path("cpu_job") / "kineto_0.json.gz"
-    result = tracelink("merge", str(profile), "--rank", f"{profile.name}=7")
+@pytest.fixture
+def of_two_ranks(tmp_path: Path) -> str:
+    """A profile of rank 0 whose name says rank 7."""
+    path = tmp_path / "rank_7.json.gz"
+    shutil.copy(samples.path("cpu_job") / "kineto_0.json.gz", path)
+    return str(path)
+
+
+def test_two_ranks_of_one_file_are_exit_code_2(tracelink: Run, of_two_ranks: str) -> None:
+    result = tracelink("merge", of_two_ranks)
     assert result.exit_code == 2
-    assert "the content says 0, --rank says 7" in result.stderr
+    assert "the content says 0, the name says 7" in result.stderr
+    assert f"--rank {of_two_ranks}=N" in result.stderr
 
 
-def test_inspect_reports_two_ranks_of_one_file(tracelink: Run) -> None:
-    profile = samples.path("cpu_job") / "kineto_0.json.gz"
-    result = tracelink("inspect", str(profile), "--rank", f"{profile.name}=7")
+def test_inspect_reports_two_ranks_of_one_file(tracelink: Run, of_two_ranks: str) -> None:
+    result = tracelink("inspect", of_two_ranks)
     assert result.exit_code == 1
-    assert "the content says 0, --rank says 7" in " ".join(result.stdout.split())
+    assert "the content says 0, the name says 7" in " ".join(result.stdout.split())
+
+
+def test_the_rank_of_the_user_overrules_content_and_name(tracelink: Run, of_two_ranks: str) -> None:
+    result = tracelink("inspect", of_two_ranks, "--rank", "rank_7.json.gz=5")
+    assert result.exit_code == 0
+    assert "read as rank 5, as requested; its content says rank 0." in " ".join(result.stdout.split())
 
 
 def test_without_readable_input_the_exit_code_is_3(tracelink: Run, tmp_path: Path) -> None:

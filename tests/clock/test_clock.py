@@ -485,7 +485,8 @@ def test_what_is_wrong_with_a_file_is_said(file: Path, said: Any, problem: str) 
 
 def test_a_word_that_is_neither_a_mode_nor_a_file_is_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"hosts: cannot be read: No such file or directory\. Use none, host, coll"
+        UsageError,
+        match=r"the clock file hosts: cannot be read: No such file or directory\. Did you mean host\? Use none, ",
     ):
         read_clocks("hosts")
 

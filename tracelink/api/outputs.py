@@ -23,7 +23,7 @@ from tracelink.io.targets import (
     target_of,
 )
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import Finding, Severity, UsageError, similar_to
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection, View
@@ -146,9 +146,11 @@ def merge(
         check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
+        cuts = {"--window": selection.window, "--steps": selection.steps, "--only": selection.only}
+        used = " and ".join(name for name, value in cuts.items() if value is not None)
         raise UsageError(
-            f"{writer.name} copies files as they are: --window, --steps and --only cannot cut inside them",
-            advice="Leave them out, choose --ranks, or write another format: --to",
+            f"{writer.name} copies files as they are: {used} cannot cut inside them",
+            advice="Select whole ranks with --ranks, or write another format: --to",
         )
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     engine = engine_for(jobs, watch)
@@ -242,9 +244,12 @@ def _format_of(path: str) -> str:
     fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
     strange = Path(path).suffix
     if not fitting and strange and not Path(path).exists():
+        suffixes = sorted(suffix for *_, suffix in known)
+        similar = similar_to(strange, suffixes)
+        question = f"Did you mean {Path(path).with_suffix(similar)}? " if similar else ""
         raise UsageError(
             f"no format has names that end in {strange}",
-            advice=f"Name the file {', '.join(sorted(suffix for *_, suffix in known))}, or name the format with --to",
+            advice=f"{question}Name the file {', '.join(suffixes)}, or name the format with --to",
         )
     return max(fitting)[1] if fitting else DEFAULT_FORMAT
 

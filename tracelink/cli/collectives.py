@@ -21,7 +21,7 @@ from tracelink.cli.collectives_page import (
     message_columns,
 )
 from tracelink.cli.console import Console
-from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
+from tracelink.cli.options import Inputs, Words, command, takes_clock, takes_inputs, takes_jobs
 from tracelink.cli.terminal import exit_code, print_errors, watching
 from tracelink.model.errors import printable
 from tracelink.model.ranges import Numbers
@@ -40,7 +40,7 @@ SHOWN = 20
 @click.option(
     "-s",
     "--sort",
-    type=click.Choice([order.value for order in Order]),
+    type=Words([order.value for order in Order]),
     default=Order.SKEW.value,
     help="Sort order: largest first, but lowest bandwidth, earliest start and worst verdict first. Default: skew.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
 from tracelink.model.collectives import Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
-from tracelink.model.errors import UsageError, printable
+from tracelink.model.errors import UsageError, did_you_mean, printable
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.model.tables import evidence_names, texts_of
@@ -239,9 +240,14 @@ def groups_named(groups: Sequence[ProcessGroup], name: str | None) -> Bools:
         named = np.array([matches(group, name) for group in groups], np.bool_)
         if named.any():
             return named
-    known = ", ".join(dict.fromkeys(label(group) for group in groups))
-    advice = f"Known groups: {known}." if known else "The sources contain no groups."
-    raise UsageError(f"--group: unknown group {name!r}", advice=advice)
+    if not groups:
+        raise UsageError(f"--group: unknown group {name!r}", advice="The sources contain no groups.")
+    names = [printable(name) for group in groups for name in (group.name, group.description)]
+    words = [word for name in names for word in (name, *re.split(r"[\W_]+", name))]
+    known = list(dict.fromkeys(label(group) for group in groups))
+    more = f" and {number(len(known) - GROUPS)} more" if len(known) > GROUPS else ""
+    advice = f"{did_you_mean(name, words)} Known groups: {', '.join(known[:GROUPS])}{more}."
+    raise UsageError(f"--group: unknown group {name!r}", advice=advice.strip())
 
 
 def label(group: ProcessGroup) -> str:
@@ -340,6 +346,9 @@ MESSAGES = ("group", "from", "to", "tag", "bytes", "sent", "duration", "verdict"
 MESSAGE_NUMBERS = ("from", "to", "tag", "bytes", "sent", "duration")
 
 SMALLEST_RATE = 0.001
+
+GROUPS = 24
+"""Groups that an error lists."""
 
 NAME = 32
 ABSENT = 16

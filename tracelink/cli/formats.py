@@ -13,7 +13,7 @@ import tracelink.plugins as plugins
 from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO, main
-from tracelink.cli.options import command
+from tracelink.cli.options import Words, command
 from tracelink.cli.terminal import Page
 from tracelink.model.errors import TraceError, UsageError
 from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
@@ -116,7 +116,7 @@ VARIABLE = "_TRACELINK_COMPLETE"
     'tracelink completion zsh > "${fpath[1]}/_tracelink"',
     "tracelink completion fish > ~/.config/fish/completions/tracelink.fish",
 )
-@click.argument("shell", required=False, type=click.Choice(SHELLS))
+@click.argument("shell", required=False, type=Words(SHELLS))
 def completion(console: Console, shell: str | None) -> None:
     """Print the completion script for your shell.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import gc
+import os
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,7 +18,14 @@ import click
 
 from tracelink.cli.console import Console, drop_output, open_missing_streams
 from tracelink.model import __version__
-from tracelink.model.errors import RankConflictError, TraceError, UnreadableError, UsageError, printable
+from tracelink.model.errors import (
+    RankConflictError,
+    TraceError,
+    UnreadableError,
+    UsageError,
+    did_you_mean,
+    printable,
+)
 
 # SIGTERM, which schedulers send before they kill a job.
 
@@ -184,6 +193,18 @@ class LazyGroup(click.Group):
         module, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"tracelink.cli.{module}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; suggests one if there is none."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            advice = did_you_mean(name, COMMANDS) or "See: tracelink --help"
+            if os.path.exists(name):
+                advice = f"To see what is in {name}: tracelink inspect {shlex.quote(name)}"
+            ctx.fail(f"No such command {name!r}. {advice}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands."""

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 import tracelink.plugins as plugins
 from tracelink.cli.console import Console
+from tracelink.model.errors import did_you_mean
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import KINDS, Selection, Window, words
 
@@ -86,6 +87,18 @@ def collected(name: str, collect: Callable[..., Any], options: Sequence[Decorato
         return decorated
 
     return decorate
+
+
+class Words(click.Choice):  # type: ignore[type-arg]  # it is generic from click 8.2 on
+    """The values of an option; a similar one is suggested for an unknown value."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value; the error of click, with a similar value, if it is unknown."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            question = did_you_mean(str(value), self.choices)
+            raise click.BadParameter(f"{error.message} {question}".strip(), ctx, param) from None
 
 
 # Inputs.
@@ -228,12 +241,12 @@ takes_writing = collected(
     (
         click.option(
             "--variant",
-            type=click.Choice(["full", "astra-sim"]),
+            type=Words(["full", "astra-sim"]),
             help="chakra: write everything (default), or only device work and communication, as ASTRA-sim runs them.",
         ),
         click.option(
             "--deps",
-            type=click.Choice(["both", "time", "data"]),
+            type=Words(["both", "time", "data"]),
             help="chakra: let nodes depend on what ran before them (time), on what produced their tensors (data), or "
             "both (default).",
         ),
@@ -241,7 +254,7 @@ takes_writing = collected(
         click.option(
             "--args",
             "arguments",
-            type=click.Choice(["all", "link", "none"]),
+            type=Words(["all", "link", "none"]),
             help="perfetto, perfetto-json: write all arguments of events (default), only those that linking "
             "adds, or none.",
         ),

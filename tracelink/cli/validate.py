@@ -8,7 +8,7 @@ import click
 
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import command, takes_jobs
+from tracelink.cli.options import Words, command, takes_jobs
 from tracelink.cli.terminal import Page, more, watching
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
@@ -98,7 +98,7 @@ def _example(violation: Violation) -> str:
 )
 @click.option(
     "--variant",
-    type=click.Choice([variant.value for variant in Variant]),
+    type=Words([variant.value for variant in Variant]),
     help="Check the traces as this variant. Default: the variant in the traces, else astra-sim.",
 )
 @click.option(

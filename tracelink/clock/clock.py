@@ -16,7 +16,7 @@ from tracelink.clock.solution import Contradiction, Solution, solve
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME, Bools, Int32s, Int64s, Table
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import Finding, Severity, UsageError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,8 @@ def read_clocks(path: str | os.PathLike[str]) -> Clocks:
     except OSError as error:
         raise UsageError(
             f"cannot be read: {error.strerror}",
-            source=source,
-            advice="Use none, host, collectives, or a clock file.",
+            source=f"the clock file {source}",
+            advice=f"{did_you_mean(source, list(ClockMode))} Use none, host, collectives, or a clock file.".strip(),
         ) from error
     except msgspec.DecodeError as error:
         raise UsageError(f"is not a clock file: {error}", source=source, advice=_HOW_TO) from error

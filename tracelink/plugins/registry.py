@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tracelink.model import __version__
-from tracelink.model.errors import UsageError
+from tracelink.model.errors import UsageError, did_you_mean
 from tracelink.plugins.protocols import Configurable, Conversion, Reader, Writer
 
 ENTRY_POINTS = "tracelink.formats"
@@ -197,20 +197,23 @@ def _writer(name: str) -> Writer:
 def _check_options(name: str, known: Mapping[str, Sequence[str]], options: Mapping[str, str]) -> None:
     for option, value in options.items():
         if option not in known:
-            listed = (
-                f"It has {', '.join(known)}." if known else "Leave it out, or choose another format: --to"
-            )
-            raise UsageError(f"{name} has no option {option!r}", advice=listed)
+            others = [other for other, spec in writers().items() if option in spec.options]
+            listed = f"It has {', '.join(known)}." if known else "It has no options."
+            owners = f" {option} is an option of {', '.join(others)}." if others else ""
+            raise UsageError(f"{name} has no option {option!r}", advice=f"{listed}{owners}")
         if value not in known[option]:
-            raise UsageError(f"{option} can be {', '.join(known[option])}, not {value!r}")
+            raise UsageError(
+                f"{option} can be {', '.join(known[option])}, not {value!r}",
+                advice=did_you_mean(value, known[option]),
+            )
 
 
 def _spec(name: str, role: str, all_specs: Callable[[], dict[str, _Spec]]) -> _Spec:
     """What a format declares for a role; only an unknown name costs the import of all declarations."""
     if name in installed() and (found := getattr(installed()[name].format(), role)):
         return cast(_Spec, found)
-    known = ", ".join(all_specs()) or "none"
-    raise UsageError(f"there is no {role} {name!r}", advice=f"Installed: {known}. See: tracelink formats")
+    advice = f"{did_you_mean(name, all_specs())} Installed: {', '.join(all_specs()) or 'none'}. See: tracelink formats"
+    raise UsageError(f"there is no {role} {name!r}", advice=advice.strip())
 
 
 def _plugins_in(folder: Path) -> Iterator[Plugin]:
