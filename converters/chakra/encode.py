@@ -19,6 +19,7 @@ from tracelink.converters.chakra.schema import (
     DURATION,
     FIELD_OF_KIND,
     ID,
+    LIST_VALUES,
     NAME,
     START,
     TYPE,
@@ -108,9 +109,10 @@ def _ids(number: int, links: Links, begin: int, end: int) -> list[bytes]:
 def _encoded_attribute(name: str, column: Attribute) -> _Encoded | _Numbers:
     """An attribute with one kind, ready to be written."""
     kind = Kind(int(column.kinds[0])) if len(column) else Kind.INT64
-    if kind == Kind.STRING:
-        codes: dict[str, int] = {}
-        coded = np.array([codes.setdefault(text, len(codes)) for text in column.values], np.int64)
+    if kind in (Kind.STRING, Kind.STRING_LIST):
+        texts = map(tuple, column.values) if kind == Kind.STRING_LIST else column.values
+        codes: dict[str | tuple[str, ...], int] = {}
+        coded = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int64)
         return _Encoded(column.rows, coded, [attribute(name, kind, text) for text in codes])
     values = np.asarray(column.values, np.int64)
     distinct, coded = np.unique(values, return_inverse=True)
@@ -144,6 +146,8 @@ def attribute(name: str, kind: Kind, value: Any) -> bytes:
     body = delimited(ATTRIBUTE_NAME, name.encode())
     if kind == Kind.STRING:
         body += delimited(kind, value.encode())
+    elif kind == Kind.STRING_LIST:
+        body += delimited(kind, b"".join(delimited(LIST_VALUES, text.encode()) for text in value))
     else:
         body += key(kind, VARINT) + varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
     return delimited(ATTRIBUTE, body)

@@ -22,11 +22,11 @@ VALUES, SHAPES, TYPES = range(1, 4)
 """Field numbers of the inputs and of the outputs of a node."""
 ATTRIBUTE_NAME = 1
 """Field number of the name of an attribute; its value is in the field of its kind."""
+LIST_VALUES = 1
+"""Field number of the values in a list."""
 
 DATA_DEPS, CONTROL_DEPS = "data_deps", "ctrl_deps"
 """Names of the fields DATA and CONTROL."""
-TENSOR_LISTS = ("inputs", "outputs")
-"""Attributes with tensors for the feeders of local-memory models; also the names of the fields INPUTS and OUTPUTS."""
 
 SIGNATURE = re.compile(
     rb'"op_schema"\s*,\s*(?:"type"\s*:\s*"string"\s*,\s*"value"|"string_val")\s*:\s*("[^"\\]*")'
@@ -168,6 +168,9 @@ class Name(StrEnum):
     OPERATIONS = "num_ops"
     TENSOR_SIZE = "tensor_size"
     INVOLVED = "involved_dim"
+    READ_TENSORS = "inputs"
+    """Tensors for models of local memory, other than the field INPUTS; likewise `outputs`."""
+    WRITTEN_TENSORS = "outputs"
     RECORD_FUNCTION = "rf_id"
     FORWARD_PARENT = "fw_parent"
     SEQUENCE = "seq_id"
@@ -202,6 +205,10 @@ KINDS = {
     Name.COMM_TARGET: Kind.INT32,
     Name.COMM_TAG: Kind.INT32,
     Name.GROUP: Kind.STRING,
+    Name.OPERATIONS: Kind.INT64,
+    Name.TENSOR_SIZE: Kind.UINT64,
+    Name.READ_TENSORS: Kind.STRING_LIST,
+    Name.WRITTEN_TENSORS: Kind.STRING_LIST,
     Name.RECORD_FUNCTION: Kind.INT64,
     Name.FORWARD_PARENT: Kind.INT64,
     Name.SEQUENCE: Kind.INT64,

@@ -30,8 +30,12 @@ REPLACEMENTS = {
 }
 """For types that ASTRA-sim cannot run, the type that moves nearly as much between the same ranks."""
 
-LEAST_GATHERED = 16
+MOST_SPLITS = 16
+"""More than the system files of ASTRA-sim split a collective into (`preferred-dataset-splits`)."""
+LEAST_GATHERED = MOST_SPLITS
 """ASTRA-sim never finishes an all-gather of fewer bytes than splits."""
+LEAST_REDUCED = 2 * MOST_SPLITS
+"""For each rank of the job: `halvingDoubling` halves each split of an all-reduce, and aborts at messages of 0 bytes."""
 LEAST_SENT = 1
 
 # Process groups by number.
@@ -161,6 +165,7 @@ def simulated(
     communication, with_node = communication.take(kept), with_node[kept]
     types, replaced = _types(communication, with_node)
     least = np.where(types == CollectiveType.ALL_GATHER, LEAST_GATHERED, 0)
+    least[types == CollectiveType.ALL_REDUCE] = LEAST_REDUCED * world_size
     least = np.where(communication.type == NodeType.COMM_COLL, least, LEAST_SENT)
     size = np.maximum(communication.size, communication.largest_size)
     equalized, enlarged = with_node & (size > communication.size), with_node & (size < least)

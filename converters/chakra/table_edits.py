@@ -1,4 +1,4 @@
-"""Edits of node tables: pauses of threads added as nodes, or the nodes of the host contracted away."""
+"""Edits of node tables: pauses added as nodes, nodes of the host contracted away, attributes for models of devices."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 
 IDLE = "idle"
 """The name of nodes for pauses."""
+H100_BYTES_PER_NANOSECOND = 3350
+"""`local-mem-bw` of the system files for H100 that ASTRA-sim ships."""
 
 # Pauses between operators of a thread: the time of Python code is part of the duration of a step.
 
@@ -100,6 +102,31 @@ def one_idle_node() -> NodeTable:
         [IDLE],
         {str(name): Attribute.of(KINDS[name], first, values) for name, values in attributes.items()},
     )
+
+
+def with_work(nodes: NodeTable) -> NodeTable:
+    """Adds what ASTRA-sim's models of local memory and of devices (`track-local-mem`, `roofline-enabled`) need.
+
+    Sources have neither tensors nor operations of kernels. So the lists of tensors are empty, and computation moves as
+    many bytes as an H100 does in the recorded time: with the memory of an H100 it takes this time.
+    """
+    everything = np.arange(len(nodes))
+    computes = np.flatnonzero(nodes.of_type(NodeType.COMP) & ~nodes.on_host())
+    micros = nodes.duration[computes]
+    exact = nodes.attribute(Name.DURATION).integers(len(nodes), UNKNOWN)[computes]
+    time = np.where(exact == UNKNOWN, micros * MICROSECOND, exact)
+    values: dict[Name, tuple[Int64s, Sequence[Any] | Int64s]] = {
+        Name.READ_TENSORS: (everything, [()] * len(nodes)),
+        Name.WRITTEN_TENSORS: (everything, [()] * len(nodes)),
+        Name.OPERATIONS: (computes, np.ones(len(computes), np.int64)),
+        Name.TENSOR_SIZE: (computes, np.maximum(time, 1) * H100_BYTES_PER_NANOSECOND),
+    }
+    added = {
+        str(name): Attribute.of(KINDS[name], rows, column)
+        for name, (rows, column) in values.items()
+        if len(rows)
+    }
+    return replace(nodes, attributes={**nodes.attributes, **added})
 
 
 def _latest_end(lane: Int64s, end: Int64s) -> Int64s:

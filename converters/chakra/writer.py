@@ -40,7 +40,14 @@ from tracelink.converters.chakra.simulation import (
     simulated,
 )
 from tracelink.converters.chakra.table import NodeTable
-from tracelink.converters.chakra.table_edits import Gaps, contracted, gaps_of, one_idle_node, with_gaps
+from tracelink.converters.chakra.table_edits import (
+    Gaps,
+    contracted,
+    gaps_of,
+    one_idle_node,
+    with_gaps,
+    with_work,
+)
 from tracelink.converters.pytorch.storages import StorageReader
 from tracelink.io.engine import Engine
 from tracelink.io.targets import STDOUT, Target
@@ -231,10 +238,12 @@ def rank_nodes(part: Excerpt, communication: Communication, shared: Shared, want
     nodes = table_of(plan, shared.groups, shared.strings)
     lost = (0, 0) if full else _lost_computation(plan, nodes)
     nodes = nodes if full else _without_host(plan, nodes)
-    if not len(nodes):
-        return RankNodes(one_idle_node(), None, plan, orders, unusable, limited, lost=lost, empty=True)
+    empty = not len(nodes)
+    nodes = one_idle_node() if empty else nodes
     if not full:
-        return RankNodes(nodes, None, plan, orders, unusable, limited, lost=lost)
+        nodes = with_work(nodes)
+    if not full or empty:
+        return RankNodes(nodes, None, plan, orders, unusable, limited, lost=lost, empty=empty)
     tensors = fields_of_nodes(plan, fields)
     if not wanted.gaps:
         return RankNodes(nodes, tensors, plan, orders, unusable)

@@ -15,7 +15,7 @@ from tracelink.converters.chakra.decode import (
     UNREADABLE_NODE,
 )
 from tracelink.converters.chakra.schema import FEEDER_KINDS, FIELD_OF_KIND, Kind, MetadataName, Name, NodeType
-from tracelink.converters.chakra.table import unsigned
+from tracelink.converters.chakra.table import chosen, unsigned
 from tracelink.converters.chakra.validation.rules import Rule
 from tracelink.converters.chakra.validation.trace import WHOLE_FILE, Breach, Trace
 from tracelink.model.columns import Bools, Int64s
@@ -349,13 +349,12 @@ def roofline(trace: Trace) -> Breach:
 
 def tensor_lists(trace: Trace) -> Iterator[Breach]:
     """M15: inputs and outputs, as attributes, are pairs of strings."""
-    for name in ("inputs", "outputs"):
+    for name in (Name.READ_TENSORS, Name.WRITTEN_TENSORS):
         attribute = trace.nodes.attribute(name)
-        good = [
-            kind == Kind.STRING_LIST and len(value) % 2 == 0
-            for kind, value in zip(attribute.kinds.tolist(), attribute.values, strict=True)
-        ]
-        rows = attribute.rows[~np.array(good, bool)]
+        good = attribute.kinds == Kind.STRING_LIST
+        listed = np.flatnonzero(good)
+        good[listed] = np.array(list(map(len, chosen(attribute.values, listed))), np.int64) % 2 == 0
+        rows = attribute.rows[~good]
         yield trace.breach(Rule.TENSOR_LISTS, rows, _always(f"has {name} that are not pairs of strings"))
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tracelink.converters.chakra import encode as encoding
-from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
+from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node, StringList
 from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.encode import (
     attribute,
@@ -76,6 +76,14 @@ def test_one_attribute(data: st.DataObject, name: str, kind: Kind) -> None:
     value = data.draw(NUMBER_KINDS.get(kind, TEXTS))
     expected = Node(attr=[AttributeProto(name=name, **{FIELDS[kind]: value})]).SerializeToString()
     assert bytes(attribute(name, kind, value)) == expected
+
+
+@given(NAMES, st.lists(TEXTS, max_size=3))
+def test_an_attribute_with_a_list_of_texts(name: str, texts: list[str]) -> None:
+    expected = Node(
+        attr=[AttributeProto(name=name, string_list=StringList(values=texts))]
+    ).SerializeToString()
+    assert bytes(attribute(name, Kind.STRING_LIST, texts)) == expected
 
 
 @pytest.mark.parametrize("length", [0, 1, 127, 128, (1 << 14) - 1, 1 << 14, 1 << 21])

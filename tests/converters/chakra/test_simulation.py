@@ -199,7 +199,6 @@ def test_what_it_knows_stays(operation: str, kind: CollectiveType, size: int, tm
 @pytest.mark.parametrize(
     ("operation", "instead", "size"),
     [
-        ("barrier", CollectiveType.ALL_REDUCE, 0),
         ("reduce", CollectiveType.ALL_REDUCE, 64),
         ("gather", CollectiveType.ALL_GATHER, 64),
         ("scatter", CollectiveType.BROADCAST, 64),
@@ -219,6 +218,21 @@ def test_an_all_gather_of_hardly_any_bytes_has_as_many_as_can_be_split(tmp_path:
     trace = traces(collective("all_gather", 3, 0, 1).build(), tmp_path, variant="astra-sim")[0]
     assert trace.communication() == [("COMM_COLL", CollectiveType.ALL_GATHER, 16, "0")]
     assert trace.reasons["enlarged"] == 1
+
+
+@pytest.mark.parametrize(("operation", "size"), [("barrier", 0), ("all_reduce", 4), ("reduce", 95)])
+def test_an_all_reduce_has_as_many_bytes_as_can_be_split_and_halved(
+    operation: str, size: int, tmp_path: Path
+) -> None:
+    """By `halvingDoubling` on three ranks: 2 x 3 bytes in each of 16 splits."""
+    builder = collective(operation, size, 0, 1, 2)
+    found = traces(builder.build(), tmp_path, variant="astra-sim")
+    assert [trace.communication() for trace in found.values()] == [[("COMM_COLL", 0, 96, "0")]] * 3
+    assert [trace.reasons["enlarged"] for trace in found.values()] == [1] * 3
+    assert [trace.attributes_of("nccl")["bytes_in"] for trace in found.values()] == [size] * 3
+    assert [
+        size for trace in traces(builder.build(), tmp_path).values() for *_, size, _ in trace.communication()
+    ] == [size] * 3
 
 
 @pytest.mark.parametrize("variant", ["full", "astra-sim"])

@@ -11,14 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.chakra import Job
-from builders.chakra_written import only
+from builders.chakra_written import EtTrace, only
 from builders.execution_trace import node, process_root
 from builders.graph import START, GraphBuilder
 from tracelink.converters.chakra.schema import Kind, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.converters.chakra.table_edits import contracted, gaps_of, kept_attribute
 from tracelink.model.columns import Int64s
-from tracelink.model.events import EventKind
+from tracelink.model.events import EventKind, TrackKind
 
 
 def column(values: list[int]) -> Int64s:
@@ -178,6 +178,41 @@ def launched(
     job: Job, name: str, at: float, called: float, caller: int | None = None, stream: str = "7"
 ) -> int:
     return job.kernel(name, at, 5, job.runtime("cudaLaunchKernel", called, caller=caller), stream=stream)
+
+
+class TestWork:
+    """What ASTRA-sim's models of local memory and of devices read."""
+
+    def trace(self, folder: Path, variant: str) -> EtTrace:
+        """Two kernels, of which one lasts less than a microsecond, and a collective."""
+        builder = GraphBuilder()
+        track = builder.track(TrackKind.STREAM, 0, "0", "7")
+        for place, (name, length) in enumerate([("gemm", 20 * US), ("fill", 400), ("nccl", 5 * US)]):
+            row = builder.add(track, name, place * 100 * US, length, EventKind.KERNEL)
+        builder.together(builder.group(0, 1, name="0"), row, operation="all_reduce")
+        builder.participations[0] |= {"bytes_in": 1 << 20, "bytes_out": 1 << 20}
+        return only(builder.build(), folder, variant=variant)
+
+    def test_computation_moves_what_an_h100_moves_in_its_time(self, tmp_path: Path) -> None:
+        trace = self.trace(tmp_path, "astra-sim")
+        found = {name: trace.attributes_of(name) for name in ("gemm", "fill", "nccl")}
+        assert [(said.get("num_ops"), said.get("tensor_size")) for said in found.values()] == [
+            (1, 20_000 * 3350),
+            (1, 400 * 3350),
+            (None, None),
+        ]
+        assert [(said["inputs"], said["outputs"]) for said in found.values()] == [([], [])] * 3
+
+    def test_the_full_variant_has_none_of_it(self, tmp_path: Path) -> None:
+        trace = self.trace(tmp_path, "full")
+        added = {"num_ops", "tensor_size", "inputs", "outputs"}
+        assert [added & set(trace.attributes_of(name)) for name in trace.names] == [set()] * 3
+
+    def test_a_rank_without_nodes_has_it_too(self, tmp_path: Path) -> None:
+        job = Job()
+        job.operator("aten::mm", 0, 10)
+        said = only(job.build(), tmp_path, variant="astra-sim").attributes_of("idle")
+        assert (said["num_ops"], said["tensor_size"], said["inputs"], said["outputs"]) == (1, 3350, [], [])
 
 
 class TestGaps:
