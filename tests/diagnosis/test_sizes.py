@@ -237,6 +237,16 @@ def test_finished_calls_that_do_not_fit_are_a_problem_if_others_fit() -> None:
     assert (problem.kind, problem.sequence, problem.count) == (Kind.SIZE_MISMATCH, 2, 2)
 
 
+def test_a_finished_call_that_fits_to_other_members_is_of_an_earlier_group() -> None:
+    own = [
+        call("nccl:all_gather", [8], [32], 1, completed=DONE),
+        call("nccl:all_gather", [8], [16], 2, completed=DONE),
+    ]
+    assert kinds(diagnosis_of(recorded({0: own, 1: own}))) == []
+    unfinished = call("nccl:all_gather", [8], [32])
+    assert kinds(of_calls(unfinished, unfinished)) == [("size_mismatch", (0, 1), False)]
+
+
 def test_an_operation_that_never_fits_and_finishes_is_a_note() -> None:
     own = call("hccl:all_gather", [8], [15], completed=DONE)
     found = of_calls(own, own)

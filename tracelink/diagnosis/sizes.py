@@ -16,7 +16,7 @@ from tracelink.diagnosis.disagreements import Disagreement, elements_in_words, e
 from tracelink.diagnosis.journal import Journal, operation_names, reread_entries
 from tracelink.diagnosis.participation import Outcome, Parts
 from tracelink.diagnosis.programs import Aspect
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, distinct, starts_of
+from tracelink.model.columns import UNKNOWN, Bools, Int8s, Int64s, distinct, starts_of
 from tracelink.model.errors import Finding
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.records import Entry
@@ -191,7 +191,7 @@ def with_misfits(
     misfits = [
         misfit
         for misfit in _misfits(journal, parts, fits.of_operations(journal, np.array(judged, np.int64)))
-        if _decides(misfit, known.get(misfit.collective))
+        if _decides(misfit, known.get(misfit.collective)) and not _of_other_members(journal, parts, misfit)
     ]
     decided = {misfit.collective for misfit in misfits}
     return [*(each for each in found if each.collective not in decided), *misfits], notes
@@ -200,6 +200,21 @@ def with_misfits(
 def _decides(misfit: Disagreement, other: Disagreement | None) -> bool:
     """Whether it shows more than ranks that disagree on sizes: that the sizes of some of them are right."""
     return other is None or (other.aspect is Aspect.SIZE and misfit.typical != misfit.deviating)
+
+
+def _of_other_members(journal: Journal, parts: Parts, misfit: Disagreement) -> bool:
+    """Whether it finished and fits to another number of ranks on all of them: the group had other members then."""
+    if misfit.typical != misfit.deviating or not (_of_collective(parts, misfit) >= Outcome.RETIRED).any():
+        return False
+    small, large = _per_rank_and_in_all(journal)
+    request = journal.records.request[parts.row[misfit.deviating]]
+    return bool(small[request]) and int(large[request]) % int(small[request]) == 0
+
+
+def _of_collective(parts: Parts, misfit: Disagreement) -> Int8s:
+    """The outcomes of all parts of a collective."""
+    first, end = np.searchsorted(parts.collective, [misfit.collective, misfit.collective + 1]).tolist()
+    return parts.outcome[first:end]
 
 
 def _operations(journal: Journal, rows: Int64s) -> Int64s:
