@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from builders.chakra_nodes import EtFile
 from builders.chakra_scene import kernel, operator
 from builders.command_line import Job, Run
 from tracelink import samples, schemas
+from tracelink.cli.inspect import common_folder
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.trace import SourceInfo
 
@@ -36,24 +38,29 @@ NODES = SourceInfo("et.json", "execution-trace")
 
 def test_a_source_is_described_without_linking(tracelink: Run, job: Job) -> None:
     job.sources = [PROFILE]
-    header, row = tracelink("inspect", "traces/").stdout.splitlines()
+    header, row, zero = tracelink("inspect", "traces/").stdout.splitlines()
+    assert zero == "Starts count from the first event, at 2025-11-18 13:32:30.123456 UTC."
     assert header.split()[:6] == ["path", "format", "version", "rank", "host", "events"]
     for text in (
         "traces/k_3.json.gz",
         "kineto",
         "node7",
         "12,345",
-        "2025-11-18 13:32:30.123",
+        "0.000 ms",
         "1.234 s",
         "1.2 MB",
     ):
         assert text in row
 
 
-def test_unknown_values_are_dashes(tracelink: Run, job: Job) -> None:
+def test_unknown_values_are_dashes_and_unknown_columns_left_out(tracelink: Run, job: Job) -> None:
     job.sources = [NODES]
     row = tracelink("inspect", "et.json").stdout.splitlines()[1]
-    assert row.split() == ["et.json", "execution-trace", "-", "-", "-", "0", "-", "-", "0", "B", "-"]
+    assert row.split() == ["et.json", "execution-trace", "0", "0", "B"]
+    job.sources = [PROFILE, NODES]
+    header, *rows, _ = tracelink("inspect", "et.json").stdout.splitlines()
+    assert "problems" not in header
+    assert rows[1].split() == ["et.json", "execution-trace", "-", "-", "-", "0", "-", "-", "0", "B"]
 
 
 def test_problems_of_a_source_are_its_warnings_and_errors(tracelink: Run, job: Job) -> None:
@@ -68,6 +75,79 @@ def test_problems_of_a_source_are_its_warnings_and_errors(tracelink: Run, job: J
         )
     ]
     assert tracelink("inspect", "et.json").stdout.splitlines()[1].split()[-1] == "2"
+
+
+BY_HOW_MUCH = (
+    "UTC by the ranks' own clocks. Other commands correct these (`tracelink clocks` shows by how much)."
+)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ending"),
+    [(("node0", "node0"), "UTC."), (("node0", "node1"), BY_HOW_MUCH), (("", ""), BY_HOW_MUCH)],
+)
+def test_starts_count_from_the_first_event(
+    tracelink: Run, job: Job, hosts: tuple[str, str], ending: str
+) -> None:
+    begin = 1_763_472_750_000_000_000
+    job.sources = [
+        SourceInfo(
+            f"k_{rank}.json", "kineto", rank=rank, host=host, start_ns=begin + start, end_ns=begin + 10**9
+        )
+        for rank, (host, start) in enumerate(zip(hosts, (2_500_000, 0), strict=True))
+    ]
+    _, first, second, zero = tracelink("inspect", "traces/").stdout.splitlines()
+    assert ("2.500 ms" in first, "0.000 ms" in second) == (True, True)
+    assert zero == f"Starts count from the first event, at 2025-11-18 13:32:30.000000 {ending}"
+
+
+def test_every_command_counts_from_the_same_time(tracelink: Run) -> None:
+    """A time that inspect or collectives prints selects the same events in merge."""
+    job = str(samples.path("cpu_job"))
+    zeros = {
+        found
+        for command in (("inspect", job), ("collectives", job), ("merge", job, "--steps", "999"))
+        for result in [tracelink(*command)]
+        for found in re.findall(r"the first event, at ([^.]+[.]\d+ UTC)", result.stdout + result.stderr)
+    }
+    assert len(zeros) == 1
+    lines = tracelink("collectives", job, "--sort", "start").stdout.splitlines()
+    starts = [found[0] for line in lines if (found := re.findall(r" \w?B +([\d.]+ ms) ", line))]
+
+    def events(window: str) -> list[object]:
+        written = tracelink("merge", job, "--window", window, "-o", "m.json", "--json")
+        assert written.exit_code == 0
+        return [rank["events"] for rank in json.loads(written.stdout)["outputs"]]
+
+    (zero,) = zeros
+    assert events(f"{zero}..") == events("0..")
+    seconds, _, rest = zero.removesuffix(" UTC").rpartition(".")
+    absolute = f"{seconds}.{int(rest) + round(float(starts[5].split()[0]) * 1_000):06}"
+    assert events(f"{starts[5]}..") == events(f"{absolute}..") < events("0..")
+
+
+@pytest.mark.parametrize(
+    ("paths", "folder"),
+    [
+        (("a/b/x", "a/b/y"), "a/b/"),
+        (("a/b/x1", "a/b/x2", "a/c"), "a/"),
+        (("job.zip:r/0.json", "job.zip:r/1.json"), "job.zip:r/"),
+        (("job.zip:0.json", "job.zip:1.json"), "job.zip:"),
+        (("x_0", "x_1"), ""),
+        (("/x", "/y"), "/"),
+        (("a/b/x",), ""),
+    ],
+)
+def test_the_folder_of_all_paths_is_shown_once(
+    tracelink: Run, job: Job, paths: tuple[str, ...], folder: str
+) -> None:
+    assert common_folder(paths) == folder
+    job.sources = [SourceInfo(path, "kineto", rank=rank) for rank, path in enumerate(paths)]
+    shown = tracelink("inspect", "traces/").stdout.splitlines()
+    assert [line for line in shown if line.startswith("In ")] == ([f"In {folder}"] if folder else [])
+    assert [line.split()[0] for line in shown if " kineto " in line] == [
+        path.removeprefix(folder) for path in paths
+    ]
 
 
 def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:

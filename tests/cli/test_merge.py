@@ -429,8 +429,9 @@ def test_a_bundle_on_standard_output(tracelink: Run, tmp_path: Path) -> None:
         (("--to", "chakra"), "--bundle writes perfetto-bundle, but --to is chakra: use only one of them."),
         (
             ("--window", "1s.."),
-            "perfetto-bundle copies files as they are: --window, --steps and --only cannot cut inside them.",
+            "perfetto-bundle copies files as they are: --window cannot cut inside them. Select whole ranks with",
         ),
+        (("--steps", "1", "--only", "kernels"), "as they are: --steps and --only cannot cut inside them."),
         (("--args", "link"), "perfetto-bundle has no option 'args'"),
     ],
 )

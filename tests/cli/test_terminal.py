@@ -81,11 +81,59 @@ def test_rows_that_are_too_wide_are_paragraphs(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("columns", [1, 10, 20])
-def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_only_a_word_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     made = page(monkeypatch, columns)
     made.table(HEADER, [ROW], numbers=HEADER)
     made.entries(HEADER, [ROW], numbers=HEADER)
-    assert all(len(line) <= columns for line in lines(made))
+    assert all(len(line) <= columns or len(line.split()) == 1 for line in lines(made))
+
+
+PATH = "/data/jobs/2026-11-19/a folder/with blanks/kineto_trace_of_rank_0.json.gz"
+
+
+@pytest.mark.parametrize("columns", [1, 20, 40, 80])
+def test_no_path_is_broken_by_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    made = page(monkeypatch, columns)
+    made.line(f"error: {PATH}: it is cut off at byte 12,345,678.", "red", path=PATH)
+    made.entries(("path", "format"), [(PATH, "kineto"), ("b", "kineto")])
+    made.beneath([(PATH.replace(" ", "_"), "step")])
+    shown = [line for line in lines(made) if "kineto_trace" in line]
+    assert len(shown) == 3
+    assert [PATH in line for line in shown] == [True, True, False]
+    assert PATH.replace(" ", "_") in shown[2]
+
+
+def test_no_word_in_a_table_is_broken_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, row = (
+        ("trace", "longest chain of", "share"),
+        ("et/job.0.et", "1.128 ms (31 %)", "65 of 66 (98 %)"),
+    )
+    for columns in range(1, 60):
+        made = page(monkeypatch, columns)
+        made.table(header, [row])
+        words = " ".join(lines(made)).replace(",", "").split()
+        assert {word for text in (*header, *row) for word in text.split()} == set(words)
+
+
+def test_a_table_that_cannot_fit_is_a_paragraph_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = page(monkeypatch, 24)
+    made.table(
+        ("rank", "group", "operation"), [("3", "default_process_group", "all_reduce"), ("", "tp", "-")]
+    )
+    assert lines(made) == [
+        "rank 3",
+        "  group",
+        "  default_process_group,",
+        "  operation all_reduce",
+        "  group tp",
+    ]
+
+
+def test_no_line_of_a_terminal_ends_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = page(monkeypatch, 30)
+    made.line("a sentence that is longer than thirty characters", "yellow")
+    made.table(("a", "state"), [("1", "x"), ("2", "a longer text")])
+    assert [line for line in lines(made) if line.endswith(" ")] == []
 
 
 def test_a_gap_is_one_empty_line_and_none_at_the_top() -> None:
@@ -158,8 +206,22 @@ def test_a_source_is_not_repeated(tracelink: Run, job: Job) -> None:
     assert finding_lines(tracelink, job, finding) == ["warning: k_0.json: cut off at byte 9."]
 
 
+def test_inputs_that_were_not_read_are_listed(tracelink: Run, job: Job) -> None:
+    skipped = [Finding(Severity.INFO, "skipped", f"{path}: skipped, unknown format.") for path in "abcde"]
+    other = Finding(Severity.INFO, "other_format", "f: skipped, its format is kineto, not chakra.")
+    note = Finding(Severity.INFO, "loose_flow", "g: 3 flows without an end.")
+    assert finding_lines(tracelink, job, *skipped, note, other) == [
+        "note: a: skipped, unknown format.",
+        "note: b: skipped, unknown format.",
+        "note: c: skipped, unknown format.",
+        "2 more similar notes (-v shows them).",
+        "note: f: skipped, its format is kineto, not chakra.",
+        "1 more note (-v shows it).",
+    ]
+
+
 def test_notes_are_counted_and_shown_with_verbose(tracelink: Run, job: Job) -> None:
-    findings = [Finding(Severity.INFO, "skipped", f"{name}: skipped.") for name in "ab"]
+    findings = [Finding(Severity.INFO, "loose_flow", f"{name}: skipped.") for name in "ab"]
     assert finding_lines(tracelink, job, *findings) == ["2 more notes (-v shows them)."]
     assert finding_lines(tracelink, job, *findings, verbose=True) == [
         "note: a: skipped.",

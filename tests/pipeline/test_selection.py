@@ -21,7 +21,8 @@ from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.ranges import LATEST, Numbers
-from tracelink.model.selection import KINDS, Selection, Window
+from tracelink.model.selection import KINDS, Moment, Selection, Window
+from tracelink.model.text import moment, span
 from tracelink.pipeline.selection import SelectionReport, Steps, apply, selection_findings, steps_of
 from tracelink.pipeline.selection import cut as cut_graph
 
@@ -58,21 +59,65 @@ class TestWhatIsSaid:
             ("3ns..4µs", 3, 4_000),
             ("0.1s..0.3s", 100_000_000, 300_000_000),
             ("999999999.123456789s..", 999_999_999_123_456_789, None),
+            ("0.028 ms..1,234.567 s", 28_000, 1_234_567_000_000),
         ],
     )
     def test_a_window_from_and_to_a_time_after_the_beginning(
         self, text: str, first: int | None, last: int | None
     ) -> None:
-        assert Window.parse(text, "--window") == Window(first, last)
+        assert Window.parse(text, "--window").after(0) == (first, last)
+        origin = 1_740_816_360_000_014_000
+        assert Window.parse(text, "--window").after(origin) == (
+            None if first is None else origin + first,
+            None if last is None else origin + last,
+        )
 
     @pytest.mark.parametrize(
-        "text", ["", "..", "2s", "2s-3s", "2..3", "1h..", "-1s..", "x..", "1e3s..", "1s...2s"]
+        "text",
+        [
+            "2025-03-01 08:06:00.000014 UTC..2025-03-01 08:06:02 UTC",
+            "2025-03-01T08:06:00.000014Z .. 2025-03-01T08:06:02Z",
+            "2025-03-01 08:06:00.000014000..2025-03-01 08:06:02.0",
+        ],
+    )
+    def test_a_window_in_utc_as_commands_print_it(self, text: str) -> None:
+        for origin in (0, 5, 10**18):
+            assert Window.parse(text, "--window").after(origin) == (
+                1_740_816_360_000_014_000,
+                1_740_816_362_000_000_000,
+            )
+
+    @given(st.integers(0, 4 * 10**18))
+    def test_every_time_that_is_printed_is_a_bound(self, time: int) -> None:
+        for printed, unit in ((moment(time), 1_000), (span(time), 10**6 if time >= 10**9 else 1_000)):
+            ((first, last),) = {Window.parse(f"{printed}..", "--window").after(0)}
+            assert first is not None
+            assert abs(first - time) <= unit
+            assert last is None
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "..",
+            "2s",
+            "2s-3s",
+            "2..3",
+            "1h..",
+            "-1s..",
+            "x..",
+            "1e3s..",
+            "1s...2s",
+            "2025-02-30 08:06:00..",
+        ],
     )
     def test_what_is_no_window_is_refused(self, text: str) -> None:
         with pytest.raises(UsageError, match=r"--window: .*(Write, for example|Write a number and a unit)"):
             Window.parse(text, "--window")
 
-    @pytest.mark.parametrize("text", ["3s..2s", "2s..2000ms"])
+    @pytest.mark.parametrize(
+        "text", ["3s..2s", "2s..2000ms", "2025-03-01 08:06:01..2025-03-01 08:06:00.999999999"]
+    )
     def test_a_window_that_ends_before_it_begins_is_refused(self, text: str) -> None:
         with pytest.raises(UsageError, match=r"ends before it begins\. Give the earlier time first"):
             Window.parse(text, "--window")
@@ -85,7 +130,9 @@ class TestWhatIsSaid:
         )
 
     def test_numbers_and_words_are_as_good_as_texts(self) -> None:
-        made = Selection(ranks=[0, 1, np.int64(2)], steps=range(3, 6), only=["kernels"], window=Window(1))
+        made = Selection(
+            ranks=[0, 1, np.int64(2)], steps=range(3, 6), only=["kernels"], window=Window(Moment(1))
+        )
         assert made == Selection(ranks="0-2", steps="3-5", only="kernels", window="1ns..")
         assert Selection(ranks=3) == Selection(ranks="3")
         assert replace(made, steps=None) == Selection(ranks="0-2", only="kernels", window="1ns..")
@@ -668,4 +715,5 @@ def test_a_selection_of_nothing_is_refused_with_what_there_is(
 ) -> None:
     with pytest.raises(UsageError) as error:
         selection_findings(STEPS, stocks, START)
-    assert str(error.value) == f"the selection is empty. Available: {supply}."
+    zero = "Times count from the first event, at 2023-11-14 22:13:20.000000 UTC."
+    assert str(error.value) == f"the selection is empty. Available: {supply}. {zero}"

@@ -35,6 +35,11 @@ class Inspection:
         parts = {"sources": overview.formats(self.sources), "findings": overview.problems(self.findings)}
         return overview.lines(f"Inspection: {counted(len(self.sources), 'source')}", parts)
 
+    @property
+    def first_ns(self) -> int | None:
+        """The time of the first event, by the clocks of the ranks; None if no event has a time."""
+        return min((source.start_ns for source in self.sources if source.start_ns is not None), default=None)
+
     def of_format(self, name: str) -> list[Source]:
         """The inputs of a format."""
         return [

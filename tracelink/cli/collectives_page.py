@@ -22,7 +22,7 @@ from tracelink.model.errors import UsageError, did_you_mean, printable
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.model.tables import evidence_names, texts_of
-from tracelink.model.text import counted, number, shortened, size, span
+from tracelink.model.text import counted, moment, number, shortened, size, span
 from tracelink.model.trace import ProcessGroup
 
 # Columns of collectives, participations and messages: names instead of codes, None for unknown values.
@@ -473,6 +473,8 @@ def _show_collectives(page: Page, job: Job, rows: Rows) -> None:
         )
     ]
     _show_known(page, header[: len(header) - complete], cells, complete=complete)
+    if job.first_ns is not None and any(row["start_ns"] is not None for row in table):
+        page.line(f"Starts count from the first event, at {moment(job.first_ns)}.", "dim")
 
 
 def _show_known(page: Page, header: Sequence[str], cells: Sequence[Sequence[str]], *, complete: bool) -> None:

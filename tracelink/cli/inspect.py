@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
 from tracelink.io.sources import engine_for
 from tracelink.model.errors import Severity, in_order
-from tracelink.model.text import counted, date_and_time, fine_span, number, size, span
+from tracelink.model.text import counted, fine_span, moment, number, size, span
 
 if TYPE_CHECKING:
     from tracelink.converters.chakra.census import Census, LongestChain
@@ -79,12 +80,12 @@ HEADER = (
     "rank",
     "host",
     "events",
-    "start (UTC)",
+    "start",
     "duration",
     "size",
     "problems",
 )
-NUMBERS = ("rank", "events", "duration", "size", "problems")
+NUMBERS = ("rank", "events", "start", "duration", "size", "problems")
 
 
 def inspect_page(inspection: Inspection, censuses: Mapping[str, Census], *, verbose: bool) -> str:
@@ -93,9 +94,18 @@ def inspect_page(inspection: Inspection, censuses: Mapping[str, Census], *, verb
     problems = Counter(
         finding.source for finding in inspection.findings if finding.severity is not Severity.INFO
     )
+    folder = common_folder([source.path for source in inspection.sources])
+    if folder:
+        page.line(f"In {folder}", path=folder)
+    rows = [_row(source, folder, inspection.first_ns, problems[source.path]) for source in inspection.sources]
+    known = [column for column in range(len(HEADER)) if any(row[column] != EMPTY for row in rows)]
     page.entries(
-        HEADER, [_row(source, problems[source.path]) for source in inspection.sources], numbers=NUMBERS
+        [HEADER[column] for column in known],
+        [[row[column] for column in known] for row in rows],
+        numbers=NUMBERS,
     )
+    if inspection.first_ns is not None:
+        _show_zero(page, inspection, inspection.first_ns)
     if censuses:
         _show_censuses(page, censuses)
         page.gap()
@@ -103,15 +113,38 @@ def inspect_page(inspection: Inspection, censuses: Mapping[str, Census], *, verb
     return page.text
 
 
-def _row(source: SourceInfo, problems: int) -> tuple[str, ...]:
+def _show_zero(page: Page, inspection: Inspection, first_ns: int) -> None:
+    """The time that starts count from: that of all commands, unless ranks have clocks that these correct."""
+    clocks = {source.host or source.rank for source in inspection.sources if source.start_ns is not None}
+    corrected = (
+        " by the ranks' own clocks. Other commands correct these (`tracelink clocks` shows by how much)."
+    )
+    page.line(
+        f"Starts count from the first event, at {moment(first_ns)}{corrected if len(clocks) > 1 else '.'}",
+        "dim",
+    )
+
+
+def common_folder(paths: Sequence[str]) -> str:
+    """The folder, or the archive, that contains all of several paths, up to its last separator; or empty."""
+    if len(paths) < 2:
+        return ""
+    first, last = min(paths), max(paths)
+    length = next(
+        (index for index, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1), 0
+    )
+    return re.sub(r"[^/:]*$", "", first[:length])
+
+
+def _row(source: SourceInfo, folder: str, first_ns: int | None, problems: int) -> tuple[str, ...]:
     return (
-        source.path,
+        source.path.removeprefix(folder),
         source.format,
         source.version or EMPTY,
         EMPTY if source.rank is None else str(source.rank),
         source.host or EMPTY,
         number(source.events),
-        EMPTY if source.start_ns is None else date_and_time(source.start_ns, digits=3),
+        EMPTY if source.start_ns is None or first_ns is None else span(source.start_ns - first_ns),
         EMPTY if source.start_ns is None or source.end_ns is None else span(source.end_ns - source.start_ns),
         size(source.bytes),
         number(problems) if problems else EMPTY,

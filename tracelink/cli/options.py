@@ -367,8 +367,8 @@ takes_selection = collected(
         click.option(
             "--window",
             metavar="FROM..TO",
-            help="Keep only events that overlap this time range after the first event, such as 2.5s..3.1s, 800ms.. or "
-            "..2min.",
+            help="Keep only events that overlap this time range: times after the first event that is read, such as "
+            "2.5s..3.1s, 800ms.. or ..2min, or times in UTC, such as '2025-03-01 08:06:00.5..'",
         ),
         click.option(
             "--steps",

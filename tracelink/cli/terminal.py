@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -35,8 +36,14 @@ UNWRAPPED = 100_000
 EMPTY = "-"
 """A cell without a value."""
 
-INDENTED = (0, 0, 0, 2)
-"""Blanks above, right, below and left."""
+INDENT = 2
+"""Blanks before indented lines."""
+
+GAP = 2
+"""Blanks between two columns."""
+
+TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
+"""Blanks at the end of a line, before the end of its style."""
 
 
 class Page:
@@ -52,9 +59,10 @@ class Page:
         """Characters of a line."""
         return self._console.width
 
-    def line(self, text: str = "", style: str = "") -> None:
-        """Adds a paragraph."""
-        self._console.print(Text(printable(text), style=style))
+    def line(self, text: str = "", style: str = "", *, path: str = "", indent: int = 0) -> None:
+        """Adds a paragraph; it is wrapped between words, and not within the path that it contains."""
+        for line in _wrapped(printable(text), self.width - indent, printable(path)):
+            self._console.print(Text(" " * indent + line, style=style), soft_wrap=True)
 
     def gap(self) -> None:
         """Adds an empty line, unless the page is empty or ends with one."""
@@ -73,7 +81,8 @@ class Page:
     ) -> None:
         """Adds a table; the columns `numbers` are aligned right, and `styles` maps texts of cells to styles.
 
-        If the table is too wide, the `optional` columns are left out, in this order, until it fits.
+        If the table is too wide, the `optional` columns are left out, in this order, until it fits; then cells are
+        wrapped between words, and then each row becomes a paragraph. No word is broken.
         """
         for count in range(len(optional) + 1):
             kept = [index for index, name in enumerate(header) if name not in optional[:count]]
@@ -83,7 +92,10 @@ class Page:
                 if self._fits(table):
                     self._console.print(table)
                     return
-        self._console.print(_table(names, cells, numbers, styles))
+        if widths := _widths(names, cells, self.width):
+            self._console.print(_table(names, cells, numbers, styles, widths=widths))
+        else:
+            self._paragraphs(names, cells, label=f"{names[0]} ")
 
     def beneath(self, rows: Sequence[Sequence[str]]) -> None:
         """Adds indented rows without a header."""
@@ -94,7 +106,11 @@ class Page:
             table.add_column(overflow="fold")
         for row in rows:
             table.add_row(*(Text(printable(text)) for text in row))
-        self._console.print(Padding(table, INDENTED))
+        if self._fits(table, indent=INDENT):
+            self._console.print(Padding(table, (0, 0, 0, INDENT)))
+            return
+        for row in rows:
+            self.line((" " * GAP).join(row), path=row[0], indent=INDENT)
 
     def entries(
         self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
@@ -104,21 +120,54 @@ class Page:
         if self._fits(table):
             self._console.print(table)
             return
-        for first, *others in rows:
-            self.line(first, "bold")
-            cells = zip(header[1:], others, strict=True)
-            details = ", ".join(f"{name} {text}" for name, text in cells if text != EMPTY)
-            self._console.print(Padding(Text(printable(details)), INDENTED))
+        self._paragraphs(header, rows)
 
-    def _fits(self, table: Table) -> bool:
+    def _paragraphs(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, label: str = "") -> None:
+        """Each row as its first cell, and a paragraph of the other cells."""
+        for first, *others in rows:
+            if first:
+                self.line(f"{label}{first}", "bold", path=first)
+            cells = zip(header[1:], others, strict=True)
+            details = ", ".join(f"{name} {text}" for name, text in cells if text not in ("", EMPTY))
+            self.line(details, indent=INDENT)
+
+    def _fits(self, table: Table, *, indent: int = 0) -> bool:
         unwrapped = self._console.options.update(width=UNWRAPPED)
-        return self._console.measure(table, options=unwrapped).maximum <= self._console.width
+        return self._console.measure(table, options=unwrapped).maximum + indent <= self._console.width
 
     @property
     def text(self) -> PageText:
         """The text of the page, without a newline at the end."""
-        lines = (line.rstrip() for line in self._lines.getvalue().splitlines())
+        lines = (TRAILING.sub(r"\1", line) for line in self._lines.getvalue().splitlines())
         return PageText("\n".join(lines).rstrip("\n"))
+
+
+def _wrapped(text: str, width: int, path: str = "") -> list[str]:
+    """The text in lines that are as wide as this, or a word or the path wide."""
+    lines: list[str] = []
+    word = rf"(?:{re.escape(path)}|\S)+" if path else r"\S+"
+    for part in re.findall(rf"\s*{word}", text):
+        if lines and cell_len(lines[-1]) + cell_len(part) <= width:
+            lines[-1] += part
+        else:
+            lines.append(part.lstrip() if lines else part)
+    return lines or [""]
+
+
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """The widths of columns that are wrapped between words to fit, the widest first; None if a word is too wide."""
+    columns = list(zip(header, *rows, strict=True))
+    least = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in columns]
+    widths = [max(map(cell_len, column)) for column in columns]
+    room = width - GAP * (len(columns) - 1)
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        widest = max(
+            (index for index in range(len(widths)) if widths[index] > least[index]), key=widths.__getitem__
+        )
+        widths[widest] -= 1
+    return widths
 
 
 def _table(
@@ -128,15 +177,17 @@ def _table(
     styles: Mapping[str, str] | None = None,
     *,
     narrow: bool = False,
+    widths: Sequence[int] = (),
 ) -> Table:
     """A table; `narrow` wraps headings, and only these."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name, *cells in zip(header, *rows, strict=True):
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for index, (name, *cells) in enumerate(zip(header, *rows, strict=True)):
+        narrowest = max(map(cell_len, [*name.split(), *cells])) if narrow else None
         table.add_column(
             name,
             justify="right" if name in numbers else "left",
             overflow="fold",
-            width=max(map(len, [*name.split(), *cells])) if narrow else None,
+            width=widths[index] if widths else narrowest,
         )
     for row in rows:
         table.add_row(*(_cell(text, styles or {}) for text in row))
@@ -278,6 +329,8 @@ def _plain_size(file: Path) -> int | None:
 
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
+NOT_READ = frozenset({"skipped", "other_format", "other_prefix", "duplicate_source"})
+"""Reasons of notes that are shown without -v: an input was not read."""
 SHOWN = 3
 """Findings with one reason that are shown without -v; the rest are counted."""
 
@@ -297,26 +350,30 @@ def print_errors(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def show_findings(page: Page, findings: Sequence[Finding], *, verbose: bool) -> None:
-    """One paragraph for each finding, errors first; notes (severity info) only if `verbose`."""
+    """One paragraph for each finding, errors first; notes (severity info) are counted, unless `verbose`.
+
+    Inputs that were not read are listed.
+    """
     for severity in (Severity.ERROR, Severity.WARNING, Severity.INFO):
         by_reason: dict[str, list[Finding]] = {}
         for finding in findings:
             if finding.severity is severity:
                 by_reason.setdefault(finding.reason, []).append(finding)
-        if severity is Severity.INFO and not verbose:
-            if notes := sum(map(len, by_reason.values())):
-                page.line(more(notes, "note"), "dim")
-            continue
-        for similar in by_reason.values():
-            _show_similar(page, similar, len(similar) if verbose else SHOWN)
+        counted = severity is Severity.INFO and not verbose
+        for reason, similar in by_reason.items():
+            if not counted or reason in NOT_READ:
+                _show_similar(page, similar, len(similar) if verbose else SHOWN)
+        if notes := sum(len(some) for reason, some in by_reason.items() if reason not in NOT_READ) * counted:
+            page.line(more(notes, "note"), "dim")
 
 
 def _show_similar(page: Page, findings: Sequence[Finding], shown: int) -> None:
     severity = findings[0].severity
     for finding in findings[:shown]:
-        page.line(paragraph(finding), STYLES[severity])
+        page.line(paragraph(finding), STYLES[severity], path=finding.source)
     if (rest := len(findings) - shown) > 0:
-        page.line(more(rest, f"similar {severity}"), STYLES[severity])
+        word = "note" if severity is Severity.INFO else severity
+        page.line(more(rest, f"similar {word}"), STYLES[severity])
 
 
 def more(count: int, thing: str, option: str = "-v", *, where: str = "") -> str:

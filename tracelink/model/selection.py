@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 import numpy as np
 
+from tracelink.model.columns import SECOND
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.events import EventKind
 from tracelink.model.ranges import Numbers, example
@@ -22,7 +25,11 @@ UNITS = {
     "m": 60 * 10**9,
     "min": 60 * 10**9,
 }
-MOMENT = re.compile(rf"(\d{{1,15}}(?:\.\d+)?)\s*({'|'.join(UNITS)})|0", re.ASCII)
+MOMENT = re.compile(rf"(\d[\d,]{{0,19}}(?:\.\d+)?)\s*({'|'.join(UNITS)})|0", re.ASCII)
+"""A time after the first event, as every command prints it: `28 us`, `0.028 ms`, `1,234.567 s`."""
+
+DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?: ?UTC|Z)?", re.ASCII)
+"""A time in UTC, as every command prints it: `2025-03-01 08:06:00.000014 UTC`."""
 
 COLLECTIVES = "collectives"
 COUNTERS = "counters"
@@ -46,11 +53,33 @@ KINDS: Mapping[str, Sequence[EventKind]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """A stretch of time, in ns after the first event of the job; None where it has no bound."""
+class Moment:
+    """A time in ns after the first event of the job, or since 1970."""
 
-    first_ns: int | None = None
-    last_ns: int | None = None
+    ns: int
+    since_1970: bool = False
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Moment:
+        """The time that the user gave to `option`."""
+        if match := MOMENT.fullmatch(text):
+            return cls(int(Decimal(match[1].replace(",", "")) * UNITS[match[2]]) if match[1] else 0)
+        if match := DATE.fullmatch(text):
+            with suppress(ValueError):
+                seconds = datetime.fromisoformat(f"{match[1]} {match[2]}+00:00").timestamp()
+                return cls(int(seconds) * SECOND + int((match[3] or "0").ljust(9, "0")), since_1970=True)
+        raise UsageError(
+            f"{option}: {text!r} is not a time after the first event, or a time in UTC",
+            advice=f"Write a number and a unit ({', '.join(UNITS)}), or a time such as 2025-03-01 08:06:00.5",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time; None where it has no bound."""
+
+    first: Moment | None = None
+    last: Moment | None = None
 
     @classmethod
     def parse(cls, text: str, option: str) -> Window:
@@ -61,29 +90,23 @@ class Window:
                 f"{option}: {text!r} is not a stretch of time",
                 advice=f"Write, for example, {example(option, '2.5s..3.1s')}, 2.5s.. or ..3.1s",
             )
-        window = cls(_moment(first, option), _moment(last, option))
-        if window.first_ns is not None and window.last_ns is not None and window.first_ns >= window.last_ns:
+        window = cls(
+            Moment.parse(first, option) if first else None, Moment.parse(last, option) if last else None
+        )
+        start, end = window.first, window.last
+        if start and end and start.since_1970 == end.since_1970 and start.ns >= end.ns:
             raise UsageError(
                 f"{option}: {text!r} ends before it begins", advice="Give the earlier time first."
             )
         return window
 
     def after(self, origin_ns: int) -> tuple[int | None, int | None]:
-        """Its bounds as times, where the job begins at `origin_ns`."""
-        first = None if self.first_ns is None else origin_ns + self.first_ns
-        return first, None if self.last_ns is None else origin_ns + self.last_ns
-
-
-def _moment(text: str, option: str) -> int | None:
-    if not text:
-        return None
-    match = MOMENT.fullmatch(text)
-    if not match:
-        raise UsageError(
-            f"{option}: {text!r} is not a time after the job's beginning",
-            advice=f"Write a number and a unit: {', '.join(UNITS)}.",
+        """Its bounds as times since 1970, where the first event of the job is at `origin_ns`."""
+        first, last = (
+            None if moment is None else moment.ns + (0 if moment.since_1970 else origin_ns)
+            for moment in (self.first, self.last)
         )
-    return int(Decimal(match[1]) * UNITS[match[2]]) if match[1] else 0
+        return first, last
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -107,7 +130,8 @@ class Selection:
 
         Args:
             ranks: Ranks to keep, such as "0-7,64" or [0, 1].
-            window: A time window after the first event of the job, such as "2.5s..3.1s", "800ms.." or "..2min".
+            window: A time window, such as "2.5s..3.1s", "800ms.." or "..2min" after the first event of the job, or
+                "2025-03-01 08:06:00..2025-03-01 08:06:02.5" in UTC.
             steps: Training steps to keep, such as "3-5,7" or range(3, 6).
             only: Kinds of events to keep, such as "kernels,collectives"; the keys of `KINDS`.
 

@@ -19,6 +19,7 @@ from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job, Part, referenced_rows, renumbered_events
 from tracelink.model.ranges import LATEST, Numbers, Spans
 from tracelink.model.selection import COLLECTIVES, COUNTERS, KINDS, Selection, Window
+from tracelink.model.text import moment
 
 # Training steps: annotations with a step number.
 
@@ -209,7 +210,10 @@ def selection_findings(
     """Findings on a selection of a job that starts at `origin_ns`; raises `UsageError` if it is empty."""
     empty = [report for report in reports if not (report.kept or report.kept_samples)]
     if len(empty) == len(reports):
-        raise UsageError("the selection is empty", advice=f"Available: {_available(reports, origin_ns)}.")
+        zero = "" if origin_ns is None else f" Times count from the first event, at {moment(origin_ns)}."
+        raise UsageError(
+            "the selection is empty", advice=f"Available: {_available(reports, origin_ns)}.{zero}"
+        )
     findings = _absent_steps(selection, reports)
     if empty:
         message = f"Nothing is selected on {_available(empty, origin_ns)}."
