@@ -24,7 +24,7 @@ def link_calls(trace: RankTrace) -> Links:
     events = trace.events
     rows = np.flatnonzero(events.of_kind(*ON_THREAD) & events.timed)
     named = named_callers(trace)
-    end = ends_within_callers(events.end, named)
+    end = ends_within_callers(events.end, named.callee, named.caller)
     order = _calling_order(trace, rows, end[rows])
     rows = rows[order]
     nesting = nest(events.track[rows].astype(np.int64), events.start[rows], end[rows])
@@ -84,25 +84,22 @@ def named_callers(trace: RankTrace) -> NamedCallers:
     return pairs.take(runs & same_thread & (pairs.callee != pairs.caller))
 
 
-def ends_within_callers(end: Int64s, named: NamedCallers) -> Int64s:
-    """Ends of events, where a Python function ends at the latest with the caller that its id names.
+def ends_within_callers(end: Int64s, callee: Int64s, caller: Int64s) -> Int64s:
+    """Ends of events, where each `callee` ends at the latest with its `caller`, which runs when the callee begins.
 
-    If the profiler misses a return, it lets the function last to the end of the recording, far beyond its callers.
+    If the profiler misses the return of a Python function, it lets the function last far beyond its callers.
     """
-    late = end[named.callee] > end[named.caller]
-    if not late.any():
+    if not (end[callee] > end[caller]).any():
         return end
-    caller = np.arange(len(end))
-    caller[named.callee] = named.caller
+    around = np.arange(len(end))
+    around[callee] = caller
     earliest = end
-    for _ in range(len(named.callee).bit_length()):  # each round looks twice as far up
-        before, earliest = earliest, np.minimum(earliest, earliest[caller])
+    for _ in range(len(callee).bit_length()):  # each round looks twice as far up
+        before, earliest = earliest, np.minimum(earliest, earliest[around])
         if np.array_equal(before, earliest):
             break
-        caller = caller[caller]
-    result = end.copy()
-    result[named.callee] = earliest[named.callee]
-    return result
+        around = around[around]
+    return earliest
 
 
 def _use_named_callers(

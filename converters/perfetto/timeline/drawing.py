@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
-from tracelink.linking.nesting import nest, sort_outer_first
+from tracelink.linking.nesting import ends_within_callers, nest, sort_outer_first
 from tracelink.model.call_tree import depths
 from tracelink.model.columns import (
     LOWEST,
@@ -202,10 +203,6 @@ def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s)
 # Lanes: slices of one thread that partly overlap are put on different lanes.
 
 
-PATIENCE = 8
-"""The search for an open slice stops after so many closed ones in a row: kernels can overlap in long chains."""
-
-
 @dataclass(frozen=True, slots=True)
 class Slices:
     """Slices by track in the order in which they open, the longest first."""
@@ -237,22 +234,42 @@ def in_half_nanoseconds(start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s
     return 2 * start, end
 
 
-def assign_lanes(track: Int64s, start: Int64s, end: Int64s) -> Lanes:
-    """Lanes on which all slices nest; of two that partly overlap, the one with fewer slices inside moves."""
+def assign_lanes(track: Int64s, start: Int64s, end: Int64s, unclosed: Bools) -> Lanes:
+    """Lanes on which all slices nest; of two that partly overlap, the one with fewer slices inside moves with them.
+
+    A slice that is `unclosed` moves alone: what runs while it seems open is not inside it.
+    """
     order = sort_outer_first(track, start, end, np.zeros(len(track), np.int64))
     slices = Slices(track[order], start[order], end[order])
-    lane = np.zeros(len(slices), np.int64)
-    parent, crosses = _on_lanes(slices, lane)
-    if crosses.any():
-        indexes = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
-        lane[indexes], inside = _separated(slices.take(indexes), crosses[indexes])
-        parent[indexes] = np.where(inside == UNKNOWN, UNKNOWN, indexes[inside])
+    apart = _crossing(slices, unclosed[order])
+    if len(apart):
+        rest = np.delete(np.arange(len(slices)), apart)
+        lane = np.zeros(len(slices), np.int64)
+        lane[rest], _ = _nested(slices.take(rest))
+        used = np.zeros(int(slices.track[-1]) + 1, np.int64)
+        np.maximum.at(used, slices.track[rest], lane[rest] + 1)
+        alone = slices.take(apart)
+        lane[apart] = used[alone.track] + _chosen_alone(alone)
+        parent, _ = _on_lanes(slices, lane)
+    else:
+        lane, parent = _nested(slices)
     depth = depths(parent)
     if depth.max(initial=0) >= MAX_DEPTH:
         _split_deep(slices.track, depth, lane)
     by_row = np.empty_like(lane)
     by_row[order] = lane
     return Lanes(by_row, order)
+
+
+def _nested(slices: Slices) -> tuple[Int64s, Int64s]:
+    """The lane of each slice, and its parent there."""
+    lane = np.zeros(len(slices), np.int64)
+    parent, crosses = _on_lanes(slices, lane)
+    if crosses.any():
+        indexes = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
+        lane[indexes], inside = _separated(slices.take(indexes), crosses[indexes])
+        parent[indexes] = np.where(inside == UNKNOWN, UNKNOWN, indexes[inside])
+    return lane, parent
 
 
 def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
@@ -314,18 +331,20 @@ def _on_one_line(slices: Slices) -> tuple[Int64s, Int64s]:
 
 def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s) -> Int64s:
     """For each of `late`, the outermost slice that is open at its start and ends before it."""
-    around, _ = previous_at_least(closes, opens + 1)
-    outermost = around[late]
-    climber, node = np.arange(len(late)), outermost
-    over = np.zeros(len(late), np.int64)
-    while len(climber):
-        node = around[node]
-        on = (node != UNKNOWN) & (closes[node] < closes[late[climber]]) & (over < PATIENCE)
-        climber, node, over = climber[on], node[on], over[on]
-        still_open = closes[node] > opens[late[climber]]
-        outermost[climber[still_open]] = node[still_open]
-        over = np.where(still_open, 0, over + 1)
-    return outermost
+    around = previous_at_least(closes, closes)[0][late]
+    turned = _last_before(closes[::-1], len(closes) - 1 - around, opens[late] + 1)
+    return len(closes) - 1 - turned
+
+
+def _last_before(values: Int64s, before: Int64s, bounds: Int64s) -> Int64s:
+    """For each pair of `before` and `bounds` the last index below `before` of a value at least `bounds`, or UNKNOWN."""
+    size, asked = len(values), np.full(len(before), LOWEST, np.int64)
+    order = np.argsort(np.concatenate([2 * np.arange(size) + 1, 2 * before]), kind="stable")
+    wanted = np.concatenate([np.full(size, LOWEST, np.int64), bounds])[order]
+    found = np.empty(len(order), np.int64)
+    found[order], _ = previous_at_least(np.concatenate([values, asked])[order], wanted)
+    answer = found[size:]
+    return np.where(answer == UNKNOWN, UNKNOWN, order[answer])
 
 
 def _lighter(opens: Int64s, closes: Int64s, late: Int64s, early: Int64s) -> Bools:
@@ -344,28 +363,74 @@ def choose_lanes(starts: list[int], ends: list[int], gives_way: list[bool]) -> l
     A slice that gives way leaves the lane of the enclosing slice to a later slice.
     """
     around: list[tuple[int, int]] = []
-    lanes: list[list[int]] = []
+    lanes = _OpenLanes()
     chosen: list[int] = []
     for start, end, leaves in zip(starts, ends, gives_way, strict=True):
         while around and around[-1][0] < end:
             around.pop()
-        number = (around[-1][1] if around else 0) + leaves
-        while not _fits(lanes, number, start, end):
-            number += 1
-        lanes[number].append(end)
+        number = lanes.add(start, end, (around[-1][1] if around else 0) + leaves)
         around.append((end, number))
         chosen.append(number)
     return chosen
 
 
-def _fits(lanes: list[list[int]], number: int, start: int, end: int) -> bool:
-    """True if a slice nests in the slices that are open on a lane at its start."""
-    while number >= len(lanes):
-        lanes.append([])
-    open_ends = lanes[number]
-    while open_ends and open_ends[-1] <= start:
-        open_ends.pop()
-    return not open_ends or open_ends[-1] >= end
+EMPTY = 1 << 63
+"""The end of the innermost open slice of a lane without any: every slice has room there."""
+
+
+class _OpenLanes:
+    """The open slices of all lanes; a tree of maxima finds the first lane with room, however many there are."""
+
+    def __init__(self) -> None:
+        self.ends: list[list[int]] = []
+        """The ends of the open slices of each lane, innermost last."""
+        self.closing: list[tuple[int, int]] = []
+        """(end, lane) of open slices, the next to end first."""
+        self.size = 2
+        self.tree = [EMPTY] * 4
+        """Ends of the innermost slices of lanes from `size` on, and above them the later end of each two."""
+
+    def add(self, start: int, end: int, number: int) -> int:
+        """Opens a slice on the first lane from `number` on where it nests in the slices that are open."""
+        while self.closing and self.closing[0][0] <= start:
+            self._close(heappop(self.closing)[1], start)
+        while number + 2 > self.size or len(self.ends) + 2 > self.size:
+            self._grow()
+        node = self.size + number
+        while self.tree[node] < end:
+            node += 1
+            while not node & 1:
+                node >>= 1
+        while node < self.size:
+            node *= 2
+            node += self.tree[node] < end
+        lane = node - self.size
+        while lane >= len(self.ends):
+            self.ends.append([])
+        self.ends[lane].append(end)
+        heappush(self.closing, (end, lane))
+        self._set(lane, end)
+        return lane
+
+    def _close(self, lane: int, time: int) -> None:
+        open_ends = self.ends[lane]
+        while open_ends and open_ends[-1] <= time:
+            open_ends.pop()
+        self._set(lane, open_ends[-1] if open_ends else EMPTY)
+
+    def _set(self, lane: int, end: int) -> None:
+        tree, node = self.tree, self.size + lane
+        tree[node] = end
+        while node > 1:
+            node >>= 1
+            tree[node] = max(tree[2 * node], tree[2 * node + 1])
+
+    def _grow(self) -> None:
+        leaves = self.tree[self.size :]
+        self.size *= 2
+        self.tree = [EMPTY] * self.size + leaves + [EMPTY] * (self.size - len(leaves))
+        for node in range(self.size - 1, 0, -1):
+            self.tree[node] = max(self.tree[2 * node], self.tree[2 * node + 1])
 
 
 def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:
@@ -377,6 +442,45 @@ def _split_deep(track: Int64s, depth: Int64s, lane: Int64s) -> None:
     wanted, which = np.unique(np.stack([track[deep], band[deep], lane[deep]]), axis=1, return_inverse=True)
     nth = np.arange(wanted.shape[1]) - np.searchsorted(wanted[0], wanted[0])
     lane[deep] = (used[wanted[0]] + nth)[which.ravel()]
+
+
+# Slices that never close: their recorded end is missing, or is not that of the event.
+
+
+def never_closed(graph: EventGraph, drawing: Drawing) -> Bools:
+    """A mask of the events without a recorded end, that last longer than their caller, or far beyond all others."""
+    start, end = drawing.start, drawing.start + drawing.duration
+    unclosed = np.zeros(len(graph), np.bool_)
+    unclosed[drawing.open_ended] = True
+    calls = graph.edges.where(Relation.CALLS)
+    within = drawing.shown[calls.source] & drawing.shown[calls.target]
+    within &= graph.events.track[calls.source] == graph.events.track[calls.target]
+    within &= (start[calls.source] <= start[calls.target]) & (start[calls.target] <= end[calls.source])
+    unclosed |= ends_within_callers(end, calls.target[within], calls.source[within]) < end
+    if drawing.shown.any():
+        first, last = int(start[drawing.shown].min()), int(start[drawing.shown].max())
+        unclosed |= drawing.shown & (end - last > last - first)
+    return unclosed
+
+
+def _crossing(slices: Slices, unclosed: Bools) -> Int64s:
+    """The indexes of the unclosed slices that partly overlap a closed one."""
+    late, closed = np.flatnonzero(unclosed), np.flatnonzero(~unclosed)
+    if not len(late) or not len(closed):
+        return late[:0]
+    opens, closes = _on_one_line(slices)
+    ends = closes[closed]
+    before = _last_before(ends, np.searchsorted(closed, late), opens[late] + 1)
+    after = _last_before(ends, np.searchsorted(opens[closed], closes[late]), closes[late] + 1)
+    crosses = (before != UNKNOWN) & (ends[before] < closes[late])
+    crosses |= (after != UNKNOWN) & (opens[closed[after]] > opens[late])
+    return late[crosses]
+
+
+def _chosen_alone(slices: Slices) -> Int64s:
+    """Lanes for unclosed slices, counted from the first lane of their track that has no other slice."""
+    opens, closes = _on_one_line(slices)
+    return np.array(choose_lanes(opens.tolist(), closes.tolist(), [False] * len(slices)), np.int64)
 
 
 # Opening order: it determines to which slice the end of a flow binds.

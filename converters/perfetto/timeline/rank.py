@@ -16,6 +16,7 @@ from tracelink.converters.perfetto.timeline.drawing import (
     draw,
     drawn_samples,
     in_half_nanoseconds,
+    never_closed,
     opening_order_of,
 )
 from tracelink.converters.perfetto.timeline.hangs import NO_HANG, RankHang, hung_rows, with_hung_names
@@ -92,7 +93,7 @@ def rank_timeline_of(
     layout = lay_out(graph, tracks, samples, numbering)
     thread_of_row = layout.thread_of_track[graph.events.track[rows]]
     start, end = in_half_nanoseconds(drawing.start[rows], drawing.duration[rows])
-    lanes = assign_lanes(thread_of_row, start, end)
+    lanes = assign_lanes(thread_of_row, start, end, never_closed(graph, drawing)[rows])
     lane_counts = np.ones(len(layout.threads), np.int64)
     if lanes.lane.any():
         np.maximum.at(lane_counts, thread_of_row, lanes.lane + 1)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from random import Random
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.timeline import drawing as lanes
-from tracelink.converters.perfetto.timeline.drawing import assign_lanes, in_half_nanoseconds
+from builders import perfetto, perfetto_native
+from builders.graph import GraphBuilder
+from tracelink.converters.perfetto.timeline.drawing import assign_lanes, choose_lanes, in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.events import EventKind, Relation
 
 Slice = tuple[int, int, int]
 """Track, start, duration."""
@@ -16,9 +23,10 @@ Slice = tuple[int, int, int]
 SLICES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 25), st.integers(0, 20)), max_size=40)
 
 
-def lanes_of(slices: list[Slice]) -> list[int]:
+def lanes_of(slices: list[Slice], unclosed: Collection[int] = ()) -> list[int]:
     track, start, duration = np.array(slices, np.int64).reshape(-1, 3).T
-    return assign_lanes(track, *in_half_nanoseconds(start, duration)).lane.tolist()
+    mask = np.isin(np.arange(len(slices)), list(unclosed))
+    return assign_lanes(track, *in_half_nanoseconds(start, duration), mask).lane.tolist()
 
 
 def of_one_track(*spans: tuple[int, int]) -> list[int]:
@@ -79,7 +87,8 @@ def test_an_overlap_of_one_nanosecond_parts_two_slices() -> None:
 
 def test_kernels_that_overlap_in_a_long_chain_take_turns_on_two_lanes() -> None:
     chain = np.arange(100_000) * 20
-    lane = assign_lanes(np.zeros(len(chain), np.int64), chain, chain + 24).lane
+    none = np.zeros(len(chain), np.bool_)
+    lane = assign_lanes(np.zeros(len(chain), np.int64), chain, chain + 24, none).lane
     assert lane.tolist() == [0, 1] * 50_000
 
 
@@ -126,4 +135,105 @@ def test_spans_too_long_to_share_a_line_are_compared_by_order() -> None:
 
 
 def test_nothing_has_no_lanes() -> None:
-    assert lanes.assign_lanes(*np.empty((3, 0), np.int64)).lane.tolist() == []
+    assert lanes_of([]) == []
+
+
+def test_each_of_many_slices_that_overlap_all_others_has_a_lane() -> None:
+    count = 2000
+    assert of_one_track(*((start, start + count) for start in range(count))) == list(range(count))
+
+
+@given(SLICES, st.randoms())
+def test_the_first_lane_with_room_is_chosen(slices: list[Slice], random: Random) -> None:
+    spans = sorted((start, -start - length) for _, start, length in slices if length)
+    starts, ends = [start for start, _ in spans], [-end for _, end in spans]
+    gives_way = [random.random() < 0.3 for _ in spans]
+    expected: list[int] = []
+    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        around = [before for before in range(index) if ends[before] >= end]
+        number = (expected[around[-1]] if around else 0) + gives_way[index]
+        while any(expected[before] == number and start < ends[before] < end for before in range(index)):
+            number += 1
+        expected.append(number)
+    assert choose_lanes(starts, ends, gives_way) == expected
+
+
+# Slices that never close.
+
+
+def crossed(one: Slice, slices: list[Slice], others: list[int]) -> bool:
+    """True if one of the other slices on the same track partly overlaps this one."""
+    return any(one[0] == slices[other][0] and crosses(one, slices[other]) for other in others)
+
+
+@given(SLICES, st.data())
+def test_unclosed_slices_move_alone(slices: list[Slice], data: st.DataObject) -> None:
+    closed: list[int] = []
+    for index, one in enumerate(slices):
+        if data.draw(st.integers(0, 3)) and not crossed(one, slices, closed):
+            closed.append(index)
+    unclosed = set(range(len(slices))) - set(closed)
+    lane = lanes_of(slices, unclosed)
+    crossing = {index for index in unclosed if crossed(slices[index], slices, closed)}
+    rest = [index for index in range(len(slices)) if index not in crossing]
+    assert [lane[index] for index in rest] == lanes_of([slices[index] for index in rest])
+    for index in crossing:
+        of_track = [other for other in rest if slices[other][0] == slices[index][0]]
+        assert lane[index] > max(lane[other] for other in of_track)
+        assert not any(
+            lane[index] == lane[other]
+            and slices[index][0] == slices[other][0]
+            and crosses(slices[index], slices[other])
+            for other in crossing
+        )
+
+
+def unfinished(built: GraphBuilder, thread: int) -> int:
+    """A slice without an end."""
+    return built.add(thread, "unclosed", 11, UNKNOWN)
+
+
+def far_beyond(built: GraphBuilder, thread: int) -> int:
+    """A slice with an end that cannot be right."""
+    return built.add(thread, "unclosed", 11, 10**15)
+
+
+def without_return(built: GraphBuilder, thread: int) -> int:
+    """A Python function that lasts longer than its caller, 1."""
+    row = built.add(thread, "unclosed", 11, 89, EventKind.PYTHON)
+    built.edge(1, Relation.CALLS, row)
+    return row
+
+
+@pytest.mark.parametrize("unclosed", [unfinished, far_beyond, without_return])
+def test_a_slice_that_never_closes_takes_a_lane_of_its_own(
+    unclosed: Callable[[GraphBuilder, int], int],
+) -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    built.add(thread, "run", 0, 100, EventKind.PYTHON)
+    built.add(thread, "enter", 10, 20, EventKind.PYTHON)
+    unclosed(built, thread)
+    built.add(thread, "inside enter", 12, 10)
+    for number in range(5):
+        built.add(thread, f"forward {number}", 40 + number * 10, 8, EventKind.PYTHON)
+        built.add(thread, f"mm {number}", 41 + number * 10, 5)
+    names = {built.texts.texts()[row[1]] for row in built.rows}
+    expected = dict.fromkeys(names, "rank 0 thread 101") | {"unclosed": "rank 0 thread 101 (2)"}
+
+    as_json = perfetto.write(built.build())
+    threads = as_json.threads()
+    native = perfetto_native.write(built.build())
+
+    assert {one["name"]: threads[one["tid"]] for one in as_json.slices()} == expected
+    lane = {one.name: one.track for one in native.slices}
+    assert {name for name in names if lane[name] == lane["run"]} == names - {"unclosed"}
+    assert as_json.reasons()["overlap"] == 1
+
+
+def test_open_slices_of_a_truncated_profile_stay_around_what_they_enclose() -> None:
+    built = GraphBuilder()
+    thread = built.track()
+    for name, start, duration in (("run", 0, UNKNOWN), ("step", 10, UNKNOWN), ("mm", 20, 5), ("add", 30, 5)):
+        built.add(thread, name, start, duration)
+    assert set(perfetto.write(built.build()).threads().values()) == {"rank 0 thread 101"}
