@@ -186,6 +186,8 @@ def _with_hint(problem: Problem, journal: Journal) -> Problem:
     if problem.kind not in EXPLAINED or not culprits or operation_of(problem.operation) in POINT_TO_POINT:
         return problem
     hidden = hidden_before(journal)
+    if not hidden.any():
+        return problem
     totals = np.bincount(journal.rank, weights=hidden, minlength=max(culprits) + 1).astype(np.int64)
     rank = max(culprits, key=lambda rank: int(totals[rank]))
     unusual = _unusual(problem, journal, hidden)
@@ -211,9 +213,9 @@ def _unusual(problem: Problem, journal: Journal, hidden: Int64s) -> list[str]:
     of_group = np.isin(records.group, groups) & ~records.point_to_point
     found = []
     for row in np.flatnonzero(of_group & (records.sequence == sequence)).tolist():
-        rank, request = int(journal.rank[row]), records.request[row]
-        same = of_group & (journal.rank == rank) & (records.request == request)
-        earlier = hidden[same & (records.sequence < sequence)]
+        rank, first = int(journal.rank[row]), int(journal.bounds[journal.bounds <= row][-1])
+        same = of_group[first:row] & (records.request[first:row] == records.request[row])
+        earlier = hidden[first:row][same & (records.sequence[first:row] < sequence)]
         usual = np.unique(earlier[1:])
         if len(earlier) > OFTEN and len(usual) == 1 and int(usual[0]) != int(hidden[row]):
             found.append(
