@@ -60,6 +60,7 @@ SCOPE_TEXTS = msgspec.json.Decoder(list[InstantScopeText])
 ARGUMENT_NAMES = [(info.encode_name, info.name) for info in msgspec.structs.fields(Arguments)]
 INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if key != COLLECTIVE]
 
+NOT_AN_EVENT = cast("Element", ExactElement())
 TEXT_LANE = -(1 << 40)
 """Ids of processes and threads that are strings count down from here; numeric ids are unchanged."""
 
@@ -139,7 +140,7 @@ class ElementDecoder:
             try:
                 elements.append(self._element(value))
             except (TypeError, ValueError, AttributeError, OverflowError):
-                elements.append(cast("Element", ExactElement()))
+                elements.append(NOT_AN_EVENT)
                 not_events += 1
             else:
                 if elements[-1].ph in WITH_ARGUMENTS and isinstance(value.get(ELEMENT_ARGUMENTS), dict):

@@ -377,7 +377,7 @@ def _process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
     configured = _mapping(header.get(DISTRIBUTED)).get("pg_config")
     if not isinstance(configured, list):
         return []
-    return [_group(group) for group in configured if isinstance(group, dict)]
+    return list(dict.fromkeys(_group(group) for group in configured if isinstance(group, dict)))
 
 
 def _group(group: Mapping[str, Any]) -> ProcessGroup:

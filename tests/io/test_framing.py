@@ -99,6 +99,7 @@ def test_a_length_is_truncated_valid_or_too_long() -> None:
 def test_every_message_is_read_and_a_truncated_one_is_an_error(
     framing: Framing, bodies: list[bytes], offset: int, cut: int, most: int
 ) -> None:
+    bodies = [body for body in bodies if body or not framing.mark]
     parts = [framing.mark + framed(body) for body in bodies]
     whole = b"".join(parts)
     data = whole[: max(len(whole) - cut, 0)]
@@ -147,6 +148,22 @@ def test_messages_before_an_invalid_length_are_used(framing: Framing, length: by
 def test_a_packet_begins_with_its_mark() -> None:
     with pytest.raises(FramingError, match=r"^there is no packet at byte 0$"):
         list(FRAMINGS[1].batches(io.BytesIO(b"abc").read))
+
+
+@pytest.mark.parametrize("count", [1, 2, CHUNK // 2, 2 * CHUNK])
+def test_empty_messages_with_a_mark_in_a_row_are_one_per_chunk(count: int) -> None:
+    framing = FRAMINGS[1]
+    empty, message = framing.mark + framed(b""), framing.mark + framed(b"x")
+    batches = list(framing.batches(io.BytesIO(message + empty * count + message).read))
+    bodies = [
+        batch.data[begin:end]
+        for batch in batches
+        for begin, end in zip(batch.begins, batch.ends, strict=True)
+    ]
+    assert bodies == [b"x", *[b""] * (len(bodies) - 2), b"x"]
+    assert 1 <= len(bodies) - 2 <= len(batches)
+    (batch,) = FRAMINGS[0].batches(io.BytesIO(framed(b"") * 5).read)
+    assert len(batch.ends) == 5
 
 
 def test_at_most_so_many_messages_are_split() -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from builders.kineto import cpu_op, trace, write
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.io import json_array as module
+from tracelink.io import salvage
 from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads
 from tracelink.io.sources import Request, Source, discover
@@ -207,6 +208,45 @@ def test_a_piece_can_be_read_again_from_where_it_began() -> None:
         again = read(data, Part(offset))
         assert again.items == ITEMS[len(ITEMS) - len(again.items) :]
         assert again.truncated_at is None
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_long_piece_of_small_elements_is_read_in_parts(
+    monkeypatch: pytest.MonkeyPatch, compressed: bool
+) -> None:
+    monkeypatch.setattr(salvage, "MOST", 100)
+    items: list[Any] = [{}, None, 1] * 1000 + [{"id": 1}] + [{}] * 1000
+    data = whole(items)
+    stored = gzip.compress(data) if compressed else data
+    result = read(stored)
+    assert (result.items, result.damage, result.header) == (items, [], KEYS)
+    assert len(result.offsets) > len(items) / 120
+    document = ArrayDocument(source_of(stored), FORMAT)
+    counts = [len(piece) for _, piece in document.pieces(lambda _: None)]
+    payloads = RereadPayloads(source_of(stored), FORMAT, result.offsets, counts)
+    wanted = [0, 1500, 2999, 3000, 3001, len(items) - 1]
+    found = {
+        first + place: json.loads(bytes(text))
+        for first, texts in payloads.near(np.array(wanted))
+        for place, text in enumerate(texts)
+    }
+    assert [found[number] for number in wanted] == [items[number] for number in wanted]
+
+
+def test_payloads_of_a_damaged_compressed_file_are_those_of_the_whole() -> None:
+    texts = [json.dumps(one).encode() for one in ITEMS]
+    texts[7], texts[20] = b'{"id": 7 "x"}', b'{"id": 20, "t": "\xff"}'
+    source = source_of(gzip.compress(b'{"items": [' + b", ".join(texts) + b"]}"))
+    pieces = list(ArrayDocument(source, FORMAT).pieces(lambda _: None))
+    whole_file = [bytes(text) for _, piece in pieces for text in piece]
+    payloads = RereadPayloads(source, FORMAT, [at for at, _ in pieces], [len(piece) for _, piece in pieces])
+    for number in range(len(whole_file)):
+        near = {
+            first + place: bytes(text)
+            for first, texts in payloads.near(np.array([number]))
+            for place, text in enumerate(texts)
+        }
+        assert near[number] == whole_file[number]
 
 
 def test_no_boundary_near_the_end() -> None:

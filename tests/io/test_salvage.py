@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -11,13 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracelink.io import salvage as module
 from tracelink.io.salvage import Damage, Salvaged, parse_document, parse_elements
+
+SMALL = [None, 5, "a", [], {"ph": 1}, {"ph": "é \\u00e9", "name": [{"ph": "x" * 40}, 1.5]}]
 
 BOUNDARY = re.compile(r"\}\s*(?P<comma>,)\s*(?P<element>\{)\s*\"(?:ph|name)\"\s*:")
 
 
 def parsed(text: str | bytes, *, final: bool = True) -> Salvaged:
-    return parse_elements(text.encode() if isinstance(text, str) else text, BOUNDARY, final=final)
+    (result,) = parse_elements(text.encode() if isinstance(text, str) else text, BOUNDARY, final=final)
+    return result
 
 
 def elements(text: str | bytes, *, final: bool = True) -> list[Any]:
@@ -151,3 +157,57 @@ def test_a_whole_document_leniently(text: bytes, value: Any) -> None:
 def test_a_document_that_is_none(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_document(text)
+
+
+def test_escaped_backslashes_stay_where_others_are_repaired() -> None:
+    assert elements(r'{"ph": "a\\d", "name": "C:\d\\e", }') == [{"ph": "a\\d", "name": "C:\\d\\e"}]
+
+
+# However long the text is, and however much of it is damaged.
+
+
+def test_elements_come_in_parts_of_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 3)
+    text = '[1], {}, 2 3, null, {"ph": 4}, 5, 6] , 7'
+    parts = list(parse_elements(text.encode(), BOUNDARY, final=True))
+    assert [part.elements for part in parts] == [[[1], {}, 2], [3, None, {"ph": 4}], [5, 6]]
+    assert [part.closed for part in parts] == [False, False, True]
+    assert [text[: part.consumed].rstrip(" ,") for part in parts] == [
+        "[1], {}, 2",
+        '[1], {}, 2 3, null, {"ph": 4}',
+        text[:-4].rstrip(),
+    ]
+
+
+@given(st.lists(st.sampled_from(SMALL) | st.just(...), max_size=40), st.booleans(), st.integers(20, 200))
+def test_the_window_in_which_elements_are_decoded_changes_nothing(
+    values: list[Any], final: bool, window: int
+) -> None:
+    text = ", ".join('{"ph": "é" 2}' if value is ... else json.dumps(value) for value in values)
+    with pytest.MonkeyPatch.context() as patch:
+        expected = parsed(text, final=final)
+        patch.setattr(module, "WINDOW", window)
+        patch.setattr(module, "NEAR", 16)
+        assert parsed(text, final=final) == expected
+    for damage in expected.damage:
+        assert text.encode()[damage.position :].startswith('{"ph": "é" 2}'.encode())
+
+
+@pytest.mark.parametrize("unit", ["a", "\\\\q", '\\"', '"name":"', "{}", ",]", '"a",', "\\\\n"])
+def test_a_long_header_is_repaired_in_memory_of_a_few_times_its_size(unit: str) -> None:
+    data = ('{"x": "' + unit * (2_000_000 // len(unit)) + '", oops}').encode()
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r".+"):
+        parse_document(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * len(data)
+
+
+def test_a_valid_document_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(text: str) -> Iterator[str]:
+        pytest.fail(text)
+        yield text
+
+    monkeypatch.setattr(module, "_repairs", never)
+    assert parse_document(b'{"x": "a,]"}') == {"x": "a,]"}

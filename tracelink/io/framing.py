@@ -5,6 +5,7 @@ Formats are recognised with this module, so it imports neither numpy nor protobu
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -197,9 +198,16 @@ class Framing:
             if begin + length > size:
                 break
             at = begin + length
+            if lead and not length:
+                begin = at = self._after_empty(data, at)
             begins.append(begin)
             ends.append(at)
         return batch, None
+
+    def _after_empty(self, data: bytes, at: int) -> int:
+        """Where the empty messages end that follow an empty one: together they are one, however many there are."""
+        run = re.compile(b"(?:%s\\0)*" % re.escape(self.mark)).match(data, at)
+        return run.end() if run else at
 
     def _read_on(self, read: Callable[[int], bytes], rest: bytes) -> bytes:
         """`rest` and the bytes that fill a chunk, or complete the message in it; `rest` at the end of the file."""

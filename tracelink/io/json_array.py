@@ -10,9 +10,9 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -28,6 +28,9 @@ Decoded = TypeVar("Decoded")
 
 PIECE = 1 << 20
 """Bytes of a piece: its decoded elements fit into the processor's cache."""
+
+FEWEST_BYTES = 8
+"""A long piece with smaller elements is decoded part by part: they take a multiple of its size."""
 
 LONGEST = 512 << 20
 """The longest header, element or trailer that is held in memory."""
@@ -64,6 +67,8 @@ class ArrayDocument(Generic[Decoded]):
     source: Source
     format: ArrayFormat[Decoded]
     part: Part = field(default_factory=Part)
+    skips: Callable[[int, int], bool] | None = None
+    """Whether a valid piece with these offsets of its start and end is not decoded."""
     header: Mapping[str, Any] = field(default_factory=dict)
     """The keys of the document before the array and after it."""
     damage: list[Damage] = field(default_factory=list)
@@ -111,6 +116,8 @@ class _Scan(Generic[Decoded]):
         self.finished = False
         self.bare = False
         """Whether the document is the array itself, not an object that contains it."""
+        self.closed = False
+        """Whether the array ended."""
         self.unfinished = False
         """Whether the last element that did not parse is truncated by the end of the text."""
 
@@ -121,8 +128,7 @@ class _Scan(Generic[Decoded]):
             self.stream.skip(start - len(beginning))
         elif not self._header():
             return
-        closed = False
-        while not closed:
+        while not self.closed:
             if not self.finished:
                 self._fill()
             cut = self._last_boundary()
@@ -130,20 +136,19 @@ class _Scan(Generic[Decoded]):
                 if not self.finished:
                     self._fill(self.end)  # as much again: long elements are searched only a few times
                     continue
-                yield self._tail()
+                yield from self._tail()
                 return
             comma, element = cut
             offset = self.offset + 1
-            decoded = self._fast(comma)
+            decoded = self._fast(comma, element)
             if decoded is not None:
                 self._discard(element)
                 yield offset, decoded
                 continue
-            elements, closed = self._lenient(element, final=False)
-            if self.finished and not closed and self.offset + 1 == offset:
-                yield self._tail()
+            yield from self._lenient(element, final=False)
+            if self.finished and not self.closed and self.offset + 1 == offset:
+                yield from self._tail()
                 return
-            yield offset, elements
         self._trailer()
 
     def _fill(self, least: int = 0) -> None:
@@ -180,7 +185,7 @@ class _Scan(Generic[Decoded]):
         """Reads up to the array; False if the document has none."""
         opening = re.compile(rb"\"%s\"\s*:\s*\[" % self.format.key.encode())
         while True:
-            self._fill()
+            self._fill(self.end - 1)  # as much again: long headers are searched only a few times
             start = 1 + (len(BOM) if self.buffer.startswith(BOM, 1) else 0)
             text = bytes(memoryview(self.buffer)[start : min(self.end, start + 256)]).lstrip()
             if text.startswith(b"["):
@@ -240,8 +245,13 @@ class _Scan(Generic[Decoded]):
                 return last.start("comma"), last.start("element")
         return None
 
-    def _fast(self, comma: int) -> Decoded | None:
+    def _fast(self, comma: int, element: int) -> Decoded | None:
         """Decodes the piece before `comma` in place; None if it is not valid."""
+        skips = self.document.skips
+        if skips and skips(self.offset + 1, self.offset + element):
+            return self.format.convert([])
+        if comma > 2 * PIECE and self.buffer.count(b",", 1, comma) > comma // FEWEST_BYTES:
+            return None
         self.buffer[0:1] = b"["
         self.buffer[comma : comma + 1] = b"]"
         view = memoryview(self.buffer)
@@ -253,17 +263,21 @@ class _Scan(Generic[Decoded]):
             view.release()
             self.buffer[comma : comma + 1] = b","
 
-    def _lenient(self, until: int, *, final: bool) -> tuple[Decoded, bool]:
+    def _lenient(self, until: int, *, final: bool) -> Iterator[tuple[int, Decoded]]:
+        """Offset and elements of each part of the text before `until` that could be used."""
         text = bytes(self.buffer[1:until])
-        salvaged = parse_elements(text, self.text_boundary, final=final, sure=self.sure_boundary)
-        base = self.offset + 1
-        self.document.damage += [
-            Damage(base + damage.position, damage.problem, damage.repaired) for damage in salvaged.damage
-        ]
-        self.unfinished = salvaged.unfinished
-        self._discard(1 + salvaged.consumed)
-        decoded = None if salvaged.damage else self._strict(text[: salvaged.consumed])
-        return decoded or self.format.convert(salvaged.elements), salvaged.closed
+        base, used = self.offset + 1, 0
+        for salvaged in parse_elements(text, self.text_boundary, final=final, sure=self.sure_boundary):
+            self.document.damage += [
+                Damage(base + damage.position, damage.problem, damage.repaired) for damage in salvaged.damage
+            ]
+            self.unfinished = salvaged.unfinished
+            self.closed = salvaged.closed
+            if salvaged.consumed > used:
+                decoded = None if salvaged.damage else self._strict(text[used : salvaged.consumed])
+                yield base + used, decoded or self.format.convert(salvaged.elements)
+            used = salvaged.consumed
+        self._discard(1 + used)
 
     def _strict(self, text: bytes) -> Decoded | None:
         """Decodes complete elements, with or without the closing bracket; None if they are not valid."""
@@ -272,18 +286,16 @@ class _Scan(Generic[Decoded]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
-    def _tail(self) -> tuple[int, Decoded]:
-        """Reads the last element, the end of the array, and what follows it."""
-        offset = self.offset + 1
-        elements, closed = self._lenient(self.end, final=True)
-        if closed:
+    def _tail(self) -> Iterator[tuple[int, Decoded]]:
+        """Reads the last elements, the end of the array, and what follows it."""
+        yield from self._lenient(self.end, final=True)
+        if self.closed:
             self._trailer()
         elif self.document.part.stop is None:
             if self.unfinished:
                 self.document.damage.pop()
             self.document.truncated_at = self.offset + self.end
             self.document.truncated_reason = self.stream.damage or "the text ends inside the array"
-        return offset, elements
 
     def _trailer(self) -> None:
         while not self.finished:
@@ -401,18 +413,18 @@ class RereadPayloads:
     def _in_one_pass(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
         """The same for a compressed file, which cannot be read from the middle."""
         before = [0, *accumulate(self.counts)]
-        wanted = set((np.searchsorted(before[1:-1], numbers, side="right")).tolist())
-        turn = count()
-
-        def decode(text: memoryview) -> list[Payload]:
-            return self.format.decode(text) if next(turn) in wanted else []
-
-        document = ArrayDocument(self.source, replace(self.format, decode=decode))
         numbered = dict(zip(self.offsets, before, strict=False))
+        pieces = np.unique(np.searchsorted(before[1:-1], numbers, side="right"))
+        wanted = {self.offsets[piece] for piece in pieces.tolist()}
+
+        def skips(start: int, end: int) -> bool:
+            return start not in wanted and end in numbered
+
+        document = ArrayDocument(self.source, self.format, skips=skips)
         for offset, texts in document.pieces(lambda _: None):
-            if texts and offset in numbered:
+            if offset in wanted:
                 yield numbered[offset], texts
-            if offset >= self.offsets[max(wanted)]:
+            if offset >= max(wanted):
                 return
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 PLAIN = json.JSONDecoder(strict=False)
@@ -14,18 +16,27 @@ LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=Dec
 """Accepts control characters, NaN, Infinity and integers of any size; keeps decimal numbers exact."""
 
 SPACE = re.compile(r"[\s\ufeff]*")
-INVALID_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
-NAME = re.compile(
-    r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|rf_id|parent|ctrl_deps|inputs)"\s*:|"\s*\}\s*$)',
-    re.DOTALL,
+ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+NAME_START = re.compile(r'"name"\s*:\s*"')
+NAME_END = re.compile(
+    r'"\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|rf_id|parent|ctrl_deps|inputs)"\s*:|"\s*\}\s*$'
 )
-"""A name, up to the quote that is followed by another key of an event or a node, or by the end of the object."""
+"""A quote that is followed by another key of an event or a node, or by the end of the object."""
 
-TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
-"""A comma before a closing bracket; strings are matched too, so that commas in them stay."""
+TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?)|,(?=\s*[}\]])', re.DOTALL)
+"""A comma before a closing bracket; strings are matched too, also one without an end, so that commas in them stay."""
 
 CLOSING = re.compile(r"\}\s*\]")
 CLOSING_BEFORE_KEY = re.compile(r"\}\s*\]\s*,\s*\"")
+
+WINDOW, NEAR = 32 << 10, 4 << 10
+"""Characters of the text that are decoded at once, and those in which most elements end."""
+LONGEST_ESCAPE = 12
+UNTERMINATED = "Unterminated"
+"""The start of the message on a string without an end, which has the position of its start."""
+
+MOST = 1 << 16
+"""Elements without a boundary between them are not all in memory at once."""
 
 LONG = 1 << 20
 """An element without an end within this many characters is damaged, not incomplete."""
@@ -44,12 +55,12 @@ class Damage:
 
 @dataclass(slots=True)
 class Salvaged:
-    """The elements of a part of an array, as far as they could be parsed."""
+    """Some elements of an array, as far as they could be parsed."""
 
     elements: list[Any] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     consumed: int = 0
-    """Number of bytes that were processed."""
+    """Number of bytes of the text that were processed, with those of earlier parts."""
     closed: bool = False
     """Whether the array ended; what follows `consumed` is then outside it."""
     unfinished: bool = False
@@ -59,7 +70,7 @@ class Salvaged:
 def parse_document(data: bytes | bytearray | memoryview) -> Any:
     """Parses one JSON document leniently; raises ValueError if that fails too."""
     text = bytes(data).decode("utf-8", "replace").lstrip("\ufeff")
-    for candidate in (text, *_repairs(text)):
+    for candidate in chain((text,), _repairs(text)):
         try:
             return PLAIN.decode(candidate)
         except (ValueError, RecursionError) as error:
@@ -69,14 +80,13 @@ def parse_document(data: bytes | bytearray | memoryview) -> Any:
 
 def parse_elements(
     data: bytes, boundary: re.Pattern[str], *, final: bool, sure: re.Pattern[str] | None = None
-) -> Salvaged:
-    """Parses elements of an array, from the middle of it.
+) -> Iterator[Salvaged]:
+    """Parses elements of an array, from the middle of it, in parts of at most `MOST` elements.
 
     `boundary` matches between two elements, but may also match between objects inside an element; `sure` matches only
     between elements. Unless `final`, an element that does not end within `data` is left unconsumed.
     """
-    run = _Run(data, boundary, sure or boundary, final)
-    return run.parse()
+    yield from _Run(data, boundary, sure or boundary, final).parse()
 
 
 class _Run:
@@ -87,10 +97,17 @@ class _Run:
         self.sure = sure
         self.final = final
         self.result = Salvaged()
+        self.window, self.window_at = "", 0
+        self.counted = (0, 0)
+        """A position, and the number of bytes before it: positions are asked for in order."""
 
-    def parse(self) -> Salvaged:
+    def parse(self) -> Iterator[Salvaged]:
         position = self._skip_space(0)
         while position < len(self.text):
+            if len(self.result.elements) >= MOST:
+                self.result.consumed = self._bytes_before(position)
+                yield self.result
+                self.result = Salvaged()
             if self.text[position] == "]":
                 self.result.closed = True
                 position += 1
@@ -103,12 +120,12 @@ class _Run:
                 break
             position = self._skip_space(after)
         self.result.consumed = self._bytes_before(position)
-        return self.result
+        yield self.result
 
     def _element(self, position: int) -> int | None:
         """Parses one element; returns where it ends, or None if more text is needed."""
         try:
-            value, end = LENIENT.raw_decode(self.text, position)
+            value, end = self._decode(position)
         except (ValueError, RecursionError) as error:
             return self._damaged_element(position, error)
         element = self.text[position:end]
@@ -117,6 +134,25 @@ class _Run:
             self._note(position, "bytes that are not UTF-8", repaired=True)
         self.result.elements.append(value)
         return end
+
+    def _decode(self, position: int) -> tuple[Any, int]:
+        """The value at a position, and its end; errors count the lines before them, so few see all of the text."""
+        at = position - self.window_at
+        if not 0 <= at <= len(self.window) - NEAR:
+            self.window_at, at = position, 0
+            self.window = self.text[position : position + WINDOW]
+        cut = self.window_at + len(self.window) < len(self.text)
+        try:
+            value, end = LENIENT.raw_decode(self.window, at)
+        except json.JSONDecodeError as error:
+            at_cut = error.pos > len(self.window) - LONGEST_ESCAPE or error.msg.startswith(UNTERMINATED)
+            if cut and at_cut:
+                return LENIENT.raw_decode(self.text, position)
+            error.pos += self.window_at
+            raise
+        if cut and end == len(self.window):
+            return LENIENT.raw_decode(self.text, position)
+        return value, self.window_at + end
 
     def _damaged_element(self, position: int, error: Exception) -> int | None:
         fault = error.pos if isinstance(error, json.JSONDecodeError) else position
@@ -169,7 +205,10 @@ class _Run:
     def _bytes_before(self, position: int) -> int:
         if self.ascii:
             return position
-        return len(self.text[:position].encode("utf-8", "surrogateescape"))
+        before, size = self.counted if self.counted[0] <= position else (0, 0)
+        size += len(self.text[before:position].encode("utf-8", "surrogateescape"))
+        self.counted = (position, size)
+        return size
 
     def _skip_space(self, position: int) -> int:
         match = SPACE.match(self.text, position)
@@ -183,14 +222,33 @@ def _problem(error: Exception) -> str:
 
 def _repairs(element: str) -> Iterator[str]:
     """Yields the element with known defects of writers repaired: backslashes, quotes, trailing commas."""
-    escaped = INVALID_ESCAPE.sub(r"\\\\", element)
+    escaped = _edited(element, ESCAPE, "\\\\")
     yield escaped
-    yield TRAILING_COMMA.sub(r"\1", escaped)
-    yield NAME.sub(_requoted, escaped, count=1)
+    yield _edited(escaped, TRAILING_COMMA, "")
+    if requoted := _requoted(escaped):
+        yield requoted
 
 
-def _requoted(match: re.Match[str]) -> str:
-    return match[1] + UNESCAPED_QUOTE.sub(r"\"", match[2]) + match[3]
+def _edited(text: str, pattern: re.Pattern[str], replacement: str) -> str:
+    """The text with a replacement for each match without a group, in a buffer: `re.sub` keeps an object for each."""
+    edited, done = io.StringIO(), 0
+    for match in pattern.finditer(text):
+        if match.lastindex is None:
+            edited.write(text[done : match.start()])
+            edited.write(replacement)
+            done = match.end()
+    edited.write(text[done:])
+    return edited.getvalue()
+
+
+def _requoted(element: str) -> str:
+    """The element with escaped quotes in its first name; empty if that has no end, and then no later one has."""
+    start = NAME_START.search(element)
+    end = NAME_END.search(element, start.end()) if start else None
+    if not start or not end:
+        return ""
+    name = UNESCAPED_QUOTE.sub(r"\"", element[start.end() : end.start()])
+    return element[: start.end()] + name + element[end.start() :]
 
 
 def _is_clean(text: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -151,8 +151,10 @@ LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class PacketColumns:
-    """Packets in the order of the file; those with a type are events on tracks."""
+    """Packets in the order of the file that are events on tracks (those with a type) or advance a time."""
 
+    number: Int64s
+    """The number of the packet in the file, or in a batch."""
     sequence: Int32s
     step: Int64s
     """Time since the packet before it in its sequence."""
@@ -166,10 +168,22 @@ class PacketColumns:
     def __len__(self) -> int:
         return len(self.sequence)
 
+    def after(self, packets: int) -> PacketColumns:
+        """The same packets after `packets` others."""
+        return replace(self, number=self.number + packets)
+
+    def where(self, chosen: Bools) -> PacketColumns:
+        """Some of the packets."""
+        if chosen.all():
+            return self
+        return PacketColumns(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
     @classmethod
-    def concatenate(cls, parts: Sequence[PacketColumns]) -> PacketColumns:
-        """The packets of all parts."""
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+    def concatenate(cls, parts: list[PacketColumns]) -> PacketColumns:
+        """The packets of all parts; empties `parts`, column by column, so that nothing is in memory twice."""
+        columns = [[getattr(part, field.name) for part in parts] for field in fields(cls)]
+        parts.clear()
+        return cls(*(np.concatenate(columns.pop(0)) for _ in fields(cls)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +212,8 @@ class DecodedBatch:
     """The content of a batch."""
 
     packets: PacketColumns
+    count: int
+    """Number of packets, also of those that are not in the columns."""
     outgoing: FlowEnds
     incoming: FlowEnds
     texts: InternedTexts
@@ -216,9 +232,12 @@ def decode_batch(batch: Unpacked) -> DecodedBatch:
     events = _Events(octets, inner, rows, count)
     types = np.clip(events.numbers(Event.TYPE, 0), 0, max(Type) + 1)
     sequence = _narrow(numbers_of(whole, Packet.SEQUENCE, count))
+    step = numbers_of(whole, Packet.TIME, count)
+    kept = (types != 0) | (step != 0)
     packets = PacketColumns(
+        np.arange(count),
         sequence,
-        numbers_of(whole, Packet.TIME, count),
+        step,
         types.astype(np.uint8),
         _narrow(events.numbers(Event.TRACK)),
         _narrow(events.numbers(Event.CATEGORY)),
@@ -227,22 +246,23 @@ def decode_batch(batch: Unpacked) -> DecodedBatch:
         events.values(),
     )
     return DecodedBatch(
-        packets,
+        packets.where(kept),
+        count,
         events.flows(Event.FLOW),
         events.flows(Event.LAST_OF_FLOW),
         dict(texts_of(octets, whole, sequence)),
         facts_of(octets, whole),
-        _bundle_times(batch, types),
+        _bundle_times(batch, types, np.cumsum(kept) - 1),
         int(np.count_nonzero(whole.odd)) + int(np.count_nonzero(inner.odd)),
     )
 
 
-def _bundle_times(batch: Unpacked, types: Int64s) -> BundleTimes:
-    """The events at the start of bundles."""
+def _bundle_times(batch: Unpacked, types: Int64s, kept: Int64s) -> BundleTimes:
+    """The events at the start of bundles, by their rows in the columns."""
     row, time = np.array(batch.bundle_times, np.int64).reshape(-1, 2).T
     some = row < len(types)
     some[some] = types[row[some]] != 0
-    return BundleTimes(row[some], time[some])
+    return BundleTimes(kept[row[some]], time[some])
 
 
 def facts_of(octets: Octets, packets: Fields) -> list[bytes]:

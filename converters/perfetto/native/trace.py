@@ -133,18 +133,21 @@ class _File:
     batch_starts: list[BatchStart] = field(default_factory=list)
     bundle_times: list[BundleTimes] = field(default_factory=list)
     damage: Damage = field(default_factory=Damage)
+    packets: int = 0
     rows: int = 0
+    """Packets in the columns."""
 
     def add(self, decoded: DecodedBatch) -> None:
         """Adds a decoded batch."""
-        rows = self.rows
-        self.parts.append(decoded.packets)
-        self.outgoing.append(decoded.outgoing.after(rows))
-        self.incoming.append(decoded.incoming.after(rows))
+        packets = self.packets
+        self.parts.append(decoded.packets.after(packets))
+        self.outgoing.append(decoded.outgoing.after(packets))
+        self.incoming.append(decoded.incoming.after(packets))
         self.interned |= decoded.texts
         self.facts.add(decoded.facts)
-        self.bundle_times.append(decoded.bundle_times.after(rows))
+        self.bundle_times.append(decoded.bundle_times.after(self.rows))
         self.damage.damaged += decoded.damaged
+        self.packets += decoded.count
         self.rows += len(decoded.packets)
 
 
@@ -168,7 +171,7 @@ def read_native(source: Source, engine: Engine) -> NativeTrace:
     with source.open() as opened:
         try:
             for batch in batches(opened, count=engine.meter.add):
-                file.batch_starts.append(BatchStart(batch.offset, file.rows))
+                file.batch_starts.append(BatchStart(batch.offset, file.packets))
                 unbundled = Unbundled(batch)
                 for plain in unbundled:
                     file.add(decode_batch(plain))
@@ -254,7 +257,7 @@ def _events(
     rows = np.flatnonzero(begins | instant)
     damage.without_name = int(np.count_nonzero(name[rows] == UNKNOWN))
     return Events(
-        rows,
+        packets.number[rows],
         packets.sequence[rows],
         time[rows],
         duration[rows],

@@ -32,9 +32,12 @@ from builders.native_packets import (
     leaves,
     number,
     packet,
+    source,
     text,
     written,
 )
+from tracelink.converters.perfetto.native.trace import read_native
+from tracelink.io.engine import Engine
 from tracelink.io.framing import delimited as delimited_field
 from tracelink.model.errors import UnreadableError
 from tracelink.model.job import Job
@@ -118,9 +121,23 @@ def test_what_a_bundle_holds_before_its_damage_is_used() -> None:
 
 
 def test_a_bundle_of_millions_of_packets_is_none() -> None:
-    read = as_json(head() + bundle(packet() * 1_000_000) + bundle(*slices(1)))
+    read = as_json(head() + bundle(packet(number(8, 0)) * 1_000_000) + bundle(*slices(1)))
     assert names(read) == ["slice 0"]
     assert read.reasons == {"damaged_bundles": 1}
+
+
+def test_packets_without_an_event_or_a_time_take_no_memory() -> None:
+    empty = packet() * 1000 + packet(number(8, 0)) * 3
+    first, *told = Sequence().begin(1000, "a").end(500).instant(2000, "b").packets
+    data = head() + empty + first + empty + b"".join(told[:2]) + bundle(empty, told[2], at=3500)
+    read = as_json(data)
+    assert [(event["name"], event["ts"], event.get("dur")) for event in read.events] == [
+        ("a", 1, 0.5),
+        ("b", 3.5, None),
+    ]
+    native = read_native(source(data), Engine())
+    assert len(native.events) == 2
+    assert native.events.packet.tolist() == sorted(native.events.packet.tolist())
 
 
 def test_times_behind_a_lost_bundle_are_right() -> None:
