@@ -46,6 +46,14 @@ def test_a_row_for_each_clock_and_how_it_was_estimated(tracelink: Run, clocks: N
     ]
 
 
+def test_offsets_within_their_uncertainty_are_not_significant(tracelink: Run, job: Job) -> None:
+    line = "No offset is significant: the range of every rank contains 0."
+    for offset, low, high, shown in ((0, -MS, MS, True), (MS, -MS, 2 * MS, True), (2 * MS, 1, 3 * MS, False)):
+        second = Clock(1, "b", offset_ns=offset, low_ns=low, high_ns=high, constraints=2)
+        job.result = JobBuilder(clocks=[FIRST, second]).build()
+        assert (line in tracelink("clocks", "traces/").stdout.splitlines()) == shown
+
+
 def test_ranks_that_share_a_clock_share_a_row(tracelink: Run, job: Job) -> None:
     ranks = [Clock(rank, "ab"[rank // 3], low_ns=0, high_ns=0) for rank in range(6)]
     job.result = JobBuilder(clocks=ranks).build()

@@ -197,7 +197,7 @@ class TestPage:
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5, low_ns=-1_200_000, high_ns=700)]
         job.result = made.build()
         assert (
-            "Clock uncertainty is ±1.200 ms; smaller skews are not significant."
+            "Clock uncertainty is ±1.200 ms: 2 of 5 skews are significant."
             in tracelink("collectives", "t/").stdout
         )
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5)]
@@ -218,6 +218,34 @@ class TestPage:
             "No skew is significant: the largest is 3.000 ms, clock uncertainty is ±3.000 ms.",
             "Not complete: 1 missing (--sort verdict lists them first).",
         ]
+
+    def test_a_rank_is_named_for_significant_skews_only(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        group = made.group("0", range(3))
+        for late, skew in ((0, 1), (0, 1), (0, 1), (2, 9)):
+            made.collective(group, {rank: (skew * MS * (rank == late), 20 * MS) for rank in range(3)})
+        made.clocks = [
+            Clock(0, "a", low_ns=0, high_ns=0),
+            Clock(1, "b", low_ns=-1 * MS, high_ns=1 * MS),
+            Clock(2, "c", low_ns=-1 * MS, high_ns=1 * MS),
+        ]
+        job.result = made.build()
+        assert tracelink("collectives", "traces/").stdout.splitlines()[2:4] == [
+            "Most often last: rank 2, in 1 of its 1 collective with a significant skew; the other ranks waited "
+            "18.000 ms for it in total.",
+            "Clock uncertainty is ±2.000 ms: 1 of 4 skews is significant.",
+        ]
+
+    def test_ranks_that_are_last_equally_often_are_not_named_alone(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        group = made.group("0", range(3))
+        for late in (0, 1, 0, 1):
+            made.collective(group, {rank: (MS * (rank == late), 20 * MS) for rank in range(3)})
+        job.result = made.build()
+        assert (
+            "No rank is last most often: ranks 0 and 1 are each last in 2 of 4 collectives."
+            in tracelink("collectives", "traces/").stdout.splitlines()
+        )
 
     def test_no_collectives(self, tracelink: Run, job: Job) -> None:
         result = tracelink("collectives", "traces/")

@@ -108,6 +108,10 @@ def _show_comparison(page: Page, measured: Clocks) -> None:
     if reference is not None:
         at = date_and_time(clocks[0].reference_ns, digits=3)
         page.line(f"Offsets are relative to the clock of rank {reference}, at {at} UTC.")
+    if all(_may_be_zero(clock) for clock in clocks) and any(
+        clock.low_ns or clock.high_ns for clock in clocks
+    ):
+        page.line("No offset is significant: the range of every rank contains 0.")
     if any(clock.constraints for clock in clocks):
         page.line(
             "Estimated from causality: no rank leaves a collective before the last one enters; "
@@ -121,6 +125,10 @@ def _show_comparison(page: Page, measured: Clocks) -> None:
             "known offsets with --clock FILE.",
             "yellow",
         )
+
+
+def _may_be_zero(clock: Clock) -> bool:
+    return (clock.low_ns is None or clock.low_ns <= 0) and (clock.high_ns is None or clock.high_ns >= 0)
 
 
 def _signed(ns: int) -> str:

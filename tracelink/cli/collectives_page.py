@@ -22,7 +22,16 @@ from tracelink.model.errors import UsageError, did_you_mean, printable
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.model.tables import evidence_names, texts_of
-from tracelink.model.text import counted, moment, number, shortened, size, span
+from tracelink.model.text import (
+    counted,
+    lowered,
+    moment,
+    number,
+    ranks_in_words,
+    shortened,
+    size,
+    span,
+)
 from tracelink.model.trace import ProcessGroup
 
 # Columns of collectives, participations and messages: names instead of codes, None for unknown values.
@@ -390,7 +399,7 @@ def _summarise(page: Page, job: Job, selected: CollectiveRows) -> None:
         "bold",
     )
     _show_slowest(page, job, rows)
-    _show_skew(page, job, rows, parts)
+    _show_skew(page, job, rows)
     counts = Counter(verdicts_of_rows.tolist())
     incomplete = [
         f"{number(counts[verdict])} {verdict}"
@@ -422,28 +431,44 @@ def _show_slowest(page: Page, job: Job, rows: Rows) -> None:
         page.line(f"Slowest: {row['operation']}{sequence} of group {group}, {span(row['duration_ns'])}.")
 
 
-def _show_skew(page: Page, job: Job, rows: Rows, parts: Participations) -> None:
-    """The rank that is last most often, unless no skew exceeds the uncertainty of the clocks."""
-    uncertainties = [rank.clock_uncertainty_ns for rank in job.ranks]
-    known = [uncertainty for uncertainty in uncertainties if uncertainty is not None]
-    unbounded = 0 < len(known) < len(uncertainties)
-    uncertainty = 0 if unbounded else max(known, default=0)
-    largest = int(job.collectives.skew[rows].max())
-    if UNKNOWN < largest <= uncertainty:
+def _show_skew(page: Page, job: Job, rows: Rows) -> None:
+    """The rank that is last most often in collectives whose skew exceeds the uncertainty of the clocks."""
+    uncertainty = _uncertainty(job)
+    skew = job.collectives.skew[rows]
+    largest = int(skew.max())
+    if uncertainty is not None and UNKNOWN < largest <= uncertainty:
         page.line(
             f"No skew is significant: the largest is {span(largest)}, clock uncertainty is ±{span(uncertainty)}."
         )
         return
-    _show_last(page, job, arrivals(job.collectives, parts))
-    if unbounded:
+    significant = rows[skew > (uncertainty or 0)]
+    counts = arrivals(job.collectives, _of_collectives(job.participations, significant))
+    _show_last(page, job, counts, len(significant), " with a significant skew" if uncertainty else "")
+    if uncertainty is None:
         page.line(
             "Skews may be wrong: the offsets of some clocks are unbounded (see `tracelink clocks`).", "yellow"
         )
     elif uncertainty:
-        page.line(f"Clock uncertainty is ±{span(uncertainty)}; smaller skews are not significant.", "dim")
+        page.line(
+            f"Clock uncertainty is ±{span(uncertainty)}: {number(len(significant))} of "
+            f"{counted(len(rows), 'skew')} {'is' if len(significant) == 1 else 'are'} significant.",
+            "dim",
+        )
 
 
-def _show_last(page: Page, job: Job, counts: Arrivals) -> None:
+def _uncertainty(job: Job) -> int | None:
+    """The largest error of the difference between two clocks, in ns; 0 if all are equal, None if it is unbounded."""
+    clocks = {
+        (rank.host or rank.rank, rank.clock_offset_ns, rank.clock_low_ns): rank.clock_uncertainty_ns
+        for rank in job.ranks
+    }
+    known = sorted(uncertainty for uncertainty in clocks.values() if uncertainty is not None)
+    if 0 < len(known) < len(clocks):
+        return None
+    return sum(known[-2:]) if len(known) > 1 else 0
+
+
+def _show_last(page: Page, job: Job, counts: Arrivals, collectives: int, which: str) -> None:
     if not len(counts):
         reason = (
             "only one rank was read. Name the traces of all ranks."
@@ -452,11 +477,19 @@ def _show_last(page: Page, job: Job, counts: Arrivals) -> None:
         )
         page.line(f"The last ranks are unknown: {reason}")
         return
-    latest = int(np.argmax(counts.last))
+    most = int(counts.last.max())
+    latest = np.flatnonzero(counts.last == most)
+    if len(latest) > 1:
+        page.line(
+            f"No rank is last most often: {lowered(ranks_in_words(counts.rank[latest].tolist()))} are each last in "
+            f"{number(most)} of {counted(collectives, 'collective')}{which}."
+        )
+        return
+    (rank,) = latest.tolist()
     page.line(
-        f"Most often last: rank {counts.rank[latest]}, in {number(int(counts.last[latest]))} of its "
-        f"{counted(int(counts.collectives[latest]), 'collective')}; "
-        f"the other ranks waited {span(int(counts.waited_for[latest]))} for it in total."
+        f"Most often last: rank {counts.rank[rank]}, in {number(most)} of its "
+        f"{counted(int(counts.collectives[rank]), 'collective')}{which}; "
+        f"the other ranks waited {span(int(counts.waited_for[rank]))} for it in total."
     )
 
 
