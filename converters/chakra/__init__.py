@@ -17,7 +17,7 @@ CHAKRA = Format(
     writer=WriterSpec(
         "Chakra traces (.et) for simulators, one file for each rank, and their process groups",
         (".et",),
-        "tracelink.converters.chakra.writer:ChakraWriter",
+        "tracelink.converters.chakra.writing.writer:ChakraWriter",
         Files.WITH_PREFIX,
         {"variant": ("full", "astra-sim"), "deps": ("both", "time", "data"), "gaps": ("no", "yes")},
     ),

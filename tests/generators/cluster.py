@@ -17,7 +17,7 @@ from generators.communication import (
     point_to_point,
     wait,
 )
-from generators.job import Group, HostClock, Job
+from generators.job import COMMUNICATION_STREAM, Group, HostClock, Job
 from generators.machine import Machine, Program
 from generators.recording import Tensor
 from generators.training import (
@@ -34,6 +34,9 @@ from generators.training import (
 )
 
 # The job: three kinds of groups, one clock per host, late ranks.
+
+_ROLES = ("default_pg", "tensor_parallel", "data_parallel", "pipeline_parallel")
+"""The descriptions of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Cluster(Job):
     """Between steps, where nothing is recorded: drift shows only in the long run."""
     sequence_numbers: bool = False
     """Whether profiles number communications, as they do since March 2026."""
+    stream_per_group: bool = False
+    """Whether each group has a stream of its own, as in NCCL, so that communication of several groups overlaps."""
 
     def __post_init__(self) -> None:
         if self.ranks % (self.tensor_parallel * self.stages):
@@ -87,6 +92,10 @@ class Cluster(Job):
     def replicas(self) -> int:
         """How many data-parallel copies of the network there are."""
         return self.ranks // (self.tensor_parallel * self.stages)
+
+    def communication_stream(self, group: Group) -> int:
+        """The stream of the kernels of a group."""
+        return COMMUNICATION_STREAM + (_ROLES.index(group.description) if self.stream_per_group else 0)
 
     def stage(self, rank: int) -> int:
         """The place of a rank in the pipeline."""
@@ -198,7 +207,7 @@ def through_the_pipeline(machine: Machine, job: Cluster, batch: Tensor, step: St
     group, stage = job.pipeline_group(machine.rank), job.stage(machine.rank)
     if stage > 0:
         yield from point_to_point(machine, group, batch, (group.ranks[stage - 1], machine.rank))
-        wait(machine, machine.group_sequences[group.number, True])
+        wait(machine, group, machine.group_sequences[group.number, True])
     with machine.annotation("## forward ##"), machine.frame("nn.Module: Network_0", module=True):
         for layer in range(job.layers):
             machine.launch(MATRIX_KERNEL, 1_000, 1_000 + job.lateness_ns)
@@ -217,7 +226,7 @@ def to_the_experts(machine: Machine, job: Cluster) -> Program:
     yield from collective(machine, ALL_TO_ALL, group, outgoing, incoming, ([own] * len(sizes), sizes))
     whole, part = machine.tensor(BATCH * len(sizes), WIDTH), machine.tensor(BATCH, WIDTH)
     yield from collective(machine, REDUCE_SCATTER, group, whole, part)
-    wait(machine, machine.group_sequences[group.number, False])
+    wait(machine, group, machine.group_sequences[group.number, False])
 
 
 def ring(job: Cluster, rank: int) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from generators.job import COMMUNICATION_STREAM, COMPUTE_STREAM, Group
+from generators.job import COMPUTE_STREAM, Group
 from generators.machine import Machine, Meeting, Program, kernel_shape
 from generators.recording import Input, Operation, Participation, Tensor
 
@@ -120,18 +120,19 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
     sequence = machine.next_sequence(exchange.group, point_to_point=exchange.peers is not None)
     message = 0 if exchange.peers is None else machine.next_message(exchange.group, exchange.peers)
     fields = communication_fields(machine, exchange, sequence)
+    stream = machine.job.communication_stream(exchange.group)
     with machine.footprint() as footprint, parameters(machine, exchange, sequence, fields) as noted:
-        machine.stream_waits_for_stream(COMMUNICATION_STREAM, COMPUTE_STREAM)
+        machine.stream_waits_for_stream(stream, COMPUTE_STREAM)
         with machine.annotation(f"nccl:{exchange.kind.annotation}", [exchange.outgoing]):
             enqueued = machine.now
             call = machine.call("cudaLaunchKernelExC", kernels=1)
-            start = machine.ready(call, COMMUNICATION_STREAM)
+            start = machine.ready(call, stream)
             end = yield meeting(machine, exchange, message or sequence, start)
             machine.place(
                 call,
                 "kernel",
                 exchange.kind.kernel,
-                COMMUNICATION_STREAM,
+                stream,
                 (start, end),
                 **kernel_arguments(machine, fields),
             )
@@ -265,8 +266,8 @@ def peer_of(rank: int, exchange: Exchange) -> int | None:
     return exchange.group.ranks.index(destination if rank == source else source)
 
 
-def wait(machine: Machine, sequence: int) -> None:
-    """The compute stream waits for the communication stream; the record names the collective waited for."""
+def wait(machine: Machine, group: Group, sequence: int) -> None:
+    """The compute stream waits for the communication of a group; the record names the collective waited for."""
     described: list[Input] = [sequence, ["", ""], machine.rank, "wait", [], [], -1, -1, 1]
     fields = {
         "Collective name": "wait",
@@ -284,7 +285,7 @@ def wait(machine: Machine, sequence: int) -> None:
         **numbered(machine, "", sequence, point_to_point=False),
     }
     with machine.operation("record_param_comms", described, communication=fields):
-        machine.stream_waits_for_stream(COMPUTE_STREAM, COMMUNICATION_STREAM)
+        machine.stream_waits_for_stream(COMPUTE_STREAM, machine.job.communication_stream(group))
 
 
 # Messages: single and batched sends and receives.
@@ -314,16 +315,17 @@ def batched(machine: Machine, group: Group, tensor: Tensor, messages: Sequence[P
     sequence = machine.next_sequence(group, point_to_point=True)
     exchanges = [exchange_of(machine, group, tensor, peers) for peers in messages if machine.rank in peers]
     members = [member(machine, exchange, sequence) for exchange in exchanges]
+    stream = machine.job.communication_stream(group)
     with machine.footprint() as footprint, machine.annotation("nccl:coalesced") as noted:
-        machine.stream_waits_for_stream(COMMUNICATION_STREAM, COMPUTE_STREAM)
+        machine.stream_waits_for_stream(stream, COMPUTE_STREAM)
         enqueued = machine.now
         call = machine.call("cudaLaunchKernelExC", kernels=1)
-        start = machine.ready(call, COMMUNICATION_STREAM)
+        start = machine.ready(call, stream)
         awaited = tuple(peers[0] for peers in messages if machine.rank == peers[1])
         key = (group.number, "batch", sequence)
         end = yield Meeting(key, group.ranks, start, transfer(machine, tensor.elements), awaited)
         shape = kernel_shape(machine.random)
-        machine.place(call, "kernel", SEND_RECEIVE_KERNEL, COMMUNICATION_STREAM, (start, end), **shape)
+        machine.place(call, "kernel", SEND_RECEIVE_KERNEL, stream, (start, end), **shape)
     recorded = machine.recording.participations
     for part in members:
         recorded.append(

@@ -94,6 +94,10 @@ class Job:
         """Whether a send is over before the message is received."""
         return False
 
+    def communication_stream(self, group: Group) -> int:
+        """The stream of the kernels of a group."""
+        return COMMUNICATION_STREAM
+
     def tensor_group(self, rank: int) -> Group | None:
         """The tensor-parallel group of a rank: two neighbours; the last of an odd number has none."""
         first = rank - rank % 2

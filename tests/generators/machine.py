@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class Machine:
         self.device = job.place(rank) % DEVICE_COUNT
         self.random = Random(f"work {job.seed} {rank}")
         self.now = job.start_ns + self.random.randrange(30_000)
-        self.streams = {COMPUTE_STREAM: 0, COMMUNICATION_STREAM: 0}
+        self.streams = defaultdict(int, {COMPUTE_STREAM: 0, COMMUNICATION_STREAM: 0})
         self.recording = Recording(rank)
         self.thread = MAIN_THREAD
         self.record_functions, self.external_id = count(2), 0

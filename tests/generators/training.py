@@ -113,12 +113,12 @@ def forward_layer(machine: Machine, job: Job, layer: int, batch: Tensor, step: S
         return
     with machine.frame("torch/distributed/distributed_c10d.py(2770): all_reduce"):
         yield from collective(machine, ALL_REDUCE, pair, result, result)
-        wait(machine, machine.group_sequences[pair.number, False])
+        wait(machine, pair, machine.group_sequences[pair.number, False])
     if layer == 0:
         gathered = machine.tensor(BATCH * len(pair.ranks), WIDTH)
         with machine.frame("torch/distributed/distributed_c10d.py(3706): all_gather_into_tensor"):
             yield from collective(machine, ALL_GATHER, pair, result, gathered)
-            wait(machine, machine.group_sequences[pair.number, False])
+            wait(machine, pair, machine.group_sequences[pair.number, False])
 
 
 def linear(machine: Machine, step: Step, batch: Tensor, weight: Tensor, result: Tensor) -> None:
@@ -219,7 +219,8 @@ def accumulate(machine: Machine, gradient: Tensor) -> None:
 
 def update(machine: Machine, job: Job) -> None:
     """The optimizer waits for the reduced gradients, changes the weights and clears the gradients."""
-    wait(machine, machine.group_sequences.get((job.gradient_group(machine.rank).number, False), 0))
+    group = job.gradient_group(machine.rank)
+    wait(machine, group, machine.group_sequences.get((group.number, False), 0))
     with (
         machine.frame("torch/optim/optimizer.py(473): wrapper"),
         machine.annotation("Optimizer.step#SGD.step"),

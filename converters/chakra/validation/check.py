@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
+from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.decode import BROKEN_OFF, Decoded, Fault, decode
 from tracelink.converters.chakra.replay import RankSteps
 from tracelink.converters.chakra.schema import MetadataName, Variant
+from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.chakra.validation import communication_rules, node_rules
 from tracelink.converters.chakra.validation.files import Groups, TraceFile, groups_of
 from tracelink.converters.chakra.validation.rank_communication import (
@@ -119,6 +121,28 @@ def check(task: Task) -> Checked:
         unreadable = Breach(Rule.UNREADABLE, WHOLE_FILE, lambda _: text)
         return _checked(task, _Content(decode(io.BytesIO())), unreadable)
     return _checked(task, content)
+
+
+def checked_nodes(
+    path: str, rank: int, nodes: NodeTable, groups: Mapping[int, Sequence[int]], world_size: int
+) -> Checked:
+    """The communication of nodes that are known to break no rule of a single file; `path` is where they are written."""
+    listed = Groups(groups)
+    trace = Trace(path, rank, listed, Decoded(GlobalMetadata(), nodes, []))
+    return Checked(
+        CheckedFile(path, rank, len(nodes), Variant.FULL, 0),
+        [],
+        listed,
+        world_size,
+        Numbers(),
+        rank,
+        rank,
+        collectives_of(trace),
+        messages_of(trace),
+        steps_of(trace),
+        complete=True,
+        lenient=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)

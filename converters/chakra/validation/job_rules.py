@@ -69,6 +69,14 @@ def broken_together(job: JobFiles, checked: Sequence[Checked], limit: int | None
     ]
 
 
+def broken_replay(checked: Sequence[Checked], limit: int | None) -> list[Broken]:
+    """The rules that the replay of all ranks of a job breaks; empty if they do not communicate the same."""
+    ranks = {file.file.rank: file for file in checked}
+    groups, world_size = checked[0].groups, max(file.world_size for file in checked)
+    violations = [*_collectives(ranks, groups, world_size), *_messages(ranks, world_size)]
+    return _replayed(ranks, groups, world_size, limit) if _is_replayed(checked, violations) else []
+
+
 def _is_replayed(checked: Sequence[Checked], violations: Sequence[Violation]) -> bool:
     """True unless communication is reported that does not match: a replay would report its consequences."""
     broken = {rule.rule for file in checked for rule in file.broken}

@@ -48,6 +48,7 @@ from tracelink.converters.chakra.table_edits import (
     with_gaps,
     with_work,
 )
+from tracelink.converters.chakra.validation import Checked, Rule, broken_replay, checked_nodes
 from tracelink.converters.pytorch.storages import StorageReader
 from tracelink.io.engine import Engine
 from tracelink.io.targets import STDOUT, Target
@@ -147,8 +148,13 @@ class ChakraWriter:
                 f"standard output takes one file, but the job has {len(job.parts)} ranks",
                 advice="Name a prefix for the files: -o et/job",
             )
-        outputs = engine.map(partial(self._write_part, shared, target), job.parts)
-        return outputs if to_stdout else [*outputs, self._write_groups(shared.groups, target)]
+        written = engine.map(partial(self._write_part, shared, target), job.parts)
+        outputs = [output for output, _ in written]
+        if to_stdout:
+            return outputs
+        communication = [checked for _, checked in written if checked]
+        groups = self._write_groups(shared.groups, target)
+        return [*outputs, replace(groups, findings=tuple(_never_complete(communication)))]
 
     def _compared(self, shared: Shared, parts: Sequence[Part], engine: Engine) -> Shared:
         """For simulators, the communication with what ranks disagree about, and with groups numbered for it."""
@@ -171,7 +177,8 @@ class ChakraWriter:
             stream.write(orjson.dumps(members))
         return Output(target.path(GROUPS_FILE), self.name, None, target.size(GROUPS_FILE), 0)
 
-    def _write_part(self, shared: Shared, target: Target, part: Part) -> Output:
+    def _write_part(self, shared: Shared, target: Target, part: Part) -> tuple[Output, Checked | None]:
+        """Writes the file of a rank; returns its communication too, unless the variant orders it."""
         graph = part.load()
         communication = shared.communication.of_rank(part.rank)
         rank = rank_nodes(Excerpt(graph), communication, shared, self.wanted)
@@ -180,8 +187,13 @@ class ChakraWriter:
         with target.file(name) as stream:
             for block in encoded(metadata, rank.nodes, rank.tensors):
                 stream.write(block)
-        findings = tuple(findings_of(target.path(name), part.rank, rank))
-        return Output(target.path(name), self.name, part.rank, target.size(name), len(rank.nodes), findings)
+        path = target.path(name)
+        findings = tuple(findings_of(path, part.rank, rank))
+        output = Output(path, self.name, part.rank, target.size(name), len(rank.nodes), findings)
+        if self.wanted.variant != Variant.FULL:
+            return output, None
+        members = shared.groups.members_by_number
+        return output, checked_nodes(path, part.rank, rank.nodes, members, shared.world_size)
 
     def _metadata(self, shared: Shared, rank: Rank, nodes: int) -> Metadata:
         return {
@@ -301,7 +313,26 @@ def _with_gaps(tensors: Sequence[bytes], gaps: Gaps) -> list[bytes]:
     return [*fields, *tensors[begin:]]
 
 
-# Findings on a written rank.
+# Findings on a written job and on a written rank.
+
+_REPLAYED = {
+    Rule.DEADLOCK: "ranks deadlock in simulators that run one communication op of a rank at a time, such as ASTRA-sim",
+    Rule.RACE: "ranks deadlock in simulators such as ASTRA-sim if durations change the order of two communication ops",
+}
+"""What it means that a replay breaks a rule."""
+
+
+def _never_complete(communication: Sequence[Checked]) -> Iterator[Finding]:
+    """Deadlocks and races in a replay of all ranks: overlapping groups do not communicate in one order."""
+    if len(communication) < 2:
+        return
+    for broken in broken_replay(communication, limit=1):
+        example = broken.listed[0]
+        text = (
+            f"{_REPLAYED[broken.rule]}: {example.message}. For simulators write --variant astra-sim, in which all ranks"
+            " communicate in one order."
+        )
+        yield Finding(Severity.WARNING, broken.rule.value, text, broken.count, example.file)
 
 
 def findings_of(path: str, number: int, rank: RankNodes) -> Iterator[Finding]:
