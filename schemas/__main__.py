@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from tracelink.cli import diagnosis_documents, documents, trace_documents
+from tracelink.cli import compile_documents, diagnosis_documents, documents, trace_documents
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "clocks": documents.Clocks,
     "collectives": documents.Collectives,
+    "compile": compile_documents.Compile,
     "completion": documents.Completion,
     "diagnose": diagnosis_documents.Diagnose,
     "entries": diagnosis_documents.Entries,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tracelink.api import load as load
     from tracelink.api import merge as merge
     from tracelink.api import write as write
+    from tracelink.compiling.model import CompileReport as CompileReport
+    from tracelink.compiling.report import compile as compile  # noqa: A004  the name of the command
     from tracelink.converters.chakra.validation.rules import Validation as Validation
     from tracelink.converters.chakra.validation.rules import Violation as Violation
     from tracelink.converters.chakra.validation.validate import validate as validate
@@ -68,6 +70,8 @@ _EXPORTS = {
         "merge",
         "write",
     ),
+    "compiling.model": ("CompileReport",),
+    "compiling.report": ("compile",),
     "converters.chakra.validation.rules": ("Validation", "Violation"),
     "converters.chakra.validation.validate": ("validate",),
     "diagnosis.examine": ("Examined", "diagnose", "examine"),

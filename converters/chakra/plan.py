@@ -23,7 +23,7 @@ from tracelink.converters.chakra.node_order import (
     with_shared_kernels,
 )
 from tracelink.converters.chakra.table import Links
-from tracelink.converters.pytorch.arguments import recorded_synchronizations
+from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
 from tracelink.model.call_tree import greatest_inside, innermost
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, Relation

@@ -13,7 +13,8 @@ from tracelink.converters.chakra_json.schema import (
     COMMUNICATION,
     THREAD_ROOTS,
 )
-from tracelink.converters.pytorch.arguments import base_time, recorded_synchronizations
+from tracelink.converters.pytorch.arguments import base_time
+from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
 from tracelink.model.call_tree import callers, exclusive_time, innermost, outside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation

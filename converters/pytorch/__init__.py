@@ -17,6 +17,7 @@ __all__ = [
     "node_trace",
     "nodes",
     "storages",
+    "synchronizations",
 ]
 
 VERSION_MARK = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')

@@ -34,6 +34,7 @@ PROFILED_STEPS = 2
 BATCH, WIDTH, CLASSES = 16, 32, 8
 STAND_IN_ROOT = "/srv/job"
 STAND_IN_HOST = "node0"
+HOST = re.compile(rb'("host_name":\s*)"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def record_rank(rank: int, job: Job) -> None:
             profiler.step()
     observer.unregister_callback()
     dump = bytes(_dump_fr_trace())
-    keep(rank, job, execution_trace.read_bytes(), kineto.read_bytes(), dump)
+    keep(rank, job, {"et": execution_trace.read_bytes(), "kineto": kineto.read_bytes()}, dump)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -143,12 +144,13 @@ def join_job(rank: int, job: Job) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=job.ranks, timeout=datetime.timedelta(seconds=120))
 
 
-def keep(rank: int, job: Job, execution_trace: bytes, kineto: bytes, dump: bytes) -> None:
+def keep(rank: int, job: Job, traces: dict[str, bytes], dump: bytes) -> None:
     """Writes what one rank recorded, without what tells of the machine."""
     paths = machine_paths(job)
-    kineto = re.sub(rb'("host_name":\s*)"[^"]*"', rb'\1"' + STAND_IN_HOST.encode() + b'"', kineto)
-    for name, content in ((f"et_{rank}.json.gz", execution_trace), (f"kineto_{rank}.json.gz", kineto)):
-        (job.folder / name).write_bytes(gzip.compress(without_paths(content, paths), 9, mtime=0))
+    for name, content in traces.items():
+        content = HOST.sub(rb'\1"' + STAND_IN_HOST.encode() + b'"', content)
+        compressed = gzip.compress(without_paths(content, paths), 9, mtime=0)
+        (job.folder / f"{name}_{rank}.json.gz").write_bytes(compressed)
     dumps = job.folder / "dumps"
     dumps.mkdir(exist_ok=True)
     (dumps / f"comm_lib_trace_rank_{rank}").write_bytes(without_paths(dump, paths))

@@ -9,6 +9,7 @@ __all__ = [
     "collectives",
     "columns",
     "communications",
+    "compiles",
     "dependencies",
     "errors",
     "events",

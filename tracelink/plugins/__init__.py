@@ -6,6 +6,7 @@ class reads, writes or converts, to be imported when it is used. Formats of othe
 """
 
 from tracelink.plugins.protocols import (
+    CompileLogReader,
     Configurable,
     Conversion,
     Copying,
@@ -40,6 +41,7 @@ from tracelink.plugins.registry import (
 )
 
 __all__ = [
+    "CompileLogReader",
     "Configurable",
     "Conversion",
     "ConversionSpec",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tracelink.io.engine import Engine
     from tracelink.io.sources import Source
     from tracelink.io.targets import Target
+    from tracelink.model.compiles import CompileLog
     from tracelink.model.job import Job
     from tracelink.model.records import Entry, Recording
     from tracelink.model.selection import View
@@ -37,6 +38,15 @@ class Recorder(Reader, Protocol):
 
     def read_records(self, source: Source, engine: Engine) -> Recording:
         """Reads a whole source as `read` does, but only its entries."""
+        ...
+
+
+@runtime_checkable
+class CompileLogReader(Reader, Protocol):
+    """A reader of what processes logged of the compilation of their functions."""
+
+    def read_log(self, source: Source, engine: Engine) -> CompileLog:
+        """Reads a whole source as `read` does, but as tables of what was compiled."""
         ...
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tracelink
 from builders.kineto import Element, kernel, launch, slice_, trace
-from tracelink.converters.pytorch.arguments import recorded_synchronizations
+from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
 from tracelink.model.dependencies import Awaited, Synchronizations
 
 

@@ -1,0 +1,358 @@
+"""A compile log decoded: phases with begin and end, compilations, artifacts; times with their zone and year."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from statistics import median
+
+import msgspec
+
+import tracelink.converters.torch_trace.schema as schema
+from tracelink.converters.pytorch.arguments import decimal_nanoseconds
+from tracelink.converters.torch_trace.records import Damage, Record, records_in
+from tracelink.io.sources import Source
+from tracelink.model.columns import SECOND
+from tracelink.model.compiles import Artifact, Compilation, CompileLog, Phase
+from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.records import Frame
+from tracelink.model.trace import SourceInfo
+
+FORMAT = "torch-trace"
+LARGEST_KEPT = 64 << 10
+"""Bytes of a payload that is held in memory."""
+QUARTER_HOUR = 900 * SECOND
+YEAR = 365 * 86400 * SECOND
+ZONE_RECORDS = 200
+"""How many records decide the time zone."""
+
+_FIRST_KEY = re.compile(rb'\{\s*"([^"\\]{1,100})"\s*:')
+_envelope = msgspec.json.Decoder(schema.Envelope)
+_event = msgspec.json.Decoder(schema.ChromiumEvent)
+_arguments = msgspec.json.Decoder(schema.PhaseArguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A log, and where the arguments of its phases are."""
+
+    log: CompileLog
+    places: Sequence[tuple[int, int]]
+    """Offset and size of the payload with each phase's arguments, by `Phase.number`."""
+
+
+def decoded(source: Source, advanced: Callable[[int], None]) -> Decoded:
+    """Reads a whole log; raises `UnreadableError` if it has no record."""
+    damage, decoder = Damage(), _Decoder()
+    with source.open() as stream:
+        for record in records_in(stream, damage, advanced):
+            decoder.add(record)
+        ended_early = stream.damage
+    if not decoder.records:
+        raise UnreadableError(
+            "there is no record of a compile log", advice="Record it again with TORCH_TRACE=DIR."
+        )
+    return Decoded(decoder.log(source, damage, ended_early), decoder.places)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A phase that has begun."""
+
+    name: str
+    start_ns: int
+    compile_id: str
+    function: str
+    place: tuple[int, int]
+    order: int
+
+
+@dataclass(slots=True)
+class _Decoder:
+    """Collects what the records of one log say."""
+
+    records: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    problems: Counter[str] = field(default_factory=Counter)
+    ranks: Counter[int] = field(default_factory=Counter)
+    pids: Counter[int] = field(default_factory=Counter)
+    strings: dict[int, str] = field(default_factory=dict)
+    begun: dict[str, list[_Open]] = field(default_factory=dict)
+    phases: list[Phase] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    compilations: list[Compilation] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
+    stacks: dict[str, Sequence[schema.Frame]] = field(default_factory=dict)
+    output_code: dict[str, str] = field(default_factory=dict)
+    torch: str = ""
+    clock: list[tuple[int, int]] = field(default_factory=list)
+    """Local times of records, and the times of their events since 1970."""
+    last_local: int = 0
+    last_event: int = 0
+    unclosed: int = 0
+
+    def add(self, record: Record) -> None:
+        """One more record."""
+        self.records += 1
+        self.pids[record.pid] += 1
+        self.last_local = max(self.last_local, record.time_ns)
+        if record.noise:
+            self.problems["noise"] += record.noise
+        try:
+            envelope = _envelope.decode(record.envelope)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.problems["damaged_record"] += 1
+            return
+        if envelope.rank is not None:
+            self.ranks[envelope.rank] += 1
+        if envelope.has_payload and not record.has_digest(envelope.has_payload):
+            self.problems["damaged_payload"] += 1
+        kind = _kind(record.envelope)
+        self.kinds[kind] += 1
+        self._take(kind, envelope, record)
+
+    def _take(self, kind: str, envelope: schema.Envelope, record: Record) -> None:
+        if kind == schema.CHROMIUM:
+            self._take_event(envelope, record)
+        elif envelope.string is not None:
+            text, number = envelope.string
+            self.strings[number] = text
+        elif kind in schema.METRICS:
+            self._take_metrics(kind, envelope)
+        elif envelope.has_payload:
+            self._take_artifact(kind, envelope, record)
+        if envelope.dynamo_start:
+            self.stacks.setdefault(envelope.compile_id, envelope.dynamo_start.stack)
+        if envelope.inductor_output_code and (path := envelope.inductor_output_code.filename):
+            self.output_code[path] = envelope.compile_id
+
+    def _take_event(self, envelope: schema.Envelope, record: Record) -> None:
+        """An end belongs to the newest begin of its name that is open: they do not nest across threads."""
+        try:
+            event = _event.decode(record.payload)
+            arguments = _arguments.decode(event.args) if bytes(event.args) else schema.PhaseArguments()
+            time = decimal_nanoseconds(bytes(event.ts).decode())
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            self.problems["damaged_event"] += 1
+            return
+        self.last_event = max(self.last_event, time)
+        if len(self.clock) < ZONE_RECORDS:
+            self.clock.append((record.time_ns, time))
+        compile_id = arguments.compile_id if arguments.compile_id not in (None, schema.NO_ID) else ""
+        place = (record.payload_offset, record.payload_bytes)
+        if event.ph == schema.BEGIN:
+            opened = _Open(event.name, time, compile_id or "", arguments.fn_name or "", place, self.records)
+            self.begun.setdefault(event.name, []).append(opened)
+        elif event.ph == schema.END and self.begun.get(event.name):
+            opened = self.begun[event.name].pop()
+            self._add_phase(opened, time, place)
+        elif event.ph == schema.END:
+            self.problems["end_without_begin"] += 1
+        else:
+            opened = _Open(event.name, time, compile_id or "", arguments.fn_name or "", place, self.records)
+            self._add_phase(opened, time, place, instant=True)
+
+    def _add_phase(
+        self, opened: _Open, end_ns: int | None, place: tuple[int, int], *, instant: bool = False
+    ) -> None:
+        number = len(self.places)
+        self.places.append(place)
+        self.phases.append(
+            Phase(opened.name, opened.start_ns, end_ns, opened.compile_id, opened.function, number, instant)
+        )
+
+    def _take_metrics(self, kind: str, envelope: schema.Envelope) -> None:
+        metrics = (
+            envelope.compilation_metrics
+            or envelope.bwd_compilation_metrics
+            or envelope.compilation_metrics_runtime
+        )
+        if metrics and kind != "compilation_metrics_runtime":
+            self.compilations.append(_compilation(metrics, envelope, backward=kind.startswith("bwd")))
+
+    def _take_artifact(self, kind: str, envelope: schema.Envelope, record: Record) -> None:
+        name = envelope.artifact.name if envelope.artifact else kind
+        kept = name in schema.KEPT and len(record.payload) <= LARGEST_KEPT
+        if name == schema.VERSION:
+            self.torch = _version(record.payload) or self.torch
+        self.artifacts.append(
+            Artifact(
+                name,
+                envelope.compile_id,
+                envelope.attempt or 0,
+                record.time_ns,
+                record.payload_offset,
+                record.payload_bytes,
+                record.payload.decode("utf-8", "replace") if kept else "",
+            )
+        )
+
+    def log(self, source: Source, damage: Damage, ended_early: str) -> CompileLog:
+        """All of it, with times since 1970."""
+        for opened in sorted(
+            (one for many in self.begun.values() for one in many), key=lambda one: one.order
+        ):
+            self.unclosed += 1
+            self._add_phase(opened, None, opened.place)
+        zone = zone_of(self.clock) if self.clock else None
+        since_1970 = zone if zone is not None else _start_of_year(source)
+        phases = sorted(self.phases, key=lambda phase: phase.start_ns)
+        last_ns = max(self.last_event, self.last_local + since_1970)
+        starts = [phase.start_ns for phase in phases]
+        ((pid, _),) = self.pids.most_common(1)
+        info = SourceInfo(
+            path=source.path,
+            format=FORMAT,
+            version=self.torch,
+            rank=self.ranks.most_common(1)[0][0] if self.ranks else None,
+            pid=pid,
+            events=len(phases),
+            records=self.records,
+            bytes=source.bytes,
+            start_ns=min(starts, default=None),
+            end_ns=last_ns,
+        )
+        return CompileLog(
+            info,
+            self.torch,
+            phases,
+            self.compilations,
+            [replace(artifact, time_ns=artifact.time_ns + since_1970) for artifact in self.artifacts],
+            {key: self._frames(stack) for key, stack in self.stacks.items()},
+            self.output_code,
+            dict(self.kinds),
+            last_ns,
+            list(self._findings(source, damage, ended_early, zone_known=zone is not None)),
+        )
+
+    def _frames(self, stack: Iterable[schema.Frame]) -> list[Frame]:
+        return [
+            Frame(frame.name, self.strings.get(frame.filename, "(unknown)"), frame.line) for frame in stack
+        ]
+
+    def _findings(
+        self, source: Source, damage: Damage, ended_early: str, *, zone_known: bool
+    ) -> Iterable[Finding]:
+        def finding(reason: str, text: str, count: int = 1, severity: Severity = Severity.WARNING) -> Finding:
+            return Finding(severity, reason, f"{source.path}: {text}", count, source=source.path)
+
+        for reason, count in sorted(self.problems.items()):
+            yield finding(reason, PROBLEMS[reason].format(count=count), count)
+        if damage.before:
+            yield finding(
+                "before_first_record", f"{damage.before} bytes before the first record are no record."
+            )
+        if damage.cut or ended_early:
+            yield finding(
+                "truncated", f"the file ends within a record{f' ({ended_early})' if ended_early else ''}."
+            )
+        if len(self.ranks) > 1:
+            yield finding("several_ranks", f"records of {len(self.ranks)} ranks; the most frequent is used.")
+        if not zone_known:
+            yield finding(
+                "no_time_zone", "no event shows the time zone and the year; times are taken as UTC."
+            )
+
+
+PROBLEMS: Mapping[str, str] = {
+    "noise": "{count} lines between records are of another program, and are left out.",
+    "damaged_record": "{count} records have damaged JSON, and are left out.",
+    "damaged_payload": "{count} payloads differ from their checksum: they are damaged, or incomplete.",
+    "damaged_event": "{count} chromium events have damaged JSON, and are left out.",
+    "end_without_begin": "{count} ends of phases have no begin, and are left out.",
+}
+
+
+def _kind(envelope: bytes) -> str:
+    """The key of a record that is not common to all."""
+    match = _FIRST_KEY.match(envelope)
+    if match and (first := match[1].decode("utf-8", "replace")) not in schema.COMMON:
+        return first
+    keys = msgspec.json.decode(envelope, type=dict[str, msgspec.Raw])
+    return next((key for key in keys if key not in schema.COMMON), "")
+
+
+def _version(payload: bytes) -> str:
+    try:
+        found = msgspec.json.decode(payload, type=dict[str, object]).get("pytorch_version")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def zone_of(clock: Sequence[tuple[int, int]]) -> int:
+    """What to add to local times, which have no year, for times since 1970: the median difference, to 15 minutes."""
+    difference = int(median(event - local for local, event in clock))
+    year = datetime.fromtimestamp(clock[0][1] / SECOND, UTC).year
+    nearest = min(
+        (_new_year(candidate) for candidate in (year - 1, year, year + 1)),
+        key=lambda start: abs(difference - start),
+    )
+    return nearest + round((difference - nearest) / QUARTER_HOUR) * QUARTER_HOUR
+
+
+def _start_of_year(source: Source) -> int:
+    """The start of the year in which the file was written."""
+    written = source.local.stat().st_mtime if source.local else 0.0
+    return _new_year(datetime.fromtimestamp(written, UTC).year)
+
+
+def _new_year(year: int) -> int:
+    """The last day of the year before, from which days are counted."""
+    return int(datetime(year, 1, 1, tzinfo=UTC).timestamp() - 86400) * SECOND
+
+
+MICROSECOND = 1000
+STAGES: Mapping[str, str] = {
+    "dynamo": "dynamo_cumulative_compile_time_us",
+    "aot_autograd": "aot_autograd_cumulative_compile_time_us",
+    "inductor": "inductor_cumulative_compile_time_us",
+    "code_gen": "inductor_code_gen_cumulative_compile_time_us",
+    "backward": "backward_cumulative_compile_time_us",
+    "triton": "triton_compile_time_us",
+    "gc": "gc_time_us",
+    "logging": "structured_logging_overhead_us",
+}
+
+
+def _compilation(metrics: schema.Metrics, envelope: schema.Envelope, *, backward: bool) -> Compilation:
+    start = metrics.start_time_us
+    if start is None and metrics.start_time is not None:
+        start = round(metrics.start_time * 1_000_000)
+    duration = metrics.duration_us
+    if duration is None and metrics.entire_frame_compile_time_s is not None:
+        duration = round(metrics.entire_frame_compile_time_s * 1_000_000)
+    restarts = metrics.restart_reasons or []
+    stages = {name: getattr(metrics, key) for name, key in STAGES.items()}
+    return Compilation(
+        metrics.compile_id or envelope.compile_id,
+        envelope.attempt or 0,
+        None if start is None else start * MICROSECOND,
+        None if duration is None else duration * MICROSECOND,
+        backward or metrics.is_forward is False,
+        metrics.co_name or "",
+        metrics.co_filename or "",
+        metrics.co_firstlineno,
+        metrics.graph_op_count,
+        metrics.guard_count,
+        metrics.fail_type or "",
+        metrics.fail_reason or "",
+        metrics.fail_user_frame_filename or "",
+        metrics.fail_user_frame_lineno,
+        _reasons(restarts),
+        metrics.recompile_reason or "",
+        {name: time * MICROSECOND for name, time in stages.items() if time},
+    )
+
+
+def _reasons(restarts: str | list[str]) -> Sequence[str]:
+    """A list, or its JSON text."""
+    if not isinstance(restarts, str):
+        return restarts
+    try:
+        return msgspec.json.decode(restarts, type=list[str])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return [restarts]

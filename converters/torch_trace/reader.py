@@ -1,0 +1,134 @@
+"""Compile log to rank trace: a slice for each phase of the compiler, an instant for each of its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from tracelink.converters.torch_trace.log import FORMAT, Decoded, decoded
+from tracelink.converters.torch_trace.schema import ChromiumEvent
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Source
+from tracelink.model.columns import UNKNOWN, Int64s, StringTable
+from tracelink.model.compiles import CompileLog, Phase
+from tracelink.model.events import EventKind, Events, Track, TrackKind
+from tracelink.model.trace import Payload, RankTrace
+
+MAIN, WORKERS = "compiler", "compiler workers"
+"""The tracks: work that overlaps other work is of worker processes or threads."""
+EMPTY = b"{}"
+
+
+class TorchTraceReader:
+    """Reads the structured logs of torch.compile."""
+
+    name = FORMAT
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """One event for each phase, and for each instant."""
+        return _trace(decoded(source, engine.meter.add), source)
+
+    def read_log(self, source: Source, engine: Engine) -> CompileLog:
+        """The same log as tables of what was compiled."""
+        return decoded(source, engine.meter.add).log
+
+
+def _trace(whole: Decoded, source: Source) -> RankTrace:
+    log = whole.log
+    strings = StringTable()
+    overlaps = _overlaps(log.phases)
+    process = str(log.source.pid)
+    count = len(log.phases)
+    last = log.last_ns or 0
+    return RankTrace(
+        sources=[log.source],
+        strings=strings,
+        events=Events(
+            np.array(
+                [EventKind.INSTANT if phase.instant else EventKind.ANNOTATION for phase in log.phases],
+                np.uint8,
+            ),
+            strings.encode(phase.name for phase in log.phases),
+            np.array([int(overlap) for overlap in overlaps], np.int32),
+            np.array([phase.start_ns for phase in log.phases], np.int64),
+            np.array([_duration(phase, last) for phase in log.phases], np.int64),
+            np.zeros(count, np.int32),
+            np.array([phase.number for phase in log.phases], np.int64),
+        ),
+        tracks=[
+            Track(TrackKind.THREAD, process, label, label) for label in (MAIN, WORKERS)[: 1 + any(overlaps)]
+        ],
+        payloads=[_Arguments(source, whole.places)],
+        findings=list(log.findings),
+    )
+
+
+def _duration(phase: Phase, last_ns: int) -> int:
+    """UNKNOWN for an instant; what is open lasts until the end of the log."""
+    if phase.instant:
+        return UNKNOWN
+    return max((last_ns if phase.end_ns is None else phase.end_ns) - phase.start_ns, 0)
+
+
+def _overlaps(phases: Sequence[Phase]) -> list[bool]:
+    """Whether each phase, in order of time, begins within one that ends before it does."""
+    order = sorted(
+        range(len(phases)),
+        key=lambda place: (phases[place].start_ns, -(phases[place].end_ns or 2**62)),
+    )
+    overlaps = [False] * len(phases)
+    ends: list[int] = []
+    for place in order:
+        phase = phases[place]
+        if phase.instant:
+            continue
+        end = phase.end_ns or 2**62
+        while ends and ends[-1] <= phase.start_ns:
+            ends.pop()
+        if ends and end > ends[-1]:
+            overlaps[place] = True
+        else:
+            ends.append(end)
+    return overlaps
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """The arguments of phases, which are read again from the log."""
+
+    source: Source
+    places: Sequence[tuple[int, int]]
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Yields runs of one; ends are in the order of the log, so few bytes are read twice."""
+        chosen = range(len(self.places))[first:last]
+        order = sorted(chosen, key=self.places.__getitem__)
+        texts: dict[int, bytes] = {}
+        with self.source.open() as stream:
+            position = 0
+            for number in order:
+                offset, size = self.places[number]
+                if offset < position:
+                    continue
+                stream.skip(offset - position)
+                texts[number] = _arguments_of(stream.read(size))
+                position = offset + size
+        if texts:
+            yield chosen.start, [texts.get(number, EMPTY) for number in chosen]
+
+    def near(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Yields the payloads of these numbers."""
+        for number in numbers.tolist():
+            yield from self.batches(number, number + 1)
+
+
+def _arguments_of(stored: bytes) -> bytes:
+    text = stored.replace(b"\n\t", b"\n").lstrip(b"\t")
+    try:
+        arguments = bytes(msgspec.json.decode(text, type=ChromiumEvent).args)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return EMPTY
+    return arguments or EMPTY

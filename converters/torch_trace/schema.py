@@ -1,0 +1,144 @@
+"""What the records of a compile log contain: the only place with their field names."""
+
+from __future__ import annotations
+
+import msgspec
+
+COMMON = frozenset(
+    {
+        *("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt", "has_payload", "stack"),
+        *("subgraph_name", "severity", "timestamp", "pathname", "thread"),
+    }
+)
+"""Keys that any record can have; the other one is its kind."""
+
+STRING = "str"
+CHROMIUM = "chromium_event"
+ARTIFACT = "artifact"
+START = "dynamo_start"
+OUTPUT_CODE = "inductor_output_code"
+METRICS = ("compilation_metrics", "bwd_compilation_metrics", "compilation_metrics_runtime")
+
+# Artifacts whose payloads the tables need.
+
+GRAPH_BREAK = "dynamo_graph_break_reason"
+ERROR = "dynamo_error"
+RECOMPILE = "recompile_reasons"
+VERSION = "torch_version"
+SCHEDULE = "inductor_collective_schedule"
+TENSORS = "inductor_runtime_and_tensor_meta"
+CACHES = {
+    f"{cache}_cache_{state}": (cache, state)
+    for cache in ("fx_graph", "aotautograd")
+    for state in ("hit", "miss", "bypass")
+}
+KEPT = frozenset({GRAPH_BREAK, ERROR, RECOMPILE, VERSION, SCHEDULE, *CACHES})
+
+BEGIN, END, INSTANT = "B", "E", "i"
+NO_ID = "None"
+"""The compile id of work outside of a compilation."""
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """A frame of a Python stack; its file is the number of a `str` record."""
+
+    line: int = 0
+    name: str = ""
+    filename: int = -1
+    loc: str = ""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What `dynamo_start` contains: where the function was called."""
+
+    stack: list[Frame] = []
+
+
+class Artifact(msgspec.Struct, frozen=True, gc=False):
+    """Which artifact a payload is."""
+
+    name: str = ""
+    encoding: str = ""
+
+
+class OutputCode(msgspec.Struct, frozen=True, gc=False):
+    """The file with the generated code."""
+
+    filename: str | None = None
+    file_path: str | None = None
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """What is known at the end of a compilation. Old versions record times in seconds only."""
+
+    compile_id: str | None = None
+    co_name: str | None = None
+    co_filename: str | None = None
+    co_firstlineno: int | None = None
+    start_time: float | None = None
+    start_time_us: int | None = None
+    end_time_us: int | None = None
+    duration_us: int | None = None
+    entire_frame_compile_time_s: float | None = None
+    dynamo_cumulative_compile_time_us: int | None = None
+    aot_autograd_cumulative_compile_time_us: int | None = None
+    inductor_cumulative_compile_time_us: int | None = None
+    inductor_code_gen_cumulative_compile_time_us: int | None = None
+    backward_cumulative_compile_time_us: int | None = None
+    triton_compile_time_us: int | None = None
+    gc_time_us: int | None = None
+    structured_logging_overhead_us: int | None = None
+    graph_op_count: int | None = None
+    graph_node_count: int | None = None
+    graph_input_count: int | None = None
+    guard_count: int | None = None
+    cache_size: int | None = None
+    fail_type: str | None = None
+    fail_reason: str | None = None
+    fail_user_frame_filename: str | None = None
+    fail_user_frame_lineno: int | None = None
+    restart_reasons: str | list[str] | None = None
+    recompile_reason: str | None = None
+    is_forward: bool | None = None
+    is_runtime: bool | None = None
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """The JSON at the end of the first line of a record: ids, and one key of a kind that is read."""
+
+    rank: int | None = None
+    compiled_autograd_id: int | None = None
+    frame_id: int | None = None
+    frame_compile_id: int | None = None
+    attempt: int | None = None
+    has_payload: str | None = None
+    string: tuple[str, int] | None = msgspec.field(name=STRING, default=None)
+    artifact: Artifact | None = None
+    dynamo_start: Start | None = None
+    inductor_output_code: OutputCode | None = None
+    compilation_metrics: Metrics | None = None
+    bwd_compilation_metrics: Metrics | None = None
+    compilation_metrics_runtime: Metrics | None = None
+
+    @property
+    def compile_id(self) -> str:
+        """`1/5`, `!0/1/5`, or `!0`; empty outside of a compilation."""
+        autograd = "" if self.compiled_autograd_id is None else f"!{self.compiled_autograd_id}"
+        frame = "" if self.frame_id is None else f"{self.frame_id}/{self.frame_compile_id or 0}"
+        return "/".join(filter(None, (autograd, frame)))
+
+
+class ChromiumEvent(msgspec.Struct, frozen=True, gc=False):
+    """The payload of `chromium_event`: the begin or the end of a phase, or an instant."""
+
+    name: str = ""
+    ts: msgspec.Raw = msgspec.Raw()
+    ph: str = ""
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class PhaseArguments(msgspec.Struct, frozen=True, gc=False):
+    """The arguments of a phase that the tables need."""
+
+    compile_id: str | None = None
+    fn_name: str | None = None

@@ -1,0 +1,101 @@
+"""Compile logs.
+
+log(begin("dynamo", "0/0", at=1.0), end("dynamo", "0/0", at=2.5), metrics("0/0", co_name="step"))
+
+is the log of a process in which a function was compiled for 1.5 s. Times are in seconds after `START`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+START_US = 1_794_982_103_000_000
+"""2026-11-18 06:08:23 UTC."""
+PREFIX = "V{time:%m%d %H:%M:%S.%f} {pid} torch/_dynamo/utils.py:2350] "
+PID = 4711
+
+
+def ids(compile_id: str, attempt: int = 0) -> dict[str, Any]:
+    """The keys that name a compilation: `1/5`, `!0/1/5`, or nothing."""
+    parts = compile_id.split("/")
+    autograd = {"compiled_autograd_id": int(parts.pop(0)[1:])} if compile_id.startswith("!") else {}
+    frame = {"frame_id": int(parts[0]), "frame_compile_id": int(parts[1])} if len(parts) > 1 else {}
+    return {**autograd, **frame, **({"attempt": attempt} if compile_id else {})}
+
+
+def record(
+    kind: str,
+    value: Any,
+    payload: str | None = None,
+    *,
+    compile_id: str = "",
+    at: float = 0.0,
+    rank: int | None = None,
+    attempt: int = 0,
+) -> str:
+    """One record of any kind."""
+    envelope = {kind: value, **({} if rank is None else {"rank": rank}), **ids(compile_id, attempt)}
+    if payload is not None:
+        envelope["has_payload"] = hashlib.md5(payload.encode()).hexdigest()
+    time = datetime.fromtimestamp(START_US / 1_000_000, UTC) + timedelta(seconds=at)
+    first = PREFIX.format(time=time, pid=PID)
+    lines = "" if payload is None else "".join(f"\t{line}\n" for line in payload.split("\n"))
+    return f"{first}{json.dumps(envelope)}\n{lines}"
+
+
+def event(phase: str, name: str, compile_id: str, at: float, **arguments: Any) -> str:
+    """A chromium event."""
+    content = {
+        "name": name,
+        "ts": START_US + at * 1_000_000,
+        "args": {"compile_id": compile_id or "None", **arguments},
+        "ph": phase,
+        "cat": "dynamo_timed",
+        "tid": 0,
+        "pid": 0,
+    }
+    return record("chromium_event", {}, json.dumps(content, indent=0), compile_id=compile_id, at=at)
+
+
+def begin(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
+    """The begin of a phase."""
+    return event("B", name, compile_id, at, **arguments)
+
+
+def end(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
+    """The end of a phase."""
+    return event("E", name, compile_id, at, **arguments)
+
+
+def instant(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
+    """An instant."""
+    return event("i", name, compile_id, at, **arguments)
+
+
+def artifact(
+    name: str, payload: str, compile_id: str = "", *, at: float = 0.0, encoding: str = "string"
+) -> str:
+    """An artifact."""
+    return record("artifact", {"name": name, "encoding": encoding}, payload, compile_id=compile_id, at=at)
+
+
+def metrics(
+    compile_id: str, *, start: float = 0.0, seconds: float = 1.0, backward: bool = False, **fields: Any
+) -> str:
+    """What is known at the end of a compilation."""
+    content = {
+        "compile_id": compile_id,
+        "start_time_us": START_US + round(start * 1_000_000),
+        "duration_us": round(seconds * 1_000_000),
+        **fields,
+    }
+    kind = "bwd_compilation_metrics" if backward else "compilation_metrics"
+    return record(kind, content, compile_id=compile_id, at=start + seconds)
+
+
+def log(*records: str) -> bytes:
+    """A file of these records."""
+    return "".join(records).encode()

@@ -1,0 +1,83 @@
+"""`tracelink compile`: the page, one line for each problem, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+
+from builders.command_line import Run
+from builders.compile_log import artifact, begin, instant, log, metrics
+from tracelink import schemas
+from tracelink.cli.main import FINE, NO, UNREADABLE
+
+RECOMPILED = {"co_name": "step", "co_filename": "/home/me/train.py", "co_firstlineno": 7, "graph_op_count": 2}
+GOOD = log(
+    metrics("0/0", seconds=2, **RECOMPILED),
+    metrics("0/1", seconds=1, recompile_reason="0/0: tensor 'x' size mismatch   # x", **RECOMPILED),
+    artifact("fx_graph_cache_miss", '{"key": "abc"}', "0/0"),
+    artifact("fx_graph_cache_hit", '{"key": "abc"}', "0/1"),
+    instant("x", at=4),
+)
+PAGE = """\
+2 compilations of 1 function took 3.0 s: 1 recompiled, 0 graph breaks, 0 failed.
+
+function  defined at  called at  ranks  compiled  recompiled  breaks  failed   time
+step [0]  train.py:7  -          0             2           1       0       0  3.0 s
+
+recompiled because        function  ranks  times   time
+tensor 'x' size mismatch  step      0          1  1.0 s
+
+fx_graph_cache: 1 hit, 1 miss.
+"""
+
+
+def write(rank: int, content: bytes) -> Path:
+    path = Path(f"dedicated_log_torch_trace_rank_{rank}_x.log")
+    path.write_bytes(content)
+    return path
+
+
+def test_page(tracelink: Run) -> None:
+    result = tracelink("compile", str(write(0, GOOD)))
+    assert (result.exit_code, result.stdout, result.stderr) == (FINE, PAGE, "")
+
+
+def test_one_line_for_each_problem(tracelink: Run) -> None:
+    write(
+        0, log(metrics("0/0", co_name="step"), begin("async_compile.wait", "1/0", at=1), instant("x", at=395))
+    )
+    write(1, log(metrics("0/0", co_name="step", fail_type="Unsupported", fail_reason="print.\nmore")))
+    write(2, log(metrics("0/0", co_name="step")))
+    result = tracelink("compile", ".", "-q")
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        NO,
+        [
+            "Rank 0 was compiling a function [1/0] when its log ends: async_compile.wait has been open for 6 min 34 s.",
+            "Rank 1 compiled something else than the other ranks: 0/0 step: failed (Unsupported), where the others "
+            "have 0/0 step: compiled.",
+            "step [0/0] failed to compile: Unsupported: print.",
+        ],
+    )
+
+
+def test_json(tracelink: Run) -> None:
+    result = tracelink("compile", str(write(0, GOOD)), "--json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, schemas.load("compile"))
+    assert [(one["id"], one["duration_ns"], one["recompile_of"]) for one in document["compiles"]] == [
+        ("0/0", 2_000_000_000, ""),
+        ("0/1", 1_000_000_000, "0/0"),
+    ]
+
+
+def test_no_log(tracelink: Run) -> None:
+    Path("traces").mkdir()
+    Path("traces/a.txt").write_text("hello")
+    result = tracelink("compile", "traces")
+    assert result.exit_code == UNREADABLE
+    assert result.stderr == (
+        "tracelink: no compile log found: this file is something else. Record logs with TORCH_TRACE=DIR in the "
+        "environment of the job, and name DIR.\n"
+    )

@@ -1,0 +1,201 @@
+"""What compile logs show: compilations, graph breaks, failures, open work, caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tracelink
+from builders.compile_log import artifact, begin, instant, log, metrics, record
+from builders.data import shared
+from tracelink import samples
+from tracelink.compiling.model import (
+    CacheUse,
+    CompileReport,
+    Divergence,
+    Failure,
+    GraphBreak,
+    OpenPhase,
+    Status,
+)
+from tracelink.model.columns import SECOND
+from tracelink.model.errors import UnreadableError, UsageError
+
+
+def report(folder: Path, *ranks: bytes) -> CompileReport:
+    """The report of ranks with these logs."""
+    for rank, content in enumerate(ranks):
+        (folder / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_bytes(content)
+    return tracelink.compile(folder)
+
+
+def statuses(found: CompileReport) -> list[tuple[str, str, str]]:
+    return [(one.id, one.function, one.status.value) for one in found.compiles]
+
+
+def test_status_of_compilations(tmp_path: Path) -> None:
+    found = report(
+        tmp_path,
+        log(
+            metrics("0/0", co_name="good", graph_op_count=3),
+            metrics("1/0", co_name="nothing", graph_op_count=0),
+            metrics("2/0", co_name="broken", graph_op_count=1, restart_reasons=["print"]),
+            metrics("3/0", co_name="bad", fail_type="Unsupported", fail_reason="why\nmore"),
+            record("dynamo_start", {"stack": []}, compile_id="4/0"),
+            begin("entire_frame_compile", "5/0", at=3),
+        ),
+    )
+    assert statuses(found) == [
+        ("0/0", "good", "ok"),
+        ("1/0", "nothing", "empty"),
+        ("2/0", "broken", "break"),
+        ("3/0", "bad", "error"),
+        ("4/0", "", "unknown"),
+        ("5/0", "", "open"),
+    ]
+    assert found.failures == [Failure(0, "3/0", "bad", "Unsupported", "why\nmore")]
+    assert not found.is_clean
+
+
+def test_function_that_exceeds_the_recompile_limit_has_the_name_of_its_frame(tmp_path: Path) -> None:
+    limit = metrics(
+        "1/8", fail_type="Unsupported", fail_reason="limit", recompile_reason="1/7: s.i == 1   # if s.i"
+    )
+    found = report(tmp_path, log(metrics("1/0", co_name="step"), limit))
+    last = found.compiles[-1]
+    assert (last.function, last.recompile_of, last.reason) == ("step", "1/7", "s.i == 1")
+
+
+def test_graph_breaks(tmp_path: Path) -> None:
+    text = (
+        "Graph break in user code at /home/me/train.py:17\nGraph Break Reason: Failed to trace print\n  Hint: none\n\n"
+        "User code traceback:\n  somewhere"
+    )
+    breaks = [artifact("dynamo_graph_break_reason", text, "0/0")] * 2
+    found = report(tmp_path, log(*breaks, artifact("dynamo_graph_break_reason", "no place", "1/0")))
+    assert found.graph_breaks == [
+        GraphBreak(0, "0/0", "Failed to trace print\n  Hint: none", "/home/me/train.py", 17, 2),
+        GraphBreak(0, "1/0", "no place", "", None, 1),
+    ]
+
+
+def test_open_work_is_the_longest_first(tmp_path: Path) -> None:
+    found = report(
+        tmp_path,
+        log(begin("dynamo", "0/0", at=1), begin("wait", "0/0", at=3, fn_name="call"), instant("x", at=5)),
+    )
+    assert [(one.name, one.id, one.for_ns, one.function) for one in found.open] == [
+        ("dynamo", "0/0", 4 * SECOND, ""),
+        ("wait", "0/0", 2 * SECOND, "call"),
+    ]
+    assert isinstance(found.open[0], OpenPhase)
+
+
+def test_caches(tmp_path: Path) -> None:
+    found = report(
+        tmp_path,
+        log(
+            artifact("fx_graph_cache_miss", '{"key": "abc"}', "0/0"),
+            artifact("aotautograd_cache_hit", "damaged", "0/0"),
+        ),
+    )
+    assert found.caches == [
+        CacheUse(0, "0/0", "fx_graph_cache", "miss", "abc"),
+        CacheUse(0, "0/0", "aotautograd_cache", "hit", ""),
+    ]
+
+
+# Differences between ranks.
+
+
+def test_rank_that_compiles_something_else(tmp_path: Path) -> None:
+    same = log(metrics("0/0", co_name="step"), metrics("1/0", co_name="loss"))
+    other = log(
+        metrics("0/0", co_name="step"), metrics("1/0", co_name="extra"), metrics("2/0", co_name="loss")
+    )
+    found = report(tmp_path, same, same, other, same)
+    assert found.divergences == [
+        Divergence((2,), "compile", "1/0", "1/0 extra: compiled", "1/0 loss: compiled")
+    ]
+
+
+def test_two_ranks_that_differ_are_a_tie(tmp_path: Path) -> None:
+    one, two = log(metrics("0/0", co_name="step")), log(metrics("0/0", co_name="loss"))
+    (found,) = report(tmp_path, one, two).divergences
+    assert (found.outliers, found.tie) == ((0, 1), True)
+
+
+def test_collectives_of_every_graph_of_a_compilation(tmp_path: Path) -> None:
+    """Forward and backward share an id."""
+
+    def rank(backward: str) -> bytes:
+        schedules = [
+            artifact("inductor_collective_schedule", text, "0/0") for text in ('["all_reduce"]', backward)
+        ]
+        return log(*schedules)
+
+    found = report(tmp_path, rank("[]"), rank("[]"), rank('["all_gather"]'))
+    assert [(one.outliers, one.what, one.found, one.expected) for one in found.divergences] == [
+        ((2,), "collectives", "0/0 all_gather", "0/0 no collective")
+    ]
+
+
+# Inputs.
+
+
+def test_files_of_other_formats_are_left_out() -> None:
+    found = tracelink.compile(samples.path("compile_job"))
+    assert (list(found.ranks), len(found.sources)) == ([0, 1], 2)
+
+
+def test_no_log(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(UnreadableError, match="no compile log found: this file is something else") as caught:
+        tracelink.compile(tmp_path)
+    assert "TORCH_TRACE=DIR" in caught.value.advice
+
+
+def test_frames(tmp_path: Path) -> None:
+    found = report(tmp_path, log(metrics("0/0", co_name="step", seconds=2)))
+    assert found.to_pandas("compiles")["duration_ns"].tolist() == [2 * SECOND]
+    with pytest.raises(UsageError, match="no table 'compile'"):
+        found.to_pandas("compile")
+
+
+# Recorded logs.
+
+
+def test_recorded_compilations() -> None:
+    found = tracelink.compile(shared("torch_trace/single"))
+    forward = [one for one in found.compiles if not one.backward]
+    assert (len(forward), len({one.id for one in forward})) == (21, 21)
+    assert [one.id for one in found.compiles if one.status is Status.ERROR] == ["0/0", "1/8", "4/0", "5/0"]
+    assert sum(bool(one.recompile_of) for one in forward) == 15
+    assert [one.id for one in found.graph_breaks] == ["0/0", "1/1", "1/4", "1/7"]
+    assert (found.divergences, found.open) == ([], [])
+
+
+def test_recorded_outlier() -> None:
+    found = tracelink.compile(shared("torch_trace/multirank_matched"))
+    assert {(one.outliers, one.what, one.tie) for one in found.divergences} == {
+        ((2,), "compile", False),
+        ((2,), "collectives", False),
+    }
+
+
+def test_harmless_artifacts_are_no_divergence() -> None:
+    assert tracelink.compile(shared("torch_trace/edge/falsepos")).divergences == []
+
+
+@pytest.mark.parametrize(
+    ("case", "ids"),
+    [
+        ("preinit", ["0/0", "1/0"]),
+        ("fork", ["0/0", "1/0", "1/0"]),
+        ("limit", ["0/0", "0/1", "0/2", "1/0"]),
+        ("compiled_autograd", ["0/0", "!0/1/0", "!1/2/0", "0/1", "!2/3/0"]),
+    ],
+)
+def test_recorded_edge_cases(case: str, ids: list[str]) -> None:
+    assert [one.id for one in tracelink.compile(shared(f"torch_trace/edge/{case}")).compiles] == ids

@@ -1,0 +1,93 @@
+"""Compile logs as rank traces: tracks, times, arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+import tracelink
+from builders.compile_log import artifact, begin, end, instant, log
+from builders.data import shared
+from builders.recorder import as_source
+from tracelink import samples
+from tracelink.converters.torch_trace import is_compile_log
+from tracelink.converters.torch_trace.reader import TorchTraceReader
+from tracelink.io.engine import Engine
+from tracelink.model.columns import SECOND
+from tracelink.model.events import EventKind
+from tracelink.model.trace import RankTrace
+
+
+def read(*records: str) -> RankTrace:
+    return TorchTraceReader().read(as_source(log(*records), "log"), Engine(1))
+
+
+def slices(trace: RankTrace) -> list[tuple[str, str, float]]:
+    """Name, track and duration in seconds of each event."""
+    names, events = trace.strings.texts(), trace.events
+    return [
+        (names[name], trace.tracks[track].label, duration / SECOND)
+        for name, track, duration in zip(
+            events.name.tolist(), events.track.tolist(), events.duration.tolist(), strict=True
+        )
+    ]
+
+
+def test_work_that_overlaps_is_on_a_track_of_its_own() -> None:
+    trace = read(
+        begin("dynamo", at=1),
+        begin("compile_file", at=2),
+        begin("wait", at=2.5),
+        end("wait", at=3.5),
+        end("compile_file", at=3),
+        end("dynamo", at=5),
+    )
+    assert slices(trace) == [
+        ("dynamo", "compiler", 4),
+        ("compile_file", "compiler", 1),
+        ("wait", "compiler workers", 1),
+    ]
+
+
+def test_open_work_lasts_until_the_end_of_the_log() -> None:
+    trace = read(begin("dynamo", at=1), instant("tick", at=3))
+    assert slices(trace)[0] == ("dynamo", "compiler", 2)
+    assert [EventKind(kind).name for kind in trace.events.kind.tolist()] == ["ANNOTATION", "INSTANT"]
+
+
+def test_arguments_are_those_of_the_end() -> None:
+    trace = read(
+        begin("dynamo", "0/0", at=1),
+        end("dynamo", "0/0", at=2, cache_state="hit"),
+        instant("tick", at=3, n=1),
+    )
+    ((first, texts),) = trace.payloads[0].batches()
+    assert (first, [bytes(text).replace(b"\n", b"") for text in texts]) == (
+        0,
+        [b'{"compile_id": "0/0","cache_state": "hit"}', b'{"compile_id": "None","n": 1}'],
+    )
+
+
+def test_recognised_by_content_and_by_name() -> None:
+    data = log(artifact("x", "y"))
+    assert is_compile_log(data, "anything.txt")
+    assert is_compile_log(b"noise\n" + data, "anything.txt")
+    assert not is_compile_log(b"V1118 06:08:23.000000 1 a.py:1] hello\n", "glog.txt")
+    assert not is_compile_log(b'{"traceEvents": []}', "dedicated_log_torch_trace_x.log")
+
+
+def test_graph_of_a_job_with_all_sources() -> None:
+    graph = tracelink.load(samples.path("compile_job"))
+    formats = {source.format for source in graph.sources}
+    assert formats == {"torch-trace", "kineto", "flight-recorder"}
+    log = next(place for place, source in enumerate(graph.sources) if source.format == "torch-trace")
+    rows = graph.rows_of_source(log)
+    row = next(row for row in range(rows.start, rows.stop) if graph.name(row) == "entire_frame_compile")
+    assert graph.arguments(row)["compile_id"] == "0/0"
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_recorded_ranks(rank: int) -> None:
+    (path,) = shared("torch_trace/multirank_matched").glob(f"*_rank_{rank}_*")
+    graph = tracelink.load(path)
+    assert [source.rank for source in graph.sources] == [rank]
+    assert len(graph) == (337 if rank == 2 else 258)

@@ -1,0 +1,138 @@
+"""What `compile --json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeVar
+
+from msgspec import Meta, Struct
+
+from tracelink.cli.documents import Count, Finding, Nanoseconds, Positive, RankNumber, Text, findings_of
+from tracelink.compiling import model
+from tracelink.compiling.model import CompileReport, Status
+
+Time = Annotated[int | None, Meta(description="In ns since 1970.")]
+CompileId = Annotated[
+    str, Meta(description="frame/compile, as torch prints it in brackets; empty if unknown.")
+]
+
+
+class Compiled(Struct, frozen=True):
+    """One compilation of a function, or of its backward graph."""
+
+    rank: RankNumber
+    id: CompileId
+    function: str
+    status: Status
+    start_ns: Time
+    duration_ns: Nanoseconds | None
+    runtime_ns: Annotated[
+        Nanoseconds | None, Meta(description="How long the compiled code ran, from a profile of the rank.")
+    ]
+    recompile_of: Annotated[
+        str, Meta(description="The compilation whose guard failed; empty if there is none.")
+    ]
+    reason: Annotated[str, Meta(description="The guard that failed.")]
+    backward: bool
+    file: str
+    line: int | None
+    operations: Count | None
+    guards: Count | None
+    restarts: Count
+    called_at: str
+    stages: Annotated[Mapping[str, Nanoseconds], Meta(description="Nanoseconds of each stage.")]
+
+
+class GraphBreak(Struct, frozen=True):
+    """Where the compiler gave up a graph."""
+
+    rank: RankNumber
+    id: CompileId
+    reason: str
+    file: str
+    line: int | None
+    count: Positive
+
+
+class Failure(Struct, frozen=True):
+    """A compilation that failed."""
+
+    rank: RankNumber
+    id: CompileId
+    function: str
+    type: Text
+    reason: str
+    file: str
+    line: int | None
+
+
+class Open(Struct, frozen=True):
+    """Work that had begun and not ended when the log ends."""
+
+    rank: RankNumber
+    name: str
+    id: CompileId
+    since_ns: int
+    for_ns: Annotated[Nanoseconds, Meta(description="Until the last record of the log.")]
+    function: str
+
+
+class Divergence(Struct, frozen=True):
+    """Where ranks compiled different things: the first record that differs."""
+
+    outliers: Sequence[RankNumber]
+    what: Text
+    id: CompileId
+    found: Annotated[str, Meta(description="What the outliers have there.")]
+    expected: Annotated[str, Meta(description="What the other ranks have there.")]
+    tie: Annotated[bool, Meta(description="Whether no majority shows which ranks are right.")]
+
+
+class CacheUse(Struct, frozen=True):
+    """How a cache answered for one graph."""
+
+    rank: RankNumber
+    id: CompileId
+    cache: Text
+    state: Text
+    key: str
+
+
+class Compile(Struct, frozen=True):
+    """Result of `tracelink compile --json`."""
+
+    ranks: Sequence[RankNumber]
+    compiles: Sequence[Compiled]
+    graph_breaks: Sequence[GraphBreak]
+    failures: Sequence[Failure]
+    open: Sequence[Open]
+    divergences: Sequence[Divergence]
+    caches: Sequence[CacheUse]
+    artifacts: Annotated[Mapping[str, Positive], Meta(description="Number of artifacts of each name.")]
+    kinds: Annotated[Mapping[str, Positive], Meta(description="Number of records of each kind.")]
+    findings: Sequence[Finding]
+
+
+def compile_document(report: CompileReport) -> Compile:
+    """The report as a document."""
+    return Compile(
+        report.ranks,
+        [_of(Compiled, row) for row in report.compiles],
+        [_of(GraphBreak, row) for row in report.graph_breaks],
+        [_of(Failure, row) for row in report.failures],
+        [_of(Open, row) for row in report.open],
+        [_of(Divergence, row) for row in report.divergences],
+        [_of(CacheUse, row) for row in report.caches],
+        report.artifacts,
+        report.kinds,
+        findings_of(report.findings),
+    )
+
+
+Document = TypeVar("Document", bound=Struct)
+Row = model.Compiled | model.GraphBreak | model.Failure | model.OpenPhase | model.Divergence | model.CacheUse
+
+
+def _of(document: type[Document], row: Row) -> Document:
+    """A row of a table; the names of its columns are those of the document."""
+    return document(**{name: getattr(row, name) for name in document.__struct_fields__})

@@ -1,0 +1,193 @@
+"""The result of reading compile logs: a table for each question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tracelink.model.errors import Finding, UsageError, choices
+from tracelink.model.records import Frame
+from tracelink.model.trace import SourceInfo
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Status(StrEnum):
+    """How a compilation ended."""
+
+    OK = "ok"
+    EMPTY = "empty"
+    """It has no operation: nothing was compiled."""
+    BREAK = "break"
+    """It began again because of a graph break."""
+    ERROR = "error"
+    OPEN = "open"
+    """The log ends before it does."""
+    UNKNOWN = "unknown"
+    """The log has no record of its end, and goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One compilation of a function, or of its backward graph."""
+
+    rank: int
+    id: str
+    """`frame/compile`: the function, and how often it was compiled before."""
+    function: str
+    status: Status
+    start_ns: int | None
+    duration_ns: int | None
+    runtime_ns: int | None
+    """How long the compiled code ran, in a profile of the rank; None without one."""
+    recompile_of: str
+    """The id of the compilation whose guard failed; empty if there is none."""
+    reason: str
+    """The guard that failed."""
+    backward: bool = False
+    file: str = ""
+    line: int | None = None
+    operations: int | None = None
+    guards: int | None = None
+    restarts: int = 0
+    called_at: str = ""
+    """`train.py:58`: the line that called the function."""
+    stages: Mapping[str, int] = field(default_factory=dict)
+    """Nanoseconds of each stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """Where the compiler gave up a graph."""
+
+    rank: int
+    id: str
+    reason: str
+    file: str
+    line: int | None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A compilation that failed."""
+
+    rank: int
+    id: str
+    function: str
+    type: str
+    reason: str
+    file: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPhase:
+    """Work that had begun and not ended when the log ends."""
+
+    rank: int
+    name: str
+    id: str
+    since_ns: int
+    for_ns: int
+    """Until the last record of the log."""
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where ranks compiled different things: at the first record that differs."""
+
+    outliers: tuple[int, ...]
+    what: str
+    """`compile`, `collectives`."""
+    id: str
+    found: str
+    """What the outliers have there."""
+    expected: str
+    """What the other ranks have there."""
+    tie: bool = False
+    """Whether no majority shows which ranks are right."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """How a cache answered for one graph."""
+
+    rank: int
+    id: str
+    cache: str
+    state: str
+    key: str
+
+
+TORCH = re.compile(r"/torch/(?:_\w+|nn|utils|multiprocessing|distributed|autograd|fx)/")
+"""Files of torch itself."""
+TABLES = ("compiles", "graph_breaks", "failures", "open", "divergences", "caches", "findings")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileReport:
+    """All tables."""
+
+    ranks: Sequence[int]
+    compiles: Sequence[Compiled]
+    """In the order of time, rank by rank."""
+    graph_breaks: Sequence[GraphBreak]
+    failures: Sequence[Failure]
+    open: Sequence[OpenPhase]
+    """The longest first."""
+    divergences: Sequence[Divergence]
+    caches: Sequence[CacheUse]
+    artifacts: Mapping[str, int]
+    """How many artifacts there are of each name."""
+    kinds: Mapping[str, int]
+    """How many records there are of each kind."""
+    sources: Sequence[SourceInfo]
+    findings: Sequence[Finding]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing failed, differs between ranks, or is open."""
+        return not (self.failures or self.open or self.divergences)
+
+    def to_pandas(self, table: str) -> pandas.DataFrame:
+        """One table as a pandas frame.
+
+        Args:
+            table: "compiles", "graph_breaks", "failures", "open", "divergences", "caches" or "findings".
+
+        Raises:
+            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
+        """
+        from tracelink.model.columns import frame
+        from tracelink.model.tables import columns_of
+
+        if table not in TABLES:
+            raise UsageError(f"there is no table {table!r}", advice=choices(table, TABLES))
+        rows: Sequence[Any] = getattr(self, table)
+        kind = ROWS[table]
+        return frame(columns_of(kind, rows))
+
+
+ROWS: Mapping[str, type] = {
+    "compiles": Compiled,
+    "graph_breaks": GraphBreak,
+    "failures": Failure,
+    "open": OpenPhase,
+    "divergences": Divergence,
+    "caches": CacheUse,
+    "findings": Finding,
+}
+
+
+def caller_in_words(stack: Sequence[Frame], function: str) -> str:
+    """The line that called a function: `train.py:58 (train_step)`; frames of torch are left out."""
+    own = stack[-1:] if stack and stack[-1].name == function else ()
+    callers = stack[: len(stack) - len(own)]
+    frame = next((frame for frame in reversed(callers) if not TORCH.search(frame.filename)), None)
+    return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} ({frame.name})" if frame else ""

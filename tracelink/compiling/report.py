@@ -1,0 +1,370 @@
+"""Compile logs of all ranks to tables: compilations, graph breaks, failures, open work, caches, divergences."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from tracelink.compiling.model import (
+    CacheUse,
+    Compiled,
+    CompileReport,
+    Divergence,
+    Failure,
+    GraphBreak,
+    OpenPhase,
+    Status,
+    caller_in_words,
+)
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for
+from tracelink.model.compiles import Artifact, Compilation, CompileLog
+from tracelink.model.errors import Finding, Severity, UnreadableError, in_order
+from tracelink.model.text import shortened
+from tracelink.pipeline.reading import (
+    Task,
+    assigned_ranks,
+    declared_rank,
+    nothing_readable,
+    tasks_of,
+    unreadable,
+)
+from tracelink.plugins import CompileLogReader
+
+Logs = Mapping[int, Sequence[CompileLog]]
+"""The logs of each rank, in the order of time."""
+
+GRAPH_BREAK, CACHES = "dynamo_graph_break_reason", ("fx_graph_cache_", "aotautograd_cache_")
+BREAK_AT = re.compile(r"Graph break in user code at (.+):(\d+)\n")
+BREAK_REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\s*\n\s*User code traceback|\Z)", re.DOTALL)
+ENCOUNTERED = re.compile(r".*Graph break encountered:\s*", re.DOTALL)
+RECOMPILE = re.compile(r"\s*([!\d/_]+): (.*)")
+SOURCE_OF_GUARD = re.compile(r"\s+# .*", re.DOTALL)
+LONG_REASON = 400
+SCHEDULE = "inductor_collective_schedule"
+
+
+def compile(  # noqa: A001  the name that notebooks use
+    paths: Paths = (),
+    *,
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> CompileReport:
+    """Reads the logs of torch.compile (TORCH_TRACE=DIR): what was compiled, why, at what cost, and what failed.
+
+    Args:
+        paths: Logs, directories, globs and archives; `-` is standard input. Files of other formats are left out.
+        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.log": 3}`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        Tables of compilations, graph breaks, failures, open work, differences between ranks, and caches.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: There is no compile log that can be read.
+
+    Example:
+        report = tracelink.compile("traces/")
+        report.to_pandas("compiles").nlargest(10, "duration_ns")
+    """
+    return report_of_sources(discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch))
+
+
+def report_of_sources(discovery: Discovery, engine: Engine) -> CompileReport:
+    """The tables of all compile logs among the sources."""
+    findings = list(discovery.findings)
+    logs = read_logs(discovery, engine, findings)
+    if not logs:
+        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+        raise nothing_readable(errors) if errors else _no_logs(discovery)
+    return report_of(logs, findings)
+
+
+def report_of(logs: Logs, findings: Sequence[Finding] = ()) -> CompileReport:
+    """The tables of these logs."""
+    every = [(rank, log) for rank, of_rank in logs.items() for log in of_rank]
+    compiled = [row for rank, log in every for row in _compiled(rank, log)]
+    return CompileReport(
+        ranks=list(logs),
+        compiles=compiled,
+        graph_breaks=[row for rank, log in every for row in _graph_breaks(rank, log)],
+        failures=[row for rank, log in every for row in _failures(rank, log)],
+        open=sorted(
+            (row for rank, log in every for row in _open(rank, log)), key=lambda row: (-row.for_ns, row.rank)
+        ),
+        divergences=_divergences_of(logs),
+        caches=[row for rank, log in every for row in _caches(rank, log)],
+        artifacts=_total(Counter(artifact.name for artifact in log.artifacts) for _, log in every),
+        kinds=_total(log.kinds for _, log in every),
+        sources=[log.source for _, log in every],
+        findings=in_order([*findings, *(finding for _, log in every for finding in log.findings)]),
+    )
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total.most_common())
+
+
+# Reading logs.
+
+
+def read_logs(discovery: Discovery, engine: Engine, findings: list[Finding]) -> Logs:
+    """All compile logs among the sources by rank; what cannot be read is a finding."""
+    tasks = [task for task in tasks_of(discovery, findings) if isinstance(task.reader, CompileLogReader)]
+    results = engine.map(lambda task: _read_one(task, engine), tasks)
+    read = [(task, log) for task, log in zip(tasks, results, strict=True) if isinstance(log, CompileLog)]
+    findings += [result for result in results if isinstance(result, Finding)]
+    logs: defaultdict[int, list[CompileLog]] = defaultdict(list)
+    for rank, (_, log) in zip(_ranks_of(read, findings), read, strict=True):
+        if rank is not None:
+            logs[rank].append(log)
+    return {rank: sorted(logs[rank], key=lambda log: log.source.start_ns or 0) for rank in sorted(logs)}
+
+
+def _read_one(task: Task, engine: Engine) -> CompileLog | Finding:
+    assert isinstance(task.reader, CompileLogReader)
+    try:
+        return task.reader.read_log(task.source, engine)
+    except UnreadableError as error:
+        error.source = error.source or task.source.path
+        return unreadable(task.source.path, str(error))
+    except OSError as error:
+        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+
+
+def _ranks_of(read: Sequence[tuple[Task, CompileLog]], findings: list[Finding]) -> list[int | None]:
+    """The rank of each log; a process can leave several, and so can those that it forks."""
+    infos = [replace(log.source, rank=declared_rank(log.source, task.source, findings)) for task, log in read]
+    if all(info.rank is None for info in infos):
+        return [0] * len(infos)
+    return assigned_ranks(infos, findings)
+
+
+def _no_logs(discovery: Discovery) -> UnreadableError:
+    count = len(discovery.sources)
+    found = f"none of the {count} files is one" if count > 1 else "this file is something else"
+    return UnreadableError(
+        f"no compile log found: {found if count else 'there are no files'}",
+        advice="Record logs with TORCH_TRACE=DIR in the environment of the job, and name DIR.",
+    )
+
+
+# Tables.
+
+
+def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
+    names = {_frame_of(one.compile_id): one.function for one in log.compilations if one.function}
+    for one in log.compilations:
+        recompile_of, reason = _recompile(one.recompile_reason)
+        yield Compiled(
+            rank,
+            one.compile_id,
+            one.function or names.get(_frame_of(one.compile_id), ""),
+            _status(one),
+            one.start_ns,
+            one.duration_ns,
+            None,
+            recompile_of,
+            reason,
+            one.backward,
+            one.file,
+            one.line,
+            one.operations,
+            one.guards,
+            len(one.restarts),
+            caller_in_words(log.called_at.get(one.compile_id, ()), one.function),
+            one.stages,
+        )
+    ended = {one.compile_id for one in log.compilations}
+    began = {
+        phase.compile_id: phase for phase in reversed(log.phases) if phase.end_ns is None and phase.compile_id
+    }
+    for id_ in dict.fromkeys([*log.called_at, *began]):
+        if id_ in ended:
+            continue
+        phase = began.get(id_)
+        yield Compiled(
+            rank,
+            id_,
+            (phase.function if phase else "") or names.get(_frame_of(id_), ""),
+            Status.OPEN if phase else Status.UNKNOWN,
+            phase.start_ns if phase else None,
+            None,
+            None,
+            "",
+            "",
+            called_at=caller_in_words(log.called_at.get(id_, ()), phase.function if phase else ""),
+        )
+
+
+def _frame_of(compile_id: str) -> str:
+    """The function of a compilation: `1` of `1/5`."""
+    return compile_id.rpartition("/")[0]
+
+
+def _status(one: Compilation) -> Status:
+    if one.fail_type:
+        return Status.ERROR
+    if one.restarts:
+        return Status.BREAK
+    return Status.EMPTY if one.operations == 0 and not one.backward else Status.OK
+
+
+def _recompile(text: str) -> tuple[str, str]:
+    """`1/0: s.i == 0     # if s.i == 1:` as the id and the guard."""
+    match = RECOMPILE.match(text)
+    if not match:
+        return "", text
+    return match[1], SOURCE_OF_GUARD.sub("", match[2]).strip()
+
+
+def _graph_breaks(rank: int, log: CompileLog) -> list[GraphBreak]:
+    counts: Counter[tuple[str, str, str, int | None]] = Counter()
+    for artifact in log.artifacts:
+        if artifact.name == GRAPH_BREAK:
+            counts[(artifact.compile_id, *_break(artifact))] += 1
+    return [GraphBreak(rank, *key, count) for key, count in counts.items()]
+
+
+def _break(artifact: Artifact) -> tuple[str, str, int | None]:
+    at, why = BREAK_AT.search(artifact.text), BREAK_REASON.search(artifact.text)
+    reason = ENCOUNTERED.sub("", why[1]) if why else artifact.text
+    file, line = (at[1], int(at[2])) if at else ("", None)
+    return reason.strip()[:LONG_REASON], file, line
+
+
+def _failures(rank: int, log: CompileLog) -> Iterator[Failure]:
+    names = {_frame_of(one.compile_id): one.function for one in log.compilations if one.function}
+    for one in log.compilations:
+        if one.fail_type:
+            yield Failure(
+                rank,
+                one.compile_id,
+                one.function or names.get(_frame_of(one.compile_id), ""),
+                one.fail_type,
+                one.fail_reason,
+                one.fail_file,
+                one.fail_line,
+            )
+
+
+def _open(rank: int, log: CompileLog) -> Iterator[OpenPhase]:
+    """Outermost first; a phase that has begun within another one is left out."""
+    for phase in log.phases:
+        if phase.end_ns is None and not phase.instant:
+            waited = max((log.last_ns or 0) - phase.start_ns, 0)
+            yield OpenPhase(rank, phase.name, phase.compile_id, phase.start_ns, waited, phase.function)
+
+
+def _caches(rank: int, log: CompileLog) -> Iterator[CacheUse]:
+    for artifact in log.artifacts:
+        if artifact.name.startswith(CACHES):
+            cache, _, state = artifact.name.rpartition("_")
+            yield CacheUse(rank, artifact.compile_id, cache, state, _key(artifact.text))
+
+
+def _key(text: str) -> str:
+    try:
+        key = msgspec.json.decode(text, type=dict[str, object]).get("key")
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return ""
+    return key if isinstance(key, str) else ""
+
+
+# Ranks that compiled something else: at the first record that differs, compared by content.
+
+
+Step = tuple[str, str]
+"""A compile id, and what a rank has there."""
+NOTHING = "nothing"
+LONGEST = 200
+
+
+def _divergences_of(logs: Logs) -> list[Divergence]:
+    """What ranks compiled, and which collectives their graphs contain, where a rank differs from most others."""
+    found = []
+    for what, steps in STEPS.items():
+        found += _divergences_in(what, {rank: tuple(steps(of_rank)) for rank, of_rank in logs.items()})
+    return found
+
+
+def _compile_steps(logs: Sequence[CompileLog]) -> list[Step]:
+    return [
+        (
+            one.compile_id,
+            f"{'backward of ' if one.backward else ''}{one.function or one.compile_id}: {_outcome(one)}",
+        )
+        for log in logs
+        for one in log.compilations
+    ]
+
+
+def _outcome(one: Compilation) -> str:
+    if one.fail_type:
+        return f"failed ({one.fail_type})"
+    return "graph break" if one.restarts else "compiled"
+
+
+def _collective_steps(logs: Sequence[CompileLog]) -> list[Step]:
+    steps = []
+    for log in logs:
+        for artifact in log.artifacts:
+            if artifact.name == SCHEDULE:
+                operations = _names(artifact.text)
+                steps.append((artifact.compile_id, ", ".join(operations) or "no collective"))
+    return steps
+
+
+def _names(text: str) -> list[str]:
+    try:
+        return msgspec.json.decode(text, type=list[str])
+    except msgspec.DecodeError:
+        return [text]
+
+
+STEPS: Mapping[str, Callable[[Sequence[CompileLog]], list[Step]]] = {
+    "compile": _compile_steps,
+    "collectives": _collective_steps,
+}
+
+
+def _divergences_in(what: str, steps: Mapping[int, tuple[Step, ...]]) -> list[Divergence]:
+    if len(set(steps.values())) < 2:
+        return []
+    counts = Counter(steps.values())
+    (common, most), *others = counts.most_common()
+    tie = bool(others) and others[0][1] == most
+    groups: dict[tuple[Step, ...], list[int]] = defaultdict(list)
+    for rank, sequence in steps.items():
+        groups[sequence].append(rank)
+    found = []
+    for sequence, ranks in groups.items():
+        if sequence == common:
+            continue
+        id_, had, expected = _first_difference(sequence, common)
+        outliers = sorted([*ranks, *(groups[common] if tie else ())])
+        found.append(Divergence(tuple(outliers), what, id_, had, expected, tie))
+    return found
+
+
+def _first_difference(own: Sequence[Step], common: Sequence[Step]) -> tuple[str, str, str]:
+    longest = max(len(own), len(common))
+    place = next(place for place in range(longest) if own[place : place + 1] != common[place : place + 1])
+    had = own[place] if place < len(own) else ("", NOTHING)
+    expected = common[place] if place < len(common) else ("", NOTHING)
+    return had[0] or expected[0], _step_in_words(had), _step_in_words(expected)
+
+
+def _step_in_words(step: Step) -> str:
+    id_, content = step
+    return shortened(f"{id_} {content}".strip(), LONGEST)

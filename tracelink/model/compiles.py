@@ -1,0 +1,90 @@
+"""What a compile log contains: phases, compilations, artifacts, and where functions were called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tracelink.model.errors import Finding
+from tracelink.model.records import Frame
+from tracelink.model.trace import SourceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Work of the compiler from begin to end, or an instant."""
+
+    name: str
+    start_ns: int
+    end_ns: int | None
+    """None if the log ends before it."""
+    compile_id: str
+    """`1/5`; empty outside of a compilation."""
+    function: str = ""
+    number: int = 0
+    """The number of its arguments among those of the log."""
+    instant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """A compilation that came to its end, or that of a backward graph."""
+
+    compile_id: str
+    attempt: int
+    start_ns: int | None
+    duration_ns: int | None
+    backward: bool
+    function: str = ""
+    file: str = ""
+    line: int | None = None
+    operations: int | None = None
+    guards: int | None = None
+    fail_type: str = ""
+    fail_reason: str = ""
+    fail_file: str = ""
+    fail_line: int | None = None
+    restarts: Sequence[str] = ()
+    """Why it began again: graph breaks, mostly."""
+    recompile_reason: str = ""
+    stages: Mapping[str, int] = field(default_factory=dict)
+    """Nanoseconds of each stage: dynamo, aot_autograd, inductor, backward, triton, gc, logging."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A record with a payload."""
+
+    name: str
+    compile_id: str
+    attempt: int
+    time_ns: int
+    offset: int
+    """Of its payload in the uncompressed file; its lines are indented by a tab."""
+    bytes: int
+    text: str = ""
+    """Its payload, if it is small and tables need it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileLog:
+    """One log: what a process compiled, and what it was compiling when the log ends."""
+
+    source: SourceInfo
+    torch: str
+    """The version of torch."""
+    phases: Sequence[Phase]
+    """Sorted by time."""
+    compilations: Sequence[Compilation]
+    """In the order of their ends."""
+    artifacts: Sequence[Artifact]
+    """In the order of the log."""
+    called_at: Mapping[str, Sequence[Frame]] = field(default_factory=dict)
+    """For each compile id the stack that called the function, outermost first."""
+    output_code: Mapping[str, str] = field(default_factory=dict)
+    """For each file with generated code its compile id."""
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    """How many records there are of each kind."""
+    last_ns: int | None = None
+    """The time of the last record."""
+    findings: Sequence[Finding] = ()
