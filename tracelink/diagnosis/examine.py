@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tracelink.diagnosis.absence import Absence, absent_culprits, absent_members
+from tracelink.diagnosis.deviations import Deviations
 from tracelink.diagnosis.disagreements import (
     NO_ROOTS,
     Disagreement,
@@ -231,7 +232,8 @@ def diagnosis_of(
     mismatches += messages.mismatches
     late = lateness_report(journal, parts)
     clues = replace(clues, habits=habits_of(late.lateness))
-    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches, clues)
+    deviations = Deviations(journal, comparisons, incomplete)
+    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
     hangs = absent_culprits(absence, hangs)
     stalled = any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches])

@@ -185,13 +185,15 @@ def of_program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 
 
 def judged_by_line(diagnosis: Diagnosis) -> Diagnosis:
-    """Turns a mismatch into `skipped` if the culprit is further on than the others in the same function."""
+    """Turns a mismatch, or a deadlock, into `skipped` if the lines show that the culprit has passed the call."""
     return replace(diagnosis, problems=[_judged(problem) for problem in diagnosis.problems])
 
 
 def _judged(problem: Problem) -> Problem:
     own = _shown(problem, Role.CULPRIT)
     other = _shown(problem, Role.WAITING)
+    if problem.kind is Kind.DEADLOCK and not (problem.tie or problem.in_other_order):
+        return _judged_deadlock(problem)
     if problem.kind not in MISMATCHES or problem.tie or own is None or other is None:
         return problem
     if operation_of(problem.operation) in POINT_TO_POINT:
@@ -201,6 +203,64 @@ def _judged(problem: Problem) -> Problem:
     return replace(
         problem, kind=Kind.SKIPPED, category=Category.CODE_PATH, message=_skipped_message(problem, own)
     )
+
+
+def _judged_deadlock(problem: Problem) -> Problem:
+    """A deadlock of collectives is a skipped call if all culprits have passed the one in which others wait."""
+    own = [evidence.entries for evidence in problem.evidence if evidence.role is Role.CULPRIT]
+    awaited = [
+        evidence.entries[-1]
+        for evidence in problem.evidence
+        if evidence.role is Role.WAITING
+        and (evidence.entries[-1].group, evidence.entries[-1].sequence) == (problem.group, problem.sequence)
+    ]
+    if not own or not awaited:
+        return problem
+    passed = {_has_passed(entries, awaited[0].frames) for entries in own}
+    if passed == {True}:
+        return replace(problem, kind=Kind.SKIPPED, cycle=(), message=_skipped_message(problem, own[0][-1]))
+    return replace(problem, in_other_order=passed == {False})
+
+
+def _has_passed(entries: Sequence[Entry], awaited: Sequence[Frame]) -> bool | None:
+    """Whether a program is past a line in which others wait, by its last two calls; None if lines do not show it.
+
+    Innermost frames come first. The call before shows whether a function went on, or began again in a loop.
+    """
+    if len(entries) < 2:
+        return None
+    before, own = (entry.frames[::-1] for entry in entries[-2:])
+    depth, line = _first_difference(own, awaited[::-1])
+    if line is None or len(before) <= depth or not _same_calls(before, own, depth):
+        return None
+    first, last, there = before[depth].line, own[depth].line, line
+    if first == last:
+        deeper, earlier = _first_difference(own, before)
+        again = earlier is not None and own[deeper].line < earlier
+        inside = earlier is not None and own[deeper].line > earlier
+        first += 1 if again else 0
+        if not again and not inside:
+            return None
+    # Forward from the call before to the last one, or round a loop.
+    if first <= last:
+        return True if first <= there < last else False if last < there else None
+    return there >= first or there < last
+
+
+def _first_difference(own: Sequence[Frame], other: Sequence[Frame]) -> tuple[int, int | None]:
+    """The first frame in which two stacks differ, outermost first, and the line of the other one if it is in the
+    same function."""
+    for depth, (own_frame, other_frame) in enumerate(zip(own, other, strict=False)):
+        if own_frame != other_frame:
+            same = (own_frame.filename, own_frame.name) == (other_frame.filename, other_frame.name)
+            return depth, other_frame.line if same else None
+    return min(len(own), len(other)), None
+
+
+def _same_calls(one: Sequence[Frame], other: Sequence[Frame], depth: int) -> bool:
+    """Whether two stacks are in the same function at a depth, called from the same lines."""
+    same = (one[depth].filename, one[depth].name) == (other[depth].filename, other[depth].name)
+    return same and list(one[:depth]) == list(other[:depth])
 
 
 def _requests_differ(own: Entry, other: Entry) -> bool:
@@ -458,7 +518,16 @@ def _deadlock(case: _Case) -> str:
     ]
     shown = f": {'; '.join(first_calls)}" if first_calls else ""
     between = f"groups {' and '.join(groups)}" if len(groups) > 1 else "these ranks"
-    return f"Call the collectives of {between} in the same order on all ranks{shown}."
+    same_order = f"all the collectives of {between} in the same order on all ranks{shown}."
+    if problem.in_other_order or problem.tie:
+        return f"C{same_order}"
+    what = collective_in_words(
+        problem.operation, problem.sequence or 0, ProcessGroup(problem.group, problem.description)
+    )
+    return (
+        f"{_capital(case.culprit)} has skipped {what}, or would call it later than the others: look for the branch "
+        f"that skips it, else c{same_order}"
+    )
 
 
 def _straggler(case: _Case) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracelink.diagnosis.clocks import Elapsed
+from tracelink.diagnosis.deviations import Deviation, Deviations, deviation_problem
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Link, Problem
 from tracelink.diagnosis.participation import Parts
@@ -57,6 +58,7 @@ def hangs_of(
     waits: Sequence[Wait],
     mismatches: list[Problem],
     clues: Clues = NO_CLUES,
+    deviations: Deviations | None = None,
 ) -> tuple[list[Problem], list[str]]:
     """A problem for each cause of waiting that is not a mismatch, and notes.
 
@@ -67,12 +69,13 @@ def hangs_of(
     ending = [wait for wait in waits if stalls.is_ending(wait)]
     waits = [wait for wait in waits if not stalls.is_ending(wait)]
     certain = with_device_waits(journal, waits, stalls.is_stuck)
+    deviating = _deviating(journal, deviations, waits, mismatches)
     causes = _unexplained(journal, distinct_causes(causes_of(certain), order), mismatches)
     decided = _decided(stalls, order, waits, causes, mismatches)
     notes = [_ending(journal, wait) for wait in ending[:MOST_ENDING]]
     if decided is None:
         return ([_in_flight(stalls, causes)] if causes else []), notes
-    problems = _problems(stalls, order, decided, mismatches)
+    problems = _problems(stalls, order, decided, mismatches, deviating)
     if problems or any(mismatch.waiting for mismatch in mismatches):
         return _proven(problems, [*problems, *mismatches])
     return problems, notes
@@ -128,12 +131,17 @@ def _unexplained(journal: Journal, causes: Sequence[Cause], mismatches: list[Pro
 
 
 def _problems(
-    stalls: Stalls, order: WaitOrder, causes: Sequence[Cause], mismatches: Sequence[Problem]
+    stalls: Stalls,
+    order: WaitOrder,
+    causes: Sequence[Cause],
+    mismatches: list[Problem],
+    deviating: Sequence[Deviation],
 ) -> list[Problem]:
-    elapsed, problems, stuck = stalls.elapsed, [], []
+    elapsed, stuck = stalls.elapsed, []
+    problems, causes = _deviations_behind(elapsed, causes, deviating, mismatches)
     for cause in causes:
         if len(cause.waits) > 1:
-            problems.append(_deadlock(elapsed, order, cause))
+            problems.append(_deadlock(elapsed, order, cause, deviating))
         elif cause.culprits and cause.waits[0].queued:
             problems.append(_not_started(elapsed, cause))
         elif cause.culprits:
@@ -143,6 +151,57 @@ def _problems(
     if stuck and not problems and not _in_dispute(stalls.journal, stuck[0].waits[0], mismatches):
         problems.append(_timed_out(elapsed, stuck[0], len(stuck)))
     return problems
+
+
+def _deviating(
+    journal: Journal, deviations: Deviations | None, waits: Sequence[Wait], mismatches: list[Problem]
+) -> list[Deviation]:
+    """Ranks that skipped calls or made extra ones; mismatched messages are a consequence of that."""
+    if deviations is None or not waits:
+        return []
+    rows = {group.name: number for number, group in enumerate(journal.groups)}
+    of_messages = [each for each in mismatches if operation_of(each.operation) in POINT_TO_POINT]
+    disputed = {(rank, rows[each.group]) for each in of_messages for rank in each.rows if each.group in rows}
+    found = deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed)
+    certain = {deviation.rank: deviation for deviation in found if deviation.is_certain}
+    for mismatch in of_messages:
+        own = [certain[rank] for rank in mismatch.rows if rank in certain]
+        if own and mismatch.kind is not Kind.SKIPPED and mismatch.rows[own[0].rank] >= own[0].row:
+            number = mismatches.index(mismatch)
+            mismatches[number] = deviation_problem(journal, own[:1], mismatch.waiting, rows=mismatch.rows)
+    return found
+
+
+def _deviations_behind(
+    elapsed: Elapsed, causes: Sequence[Cause], deviating: Sequence[Deviation], mismatches: list[Problem]
+) -> tuple[list[Problem], list[Cause]]:
+    """A problem for each certain deviation because of which ranks wait, and the other causes."""
+    behind: dict[tuple[int, int, int], list[tuple[Deviation, Cause]]] = {}
+    rest = []
+    for cause in causes:
+        involved = {*cause.culprits, *_members(cause.waits)}
+        own = [each for each in deviating if each.is_certain and each.rank in involved]
+        for each in own:
+            behind.setdefault((each.usual, each.skipped, each.extra), []).append((each, cause))
+        if not own:
+            rest.append(cause)
+    return [_deviation(elapsed, found, mismatches) for found in behind.values()], rest
+
+
+def _deviation(
+    elapsed: Elapsed, found: Sequence[tuple[Deviation, Cause]], mismatches: list[Problem]
+) -> Problem:
+    """One problem; skipped messages of the same ranks are part of it."""
+    by_rank = {deviation.rank: deviation for deviation, _ in found}
+    waiting = {rank for _, cause in found for rank in cause.waiting}
+    for mismatch in list(mismatches):
+        if mismatch.kind is Kind.SKIPPED and set(mismatch.culprits) <= by_rank.keys():
+            mismatches.remove(mismatch)
+            waiting.update(mismatch.waiting)
+    longest = max(elapsed.longest(cause.waits[0].rows) or 0 for _, cause in found)
+    problem = deviation_problem(elapsed.journal, list(by_rank.values()), waiting, waited_ns=longest or None)
+    waits = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
+    return replace(problem, message=f"{problem.message}{waits}{_at_least(longest)}.")
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:
@@ -350,11 +409,16 @@ def _shown_rows(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[i
 # Deadlocks: cycles of waits.
 
 
-def _deadlock(elapsed: Elapsed, order: WaitOrder, cause: Cause) -> Problem:
+def _deadlock(
+    elapsed: Elapsed, order: WaitOrder, cause: Cause, deviations: Sequence[Deviation] = ()
+) -> Problem:
     """Culprits are the ranks that began with what comes later for most ranks, else the fewest ranks."""
     journal = elapsed.journal
     deviating = _deviating_ranks(order, cause.waits)
     culprits, tie = (deviating, False) if deviating else _culprits_without_order(journal, cause.waits)
+    others = {deviation.rank for deviation in deviations} & _members(cause.waits)
+    if tie and others and others < _members(cause.waits):
+        culprits, tie = tuple(sorted(others)), False
     cycle = cause.waits if tie else _shortest_cycles(cause.waits, culprits)
     first = _first(cycle, culprits, messages=not deviating)
     subject = "Deadlock" if tie else f"{ranks_in_words(culprits)} deadlock{'s' if len(culprits) == 1 else ''}"
@@ -367,6 +431,7 @@ def _deadlock(elapsed: Elapsed, order: WaitOrder, cause: Cause) -> Problem:
         waiting=[rank for rank in cause.waiting if tie or rank not in culprits],
         message=f"{subject}: {_cycle_in_words(journal, cycle)}.",
         tie=tie,
+        in_other_order=first.queued or first.message,
         waited_ns=elapsed.longest(first.rows),
         cycle=tuple(_link(journal, wait, cycle) for wait in cycle),
         rows={rank: row for wait in cycle for rank, row in _culprit_rows(wait, culprits)},

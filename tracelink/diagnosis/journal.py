@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.diagnosis.lives import LeftLives, lives_of
+from tracelink.diagnosis.dumps.lives import LeftLives, lives_of
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED, resolve_groups
 from tracelink.linking.stack import stack
 from tracelink.model.collectives import RankCalls

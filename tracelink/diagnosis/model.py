@@ -187,6 +187,8 @@ class Problem:
     """What to look at next."""
     tie: bool = False
     """Whether the culprits differ from each other and it is unknown which of them is wrong."""
+    in_other_order: bool = False
+    """Whether the culprits of a deadlock are known to make all of its calls, and not to have skipped any."""
     proven: bool = True
     """Whether the culprits' own dumps show it, and not only those of other ranks."""
     category: Category = Category.UNKNOWN

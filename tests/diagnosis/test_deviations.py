@@ -1,0 +1,63 @@
+"""Deviations: skipped, extra and exchanged calls in the programs of ranks, over all of their groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders.programs import diagnosis_of_programs, problems
+
+FOUR = [0, 1, 2, 3]
+TP = {"b": "tp", "c": "tp"}
+
+
+def of_two_pairs(culprit: str, partner: str, others: str) -> dict[int, str]:
+    """Programs of ranks 0 to 3: a pair in group b, the first of which is the culprit, and a pair in group c."""
+    return {0: culprit, 1: partner, **dict.fromkeys((2, 3), others.replace("b", "c"))}
+
+
+def of_pairs(culprit: str, partner: str, others: str) -> list[str]:
+    return problems(of_two_pairs(culprit, partner, others), descriptions=TP, a=FOUR, b=[0, 1], c=[2, 3])
+
+
+def test_skipped_call_of_a_pair() -> None:
+    """All later numbers of the group are one behind; the last one is awaited."""
+    found = of_pairs("b1 b2 a1! b3! a2!", "b1 b2 b3! a1! b4! a2!", "b1 b2 b3 a1! b4! a2!")
+    assert found == ["skipped b3 by 0, for 1 2 3"]
+
+
+def test_skipped_call_in_words() -> None:
+    programs = of_two_pairs("b1 b2 a1! b3! a2!", "b1 b2 b3! a1! b4! a2!", "b1 b2 b3 a1! b4! a2!")
+    (problem,) = diagnosis_of_programs(programs, descriptions=TP, a=FOUR, b=[0, 1], c=[2, 3]).problems
+    assert problem.message.partition(";")[0] == (
+        "Rank 0 skipped all_reduce #3 of group b (tp) and continued with all_reduce #1 of group a"
+    )
+
+
+def test_extra_call_of_a_pair() -> None:
+    found = of_pairs("b1 b2 b3! a1! b4! a2!", "b1 b2 a1! b3! a2!", "b1 b2 a1! b3! a2!")
+    assert found == ["operation_mismatch b3 by 0, for 1 2 3"]
+
+
+def test_calls_in_another_order_are_a_deadlock() -> None:
+    found = of_pairs("b1 a1! b2! a2! b3!", "b1 b2! a1! a2! b3!", "b1 b2 a1! a2! b3!")
+    assert found == ["deadlock b2 by 0, for 1 2 3"]
+
+
+def test_a_single_call_after_it_may_be_another_order() -> None:
+    assert of_pairs("b1 a1!", "b1 b2!", "b1 b2 a1!") == ["deadlock b2 by 0, for 1 2 3"]
+
+
+@pytest.mark.parametrize("forgotten", [0, 1, 2])
+def test_ring_buffers_are_compared_from_the_first_common_collective(forgotten: int) -> None:
+    programs = of_two_pairs("b1 a1 b2 a2! b3! a3!", "b1 a1 b2 b3! a2! b4! a3!", "b1 a1 b2 b3 a2! b4! a3!")
+    lost = dict.fromkeys((1, 2), forgotten)
+    found = problems(programs, descriptions=TP, forgotten=lost, a=FOUR, b=[0, 1], c=[2, 3])
+    assert found == ["skipped b3 by 0, for 1 2 3"]
+
+
+def test_stages_run_other_programs() -> None:
+    """The first stage sends what the second receives; the program of rank 2 is stuck."""
+    ranks = {0: "b1 p>1 b2!", 1: "b1 p<0 b2!", 2: "b1 q>1", 3: "b1 q<0 b2!"}
+    descriptions = {"p": "pp", "q": "pp"}
+    found = problems(ranks, descriptions=descriptions, b=FOUR, p=[0, 1], q=[2, 3])
+    assert found == ["never_joined b2 by 2, for 0 1 3"]
