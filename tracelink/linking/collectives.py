@@ -87,8 +87,10 @@ def match_collectives(stack: Stack, groups: Groups) -> Matching:
     unnumbered = np.bincount(group, position == UNKNOWN, minlength=len(groups.rows)) > 0
     if unnumbered.any():
         position, sequence = position.copy(), position.copy()
+        by_group = stable_order(group)
+        bounds = np.searchsorted(group[by_group], np.arange(len(groups.rows) + 1)).tolist()
         for row in np.flatnonzero(unnumbered).tolist():
-            chosen = np.flatnonzero(group == row)
+            chosen = by_group[bounds[row] : bounds[row + 1]]
             aligned = _align_group(stack, rows[chosen])
             position[chosen], sequence[chosen], ambiguous[chosen], uncertain[chosen] = aligned
             findings += _ambiguous_finding(groups, row, stack.rank[rows[chosen[ambiguous[chosen]]]])

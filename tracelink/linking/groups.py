@@ -186,19 +186,59 @@ def _split_by_name(groups: Sequence[_LocalGroup], of_all_ranks: bool) -> list[_S
             by_name.setdefault(name, _SameGroup()).add(group)
         else:
             unmatched.append(group)
-    split = list(by_name.values())
+    choice = _Choice()
+    for known in by_name.values():
+        choice.append(known)
     for group in unmatched:
-        free = [known for known in split if group.rank not in known.by_rank]
-        similar = [known for known in free if _same_description(known, group)]
+        choice.place(group)
+    return choice.groups
+
+
+@dataclass(slots=True)
+class _Choice:
+    """Groups that local groups can be the same as; a group has at most one local group of each rank."""
+
+    groups: list[_SameGroup] = field(default_factory=list)
+    described: dict[str, list[_SameGroup]] = field(default_factory=dict)
+    """The groups with each description."""
+    known: set[tuple[int, str]] = field(default_factory=set)
+    """Groups, by their address, and descriptions that are in `described`."""
+    passed: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    """For a rank and a description, or all: the index of the first free group, and of the next one."""
+
+    def append(self, group: _SameGroup) -> None:
+        """Adds a group."""
+        self.groups.append(group)
+        for local in group.all():
+            self._describe(group, local)
+
+    def place(self, local: _LocalGroup) -> None:
+        """Adds a local group to the only free group with its description, else to the first one."""
+        similar = self._free(local.rank, local.description) if local.description else []
+        free = similar if len(similar) == 1 else self._free(local.rank, "")
         if not free:
             free = [_SameGroup()]
-            split += free
-        (similar if len(similar) == 1 else free)[0].add(group)
-    return split
+            self.groups += free
+        free[0].add(local)
+        self._describe(free[0], local)
 
+    def _free(self, rank: int, description: str) -> list[_SameGroup]:
+        """The first two groups with a description, or of all, that have no local group of the rank."""
+        groups = self.described.get(description, []) if description else self.groups
+        first, second = self.passed.get((rank, description), (0, 1))
+        while first < len(groups) and rank in groups[first].by_rank:
+            first += 1
+        second = max(second, first + 1)
+        while second < len(groups) and rank in groups[second].by_rank:
+            second += 1
+        self.passed[rank, description] = first, second
+        return [groups[index] for index in (first, second) if index < len(groups)]
 
-def _same_description(group: _SameGroup, local: _LocalGroup) -> bool:
-    return bool(local.description) and any(other.description == local.description for other in group.all())
+    def _describe(self, group: _SameGroup, local: _LocalGroup) -> None:
+        key = (id(group), local.description)
+        if local.description and key not in self.known:
+            self.known.add(key)
+            self.described.setdefault(local.description, []).append(group)
 
 
 def _sort_key(group: _SameGroup) -> tuple[int, tuple[int, ...], bool, str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +47,7 @@ from tracelink.converters.perfetto.timeline.layout import (
     OutputThreads,
     Process,
     ProcessKind,
+    Thread,
 )
 from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, RankTimeline, payload_runs
 from tracelink.converters.perfetto.timeline.schema import (
@@ -252,10 +254,10 @@ class TrackTree:
         """Adds a track after all others of its parent."""
         self.below.append(TrackNode(number, name, parent, unit))
 
-    def add_threads(self, threads: OutputThreads, process: Process, parent: int, *kinds: TrackKind) -> None:
+    def add_threads(self, threads: Sequence[tuple[int, Thread]], parent: int, *kinds: TrackKind) -> None:
         """Adds the threads of a process. All lanes of a thread have its name, so that viewers merge them."""
-        for tid, thread in zip(threads.tid, threads.thread, strict=True):
-            if thread.process == process and thread.kind in kinds:
+        for tid, thread in threads:
+            if thread.kind in kinds:
                 self.add(tid, thread.name, parent)
 
     def add_counters(self, tracks: Mapping[int, Track], parent: int) -> None:
@@ -274,39 +276,33 @@ def track_tree(rank_timeline: RankTimeline, counters: Mapping[int, int], numberi
     last = len(layout.processes) + len(threads.tid) + len(counters)
     tree = TrackTree(TrackNode(numbering.id_of(last + 1), layout.title))
     root, main = tree.root.number, _main_process(layout)
-    tracks = rank_timeline.graph.tracks
+    threads_of: defaultdict[int, list[tuple[int, Thread]]] = defaultdict(list)
+    for tid, thread in zip(threads.tid, threads.thread, strict=True):
+        threads_of[thread.process.pid].append((tid, thread))
+    counters_of: defaultdict[int, dict[int, Track]] = defaultdict(dict)
+    for row, owner in layout.process_of_counter.items():
+        shared = owner == main or owner.kind == ProcessKind.COUNTERS
+        counters_of[root if shared else owner.pid][counters[row]] = rank_timeline.graph.tracks[row]
     if main:
-        tree.add_threads(threads, main, root, *THREADS)
+        tree.add_threads(threads_of[main.pid], root, *THREADS)
     for process in layout.processes:
         if process != main and process.kind != ProcessKind.COUNTERS:
             tree.add(process.pid, process.name, root)
-            tree.add_threads(threads, process, process.pid, *TrackKind)
-            tree.add_counters(_counters_of(tracks, layout, counters, process), process.pid)
+            tree.add_threads(threads_of[process.pid], process.pid, *TrackKind)
+            tree.add_counters(counters_of[process.pid], process.pid)
     if main:
         profiler = TrackNode(numbering.id_of(last + 2), f"{layout.title} · {PROFILER}", root)
-        _add_profiler(tree, threads, main, profiler)
-    rest = [
-        process for process in layout.processes if process == main or process.kind == ProcessKind.COUNTERS
-    ]
-    tree.add_counters(_counters_of(tracks, layout, counters, *rest), root)
+        _add_profiler(tree, threads_of[main.pid], profiler)
+    tree.add_counters(counters_of[root], root)
     return tree
 
 
-def _add_profiler(tree: TrackTree, threads: OutputThreads, main: Process, node: TrackNode) -> None:
+def _add_profiler(tree: TrackTree, threads: Sequence[tuple[int, Thread]], node: TrackNode) -> None:
     """Adds tracks that belong to no thread, below a node of their own if there are several."""
-    count = sum(thread.process == main and thread.kind == TrackKind.PROCESS for thread in set(threads.thread))
+    count = len({thread.name for _, thread in threads if thread.kind == TrackKind.PROCESS})
     if count > 1:
         tree.add(node.number, node.name, node.parent)
-    tree.add_threads(threads, main, node.number if count > 1 else node.parent, TrackKind.PROCESS)
-
-
-def _counters_of(
-    tracks: Sequence[Track], layout: Layout, counters: Mapping[int, int], *processes: Process
-) -> Mapping[int, Track]:
-    """The counters of these processes, by number."""
-    return {
-        counters[row]: tracks[row] for row, owner in layout.process_of_counter.items() if owner in processes
-    }
+    tree.add_threads(threads, node.number if count > 1 else node.parent, TrackKind.PROCESS)
 
 
 def _main_process(layout: Layout) -> Process | None:
