@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -113,7 +114,22 @@ class TestRefused:
 
     def test_options_of_drawings_are_for_drawings(self, tracelink: Run, et: Path) -> None:
         output = self.refused(tracelink, str(et / "job.0.et"), "job.json", "--depth", "2")
-        assert "job.json is not a drawing" in output
+        assert "job.json is not a drawing: --depth applies only to drawings. Leave it out, or name" in output
+
+    @pytest.mark.parametrize(
+        ("output", "options", "words"),
+        [
+            ("job.svg", ("--steps", "1"), "a drawing has no --steps. Draw less with --depth, --window, "),
+            ("job.svg", ("--args", "none", "--only", "kernels"), "a drawing has no --args and --only. "),
+            ("job.json", ("--ranks", "0"), "chakra-nodes keeps everything that is in "),
+            ("job.json", ("--variant", "full"), ": --variant cannot change it. Leave it out"),
+            ("job.json.tar", ("--steps", "1"), "copies files as they are: --steps cannot cut inside them."),
+        ],
+    )
+    def test_options_that_change_nothing(
+        self, tracelink: Run, et: Path, output: str, options: tuple[str, ...], words: str
+    ) -> None:
+        assert words in self.refused(tracelink, str(et / "job.0.et"), output, *options)
 
     @pytest.mark.parametrize(
         ("options", "words"),
@@ -146,6 +162,33 @@ def native(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_a_profile_takes_the_options_of_merge(tracelink: Run, tmp_path: Path) -> None:
+    profile = str(samples.path("gpu_pair") / "kineto_0.json.gz")
+    options = ("--steps", "1", "--only", "kernels,annotations", "--args", "none", "--compress")
+    for output in ("a.json.gz", "a.pftrace"):
+        converted = tracelink("convert", profile, output, *options)
+        merged = tracelink("merge", profile, "-o", f"merged.{output}", *options)
+        assert (converted.exit_code, merged.exit_code) == (0, 0)
+        assert converted.stdout.replace(output, f"merged.{output}") == merged.stdout
+    assert tracelink("convert", profile, "job", "--to", "chakra", "--variant", "astra-sim").exit_code == 0
+    help_of = {name: tracelink(name, "--help").stdout for name in ("merge", "convert")}
+    taken = {
+        name: set(re.findall(r"^ +(?:-\w, )?(--[a-z]+)", text, re.MULTILINE))
+        for name, text in help_of.items()
+    }
+    inputs = {"--et", "--kineto", "--fr", "--rank", "--output", "--bundle", "--clock", "--open"}
+    assert taken["merge"] - taken["convert"] == inputs
+    assert taken["convert"] - taken["merge"] == {"--depth", "--limit"}
+
+
+def test_a_timeline_takes_the_options_of_merge(tracelink: Run, native: str) -> None:
+    result = tracelink("convert", native, "job.json", "--args", "none", "--ranks", "1")
+    assert result.exit_code == 0
+    events = json.loads(Path("job.json").read_bytes())["traceEvents"]
+    assert {row["rank"] for row in api.inspect("job.json").sources for row in [{"rank": row.rank}]} == {1}
+    assert not any("External id" in event.get("args", {}) for event in events)
+
+
 def test_the_output_is_reported(tracelink: Run, native: str, tmp_path: Path) -> None:
     result = tracelink("convert", native, str(tmp_path / "job.json"))
     assert result.exit_code == 0
@@ -163,7 +206,12 @@ def test_to_standard_output(tracelink: Run, native: str) -> None:
 def test_inspect_shows_the_ranks_of_a_timeline(tracelink: Run, native: str) -> None:
     result = tracelink("inspect", native)
     assert result.exit_code == 0
-    assert [line.split()[1] for line in result.stdout.splitlines() if ":rank-" in line] == ["perfetto"] * 2
+    listed = result.stdout.splitlines()
+    assert listed[0] == f"In {native}:"
+    assert [line.split()[:2] for line in listed if line.startswith("rank-")] == [
+        ["rank-0", "perfetto"],
+        ["rank-1", "perfetto"],
+    ]
 
 
 @pytest.mark.parametrize("command", [("inspect",), ("merge", "-o", "a.json"), ("convert", "a.json")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,12 +146,7 @@ def merge(
         check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
-        cuts = {"--window": selection.window, "--steps": selection.steps, "--only": selection.only}
-        used = " and ".join(name for name, value in cuts.items() if value is not None)
-        raise UsageError(
-            f"{writer.name} copies files as they are: {used} cannot cut inside them",
-            advice="Select whole ranks with --ranks, or write another format: --to",
-        )
+        raise _uncuttable(writer, selection)
     discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=not copying)
@@ -164,6 +159,7 @@ def convert(
     *,
     to: str | None = None,
     options: Mapping[str, str] | None = None,
+    selection: Selection | None = None,
     view: View | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
@@ -179,7 +175,9 @@ def convert(
         output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output.
         to: The format; by default the one that the output's name means.
         options: Options of the writer by name.
-        view: What a drawing shows: depth, time window, ranks, number of nodes.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
+            takes ranks and a window.
+        view: What a drawing shows: depth, number of nodes.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
@@ -194,10 +192,14 @@ def convert(
     discovery = discover_inputs(path)
     check_not_read(os.fspath(output), [source.path for source in discovery.sources])
     engine = engine_for(jobs, watch)
-    if converted := _rewritten(discovery, os.fspath(output), to, engine, view):
+    changes = _Changes(options or {}, selection or Selection(), view or View())
+    if converted := _rewritten(discovery, os.fspath(output), to, engine, changes):
         return converted
     writer = _writer(os.fspath(output), to, options)
-    job = read_job(discovery, engine, clock=ClockMode.HOST, selection=None)
+    copying = isinstance(writer, Copying)
+    if copying and selection and selection.cuts:
+        raise _uncuttable(writer, selection)
+    job = read_job(discovery, engine, clock=ClockMode.HOST, selection=selection, with_events=not copying)
     return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, on_forecast)
 
 
@@ -254,6 +256,14 @@ def _format_of(path: str) -> str:
     return max(fitting)[1] if fitting else DEFAULT_FORMAT
 
 
+def _uncuttable(writer: Writer, selection: Selection) -> UsageError:
+    used = [name for name in _names(selection) if name != "--ranks"]
+    return UsageError(
+        f"{writer.name} copies files as they are: {' and '.join(used)} cannot cut inside them",
+        advice="Select whole ranks with --ranks, or write another format: --to",
+    )
+
+
 def _of_files(writer: Writer, discovery: Discovery) -> Writer:
     return writer.of_files(discovery.sources) if isinstance(writer, Copying) else writer
 
@@ -286,30 +296,63 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
 
 
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What the user changes in a conversion: options of the writer, what is selected, and what a drawing shows."""
+
+    options: Mapping[str, str]
+    selection: Selection
+    view: View
+
+    @property
+    def names(self) -> list[str]:
+        """The options that change what is written."""
+        return [*(f"--{name}" for name in self.options), *_names(self.selection)]
+
+    def drawn(self) -> View:
+        """What a drawing shows; raises `UsageError` for what it cannot select."""
+        window, ranks = self.selection.window, self.selection.ranks
+        unusable = [name for name in self.names if name not in ("--window", "--ranks")]
+        if unusable:
+            raise UsageError(
+                f"a drawing has no {' and '.join(unusable)}",
+                advice="Draw less with --depth, --window, --ranks or --limit.",
+            )
+        return replace(self.view, window=window or self.view.window, ranks=ranks or self.view.ranks)
+
+
+def _names(selection: Selection | View) -> list[str]:
+    """The options that a selection, or a view, consists of."""
+    return [f"--{field.name}" for field in fields(selection) if getattr(selection, field.name) is not None]
+
+
 def _rewritten(
-    discovery: Discovery, output: str, to: str | None, engine: Engine, view: View | None = None
+    discovery: Discovery, output: str, to: str | None, engine: Engine, changes: _Changes
 ) -> Converted | None:
     """The one source rewritten as the format `to`, else as what the output's name means; None if that takes a graph.
 
-    Where that is a drawing it shows all sources, as `view` says.
+    Where that is a drawing it shows all sources.
     """
     possible = _possible(output, to)
     for name, spec in possible.items():
         if spec.draws:
-            return _drawn(name, spec.reads, discovery, output, engine, view or View())
-    if view:
-        drawings = (spec for spec in plugins.conversions().values() if spec.draws)
-        known = ", ".join(f"x{suffix}" for spec in drawings for suffix in spec.suffixes)
-        raise UsageError(
-            f"{to or output} is not a drawing: --depth, --window, --ranks and --limit apply only to drawings",
-            advice=f"Leave them out, or name the output {known}.",
-        )
+            return _drawn(name, spec.reads, discovery, output, engine, changes.drawn())
+    if changes.view != View():
+        raise _no_drawing(to or output, changes.view)
     if not possible or len(discovery.sources) != 1:
         return None
     (task,) = _tasks(discovery, list(discovery.findings))
     for name, spec in possible.items():
-        if task.reader.name in spec.reads:
+        if task.reader.name not in spec.reads:
+            continue
+        if not changes.names:
             return Converted(plugins.conversion(name).convert(task.source, target_of(output), engine))
+        if name not in plugins.writers():
+            raise UsageError(
+                f"{name} keeps everything that is in {task.source.path}: "
+                f"{' and '.join(changes.names)} cannot change it",
+                advice="Leave it out, or choose another format: --to",
+            )
     if to and to not in plugins.writers():
         takes = " or ".join(name for spec in possible.values() for name in spec.reads)
         raise UsageError(
@@ -317,6 +360,17 @@ def _rewritten(
             advice="Name another format; see: tracelink formats",
         )
     return None
+
+
+def _no_drawing(output: str, view: View) -> UsageError:
+    drawings = (spec for spec in plugins.conversions().values() if spec.draws)
+    known = ", ".join(f"x{suffix}" for spec in drawings for suffix in spec.suffixes)
+    names = _names(view)
+    applies, it = ("applies", "it") if len(names) == 1 else ("apply", "them")
+    return UsageError(
+        f"{output} is not a drawing: {' and '.join(names)} {applies} only to drawings",
+        advice=f"Leave {it} out, or name the output {known}.",
+    )
 
 
 def _drawn(

@@ -9,7 +9,14 @@ from tracelink.api import Converted
 from tracelink.cli import documents
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import collected, command, takes_format, takes_jobs
+from tracelink.cli.options import (
+    collected,
+    command,
+    takes_format,
+    takes_jobs,
+    takes_selection,
+    takes_writing,
+)
 from tracelink.cli.summary import (
     announcing,
     output_document,
@@ -19,12 +26,11 @@ from tracelink.cli.summary import (
 )
 from tracelink.cli.terminal import Page, print_errors, show_findings, watching
 from tracelink.model.errors import Severity
-from tracelink.model.selection import View
+from tracelink.model.selection import Selection, View
 
 
-def _view(depth: int | None, window: str | None, only_ranks: str | None, limit: int | None) -> View | None:
-    view = View.parse(depth=depth, window=window, ranks=only_ranks, limit=limit)
-    return None if view == View() else view
+def _view(depth: int | None, limit: int | None) -> View:
+    return View(depth=depth, limit=limit)
 
 
 takes_view = collected(
@@ -35,33 +41,22 @@ takes_view = collected(
             "--depth",
             type=int,
             metavar="N",
-            help="Draw N levels of nesting; deeper nodes become part of the box around them.",
-        ),
-        click.option(
-            "--window",
-            metavar="FROM..TO",
-            help="Draw only nodes that overlap this time range after the first node, such as 2.5s..3.1s, "
-            "800us.. or ..2ms.",
-        ),
-        click.option(
-            "--ranks",
-            "only_ranks",
-            metavar="N-M,...",
-            help="Draw only these ranks of a directory, such as 0-7,64.",
+            help="Drawings: draw N levels of nesting; deeper nodes become part of the box around them.",
         ),
         click.option(
             "--limit",
             type=int,
             metavar="N",
-            help="Draw at most N nodes. Default: 2000; no limit for .graphml.",
+            help="Drawings: draw at most N nodes. Default: 2000; no limit for .graphml.",
         ),
     ),
 )
-"""Adds the options of drawings; the function gets them as `view`, None if none is given."""
+"""Adds the options of drawings; the function gets them as `view`."""
 
 
 @command(
     "tracelink convert samples/gpu_pair/kineto_0.json.gz kineto_0.pftrace",
+    "tracelink convert samples/gpu_pair/kineto_0.json.gz step.json --steps 1 --only kernels,collectives",
     "tracelink convert samples/cpu_job/et_0.json.gz linked/ --to chakra-json",
     "tracelink merge samples/gpu_pair --to chakra -o et/job     and then:",
     "tracelink convert et/job.0.et job.0.svg --depth 4 --window 2ms..5ms",
@@ -71,10 +66,19 @@ takes_view = collected(
 @click.argument("source", metavar="INPUT", type=click.Path())
 @click.argument("output", metavar="OUTPUT", type=click.Path())
 @takes_format
+@takes_writing
+@takes_selection
 @takes_view
 @takes_jobs
 def convert(
-    console: Console, source: str, output: str, to: str | None, view: View | None, jobs: int | None
+    console: Console,
+    source: str,
+    output: str,
+    to: str | None,
+    options: dict[str, str],
+    selection: Selection | None,
+    view: View,
+    jobs: int | None,
 ) -> None:
     """Convert a trace to another format.
 
@@ -82,7 +86,8 @@ def convert(
     unless --to is given. Some pairs of formats have a conversion that keeps everything in the file (see `tracelink
     formats`); for all other pairs, the trace is read and written as by `tracelink merge`.
 
-    A Chakra trace, or a directory with those of several ranks, is drawn if OUTPUT ends in .svg, .dot or .graphml.
+    A Chakra trace, or a directory with those of several ranks, is drawn if OUTPUT ends in .svg, .dot or .graphml;
+    --window counts from its first node.
     """
     to_stderr = writes_to_stdout(console, output)
     with watching(console, (source,)) as watch:
@@ -90,6 +95,8 @@ def convert(
             source,
             output=output,
             to=to,
+            options=options,
+            selection=selection,
             view=view,
             jobs=jobs,
             watch=watch,

@@ -163,7 +163,7 @@ def _document(console: Console, message: str, source: str = "", position: str = 
 COMMANDS = {
     "merge": ("merge", "Merge the traces of all ranks into one."),
     "diagnose": ("diagnose", "Find out why a job hangs: which rank, which collective."),
-    "compile": ("compile", "Show what torch.compile compiled, why, and at what cost."),
+    "compile": ("compile", "Show what torch.compile compiled, why, at what cost, and what failed."),
     "convert": ("convert", "Convert a trace to another format."),
     "collectives": ("collectives", "List collectives with skew, duration and bandwidth."),
     "clocks": ("clocks", "Show the clock offset of each rank."),

@@ -209,20 +209,3 @@ class View:
             raise UsageError(f"--depth: {self.depth} levels", advice="Give at least 1.")
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"--limit: {self.limit} nodes", advice="Give at least 1.")
-
-    @classmethod
-    def parse(
-        cls,
-        *,
-        depth: int | None = None,
-        window: str | None = None,
-        ranks: str | None = None,
-        limit: int | None = None,
-    ) -> View:
-        """A view as the options of `tracelink convert` spell it."""
-        return cls(
-            depth,
-            None if window is None else Window.parse(window, "--window"),
-            None if ranks is None else Numbers.parse(ranks, "--ranks"),
-            limit,
-        )
