@@ -329,7 +329,10 @@ class TestAsAProcess:
 
     @pytest.mark.parametrize(
         ("signal_number", "code", "message"),
-        [(signal.SIGINT, 130, "tracelink: interrupted.\n"), (signal.SIGTERM, 143, "")],
+        [
+            (signal.SIGINT, 130, "tracelink: interrupted.\n"),
+            (signal.SIGTERM, 143, "tracelink: terminated.\n"),
+        ],
     )
     def test_signals_end_it_with_one_line_at_most(
         self, tmp_path: Path, signal_number: signal.Signals, code: int, message: str

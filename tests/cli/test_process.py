@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tracelink import samples
-from tracelink.cli.main import terminated_cleanly
+from tracelink.cli.main import ended_cleanly
 from tracelink.io.targets import temporary_for
 
-COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
+COMMAND = (sys.executable, "-m", "tracelink")
 PATIENCE = 60
 
 
@@ -59,7 +59,11 @@ def test_a_closed_pipe_of_a_trace_is_not_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("signal_number", "code", "message"),
-    [(signal.SIGINT, 130, b"tracelink: interrupted.\n"), (signal.SIGTERM, 143, b"")],
+    [
+        (signal.SIGINT, 130, b"tracelink: interrupted.\n"),
+        (signal.SIGTERM, 143, b"tracelink: terminated.\n"),
+        (signal.SIGHUP, 129, b"tracelink: terminated.\n"),
+    ],
 )
 def test_signals_end_it_with_one_line_at_most(
     tmp_path: Path, signal_number: signal.Signals, code: int, message: bytes
@@ -77,7 +81,7 @@ def test_signals_end_it_with_one_line_at_most(
 
 def test_unfinished_files_are_removed_on_exit(tmp_path: Path) -> None:
     def ended_meanwhile() -> None:
-        with terminated_cleanly(), temporary_for(tmp_path / "merged.json") as place:
+        with ended_cleanly(), temporary_for(tmp_path / "merged.json") as place:
             assert place.exists()
             signal.raise_signal(signal.SIGTERM)
 

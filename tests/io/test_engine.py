@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tracelink.io.engine import Engine, Meter
+from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model.errors import TraceError, UnreadableError
 
 ENGINES = pytest.mark.parametrize("jobs", [1, 2, 4])
@@ -154,5 +159,169 @@ def test_the_meter_counts_what_all_processes_did(jobs: int) -> None:
     assert told[-1] == 100
 
 
-def test_the_engine_of_this_machine_uses_the_cores_it_may() -> None:
-    assert Engine.of_this_machine().jobs >= 1
+# Faults: the system, the program around the engine, and signals.
+
+
+@pytest.fixture
+def child_signal() -> Iterator[None]:
+    previous = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, previous)
+
+
+def reap(*_: object) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+@pytest.mark.usefixtures("child_signal")
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, reap])
+class TestChildrenReapedByOthers:
+    def test_results_are_complete(self, handler: Any) -> None:
+        signal.signal(signal.SIGCHLD, handler)
+        assert Engine(3).map(lambda item: item * 2, range(20)) == [item * 2 for item in range(20)]
+
+    def test_a_killed_child_is_an_error(self, handler: Any) -> None:
+        signal.signal(signal.SIGCHLD, handler)
+        parent = os.getpid()
+
+        def work(item: int) -> int:
+            if os.getpid() != parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return item
+
+        with pytest.raises(TraceError, match="a worker process ended without an answer"):
+            Engine(2).map(work, range(3))
+
+    def test_no_child_outlives_an_error(self, handler: Any) -> None:
+        signal.signal(signal.SIGCHLD, handler)
+        parent, before = os.getpid(), children()
+
+        def work(item: int) -> int:
+            if os.getpid() == parent:
+                raise UnreadableError("broken")
+            time.sleep(60)
+            return item
+
+        with pytest.raises(UnreadableError):
+            Engine(3).map(work, range(6))
+        assert children() == before
+
+
+def test_more_than_1024_files_can_be_open() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip(f"the limit of open files is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2000, hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert Engine(3).map(lambda item: item, range(9)) == [*range(9)]
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("missing", ["fork", "pipe"])
+@pytest.mark.parametrize("possible", [0, 1, 2])
+def test_what_cannot_be_forked_runs_in_this_process(
+    missing: str, possible: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, calls = getattr(os, missing), iter(range(1000))
+
+    def limited() -> object:
+        if next(calls) >= possible:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        return made()
+
+    monkeypatch.setattr(os, missing, limited)
+    before = len(os.listdir("/proc/self/fd"))
+    assert Engine(4).map(lambda item: item, range(9)) == [*range(9)]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_fork_is_raised_when_the_child_is_known(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class EndedError(Exception):
+        pass
+
+    def end(*_: object) -> None:
+        raise EndedError
+
+    fork = os.fork
+
+    def interrupted() -> int:
+        signal.raise_signal(number)  # the child must not run the handler of its parent either
+        pid = fork()
+        if pid:
+            signal.raise_signal(number)
+        return pid
+
+    monkeypatch.setattr(os, "fork", interrupted)
+    before, previous = children(), signal.signal(number, end)
+    try:
+        with pytest.raises(EndedError):
+            Engine(3).map(lambda item: time.sleep(60), range(4))
+    finally:
+        signal.signal(number, previous)
+    assert children() == before
+
+
+def half_a_file(target: FileTarget, written: Path, wait: Callable[[], object]) -> None:
+    with target.file() as stream:
+        stream.write(b"half")
+        stream.flush()
+        written.touch()
+        wait()
+
+
+def test_a_terminated_child_removes_its_unfinished_file(tmp_path: Path) -> None:
+    parent, written = os.getpid(), tmp_path / "written"
+
+    def work(item: int) -> None:
+        if os.getpid() == parent:
+            while not written.exists():
+                time.sleep(0.001)
+            raise UnreadableError("broken")
+        half_a_file(FileTarget(tmp_path / "out.json"), written, lambda: time.sleep(60))
+
+    with pytest.raises(UnreadableError):
+        Engine(2).map(work, range(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["written"]
+
+
+def test_the_unfinished_file_of_a_killed_child_is_removed(tmp_path: Path) -> None:
+    parent, target = os.getpid(), FileTarget(tmp_path / "out.json")
+
+    def work(item: int) -> None:
+        if os.getpid() != parent:
+            half_a_file(target, tmp_path / "written", lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+    with pytest.raises(TraceError, match="without an answer"), abandoned_files_removed(target.path()):
+        Engine(2).map(work, range(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["written"]
+
+
+def test_children_of_a_killed_process_end_and_remove_their_unfinished_files(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    process = os.fork()
+    if not process:
+        own = os.getpid()
+
+        def work(item: int) -> None:
+            if os.getpid() != own:
+                half_a_file(FileTarget(tmp_path / "out.json"), written, lambda: time.sleep(60))
+            time.sleep(60)
+
+        Engine(2).map(work, range(2))
+    while not written.exists():
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    latest = time.monotonic() + 10
+    while len(list(tmp_path.iterdir())) > 1 and time.monotonic() < latest:
+        time.sleep(0.001)
+    assert [path.name for path in tmp_path.iterdir()] == ["written"]

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import re
+import signal
 from pathlib import Path
 
 import pytest
 
-from tracelink.io.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
+from tracelink.io.system import machine
+from tracelink.io.targets import (
+    DirectoryTarget,
+    FileTarget,
+    PrefixTarget,
+    StreamTarget,
+    abandoned_files_removed,
+    target_of,
+)
 from tracelink.model.errors import TraceError, UsageError
 
 
@@ -142,3 +153,62 @@ def test_a_place_for_files_that_cannot_be_made_says_what_to_do(tmp_path: Path) -
     target = PrefixTarget.of(target_of(f"{tmp_path}/file/job"), ".et", 2)
     with pytest.raises(TraceError, match=r"cannot be written.*Choose another place"), target.file("0.et"):
         pass
+
+
+# Temporary files of processes that were killed.
+
+
+def ended_process() -> int:
+    process = os.fork()
+    if not process:
+        os._exit(0)
+    os.waitpid(process, 0)
+    return process
+
+
+@pytest.mark.parametrize("output", ["out.json", "new/", ""])
+def test_temporary_files_of_ended_processes_are_removed_and_no_others(tmp_path: Path, output: str) -> None:
+    ended, own = ended_process(), os.getpid()
+    kept = [
+        f".out.json.{machine()}-{own}-0123abcd.part",
+        f".out.json.00000000-{ended}-0123abcd.part",  # of another machine
+        f"out.json.{machine()}-{ended}-0123abcd.part",
+        f".out.json.{machine()}-{ended}-0123abcd.part.json",
+        "data.part",
+    ]
+    for name in [
+        *kept,
+        f".out.json.{machine()}-{ended}-0123abcd.part",
+        f".a\nb.{machine()}-{ended}-0123abcd.part",
+    ]:
+        (tmp_path / name).touch()
+    with abandoned_files_removed(f"{tmp_path}/{output}"):
+        assert {path.name for path in tmp_path.iterdir()} == {*kept}
+
+
+def test_a_killed_process_leaves_a_file_that_the_next_one_removes(tmp_path: Path) -> None:
+    target = FileTarget(tmp_path / "out.json")
+    process = os.fork()
+    if not process:
+        with target.file() as stream:
+            stream.write(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(process, 0)
+    (left,) = tmp_path.iterdir()
+    assert re.fullmatch(rf"\.out\.json\.{machine()}-{process}-[0-9a-f]{{8}}\.part", left.name)
+    with abandoned_files_removed(target.path()), target.file() as stream:
+        stream.write(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "\u00e4" * 127, "\u6f22" * 85])
+def test_the_longest_names_can_be_written(tmp_path: Path, name: str) -> None:
+    with FileTarget(tmp_path / name).file() as stream:
+        stream.write(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_closed_standard_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    with pytest.raises(UsageError, match="standard output is closed"):
+        target_of("-")

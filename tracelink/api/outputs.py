@@ -18,6 +18,7 @@ from tracelink.io.targets import (
     PrefixTarget,
     StreamTarget,
     Target,
+    abandoned_files_removed,
     check_folder,
     check_not_read,
     target_of,
@@ -231,7 +232,8 @@ def write(
     """
     path = os.fspath(output)
     job, writer = Job.of(graph), _writer(path, to, options)
-    return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
+    with abandoned_files_removed(path):
+        return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
 
 
 def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
@@ -283,7 +285,8 @@ def _merged(
         from tracelink.pipeline.forecast import forecast_output
 
         warned = forecast_output(job, writer, target.path(), options, engine, on_forecast)
-    return Merged(job, writer.write(job, target, engine.for_events(job.events)), warned)
+    with abandoned_files_removed(target.path()):
+        return Merged(job, writer.write(job, target, engine.for_events(job.events)), warned)
 
 
 def _target(writer: Writer, path: str, ranks: int) -> Target:
@@ -346,7 +349,8 @@ def _rewritten(
         if task.reader.name not in spec.reads:
             continue
         if not changes.names:
-            return Converted(plugins.conversion(name).convert(task.source, target_of(output), engine))
+            with abandoned_files_removed(output):
+                return Converted(plugins.conversion(name).convert(task.source, target_of(output), engine))
         if name not in plugins.writers():
             raise UsageError(
                 f"{name} keeps everything that is in {task.source.path}: "
@@ -398,7 +402,8 @@ def _drawn(
     ]
     drawing = plugins.conversion(name)
     assert isinstance(drawing, Drawing)
-    first, *rest = drawing.draw(fitting, target_of(output), engine, view)
+    with abandoned_files_removed(output):
+        first, *rest = drawing.draw(fitting, target_of(output), engine, view)
     return Converted([replace(first, findings=(*findings, *first.findings)), *rest])
 
 

@@ -140,6 +140,10 @@ def open_missing_streams() -> None:
 
 
 def drop_output() -> None:
-    """Drops what is left in the buffer of standard output, which is closed or full, so that exiting does not raise."""
-    if sys.stdout is not None:
+    """Drops what is left in the buffer of standard output if it is closed or full, so that exiting does not raise."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

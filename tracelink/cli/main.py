@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import shlex
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from tracelink.cli.console import Console, drop_output, open_missing_streams
+from tracelink.io.signals import ENDING
 from tracelink.model import __version__
 from tracelink.model.errors import (
     RankConflictError,
@@ -27,32 +28,72 @@ from tracelink.model.errors import (
     printable,
 )
 
-# SIGTERM, which schedulers send before they kill a job.
+# SIGINT of a user, SIGTERM, which schedulers send before they kill a job, and SIGHUP of a closed terminal.
 
 
-TERMINATED = 143
+SIGNALLED = 128
+"""The exit code after a signal, without its number."""
+
+AGAIN = 0.001
+"""Seconds after which a signal is raised again that was raised where Python drops exceptions."""
+
+
+class Terminated(SystemExit):
+    """A signal ended the command."""
 
 
 @contextmanager
-def terminated_cleanly() -> Iterator[None]:
-    """Makes SIGTERM raise an exception, so that no unfinished files or processes are left behind."""
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-    ):
+def ended_cleanly() -> Iterator[None]:
+    """Makes these signals raise an exception, so that no unfinished files or processes are left behind."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, _terminate)
+    previous = {number: signal.getsignal(number) for number in ENDING}
+    replaced = {number: old for number, old in previous.items() if old in BY_DEFAULT}
+    for number in replaced:
+        signal.signal(number, _end)
+    try:
+        with _raised_again():
+            yield
+    finally:
+        for number, old in replaced.items():
+            signal.signal(number, old)
+
+
+BY_DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(SIGNALLED + number)
+
+
+@contextmanager
+def _raised_again() -> Iterator[None]:
+    """Raises a signal again that was raised in a callback of the interpreter, which would drop it with a traceback."""
+    if not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        yield
+        return
+    report, dropped = sys.unraisablehook, list[BaseException]()
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt | Terminated):
+            dropped.append(unraisable.exc_value)
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        else:
+            report(unraisable)
+
+    def again(number: int, frame: FrameType | None) -> None:
+        if dropped:
+            raise dropped.pop()
+
+    signal.signal(signal.SIGALRM, again)
+    sys.unraisablehook = hook
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """Exits; a second signal does not interrupt the cleanup."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(TERMINATED)
+        sys.unraisablehook = report
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 # Errors: one paragraph and an exit code.
@@ -90,7 +131,7 @@ def reported(ctx: click.Context) -> Iterator[None]:
     """Reports an error of the command in `ctx` as text or JSON, and exits with its code."""
     console: Console = ctx.obj
     try:
-        with terminated_cleanly():
+        with ended_cleanly():
             yield
     except TraceError as error:
         _report(console, error)
@@ -104,13 +145,16 @@ def reported(ctx: click.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         console.error("interrupted.")
         ctx.exit(INTERRUPTED)
+    except Terminated:
+        console.error("terminated.")
+        raise
     except BrokenPipeError:
         drop_output()
         ctx.exit(PIPE_CLOSED)
     except OSError as error:
-        _report(console, _of_system(error), cause=error)
-        if error.errno == errno.ENOSPC and error.filename is None:
-            drop_output()
+        with suppress(OSError):  # standard output is full
+            _report(console, _of_system(error), cause=error)
+        drop_output()
         ctx.exit(NO)
     except Exception as error:  # noqa: BLE001  users see a message, and the traceback only with -v
         _report_unexpected(console, error)
@@ -215,7 +259,7 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Makes the console before anything can go wrong."""
         ctx.obj = Console(json="--json" in args)
-        with _printable_errors():
+        with _printable_errors(), reported(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -6,8 +6,10 @@ __all__ = [
     "json_array",
     "protobuf",
     "salvage",
+    "signals",
     "sources",
     "spool",
     "streams",
+    "system",
     "targets",
 ]

@@ -11,13 +11,17 @@ import signal
 import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
+from tracelink.io.signals import ENDING, DeferredSignals, deferred_signals
+from tracelink.io.system import HAS_FORK, end_with_parent
 from tracelink.model.errors import TraceError
 
 # Values between this process, its children and the spool; what all of them have is sent by its number.
@@ -111,13 +115,6 @@ class Engine:
     jobs: int = 1
     meter: Meter = field(default_factory=Meter)
 
-    @classmethod
-    def of_this_machine(cls) -> Engine:
-        """As many processes as there are cores to run on."""
-        return cls(
-            jobs=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        )
-
     def for_events(self, count: int) -> Engine:
         """An engine for work on so many events: few are dealt with faster than processes are forked."""
         return self if count >= WORTH_FORKING else replace(self, jobs=1)
@@ -141,40 +138,64 @@ class Engine:
         results: dict[int, Result] = {}
         waiting = list(range(len(items)))
         running: list[_Child] = []
+        most = self.jobs - 1
         with _ended_on_error(running):
             while waiting or running:
-                while len(waiting) > 1 and len(running) < self.jobs - 1:
-                    number = waiting.pop(0)
-                    running.append(self._start(number, partial(work, items[number]), shared))
+                while len(waiting) > 1 and len(running) < most:
+                    if self._start(waiting[0], partial(work, items[waiting[0]]), shared, running):
+                        del waiting[0]
+                    else:
+                        most = len(running)  # the limit of processes or of open files
                 if waiting:
                     number = waiting.pop()
                     results[number] = work(items[number])
-                self._collect(running, results, patience=0 if waiting else 0.1)
+                self._collect(running, results, patience=0 if waiting else COLLECT_AFTER)
         return [results[number] for number in range(len(items))]
 
-    def _collect(self, running: list[_Child], results: dict[int, Any], patience: float) -> None:
-        ready, _, _ = select.select([child.pipe for child in running], [], [], patience if running else 0)
-        for child in [child for child in running if child.pipe in ready]:
+    def _collect(self, running: list[_Child], results: dict[int, Any], patience: int) -> None:
+        for child in _answering(running, patience):
             results[child.number] = child.result()
             running.remove(child)
         self.meter.add(0)
 
-    def _start(self, number: int, work: Callable[[], Any], shared: Sequence[object]) -> _Child:
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if not pid:
-            os.close(reading)
-            self._become_child(number, work, writing, shared)
-        os.close(writing)
-        return _Child(number, pid, reading, shared)
+    def _start(
+        self, number: int, work: Callable[[], Any], shared: Sequence[object], running: list[_Child]
+    ) -> bool:
+        """Adds a child to `running`; False if the system has no process or no file for it."""
+        parent = os.getpid()
+        with deferred_signals() as signals:  # raised in between, one would end this process without the child
+            try:
+                reading, writing = os.pipe()
+            except OSError:
+                return False
+            try:
+                pid = os.fork()
+            except OSError:
+                os.close(reading)
+                os.close(writing)
+                return False
+            if not pid:
+                for descriptor in (reading, *(child.pipe for child in running)):
+                    os.close(descriptor)
+                self.meter.enter(number + 1)
+                _run_child(work, writing, shared, parent, signals)
+            os.close(writing)
+            running.append(_Child(number, pid, reading, shared))
+        return True
 
-    def _become_child(
-        self, number: int, work: Callable[[], Any], writing: int, shared: Sequence[object]
-    ) -> NoReturn:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self.meter.enter(number + 1)
-        _run_child(work, writing, shared)
+
+# Children. They end as this process does, with their unfinished files removed.
+
+
+LENGTH = struct.Struct("=q")
+COLLECT_AFTER = 100
+"""Milliseconds to wait for an answer before bytes are counted again."""
+
+GRACE = 10.0
+"""Seconds in which a child removes its unfinished files."""
+
+BETWEEN_LOOKS = 0.002
+"""Seconds between two looks whether a child has ended."""
 
 
 @dataclass(slots=True)
@@ -185,38 +206,113 @@ class _Child:
     shared: Sequence[object]
 
     def result(self) -> Any:
-        with os.fdopen(self.pipe, "rb") as stream:
-            self.pipe = -1
+        """What the child answered; its length decides if that is complete, because others can reap the child."""
+        pipe, self.pipe = self.pipe, -1
+        with os.fdopen(pipe, "rb") as stream:
             answer = stream.read()
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = -1
-        if status or not answer:
+        while not self.has_ended():
+            time.sleep(BETWEEN_LOOKS)
+        body = memoryview(answer)[LENGTH.size :]
+        if len(answer) < LENGTH.size or LENGTH.unpack_from(answer) != (len(body),):
             raise TraceError(
                 "a worker process ended without an answer",
                 advice="It may have run out of memory: try fewer workers with --jobs 1.",
             )
-        ok, value = unpacked(answer, self.shared)
+        ok, value = unpacked(bytes(body), self.shared)
         if not ok:
             raise value
         return value
 
-    def end(self) -> None:
+    def has_ended(self) -> bool:
+        """True if the child is no process any more, reaped here, by the system or by a handler of the program."""
+        if self.pid > 0:
+            try:
+                ended, _ = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                ended = self.pid
+            if ended:
+                self.pid = -1
+        return self.pid < 0
+
+    def send(self, number: int) -> None:
+        """Sends a signal, unless the child has ended."""
+        if not self.has_ended():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Closes the pipe."""
         if self.pipe >= 0:
             os.close(self.pipe)
-        if self.pid > 0:
-            os.kill(self.pid, signal.SIGTERM)
-            os.waitpid(self.pid, 0)
+            self.pipe = -1
 
 
-def _run_child(work: Callable[[], Any], pipe: int, shared: Sequence[object]) -> NoReturn:
+def _answering(children: Sequence[_Child], patience: int) -> list[_Child]:
+    """The children with an answer, or without a process, after `patience` milliseconds at most."""
+    if not children:
+        return []
+    poll = select.poll()  # has no limit of 1,024 open files
+    for child in children:
+        poll.register(child.pipe, select.POLLIN)
+    ready = {descriptor for descriptor, _ in poll.poll(patience)}
+    return [child for child in children if child.pipe in ready]
+
+
+@contextmanager
+def _ended_on_error(children: list[_Child]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with deferred_signals():
+            _end(children)
+        raise
+
+
+def _end(children: Sequence[_Child]) -> None:
+    for child in children:
+        child.send(signal.SIGTERM)
+        child.close()
+    latest = time.monotonic() + GRACE
+    for child in children:
+        while not child.has_ended():
+            if time.monotonic() > latest:
+                child.send(signal.SIGKILL)
+            time.sleep(BETWEEN_LOOKS)
+
+
+def _run_child(
+    work: Callable[[], Any], pipe: int, shared: Sequence[object], parent: int, signals: DeferredSignals
+) -> NoReturn:
+    """Sends the answer and ends the process, whatever happens: nothing of the parent may run in a child."""
     status = 1
     try:
-        answer = _answer(work, shared)
-        with os.fdopen(pipe, "wb") as stream:
-            stream.write(answer)
-        status = 0
+        try:
+            _end_with(parent, signals)
+            answer = _answer(work, shared)
+            with os.fdopen(pipe, "wb") as stream:
+                stream.write(LENGTH.pack(len(answer)))
+                stream.write(answer)
+            status = 0
+        except BaseException:  # noqa: BLE001  its frames are released here, so that they remove unfinished files
+            status = 1
     finally:
         os._exit(status)
+
+
+def _end_with(parent: int, signals: DeferredSignals) -> None:
+    """Lets this child end with its parent; only the parent handles what the terminal sends to both."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_child)
+    end_with_parent(signal.SIGTERM)
+    if signal.SIGTERM in signals.received or os.getppid() != parent:
+        sys.exit(1)
+
+
+def _end_child(number: int, frame: FrameType | None) -> NoReturn:
+    """Ends this child; a second signal does not interrupt the cleanup."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(1)
 
 
 def _answer(work: Callable[[], Any], shared: Sequence[object]) -> bytes:
@@ -230,15 +326,5 @@ def _answer(work: Callable[[], Any], shared: Sequence[object]) -> bytes:
             return packed((False, RuntimeError(repr(error))))
 
 
-@contextmanager
-def _ended_on_error(children: list[_Child]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for child in children:
-            child.end()
-        raise
-
-
 def _can_fork() -> bool:
-    return sys.platform == "linux" and threading.active_count() == 1
+    return HAS_FORK and threading.active_count() == 1

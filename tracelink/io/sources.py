@@ -20,6 +20,7 @@ from typing import BinaryIO, cast
 
 from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
+from tracelink.io.system import cores, most_processes, read_into_at
 from tracelink.model.errors import (
     Finding,
     RankConflictError,
@@ -350,6 +351,8 @@ def _similar_path(path: str) -> str:
 
 
 def _standard_input(format_name: str) -> Iterator[Source]:
+    if sys.stdin is None:
+        raise UsageError("standard input is closed", advice="Name files, or pipe a trace into the command.")
     yield _spooled(STDIN, sys.stdin.buffer, format_name)
 
 
@@ -473,7 +476,7 @@ class _Window(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         view = memoryview(buffer)[: max(0, self._size - self._at)]
-        count = os.preadv(self._whole.fileno(), [view], self._start + self._at)
+        count = read_into_at(self._whole.fileno(), view, self._start + self._at)
         self._at += count
         return count
 
@@ -544,7 +547,7 @@ def engine_for(jobs: int | None, watch: Watch | None) -> Engine:
     """An engine with this many processes, else one for each core; calls `watch` with the bytes read so far."""
     if jobs is not None and jobs < 1:
         raise UsageError(f"{jobs} jobs", advice="Give at least 1.")
-    engine = Engine.of_this_machine() if jobs is None else Engine(jobs)
+    engine = Engine(min(cores() if jobs is None else jobs, most_processes()))
     engine.meter = Meter(watch)
     return engine
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import pickle
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from tracelink.io.engine import packed, unpacked
+from tracelink.io.system import locked, write_at
 from tracelink.model.errors import TraceError
 
 # A temporary file of pickled objects
@@ -48,17 +48,15 @@ class Spool:
         parts: list[Any] = [head, *(array.raw() for array in arrays)]
         padded = [part for part in parts for part in (part, bytes(-len(part) % PAGE))]
         handle = self._file.fileno()
-        fcntl.lockf(handle, fcntl.LOCK_EX)
         try:
-            begin = os.lseek(handle, 0, os.SEEK_END)
-            _write_all(handle, padded, begin)
+            with locked(handle):
+                begin = os.lseek(handle, 0, os.SEEK_END)
+                _write_all(handle, padded, begin)
         except OSError as error:
             raise TraceError(
                 f"cannot write temporary files in {tempfile.gettempdir()}: {error.strerror}",
                 advice="Free some space there, or set the environment variable TMPDIR to another directory.",
             ) from error
-        finally:
-            fcntl.lockf(handle, fcntl.LOCK_UN)
         ends, offset = [], 0
         for part in parts:
             ends.append(offset + len(part))
@@ -81,7 +79,7 @@ def _write_all(handle: int, parts: Sequence[Any], begin: int) -> None:
     for part in parts:
         rest = memoryview(part).cast("B") if len(part) else memoryview(b"")
         while len(rest):
-            written = os.pwrite(handle, rest, begin)
+            written = write_at(handle, rest, begin)
             begin += written
             rest = rest[written:]
 

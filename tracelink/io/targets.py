@@ -8,13 +8,15 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from isal import isal_zlib
 
+from tracelink.io.signals import deferred_signals
+from tracelink.io.system import machine, process_exists
 from tracelink.model.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ GZIP_WINDOW = 16 + 15
 """zlib's `wbits` for gzip members; they contain no time, so that equal content gives equal bytes."""
 
 ANOTHER_PLACE = "Choose another place to write to."
+
+LONGEST_NAME = 180
+"""Bytes of the name of an output that are part of the name of its temporary file."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -211,11 +216,18 @@ class _Counted(io.BufferedIOBase):
         return size
 
 
+def names_folder(path: str) -> bool:
+    """True if a path ends as only those of folders do."""
+    return path.endswith((os.sep, os.altsep or os.sep))
+
+
 def target_of(path: str) -> Target:
     """The target that the user means by `path`: `-` is standard output; `dir/` or an existing directory is a folder."""
     if path == STDOUT:
+        if sys.stdout is None:
+            raise UsageError("standard output is closed", advice=ANOTHER_PLACE)
         return StreamTarget(sys.stdout.buffer)
-    if path.endswith(os.sep) or Path(path).is_dir():
+    if names_folder(path) or Path(path).is_dir():
         return DirectoryTarget(Path(path))
     return FileTarget(Path(path))
 
@@ -226,24 +238,64 @@ def temporary_for(path: Path) -> Iterator[Path]:
     final = Path(os.path.realpath(path))  # a link stays a link to the file
     if final.exists() and not final.is_file():
         raise TraceError("cannot be written: it is not a file", source=str(path), advice=ANOTHER_PLACE)
-    temporary = final.with_name(f".{final.name[:200]}.{os.urandom(4).hex()}.part")
-    _opened(temporary, "xb", path).close()
+    name = os.fsencode(final.name)[:LONGEST_NAME].decode(errors="ignore")
+    temporary = final.with_name(f".{name}.{machine()}-{os.getpid()}-{os.urandom(4).hex()}.part")
     try:
+        _opened(temporary, "xb", path).close()
         yield temporary
-        temporary.replace(final)
+        _replace(temporary, final, path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with deferred_signals(), suppress(OSError):
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in FULL:
             raise _unwritable(path, error) from error
         raise
+
+
+def _replace(temporary: Path, final: Path, called: Path) -> None:
+    try:
+        temporary.replace(final)
+    except OSError as error:  # on Windows, another program has the file open
+        raise _unwritable(called, error) from error
+
+
+TEMPORARY = re.compile(r"\..*\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.part", re.ASCII | re.DOTALL)
+
+
+@contextmanager
+def abandoned_files_removed(output: str) -> Iterator[None]:
+    """Removes temporary files of killed processes next to an output: of earlier runs, and of workers after an error."""
+    _remove_abandoned(output)
+    try:
+        yield
+    except BaseException:
+        with deferred_signals():
+            _remove_abandoned(output)
+        raise
+
+
+def _remove_abandoned(output: str) -> None:
+    path = os.path.realpath(output)
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = TEMPORARY.fullmatch(entry.name)
+            if match and match[1] == machine() and not process_exists(int(match[2])):
+                with suppress(OSError):
+                    os.unlink(entry.path)
 
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[BinaryIO]:
     """A temporary file next to `path`, which replaces it at the end."""
     if path.exists() and not path.is_file():
-        with _opened(path, "wb") as device, _compressed(device, path) as stream:  # a pipe, /dev/null
-            yield stream
+        try:
+            with _opened(path, "wb") as device, _compressed(device, path) as stream:  # a pipe, /dev/null
+                yield stream
+        except OSError as error:
+            if error.errno in FULL:
+                raise _unwritable(path, error) from error
+            raise
         return
     with (
         temporary_for(path) as temporary,
@@ -283,7 +335,7 @@ def _unwritable(path: Path, error: OSError) -> TraceError:
 def check_folder(path: str) -> None:
     """Raises TraceError if the folder of an output does not exist."""
     folder = Path(path).parent
-    if path != STDOUT and not path.endswith(os.sep) and not folder.is_dir():
+    if path != STDOUT and not names_folder(path) and not folder.is_dir():
         raise TraceError(
             f"cannot be written: there is no folder {folder}", source=path, advice=f"Make it. {ANOTHER_PLACE}"
         )

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import re
 import secrets
-import signal
 import socket
-import sys
-import termios
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from urllib.parse import quote
 
+from tracelink.io.signals import DeferredSignals, deferred_signals
+from tracelink.io.system import undelivered
 from tracelink.model.errors import TraceError, UsageError
 from tracelink.open.trace import OpenTrace
 
@@ -169,59 +165,6 @@ class AccessRule:
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-# Signals that end a loop.
-
-
-def _do_nothing() -> None:
-    """Does nothing: no loop is running."""
-
-
-@dataclass(slots=True)
-class DeferredSignals:
-    """Signals that arrived so far."""
-
-    received: list[int] = field(default_factory=list)
-    callback: Callable[[], object] = _do_nothing
-    """Called at each signal."""
-
-    def on_signal(self, callback: Callable[[], object]) -> None:
-        """Calls `callback` at each signal, and at once if one has arrived already."""
-        self.callback = callback
-        if self.received:
-            callback()
-
-    def ignore(self) -> None:
-        """Calls nothing from now on."""
-        self.callback = _do_nothing
-
-
-@contextmanager
-def deferred_signals() -> Iterator[DeferredSignals]:
-    """Defers signals until the end, and raises the first one then: raised at once, they would interrupt the loop.
-
-    Blocking them is not enough, because threads of libraries receive them too.
-    """
-    signals = DeferredSignals()
-
-    def defer(number: int, frame: FrameType | None) -> None:
-        signals.received.append(number)
-        signals.callback()
-
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if threading.current_thread() is not threading.main_thread():
-        previous = {}
-    replaced = {number: old for number, old in previous.items() if old not in (signal.SIG_IGN, None)}
-    for number in replaced:
-        signal.signal(number, defer)
-    try:
-        yield signals
-    finally:
-        for number, old in replaced.items():
-            signal.signal(number, old)
-    if signals.received:
-        signal.raise_signal(signals.received[0])
-
-
 # The server. An invalid, a slow or a second request gets nothing.
 
 
@@ -351,6 +294,8 @@ class _Server:
         await writer.drain()
         for at in range(0, self.trace.size, CHUNK):
             count = min(CHUNK, self.trace.size - at)
+            if writer.transport.is_closing():
+                raise ConnectionAbortedError("the browser hung up between two chunks")
             async with asyncio.timeout(self.limits.chunk):
                 sent = await self.loop.sendfile(writer.transport, self.trace.file, at, count)
             if sent < count:
@@ -363,7 +308,7 @@ class _Server:
         try:
             await _hang_up(reader, writer, self.limits.chunk)
         except TimeoutError:
-            if _undelivered(writer):
+            if undelivered(writer.get_extra_info("socket")):
                 raise
 
     def _report(self, step: Step, detail: str = "") -> None:
@@ -380,12 +325,6 @@ class _Server:
             self.loaded.set_exception(error)
         else:
             self.loaded.set_result(None)
-
-
-def _undelivered(writer: asyncio.StreamWriter) -> int:
-    """Bytes that the other end has not acknowledged."""
-    answer = fcntl.ioctl(writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
-    return int.from_bytes(answer, sys.byteorder)
 
 
 async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:

@@ -88,6 +88,7 @@ from tracelink.converters.perfetto.timeline.schema import (
 )
 from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
+from tracelink.io.system import read_at
 from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import Int64s
 from tracelink.model.errors import Finding
@@ -398,25 +399,25 @@ def _write_in_order(spool: int, out: BinaryIO, packing: Packing) -> None:
     """Packets without a time first, then bundles by time; bundles with equal times stay in their order."""
     bundles: list[tuple[int, int, int, int]] = []
     for begin, body, end in _packets(spool):
-        time = bundle_time(os.pread(spool, HEAD_BYTES, body))
+        time = bundle_time(read_at(spool, HEAD_BYTES, body))
         if time is None:
-            out.write(os.pread(spool, end - begin, begin))
+            out.write(read_at(spool, end - begin, begin))
         else:
             bundles.append((time, begin, body, end))
     for number, (time, begin, body, end) in enumerate(sorted(bundles)):
         if number % BUNDLES_PER_FLUSH == 0:
             out.write(_flush(time))
         if packing is Packing.BUNDLED:
-            out.write(os.pread(spool, end - begin, begin))
+            out.write(read_at(spool, end - begin, begin))
         else:
-            out.write(repacked(os.pread(spool, end - body, body), packing))
+            out.write(repacked(read_at(spool, end - body, body), packing))
 
 
 def _packets(spool: int) -> Iterator[tuple[int, int, int]]:
     """The offset of each packet, of its body, and of its end."""
     begin, size = 0, os.fstat(spool).st_size
     while begin < size:
-        length, after = varint_at(os.pread(spool, HEAD_BYTES, begin), 1)
+        length, after = varint_at(read_at(spool, HEAD_BYTES, begin), 1)
         yield begin, begin + after, begin + after + length
         begin += after + length
 

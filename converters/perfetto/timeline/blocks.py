@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from itertools import pairwise
 from typing import BinaryIO, Generic, TypeVar, cast
 
 from tracelink.io.engine import Engine
+from tracelink.io.system import copy_within_system
 from tracelink.io.targets import GzipStream
 
 Section = Callable[[], Iterator[bytes]]
@@ -21,7 +23,7 @@ Result = TypeVar("Result")
 COPY_BYTES = 1 << 22
 
 OPEN_AT_ONCE = 4
-"""Blocks for each process that are written before they are joined; their files stay open until then."""
+"""Blocks or sections for each process that are written before they are joined; their files are open until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,14 @@ def write_sections(
         for section in sections:
             _write_one(section, stream, engine)
         return
+    batch = OPEN_AT_ONCE * engine.jobs
+    for first in range(0, len(sections), batch):
+        _write_in_parallel(sections[first : first + batch], stream, directory, engine)
+
+
+def _write_in_parallel(
+    sections: Sequence[Section], stream: Stream, directory: str | None, engine: Engine
+) -> None:
     with ExitStack() as stack:
         files = [_opened(stack, directory) for _ in sections]
 
@@ -156,11 +166,15 @@ def _append(file: BinaryIO, stream: Stream) -> None:
     """Appends `file` to `stream`; within the kernel if both are files."""
     target = stream.raw if isinstance(stream, GzipStream) else stream
     size = file.seek(0, os.SEEK_END)
-    done = 0
     target.flush()
-    try:
-        while done < size:
-            done += os.sendfile(target.fileno(), file.fileno(), done, size - done)
-    except OSError:  # not a file, or not on this system
+    done = _copied(file, target, size)
+    if done < size:
         file.seek(done)
         shutil.copyfileobj(file, target, COPY_BYTES)
+
+
+def _copied(file: BinaryIO, target: BinaryIO, size: int) -> int:
+    try:
+        return copy_within_system(file.fileno(), target.fileno(), size)
+    except io.UnsupportedOperation:  # not a file
+        return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -27,7 +26,7 @@ from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis, Lateness, Problem, Role
 from tracelink.diagnosis.participation import Outcome
-from tracelink.io.targets import DirectoryTarget
+from tracelink.io.targets import DirectoryTarget, abandoned_files_removed, names_folder
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
 from tracelink.model.errors import Finding, UsageError
 from tracelink.model.operations import operation_of
@@ -49,18 +48,19 @@ class Database:
     def write(self, examined: Examined) -> None:
         """Writes everything that was examined; the output appears complete or not at all."""
         batches = tables_of(examined)
-        if self.directory:
-            write_parquet(batches, DirectoryTarget(Path(self.path)))
-        else:
-            write_sqlite(batches, Path(self.path))
+        with abandoned_files_removed(self.path):
+            if self.directory:
+                write_parquet(batches, DirectoryTarget(Path(self.path)))
+            else:
+                write_sqlite(batches, Path(self.path))
 
 
 def database_at(path: str) -> Database:
     """The database that a path names; raises `UsageError` if it names none, or it cannot be written here."""
     location = Path(path)
-    if location.suffix in SQLITE_SUFFIXES and not path.endswith(os.sep):
+    if location.suffix in SQLITE_SUFFIXES and not names_folder(path):
         return Database(path, directory=False)
-    if location.suffix == SUFFIX or path.endswith(os.sep) or location.is_dir():
+    if location.suffix == SUFFIX or names_folder(path) or location.is_dir():
         check_arrow()
         return Database(path, directory=True)
     raise UsageError(

@@ -16,7 +16,7 @@ from tracelink.diagnosis.html.problems import problems_section
 from tracelink.diagnosis.html.recent import recent_of, recent_section
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
-from tracelink.io.targets import FileTarget
+from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, in_order
 from tracelink.model.text import counted, duration, moment, name_in_words, rank_list
@@ -33,7 +33,7 @@ LONG = 160
 def write_page(examined: Examined, path: str) -> int:
     """Writes the page as a complete file and returns its size."""
     target = FileTarget(Path(path))
-    with target.file() as stream:
+    with abandoned_files_removed(path), target.file() as stream:
         stream.write(html_report(examined.diagnosis, examined.journal).encode())
     return target.size()
 

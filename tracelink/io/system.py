@@ -1,0 +1,154 @@
+"""What operating systems do differently. Linux has everything; elsewhere the same work runs in one process.
+
+What is missing is looked up when it is needed, so that every module can be imported everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+# Processes.
+
+
+HAS_FORK = sys.platform == "linux" and hasattr(os, "fork")
+"""True if a forked process can go on: on macOS, libraries crash in it."""
+
+FILES_OF_A_PROCESS = 8
+"""Files that are open at once for each worker process: its pipe, and the blocks that it writes."""
+
+FILES_OF_ALL = 32
+"""Files that are open at once for other reasons."""
+
+PR_SET_PDEATHSIG = 1
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def most_processes() -> int:
+    """The number of worker processes for which the limit of open files suffices."""
+    try:
+        import resource
+    except ImportError:
+        return sys.maxsize
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(1, (limit - FILES_OF_ALL) // FILES_OF_A_PROCESS)
+
+
+def end_with_parent(number: int) -> None:
+    """Asks the system to send this signal to this process when its parent ends."""
+    with suppress(OSError, AttributeError, ImportError):  # without it, the process ends after its work
+        _library().prctl(PR_SET_PDEATHSIG, number)
+
+
+@cache
+def _library() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
+def process_exists(pid: int) -> bool:
+    """True if a process has this number, or if the system does not answer."""
+    if os.name != "posix":
+        return True  # os.kill would end it
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@cache
+def machine() -> str:
+    """A short name for this machine and its table of processes, of which containers have their own."""
+    table = ""
+    with suppress(OSError):
+        table = os.readlink("/proc/self/ns/pid")
+    return f"{zlib.crc32(f'{socket.gethostname()} {table}'.encode()):08x}"
+
+
+# Files.
+
+
+@contextmanager
+def locked(descriptor: int) -> Iterator[None]:
+    """Keeps the other processes of this run from entering; there are none without fork."""
+    if fcntl is None or not HAS_FORK:
+        yield
+        return
+    fcntl.lockf(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def read_at(descriptor: int, count: int, offset: int) -> bytes:
+    """At most `count` bytes at an offset; processes that share the file do not disturb each other."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, count, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.read(descriptor, count)
+
+
+def read_into_at(descriptor: int, view: memoryview, offset: int) -> int:
+    """Fills `view` with bytes at an offset, as far as there are any; returns their number."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [view], offset)
+    data = read_at(descriptor, len(view), offset)
+    view[: len(data)] = data
+    return len(data)
+
+
+def write_at(descriptor: int, data: memoryview, offset: int) -> int:
+    """Writes bytes at an offset; returns the number of those that were written."""
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, data, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.write(descriptor, data)
+
+
+def copy_within_system(source: int, target: int, size: int) -> int:
+    """Appends a file to another without reading it; returns the number of bytes for which the system does that."""
+    done = 0
+    if hasattr(os, "sendfile"):
+        with suppress(OSError):  # only to sockets on some systems, and not to every kind of file
+            while done < size and (copied := os.sendfile(target, source, done, size - done)):
+                done += copied
+    return done
+
+
+# Sockets.
+
+
+def undelivered(connection: socket.socket) -> int:
+    """Bytes that the other end has not acknowledged; 0 if the system does not tell."""
+    try:
+        import termios
+    except ImportError:
+        return 0
+    if fcntl is None or sys.platform != "linux":
+        return 0
+    answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)
