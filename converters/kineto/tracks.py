@@ -216,22 +216,18 @@ class PairedSlices:
 def pair(halves: Sequence[Half]) -> PairedSlices:
     """Pairs begins and ends in the order of time; a begin without an end is an unfinished slice."""
     paired = PairedSlices()
-    open_slices: dict[tuple[object, ...], list[Half]] = {}
+    lanes: dict[tuple[object, ...], _OpenSlices] = {}
     for half in sorted(halves, key=lambda half: half.time):
-        lane = _lane(half)
+        lane = lanes.setdefault(_lane(half), _OpenSlices())
         if half.ph in (BEGIN, ASYNC_BEGIN):
-            open_slices.setdefault(lane, []).append(half)
+            lane.add(half)
         elif half.ph == ASYNC_INSTANT:
             paired.slices.append(_slice(half, 0))
+        elif (begin := lane.closed_by(half)) is None:
+            paired.unmatched_ends += 1
         else:
-            stack = open_slices.get(lane, [])
-            begin = _matching(stack, half)
-            if begin is None:
-                paired.unmatched_ends += 1
-            else:
-                stack.remove(begin)
-                paired.slices.append(_slice(begin, half.time - begin.time))
-    paired.slices += [_slice(begin, UNKNOWN) for stack in open_slices.values() for begin in stack]
+            paired.slices.append(_slice(begin, half.time - begin.time))
+    paired.slices += [_slice(begin, UNKNOWN) for lane in lanes.values() for begin in lane.unfinished()]
     return paired
 
 
@@ -241,9 +237,32 @@ def _lane(half: Half) -> tuple[object, ...]:
     return (half.cat, half.identity, half.pid)
 
 
-def _matching(stack: Sequence[Half], end: Half) -> Half | None:
-    """The innermost open slice that this end can close: with the same name, if the end has one."""
-    return next((begin for begin in reversed(stack) if not end.name or begin.name == end.name), None)
+@dataclass(slots=True)
+class _OpenSlices:
+    """The begins of a lane; those that are closed stay in the lists until they are the last."""
+
+    begun: list[Half] = field(default_factory=list)
+    named: dict[str, list[Half]] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+
+    def add(self, begin: Half) -> None:
+        """Opens a slice."""
+        self.begun.append(begin)
+        self.named.setdefault(begin.name, []).append(begin)
+
+    def closed_by(self, end: Half) -> Half | None:
+        """The innermost open slice that this end can close: with the same name, if the end has one."""
+        candidates = self.named.get(end.name, []) if end.name else self.begun
+        while candidates and candidates[-1].index in self.closed:
+            candidates.pop()
+        if not candidates:
+            return None
+        self.closed.add(candidates[-1].index)
+        return candidates.pop()
+
+    def unfinished(self) -> list[Half]:
+        """The slices that are still open."""
+        return [begin for begin in self.begun if begin.index not in self.closed]
 
 
 def _slice(begin: Half, duration: int) -> Slice:

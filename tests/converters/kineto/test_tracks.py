@@ -13,6 +13,7 @@ from builders.kineto import (
     counter,
     cpu_op,
     flow_end,
+    half,
     instant,
     kernel,
     memory,
@@ -297,3 +298,24 @@ def test_every_arrow_of_a_critical_path_is_linked() -> None:
     assert reports["depends_on.drawn"] == (192, 192)
     assert reports["launches.drawn"] == (41, 41)
     assert reasons(result) == {}
+
+
+# Slices in halves.
+
+
+@given(st.lists(st.tuples(st.sampled_from("BE"), st.sampled_from(["a", "b", ""]), st.integers(8, 9))))
+def test_an_end_closes_the_innermost_begin_of_its_thread_and_name(halves: list[tuple[str, str, int]]) -> None:
+    expected, open_slices, unmatched = [], [], 0
+    for time, (ph, name, tid) in enumerate(halves):
+        candidates = [begin for begin in open_slices if begin[2] == tid and name in ("", begin[1])]
+        if ph == "B":
+            open_slices.append((time, name, tid))
+        elif candidates:
+            open_slices.remove(candidates[-1])
+            expected.append((candidates[-1][0], candidates[-1][1], (time - candidates[-1][0]) * 1000))
+        else:
+            unmatched += 1
+    expected += [(start, name, -1) for start, name, _ in open_slices]
+    result = read(trace(*(half(ph, name, time, tid=tid) for time, (ph, name, tid) in enumerate(halves))))
+    assert [(one.start // 1000, one.name, one.duration) for one in seen(result)] == sorted(expected)
+    assert reasons(result).get("end_without_begin", 0) == unmatched
