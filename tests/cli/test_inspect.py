@@ -101,6 +101,19 @@ def test_starts_count_from_the_first_event(
     assert zero == f"Starts count from the first event, at 2025-11-18 13:32:30.000000 {ending}"
 
 
+def test_starts_of_several_jobs_are_in_utc(tracelink: Run, job: Job) -> None:
+    begin = 1_763_472_750_000_000_000
+    job.sources = [
+        SourceInfo(
+            f"k_{rank}.json", "kineto", rank=rank, start_ns=begin + start * 10**9, end_ns=begin + 10**13
+        )
+        for rank, start in enumerate((0, 3_601))
+    ]
+    header, first, second = tracelink("inspect", "traces/").stdout.splitlines()
+    assert "start (UTC)" in header
+    assert ("2025-11-18 13:32:30.000" in first, "2025-11-18 14:32:31.000" in second) == (True, True)
+
+
 def test_every_command_counts_from_the_same_time(tracelink: Run) -> None:
     """A time that inspect or collectives prints selects the same events in merge."""
     job = str(samples.path("cpu_job"))

@@ -96,6 +96,16 @@ class TestUnexpectedError:
         assert "the impossible" in document["error"]["message"]
 
 
+def test_an_empty_folder_is_named(tracelink: Run, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    for command in ("inspect", "merge", "collectives"):
+        result = tracelink(command, "nothing")
+        assert (result.exit_code, result.stderr) == (
+            3,
+            "tracelink: nothing: there are no files in it. Name a folder that contains traces.\n",
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "question"),
     [
@@ -335,13 +345,20 @@ class TestConvert:
 
 
 class TestFormats:
-    def test_each_format_has_its_package(self, tracelink: Run) -> None:
+    def test_each_format_is_listed(self, tracelink: Run) -> None:
         result = tracelink("formats")
         assert result.exit_code == 0
+        assert "torch-tracelink" not in result.stdout
         for name in ("kineto", "execution-trace", "flight-recorder", "perfetto-json"):
-            lines = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
-            assert lines
-            assert all("torch-tracelink" in line for line in lines)
+            assert [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
+
+    def test_formats_of_other_packages_have_their_package(
+        self, tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Plugin, "origin", property(lambda plugin: f"of-{plugin.name} 1.0"))
+        shown = tracelink("formats").stdout.splitlines()
+        assert shown[0].split() == ["reads", "description", "package"]
+        assert [line.split()[-2:] for line in shown if line.startswith("kineto ")] == [["of-kineto", "1.0"]]
 
     def test_formats_that_are_read_and_written_are_listed_twice(self, tracelink: Run) -> None:
         lines = tracelink("formats").stdout.splitlines()

@@ -35,11 +35,6 @@ class Inspection:
         parts = {"sources": overview.formats(self.sources), "findings": overview.problems(self.findings)}
         return overview.lines(f"Inspection: {counted(len(self.sources), 'source')}", parts)
 
-    @property
-    def first_ns(self) -> int | None:
-        """The time of the first event, by the clocks of the ranks; None if no event has a time."""
-        return min((source.start_ns for source in self.sources if source.start_ns is not None), default=None)
-
     def of_format(self, name: str) -> list[Source]:
         """The inputs of a format."""
         return [
@@ -66,7 +61,7 @@ def load(
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -112,7 +107,7 @@ def collectives(
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -151,7 +146,7 @@ def clocks(
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -190,7 +185,7 @@ def inspect(
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 

@@ -122,7 +122,7 @@ def merge(
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every

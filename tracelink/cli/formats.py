@@ -20,6 +20,9 @@ from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterS
 
 # `tracelink formats`.
 
+OWN = "torch-tracelink"
+"""The distribution whose name is not shown."""
+
 
 @command("tracelink formats", "tracelink formats --json | jq -r '.writers[].name'")
 def formats(console: Console) -> None:
@@ -77,31 +80,38 @@ def _listing(
     conversions: Sequence[documents.Conversion],
 ) -> str:
     page = Page()
-    page.entries(
-        ("reads", "description", "package"),
-        [(row.name, row.summary, row.origin) for row in readers],
+    _show(
+        page,
+        ("reads", "description"),
+        [(row.name, row.summary) for row in readers],
+        [row.origin for row in readers],
     )
-    page.line()
-    page.entries(
-        ("writes", "description", "file names", "package"),
-        [(row.name, row.summary, " ".join(row.suffixes), row.origin) for row in writers],
+    _show(
+        page,
+        ("writes", "description", "file names"),
+        [(row.name, row.summary, " ".join(row.suffixes)) for row in writers],
+        [row.origin for row in writers],
     )
-    if conversions:
-        page.line()
-        page.entries(
-            ("converts to", "from", "description", "file names", "package"),
-            [
-                (
-                    row.name,
-                    " ".join(row.reads),
-                    row.summary,
-                    " ".join(row.suffixes),
-                    row.origin,
-                )
-                for row in conversions
-            ],
-        )
+    _show(
+        page,
+        ("converts to", "from", "description", "file names"),
+        [(row.name, " ".join(row.reads), row.summary, " ".join(row.suffixes)) for row in conversions],
+        [row.origin for row in conversions],
+    )
     return page.text
+
+
+def _show(
+    page: Page, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], origins: Sequence[str]
+) -> None:
+    """A table; with the package of each row, if any is another one."""
+    if not rows:
+        return
+    page.gap()
+    if all(origin.startswith(f"{OWN} ") for origin in origins):
+        page.table(header, rows)
+        return
+    page.table((*header, "package"), [(*row, origin) for row, origin in zip(rows, origins, strict=True)])
 
 
 # `tracelink completion`.

@@ -16,8 +16,9 @@ from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
 from tracelink.io.sources import engine_for
+from tracelink.model.columns import SECOND
 from tracelink.model.errors import Severity, in_order
-from tracelink.model.text import counted, fine_span, moment, number, size, span
+from tracelink.model.text import counted, date_and_time, fine_span, moment, number, size, span
 
 if TYPE_CHECKING:
     from tracelink.converters.chakra.census import Census, LongestChain
@@ -97,20 +98,34 @@ def inspect_page(inspection: Inspection, censuses: Mapping[str, Census], *, verb
     folder = common_folder([source.path for source in inspection.sources])
     if folder:
         page.line(f"In {folder}", path=folder)
-    rows = [_row(source, folder, inspection.first_ns, problems[source.path]) for source in inspection.sources]
-    known = [column for column in range(len(HEADER)) if any(row[column] != EMPTY for row in rows)]
+    zero_ns = _zero(inspection)
+    header = (
+        HEADER if zero_ns is not None else [f"{name} (UTC)" if name == "start" else name for name in HEADER]
+    )
+    rows = [_row(source, folder, zero_ns, problems[source.path]) for source in inspection.sources]
+    known = [column for column in range(len(header)) if any(row[column] != EMPTY for row in rows)]
     page.entries(
-        [HEADER[column] for column in known],
+        [header[column] for column in known],
         [[row[column] for column in known] for row in rows],
         numbers=NUMBERS,
     )
-    if inspection.first_ns is not None:
-        _show_zero(page, inspection, inspection.first_ns)
+    if zero_ns is not None:
+        _show_zero(page, inspection, zero_ns)
     if censuses:
         _show_censuses(page, censuses)
         page.gap()
     show_findings(page, inspection.findings, verbose=verbose)
     return page.text
+
+
+APART_NS = 3600 * SECOND
+"""If recordings start further apart, they are of several jobs: their starts are shown in UTC."""
+
+
+def _zero(inspection: Inspection) -> int | None:
+    """The first event of all sources; None if nothing has a time, or they are not of one job."""
+    starts = [source.start_ns for source in inspection.sources if source.start_ns is not None]
+    return min(starts) if starts and max(starts) - min(starts) <= APART_NS else None
 
 
 def _show_zero(page: Page, inspection: Inspection, first_ns: int) -> None:
@@ -136,7 +151,7 @@ def common_folder(paths: Sequence[str]) -> str:
     return re.sub(r"[^/:]*$", "", first[:length])
 
 
-def _row(source: SourceInfo, folder: str, first_ns: int | None, problems: int) -> tuple[str, ...]:
+def _row(source: SourceInfo, folder: str, zero_ns: int | None, problems: int) -> tuple[str, ...]:
     return (
         source.path.removeprefix(folder),
         source.format,
@@ -144,11 +159,17 @@ def _row(source: SourceInfo, folder: str, first_ns: int | None, problems: int) -
         EMPTY if source.rank is None else str(source.rank),
         source.host or EMPTY,
         number(source.events),
-        EMPTY if source.start_ns is None or first_ns is None else span(source.start_ns - first_ns),
+        _start(source.start_ns, zero_ns),
         EMPTY if source.start_ns is None or source.end_ns is None else span(source.end_ns - source.start_ns),
         size(source.bytes),
         number(problems) if problems else EMPTY,
     )
+
+
+def _start(start_ns: int | None, zero_ns: int | None) -> str:
+    if start_ns is None:
+        return EMPTY
+    return date_and_time(start_ns, digits=3) if zero_ns is None else span(start_ns - zero_ns)
 
 
 ROWS = 16

@@ -187,7 +187,7 @@ takes_inputs = collected(
             multiple=True,
             callback=_ranks_of_files,
             metavar="FILE=N",
-            help="Rank of a file that does not contain its rank. Repeatable.",
+            help="Rank of a file; it overrules what its content and name say. Repeatable.",
         ),
     ),
 )

@@ -90,7 +90,7 @@ def diagnose(
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
@@ -131,7 +131,7 @@ def examine(
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.json": 3}`.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
         hung: The job is known to hang: what is in flight is a problem.

@@ -535,12 +535,21 @@ def discover_inputs(
     rank_of: Mapping[str, int] | None = None,
     all_named: bool = True,
 ) -> Discovery:
-    """The sources of the inputs that `load` accepts; `rank_of` names only these, unless `all_named` is false."""
+    """The sources of the inputs that `load` accepts; `rank_of` names only these, unless `all_named` is false.
+
+    Raises UsageError if a path does not exist, and UnreadableError if folders and archives contain no file.
+    """
     said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
     requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
     if not requested:
         raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
-    return discover(Request(requested, rank_of or {}, all_named=all_named))
+    found = discover(Request(requested, rank_of or {}, all_named=all_named))
+    if not found.sources and not found.findings:
+        named = " and ".join(path for path, _ in requested)
+        raise UnreadableError(
+            f"{named}: there are no files in it", advice="Name a folder that contains traces."
+        )
+    return found
 
 
 def engine_for(jobs: int | None, watch: Watch | None) -> Engine:
