@@ -171,8 +171,8 @@ def test_advice_on_deadlock_of_collectives() -> None:
     deadlock = replace(problem(Kind.DEADLOCK), cycle=ring)
     assert advice_for(replace(deadlock, in_other_order=True), RANKS) == f"C{in_order}"
     assert advice_for(deadlock, RANKS) == (
-        "Rank 2 has skipped all_reduce #3 of group 0 (tp), or would call it later than the others: look for the "
-        f"branch that skips it, else c{in_order}"
+        "Rank 2 has skipped its part in all_reduce #3 of group 0 (tp), or would call it later than the others: look "
+        f"for the branch that skips it, else c{in_order}"
     )
 
 

@@ -98,26 +98,25 @@ def test_missing_dump_of_the_culprit(tmp_path: Path) -> None:
 NODE = tuple(range(24, 32))
 CODE, HOST, GONE = Category.CODE_PATH, Category.NOT_REACHED, Category.PROCESS_GONE
 SKIPPED = 1, Kind.SKIPPED, CODE
-DEADLOCK = 1, Kind.DEADLOCK, CODE
 NEVER = 1, Kind.NEVER_JOINED, HOST
 ABSENT = 1, Kind.NEVER_JOINED, GONE
 
 SECOND_SET: Mapping[str, tuple[int, Kind, Category, tuple[int, ...]]] = {
     "b16_fewer_mb": (*SKIPPED, (0, 1, 2, 3)),
-    "b16_skip_tp_pp2": (*DEADLOCK, (5,)),
+    "b16_skip_tp_pp2": (*SKIPPED, (5,)),
     "coalesced_size": (1, Kind.SIZE_MISMATCH, Category.WRONG_ARGUMENTS, (1,)),
     "crash_between": (1, Kind.ABSENT, GONE, (6,)),
     "ddp_uneven/dumps_hang": (*SKIPPED, (7,)),
     "ddp_uneven/dumps_after_timeout": (*SKIPPED, (7,)),
-    "eval_skip/dumps_hang": (*DEADLOCK, (6,)),
-    "eval_skip/dumps_after_timeout": (*DEADLOCK, (6,)),
+    "eval_skip/dumps_hang": (*SKIPPED, (6,)),
+    "eval_skip/dumps_after_timeout": (*SKIPPED, (6,)),
     "first_iter_init_stuck/dumps_hang": (*NEVER, (0,)),
     "first_iter_init_stuck/dumps_after_timeout": (*NEVER, (0,)),
     "fsdp2/dumps_hang": (*SKIPPED, (6,)),
     "m64_culprit_truncated": (1, Kind.NEVER_JOINED, Category.UNKNOWN, (37,)),
     "n64_device_stuck": (1, Kind.FAILED, Category.DEVICE_OR_NETWORK, (50,)),
     "n64_node_crash": (*ABSENT, NODE),
-    "n64_skip_tp": (*DEADLOCK, (20,)),
+    "n64_skip_tp": (*SKIPPED, (20,)),
     "peer_outside": (1, Kind.PEER_MISMATCH, Category.WRONG_ARGUMENTS, (1,)),
     "py_sleep/dumps_hang": (*NEVER, (2,)),
     "reinit_hang/dumps_hang": (*NEVER, (2,)),

@@ -6,7 +6,7 @@ import pytest
 
 from builders.recorded_jobs import diagnosed
 from generators.queued_jobs import SCHEDULES, Dumping, Queued, QueuedJob, queued_job
-from tracelink.diagnosis.model import Diagnosis
+from tracelink.diagnosis.model import Category, Diagnosis, Kind
 
 PIPELINES = ("forward", "one_forward_one_backward", "batched")
 
@@ -60,3 +60,58 @@ def test_killed_rank(schedule: str, seed: int) -> None:
 def test_wrong_size(schedule: str, seed: int) -> None:
     recorded = job(schedule, "wrong_size", seed)
     assert set(recorded.truth.culprits) <= culprits(diagnosis(recorded))
+
+
+SKIPS = [
+    *(("skip_tp", schedule) for schedule in ("sharded", *PIPELINES)),
+    *(("skip_message", schedule) for schedule in PIPELINES),
+    ("skip_ring", "ring"),
+    ("skip_ring", "ring_of_single_messages"),
+]
+
+
+@pytest.mark.parametrize(("fault", "schedule"), SKIPS)
+@pytest.mark.parametrize("seed", [0, 2])
+def test_skipped_call_is_called_skipped(fault: str, schedule: str, seed: int) -> None:
+    recorded = job(schedule, fault, seed)
+    problem, *others = diagnosis(recorded).problems
+    assert (problem.kind, problem.culprits) == (Kind.SKIPPED, recorded.truth.culprits)
+    assert {other.kind for other in others} <= {Kind.IN_FLIGHT}
+
+
+@pytest.mark.parametrize("schedule", PIPELINES)
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("run_ahead", [1, 16, 64])
+def test_stage_with_fewer_microbatches(schedule: str, stages: int, run_ahead: int) -> None:
+    queued = Queued(
+        world=8, tensor=2, stages=stages, schedule=schedule, microbatches=8, seed=1, run_ahead=run_ahead
+    )
+    recorded = queued_job(queued, "fewer_microbatches")
+    found = diagnosis(recorded)
+    assert culprits(found) == set(recorded.truth.culprits)
+    assert {problem.category for problem in found.problems} == {Category.CODE_PATH}
+    assert not any(problem.tie for problem in found.problems)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_exchanged_calls_are_a_deadlock(schedule: str, seed: int) -> None:
+    recorded = job(schedule, "crossed", seed)
+    (problem,) = diagnosis(recorded).problems
+    assert problem.kind is Kind.DEADLOCK
+    assert set(recorded.truth.culprits) <= set(problem.culprits)
+    assert set(problem.culprits) <= {*recorded.truth.culprits, *recorded.truth.tied}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "run_ahead"),
+    [
+        *((schedule, 64) for schedule in SCHEDULES),
+        *((schedule, 1) for schedule in ("sharded", "one_forward_one_backward", "batched")),
+    ],
+)
+def test_skipped_collective_of_all_ranks(schedule: str, run_ahead: int) -> None:
+    stages = 4 if schedule in PIPELINES else 1
+    queued = Queued(world=8, tensor=2, stages=stages, schedule=schedule, seed=1, run_ahead=run_ahead)
+    recorded = queued_job(queued, "skip_world")
+    assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)

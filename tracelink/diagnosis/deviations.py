@@ -176,8 +176,14 @@ class Deviations:
                 if len(small) == len(large):
                     opposite = self._compared_sides(position, large, small, waits, disputed)
                     usual = self._usual(position, small, large)
+                    usual = usual or self._made_by_third(position, large, [*small, *large])
+                    usual = usual or -self._made_by_third(position, small, [*small, *large])
                     if opposite and found and not usual:
                         continue
+                    if not opposite and not found and usual:
+                        found = self._without_rest(
+                            position, *((small, large) if usual > 0 else (large, small)), waits
+                        )
                     found = opposite if opposite and (not found or usual < 0) else found
                 yield from found
 
@@ -193,6 +199,11 @@ class Deviations:
         calls = self._calls[own, position : self._lengths[own]]
         usual = self._calls[other, position : self._lengths[other]]
         skipped, extra = _shift(calls, usual), _shift(usual, calls)
+        foreseen = not skipped and not extra
+        if foreseen:
+            done = self._calls[other, : self._lengths[other]]
+            usual = np.append(usual, done[_continued(done)][:MOST_SHIFT])
+            skipped = _shift(calls, usual)
         if (not skipped and not extra) or _is_exchange(calls, usual):
             return None
         if skipped and extra:
@@ -207,7 +218,7 @@ class Deviations:
             int(starts[other]) + position,
             skipped,
             extra,
-            min(rest),
+            min(*rest, 1) if foreseen else min(rest),
         )
 
     def _is_behind(self, deviation: Deviation, waits: Sequence[Wait], disputed: Disputed) -> bool:
@@ -230,6 +241,34 @@ class Deviations:
         own, usual = (int(self._calls[rows[0], position]) for rows in (side, other))
         return int(np.count_nonzero(following == usual)) - int(np.count_nonzero(following == own))
 
+    def _made_by_third(self, position: int, side: Int64s, sides: Sequence[int]) -> int:
+        """Whether ranks of neither side made the collective that this side calls here, under the same number."""
+        records, row = self.journal.records, int(self._starts[side[0]]) + position
+        if records.point_to_point[row]:
+            return 0
+        same = (records.group == records.group[row]) & (records.sequence == records.sequence[row])
+        made = self.journal.rank[same & ~records.point_to_point]
+        return int(not set(made.tolist()) <= set(self.journal.ranks[list(sides)].tolist()))
+
+    def _without_rest(
+        self, position: int, side: Int64s, others: Int64s, waits: Sequence[Wait]
+    ) -> list[Deviation]:
+        """Ranks that are awaited in a call which others made here, and called something else."""
+        ranks, usual = self.journal.ranks, int(self._starts[others[0]]) + position
+        group, sequence = int(self.journal.records.group[usual]), int(self.journal.records.sequence[usual])
+        awaited = {
+            rank
+            for wait in waits
+            if (wait.group, wait.sequence, wait.message) == (group, sequence, False)
+            for rank in wait.awaited
+        }
+        other = int(ranks[others[0]])
+        return [
+            Deviation(int(ranks[own]), other, int(self._starts[own]) + position, usual, 1, 0, 0)
+            for own in side
+            if int(ranks[own]) in awaited and int(ranks[own]) not in self.incomplete
+        ]
+
 
 def _shift(calls: Int64s, usual: Int64s) -> int:
     """How many of the usual calls are left out here, if all of the rest is as usual; 0 if it is not."""
@@ -249,13 +288,19 @@ def _is_exchange(calls: Int64s, usual: Int64s) -> bool:
     )
 
 
+def _continued(done: Int64s) -> slice:
+    """What followed the last time when the calls were as at the end."""
+    positions = _positions_like_the_end(done)
+    return slice(int(positions[-1]) + 1 if len(positions) else len(done), None)
+
+
 def _positions_like_the_end(done: Int64s) -> Int64s:
     """Earlier positions with the same calls up to there as at the end, of as many as are found anywhere."""
     positions = np.arange(len(done) - 1)
     for back in range(min(CONTEXT, len(done))):
         equal = positions[(positions >= back) & (done[positions - back] == done[-1 - back])]
         if not len(equal):
-            break
+            return positions if back else equal
         positions = equal
     return positions
 
@@ -270,6 +315,7 @@ def deviation_problem(
 
     Its message is without the waiting ranks, and without the full stop.
     """
+    deviations = sorted(deviations, key=lambda deviation: deviation.rank)
     first = deviations[0]
     records = journal.records
     usual = first.usual if first.skipped else first.row

@@ -525,8 +525,8 @@ def _deadlock(case: _Case) -> str:
         problem.operation, problem.sequence or 0, ProcessGroup(problem.group, problem.description)
     )
     return (
-        f"{_capital(case.culprit)} has skipped {what}, or would call it later than the others: look for the branch "
-        f"that skips it, else c{same_order}"
+        f"{_capital(case.culprit)} has skipped its part in {what}, or would call it later than the others: look for "
+        f"the branch that skips it, else c{same_order}"
     )
 
 

@@ -29,7 +29,7 @@ from tracelink.diagnosis.waits import (
     with_device_waits,
 )
 from tracelink.model.columns import MILLISECOND, NO_TIME, UNKNOWN, Bools
-from tracelink.model.operations import POINT_TO_POINT, operation_of
+from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.text import (
     collective_in_words,
     count_of_ranks,
@@ -45,6 +45,8 @@ MOST_ENDING = 3
 """Notes on calls that only some ranks have finished."""
 RECENT = 32
 """How many messages before those of a cycle may be the first wrong one."""
+MOST_PIPELINES = 64
+"""How many groups with messages of a cycle are compared by counts."""
 MOST_LINKS = 6
 """How many waits of a cycle its message names; all of them are in `cycle`."""
 
@@ -415,12 +417,12 @@ def _deadlock(
     """Culprits are the ranks that began with what comes later for most ranks, else the fewest ranks."""
     journal = elapsed.journal
     deviating = _deviating_ranks(order, cause.waits)
-    culprits, tie = (deviating, False) if deviating else _culprits_without_order(journal, cause.waits)
-    others = {deviation.rank for deviation in deviations} & _members(cause.waits)
-    if tie and others and others < _members(cause.waits):
-        culprits, tie = tuple(sorted(others)), False
+    lacking = () if deviating else _ranks_that_lack(journal, cause.waits, deviations)
+    culprits, tie = deviating or lacking, False
+    if not culprits:
+        culprits, tie = _culprits_without_order(journal, cause.waits)
     cycle = cause.waits if tie else _shortest_cycles(cause.waits, culprits)
-    first = _first(cycle, culprits, messages=not deviating)
+    first = _first(cycle, culprits, messages=not deviating and not lacking)
     subject = "Deadlock" if tie else f"{ranks_in_words(culprits)} deadlock{'s' if len(culprits) == 1 else ''}"
     return Problem.at(
         Kind.DEADLOCK,
@@ -431,7 +433,7 @@ def _deadlock(
         waiting=[rank for rank in cause.waiting if tie or rank not in culprits],
         message=f"{subject}: {_cycle_in_words(journal, cycle)}.",
         tie=tie,
-        in_other_order=first.queued or first.message,
+        in_other_order=first.queued or (first.message and not lacking),
         waited_ns=elapsed.longest(first.rows),
         cycle=tuple(_link(journal, wait, cycle) for wait in cycle),
         rows={rank: row for wait in cycle for rank, row in _culprit_rows(wait, culprits)},
@@ -507,7 +509,7 @@ def _fewest(cycle: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
 def _message_culprits(journal: Journal, cycle: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
     """Culprits of a cycle with messages, and whether it is unknown which of them is wrong."""
     members = _members(cycle)
-    unusual = _unusual_ranks(journal, cycle)
+    unusual = _unusual_ranks(journal, cycle, Habits(journal))
     if unusual and unusual < members:
         return tuple(sorted(unusual)), False
     count = Counter(rank for conflict in _conflicts(cycle) for rank in conflict)
@@ -515,9 +517,54 @@ def _message_culprits(journal: Journal, cycle: Sequence[Wait]) -> tuple[tuple[in
     return tuple(sorted(most or members)), len(most) != 1
 
 
-def _unusual_ranks(journal: Journal, cycle: Sequence[Wait]) -> set[int]:
+def _ranks_that_lack(
+    journal: Journal, cycle: Sequence[Wait], deviations: Sequence[Deviation]
+) -> tuple[int, ...]:
+    """Ranks of a cycle that have skipped a call, or make it later than the others."""
+    members = _members(cycle)
+    if _unusual_ranks(journal, cycle, None):
+        return ()
+    found = (_short_senders(journal, cycle) or {deviation.rank for deviation in deviations}) & members
+    return tuple(sorted(found)) if found < members else ()
+
+
+def _short_senders(journal: Journal, cycle: Sequence[Wait]) -> set[int]:
+    """Ranks of pipelines that sent fewer messages than two stages after them expect, although they received enough."""
+    groups = list(dict.fromkeys(wait.group for wait in cycle if wait.message))[:MOST_PIPELINES]
+    return {rank for group in groups for rank in _short_senders_in(journal, group)}
+
+
+def _short_senders_in(journal: Journal, group: int) -> list[int]:
+    ranks, records, requests = journal.groups[group].ranks, journal.records, journal.requests
+    if any(rank not in journal.recordings or journal.recordings[rank].overwritten for rank in ranks):
+        return []
+    request = records.request[(records.group == group) & records.point_to_point]
+    called = Counter(
+        (
+            operation_of(journal.strings[requests.operation[number]]),
+            requests.source[number],
+            requests.target[number],
+        )
+        for number in request.tolist()
+    )
+
+    def lacking(source: int, target: int) -> bool:
+        return called[Operation.SEND, source, target] < called[Operation.RECV, source, target]
+
+    return [
+        ranks[stage]
+        for stage in range(len(ranks))
+        for step in (1, -1)
+        if lacking(stage, stage + step)
+        and called[Operation.RECV, stage + step, stage + 2 * step]
+        >= called[Operation.RECV, stage, stage + step]
+        and not lacking(stage - step, stage)
+    ]
+
+
+def _unusual_ranks(journal: Journal, cycle: Sequence[Wait], habits: Habits | None) -> set[int]:
     """Ranks that wait in a message where their counterparts, or they themselves before, requested something else."""
-    habits, counterparts = Habits(journal), Counterparts(journal)
+    counterparts = Counterparts(journal)
     return {
         rank
         for wait in cycle
@@ -527,7 +574,7 @@ def _unusual_ranks(journal: Journal, cycle: Sequence[Wait]) -> set[int]:
     }
 
 
-def _is_unusual(habits: Habits, counterparts: Counterparts, wait: Wait, rank: int) -> bool:
+def _is_unusual(habits: Habits | None, counterparts: Counterparts, wait: Wait, rank: int) -> bool:
     """Whether this message, or one just before it, differs from that of the counterparts with the same number."""
     last = int(counterparts.journal.records.sequence[wait.rows[rank]])
     compared = False
@@ -538,7 +585,9 @@ def _is_unusual(habits: Habits, counterparts: Counterparts, wait: Wait, rank: in
             compared = True
             if expected != own:
                 return True
-    return not compared and habits.deviates(int(counterparts.message_rows(wait.group, rank, last)[0]))
+    if compared or habits is None:
+        return False
+    return habits.deviates(int(counterparts.message_rows(wait.group, rank, last)[0]))
 
 
 def _conflicts(cycle: Sequence[Wait]) -> set[frozenset[int]]:
