@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO, cast
 
 from tracelink.io.engine import Engine, Meter
@@ -139,6 +139,7 @@ def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said:
 
 
 STDIN = "-"
+SEPARATORS = os.sep + (os.altsep or "")
 HEAD = 64 << 10
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
@@ -153,7 +154,7 @@ class Source:
     """One input: a file, a member of an archive, or standard input."""
 
     path: str
-    """The path as the user gave it; a member of an archive is `archive:member`."""
+    """The path as the user gave it, with / on every system; a member of an archive is `archive:member`."""
     opener: Callable[[], BinaryIO] = field(repr=False)
     """Opens the stored bytes."""
     bytes: int = 0
@@ -311,7 +312,8 @@ def _with_rank(source: Source, rank: int) -> Source:
 
 
 def _named_rank(source: Source, rank_of: Mapping[str, int]) -> str:
-    return next((name for name in rank_of if name in (source.path, source.name)), "")
+    known = (source.path, source.name)
+    return next((name for name in rank_of if name in known or PurePath(name).as_posix() in known), "")
 
 
 def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[Source]:
@@ -339,7 +341,7 @@ def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[So
 
 def _similar_path(path: str) -> str:
     """Advice on a path that does not exist: the similar name in the deepest folder of it that does."""
-    folder, name = os.path.split(path.rstrip("/"))
+    folder, name = os.path.split(path.rstrip(SEPARATORS))
     while folder and not os.path.isdir(folder):
         folder, name = os.path.split(folder)
     try:
@@ -358,7 +360,7 @@ def _standard_input(format_name: str) -> Iterator[Source]:
 
 def _pipe(path: Path, format_name: str) -> Iterator[Source]:
     with path.open("rb") as stream:
-        yield _spooled(str(path), stream, format_name)
+        yield _spooled(path.as_posix(), stream, format_name)
 
 
 def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
@@ -381,7 +383,7 @@ def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
 
 def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Source]:
     opener = partial(_stored, path)
-    source = Source(str(path), opener, path.stat().st_size, path, format_name)
+    source = Source(path.as_posix(), opener, path.stat().st_size, path, format_name)
     try:
         head = source.head(1 << 10)
         if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
@@ -391,7 +393,7 @@ def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Sou
         else:
             yield source
     except (OSError, zipfile.BadZipFile, tarfile.TarError, UnreadableError) as error:
-        findings.append(Finding(Severity.ERROR, "unreadable", f"{path}: {error}", source=str(path)))
+        findings.append(Finding(Severity.ERROR, "unreadable", f"{source.path}: {error}", source=source.path))
 
 
 def _zip_members(source: Source, format_name: str) -> Iterator[Source]:

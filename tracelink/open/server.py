@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tracelink.io.signals import DeferredSignals, deferred_signals
-from tracelink.io.system import undelivered
+from tracelink.io.system import read_at, undelivered
 from tracelink.model.errors import TraceError, UsageError
 from tracelink.open.trace import OpenTrace
 
@@ -292,16 +292,19 @@ class _Server:
     async def _send_all(self, writer: asyncio.StreamWriter) -> None:
         writer.write(self.access.head_of_file(self.trace.size))
         await writer.drain()
-        for at in range(0, self.trace.size, CHUNK):
-            count = min(CHUNK, self.trace.size - at)
-            if writer.transport.is_closing():
-                raise ConnectionAbortedError("the browser hung up between two chunks")
-            async with asyncio.timeout(self.limits.chunk):
-                sent = await self.loop.sendfile(writer.transport, self.trace.file, at, count)
-            if sent < count:
+        at = 0
+        while at < self.trace.size:
+            chunk = read_at(self.trace.file.fileno(), min(CHUNK, self.trace.size - at), at)
+            if not chunk:
                 problem = "the file became shorter while it was sent"
                 self._end(TraceError(problem, source=self.trace.path, advice="Open it again."))
                 raise ConnectionAbortedError(problem)
+            if writer.transport.is_closing():
+                raise ConnectionAbortedError("the browser hung up between two chunks")
+            async with asyncio.timeout(self.limits.chunk):
+                writer.write(chunk)
+                await writer.drain()
+            at += len(chunk)
 
     async def _delivered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Waits until the browser closes the connection; one that does not may still have received everything."""
@@ -338,6 +341,9 @@ async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, s
 # The port, for this machine alone.
 
 
+REUSE = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+"""Lets a port be used again at once; on Windows, where that is the default, keeps other programs from it."""
+
 PROC = Path("/proc")
 LISTENING = "0A"
 INODE = 9
@@ -348,7 +354,7 @@ INODE = 9
 def reserved_port(port: int = PORT) -> Iterator[socket.socket]:
     """A socket on the loopback address; no client can connect until it listens."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, REUSE, 1)
         try:
             listener.bind((LOOPBACK, port))
         except OSError as error:
@@ -385,14 +391,15 @@ def port_holder(port: int, proc: Path = PROC) -> str:
         with suppress(OSError):  # processes of other users, and those that end meanwhile
             if os.readlink(descriptor) in sockets:
                 process = descriptor.parent.parent
-                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+                name = (process / "comm").read_text("utf-8", "replace")
+                return f"{name.strip()} (process {process.name})"
     return ""
 
 
 def _listening(port: int, proc: Path) -> Iterator[str]:
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
-            for line in (proc / "net" / table).read_text().splitlines()[1:]:
+            for line in (proc / "net" / table).read_text("ascii").splitlines()[1:]:
                 columns = line.split()
                 if columns[3] == LISTENING and columns[1].endswith(f":{port:04X}"):
                     yield columns[INODE]

@@ -26,6 +26,9 @@ HEAD = 1 << 20
 SAMPLE = 4 << 20
 """Compressed bytes from which the uncompressed size of a file is estimated."""
 
+FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""How a file is opened: without waiting for a pipe that has its name by now; not all systems have all of these."""
+
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 MAX_NAME = 100
 """Most characters of a name in an address: its end, with the suffixes."""
@@ -73,18 +76,27 @@ class OpenTrace:
 def _opened(path: str) -> BinaryIO:
     """A regular file, opened without blocking on a pipe."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        _check_file(path, os.stat(path))
+        descriptor = os.open(path, FLAGS)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: there is no such file", advice="Check the path.") from error
     except OSError as error:
         problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
         raise TraceError(problem, source=path) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    file = cast(BinaryIO, os.fdopen(descriptor, "rb", buffering=0))
+    try:
+        _check_file(path, os.fstat(descriptor))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check_file(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise UsageError(
             f"{path} is not a file", advice=f"To merge a folder and open that: tracelink merge {path} --open"
         )
-    return cast(BinaryIO, os.fdopen(descriptor, "rb", buffering=0))
 
 
 def _head_and_size(file: BinaryIO, size: int) -> tuple[bytes, int]:

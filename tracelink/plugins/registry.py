@@ -227,14 +227,14 @@ def _plugins_in(folder: Path) -> Iterator[Plugin]:
         return
     for name in names:
         with suppress(OSError):
-            text = (folder / name / "entry_points.txt").read_text()
+            text = (folder / name / "entry_points.txt").read_text("utf-8")
             yield from _plugins_declared(text, f"[{ENTRY_POINTS}]", str(folder / name))
 
 
 def _plugins_of_checkout() -> list[Plugin]:
     """The formats of the checkout in which this module is; none if it is installed."""
     try:
-        project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+        project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     except OSError:
         return []
     return list(_plugins_declared(project, f'[project.entry-points."{ENTRY_POINTS}"]'))
