@@ -207,6 +207,8 @@ def times_of(nodes: NodeTable, kinds: Kinds) -> Times:
     untimed = ~_has_start(nodes) | (kinds == EventKind.NODE)
     start[untimed] = NO_TIME
     duration[kinds == EventKind.NODE] = UNKNOWN
+    if (start != NO_TIME).any():
+        duration[start == NO_TIME] = UNKNOWN  # without any start, starts are estimated from durations
     return Times(start, duration, np.flatnonzero(late | long))
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -153,6 +154,16 @@ def test_rows_beneath_a_line_are_indented() -> None:
     made.beneath([("train.py:10", "step"), ("train.py:200", "main")])
     made.beneath([])
     assert made.text == "stack:\n  train.py:10   step\n  train.py:200  main"
+
+
+def test_many_rows_beneath_a_line_take_memory_in_proportion_to_their_text() -> None:
+    made, rows = Page(), [(f"node {number} is an operator of the host",) for number in range(1_000)]
+    tracemalloc.start()
+    made.beneath(rows)
+    text, (_, peak) = made.text, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(text.splitlines()) == len(rows)
+    assert peak < 50 << 20
 
 
 # Findings in words: what did not fit, one paragraph each, the worst first.

@@ -14,6 +14,7 @@ from builders.data import shared
 from builders.kineto import read
 from builders.trace import TraceBuilder, column, pairs
 from tracelink.linking.nesting import link_calls, nest, sort_outer_first
+from tracelink.model.columns import NO_TIME
 from tracelink.model.events import EventKind, TrackKind
 
 INTERVALS = st.lists(
@@ -318,6 +319,12 @@ def test_no_function_has_a_wrong_caller_in_a_profile_with_checkpoints() -> None:
         EventKind.OPERATOR,
         EventKind.ANNOTATION,
     }
+
+
+@pytest.mark.filterwarnings("error")
+def test_intervals_without_a_start_are_sorted_too() -> None:
+    start = column([1_740_816_360_000_000_000, NO_TIME, 5])
+    assert sort_outer_first(column([0, 0, 0]), start, start, column([0, 0, 0])).tolist() == [1, 2, 0]
 
 
 @given(INTERVALS)

@@ -107,7 +107,7 @@ class Page:
         for row in rows:
             table.add_row(*(Text(printable(text)) for text in row))
         if self._fits(table, indent=INDENT):
-            self._console.print(Padding(table, (0, 0, 0, INDENT)))
+            self._console.print(Padding(table, (0, 0, 0, INDENT), expand=False))
             return
         for row in rows:
             self.line((" " * GAP).join(row), path=row[0], indent=INDENT)

@@ -200,7 +200,7 @@ class Nesting:
 
 def sort_outer_first(track: Int64s, start: Int64s, end: Int64s, tie: Int64s) -> Int64s:
     """Positions by track and start; of those with the same start the longest first, then the smallest `tie`."""
-    span = int(start.max(initial=0) - start.min(initial=0)) + 1
+    span = int(start.max(initial=0)) - int(start.min(initial=0)) + 1
     tracks = int(track.max(initial=0)) + 1
     if span * tracks >= 1 << 62:
         return np.lexsort((tie, -end, start, track))

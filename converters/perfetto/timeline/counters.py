@@ -110,6 +110,8 @@ IN_FLIGHT = "collectives in flight"
 
 
 KILOBYTES_PER_GIGABYTE = 10**6
+HIGHEST_RATE = 1 << 53
+"""Higher rates, in KB/s, come from damaged sizes."""
 """Kilobytes in a gigabyte: rates are added up as integers, so that exactly 0 is left after the last one ends."""
 
 
@@ -167,11 +169,8 @@ def _in_flight(tracks: GroupTracks) -> Levels:
 def _bus_bandwidth(job: Job, tracks: GroupTracks) -> tuple[Levels, list[str]]:
     """The rate from the last entry to the last exit, over which it was measured; 0 between collectives."""
     rows = tracks.drawn.row
-    rate = (
-        np.nan_to_num(job.collectives.bus_gb_s[rows] * KILOBYTES_PER_GIGABYTE, posinf=0)
-        .round()
-        .astype(np.int64)
-    )
+    kilobytes = (job.collectives.bus_gb_s[rows] * KILOBYTES_PER_GIGABYTE).round()
+    rate = np.where(kilobytes < HIGHEST_RATE, kilobytes, 0).astype(np.int64)
     rated = np.flatnonzero(rate)
     _, first, counter = np.unique(job.collectives.group[rows[rated]], return_index=True, return_inverse=True)
     end, duration = job.collectives.end[rows[rated]], job.collectives.duration[rows[rated]]

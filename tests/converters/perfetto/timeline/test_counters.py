@@ -91,7 +91,7 @@ def test_bandwidths_of_collectives_that_overlap_add_up_and_leave_nothing_behind(
     ]
 
 
-@pytest.mark.parametrize("rate", [math.nan, math.inf])
+@pytest.mark.parametrize("rate", [math.nan, math.inf, 1e300, 1e13])
 def test_a_group_of_which_no_bandwidth_is_known_has_no_counter_of_it(rate: float) -> None:
     built = JobBuilder()
     built.collective(built.group("1", [0, 1]), {0: (0, 10), 1: (0, 10)}, bus_gb_s=rate)
