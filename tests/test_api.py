@@ -110,8 +110,11 @@ def test_inputs_by_format(job: Path) -> None:
     graph = tracelink.load(kineto=job / "kineto_rank1.json.gz", et=[job / "et_rank1.json"])
     assert {source.format for source in graph.sources} == {"kineto", "execution-trace"}
     assert [rank.rank for rank in graph.ranks] == [1]
-    with pytest.raises(UnreadableError, match="it has no 'traceEvents'"):
+    with pytest.raises(UnreadableError, match="it has no 'traceEvents'") as caught:
         tracelink.load(kineto=job / "et_rank1.json")
+    assert str(caught.value).endswith(
+        "It was given as kineto, but looks like execution-trace: name it without its format."
+    )
 
 
 def test_ranks_as_the_user_says(tmp_path: Path) -> None:

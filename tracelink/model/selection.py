@@ -31,6 +31,9 @@ MOMENT = re.compile(rf"(\d[\d,]{{0,19}}(?:\.\d+)?)\s*({'|'.join(UNITS)})|0", re.
 DATE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?: ?UTC|Z)?", re.ASCII)
 """A time in UTC, as every command prints it: `2025-03-01 08:06:00.000014 UTC`."""
 
+NANOSECONDS = re.compile(r"\d{18,19}", re.ASCII)
+"""A time in ns since 1970, as JSON and CSV have it."""
+
 COLLECTIVES = "collectives"
 COUNTERS = "counters"
 
@@ -64,6 +67,8 @@ class Moment:
         """The time that the user gave to `option`."""
         if match := MOMENT.fullmatch(text):
             return cls(int(Decimal(match[1].replace(",", "")) * UNITS[match[2]]) if match[1] else 0)
+        if NANOSECONDS.fullmatch(text):
+            return cls(int(text), since_1970=True)
         if match := DATE.fullmatch(text):
             with suppress(ValueError):
                 seconds = datetime.fromisoformat(f"{match[1]} {match[2]}+00:00").timestamp()

@@ -101,9 +101,20 @@ def read(task: Task, engine: Engine) -> RankTrace | Finding:
         return task.reader.read(task.source, engine)
     except UnreadableError as error:
         error.source = error.source or task.source.path
+        error.advice = _as_other_format(task.source) or error.advice
         return unreadable(task.source.path, str(error))
     except OSError as error:
         return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+
+
+def _as_other_format(source: Source) -> str:
+    """Advice on a file that was given as one format, but is recognised as another; empty for all other files."""
+    if not source.format:
+        return ""
+    found = {known.name for known in plugins.recognised(source.head(), source.name)}
+    if not found or source.format in found:
+        return ""
+    return f"It was given as {source.format}, but looks like {min(found)}: name it without its format."
 
 
 def nothing_readable(findings: Sequence[Finding]) -> UnreadableError:
