@@ -202,7 +202,10 @@ class TestPage:
         )
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5)]
         job.result = made.build()
-        assert "see `tracelink clocks`" in tracelink("collectives", "t/").stdout
+        assert (
+            "No skew is significant: the largest is 3.000 ms, the offsets of some clocks are unbounded."
+            in tracelink("collectives", "t/").stdout
+        )
         made.clocks = [Clock(0), Clock(2)]
         job.result = made.build()
         assert "lock" not in tracelink("collectives", "t/", "--clock", "none").stdout
@@ -235,6 +238,38 @@ class TestPage:
             "18.000 ms for it in total.",
             "Clock uncertainty is ±2.000 ms: 1 of 4 skews is significant.",
         ]
+
+    def test_a_rank_with_an_unbounded_clock_affects_only_its_own_collectives(
+        self, tracelink: Run, job: Job
+    ) -> None:
+        made = JobBuilder()
+        near, far = made.group("0", range(2)), made.group("1", [0, 2])
+        made.collective(near, {0: (0, 20 * MS), 1: (3 * MS, 20 * MS)})
+        made.collective(far, {0: (0, 20 * MS), 2: (9 * MS, 20 * MS)})
+        made.clocks = [
+            Clock(0, "a", low_ns=0, high_ns=0),
+            Clock(1, "b", low_ns=-MS, high_ns=MS),
+            Clock(2, "c"),
+        ]
+        job.result = made.build()
+        assert tracelink("collectives", "traces/").stdout.splitlines()[2:5] == [
+            "Most often last: rank 1, in 1 of its 1 collective with a significant skew; the other ranks waited "
+            "3.000 ms for it in total.",
+            "Clock uncertainty is ±1.000 ms: 1 of 2 skews is significant.",
+            "Some skews may be wrong and are not counted: the offsets of some clocks are unbounded "
+            "(see `tracelink clocks`).",
+        ]
+
+    def test_ranks_of_one_host_need_no_clock(self, tracelink: Run, job: Job) -> None:
+        made = JobBuilder()
+        group = made.group("0", range(2))
+        made.collective(group, {0: (0, 20 * MS), 1: (MS, 20 * MS)})
+        made.clocks = [Clock(rank, "a", low_ns=-5 * MS, high_ns=5 * MS) for rank in range(2)]
+        made.clocks.append(Clock(2, "b", low_ns=0, high_ns=0))
+        job.result = made.build()
+        assert (
+            "Most often last: rank 1, in 1 of its 1 collective;" in tracelink("collectives", "traces/").stdout
+        )
 
     def test_ranks_that_are_last_equally_often_are_not_named_alone(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()

@@ -433,39 +433,64 @@ def _show_slowest(page: Page, job: Job, rows: Rows) -> None:
 
 def _show_skew(page: Page, job: Job, rows: Rows) -> None:
     """The rank that is last most often in collectives whose skew exceeds the uncertainty of the clocks."""
-    uncertainty = _uncertainty(job)
-    skew = job.collectives.skew[rows]
+    skew, uncertainty = job.collectives.skew[rows], _uncertainties(job)[rows]
     largest = int(skew.max())
-    if uncertainty is not None and UNKNOWN < largest <= uncertainty:
-        page.line(
-            f"No skew is significant: the largest is {span(largest)}, clock uncertainty is ±{span(uncertainty)}."
+    bounded = uncertainty[np.isfinite(uncertainty)]
+    error = int(bounded.max(initial=0))
+    unbounded = len(bounded) < len(uncertainty)
+    significant = rows[skew > uncertainty]
+    if largest != UNKNOWN and (unbounded or error) and not len(significant):
+        clocks = (
+            f"clock uncertainty is ±{span(error)}" if error else "the offsets of some clocks are unbounded"
         )
+        page.line(f"No skew is significant: the largest is {span(largest)}, {clocks}.")
         return
-    significant = rows[skew > (uncertainty or 0)]
     counts = arrivals(job.collectives, _of_collectives(job.participations, significant))
-    _show_last(page, job, counts, len(significant), " with a significant skew" if uncertainty else "")
-    if uncertainty is None:
+    _show_last(page, job, counts, len(significant), " with a significant skew" if unbounded or error else "")
+    if error:
         page.line(
-            "Skews may be wrong: the offsets of some clocks are unbounded (see `tracelink clocks`).", "yellow"
-        )
-    elif uncertainty:
-        page.line(
-            f"Clock uncertainty is ±{span(uncertainty)}: {number(len(significant))} of "
+            f"Clock uncertainty is ±{span(error)}: {number(len(significant))} of "
             f"{counted(len(rows), 'skew')} {'is' if len(significant) == 1 else 'are'} significant.",
             "dim",
         )
+    if unbounded:
+        page.line(
+            "Some skews may be wrong and are not counted: the offsets of some clocks are unbounded "
+            "(see `tracelink clocks`).",
+            "yellow",
+        )
 
 
-def _uncertainty(job: Job) -> int | None:
-    """The largest error of the difference between two clocks, in ns; 0 if all are equal, None if it is unbounded."""
-    clocks = {
-        (rank.host or rank.rank, rank.clock_offset_ns, rank.clock_low_ns): rank.clock_uncertainty_ns
+def _uncertainties(job: Job) -> npt.NDArray[np.float64]:
+    """For each collective, the largest error of the difference between the clocks of two of its ranks, in ns.
+
+    It is 0 if they share a clock, or clocks are not corrected, and infinite if it is unbounded.
+    """
+    numbers: dict[object, int] = {}
+    clock = {
+        rank.rank: numbers.setdefault(
+            (rank.host or rank.rank, rank.clock_offset_ns, rank.clock_low_ns), len(numbers)
+        )
         for rank in job.ranks
     }
-    known = sorted(uncertainty for uncertainty in clocks.values() if uncertainty is not None)
-    if 0 < len(known) < len(clocks):
-        return None
-    return sum(known[-2:]) if len(known) > 1 else 0
+    errors = {clock[rank.rank]: rank.clock_uncertainty_ns for rank in job.ranks}
+    result = np.zeros(len(job.collectives))
+    if all(error is None for error in errors.values()):
+        return result
+    parts = job.participations
+    clock_of_rank = np.full(max(*clock, parts.rank.max(initial=0)) + 1, UNKNOWN, np.int64)
+    clock_of_rank[list(clock)] = list(clock.values())
+    pairs = np.stack([parts.collective, clock_of_rank[parts.rank]])
+    collective, number = np.unique(pairs[:, pairs[1] != UNKNOWN], axis=1)
+    error = np.array([np.inf if error is None else error for error in map(errors.get, range(len(errors)))])[
+        number
+    ]
+    order = np.lexsort((-error, collective))
+    collective, error = collective[order], error[order]
+    _, first, clocks = np.unique(collective, return_index=True, return_counts=True)
+    first = first[clocks > 1]
+    result[collective[first]] = error[first] + error[first + 1]
+    return result
 
 
 def _show_last(page: Page, job: Job, counts: Arrivals, collectives: int, which: str) -> None:

@@ -289,7 +289,7 @@ def show_outputs(page: Page, outputs: Sequence[Output]) -> None:
         page.line(f"Wrote {counted(len(outputs), 'file')} to {folder} ({_extent(outputs)}).", "bold")
         return
     for output in outputs:
-        page.line(f"Wrote {output_name(output.path)} ({_extent([output])}).", "bold")
+        page.line(f"Wrote {output_name(output.path)} ({_extent([output])}).", "bold", path=output.path)
 
 
 def output_name(path: str) -> str:
