@@ -143,6 +143,8 @@ def _calling_order(trace: RankTrace, rows: Int64s, end: Int64s) -> Int64s:
         return order
     same = (np.diff(track[order]) == 0) & (np.diff(start[order]) == 0)
     tied = np.flatnonzero(np.concatenate([[False], same]) | np.concatenate([same, [False]]))
+    if not len(tied):
+        return order
     chosen = order[tied]
     group = np.cumsum(np.concatenate([[True], ~same]))[tied]
     number = numbers.dense(len(events), UNKNOWN)[rows[chosen]]
@@ -158,8 +160,6 @@ def _by_number(group: Int64s, end: Int64s, tie: Int64s, number: Int64s) -> Int64
     around them.
     """
     numbered = number != UNKNOWN
-    if not len(group):
-        return group
     incomplete = np.zeros(int(group.max()) + 1, np.bool_)
     incomplete[group[~numbered & (tie != OUTER_FIRST[EventKind.RUNTIME])]] = True
     numbered &= ~incomplete[group]

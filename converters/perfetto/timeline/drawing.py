@@ -453,10 +453,11 @@ def never_closed(graph: EventGraph, drawing: Drawing) -> Bools:
     unclosed = np.zeros(len(graph), np.bool_)
     unclosed[drawing.open_ended] = True
     calls = graph.edges.where(Relation.CALLS)
-    within = drawing.shown[calls.source] & drawing.shown[calls.target]
-    within &= graph.events.track[calls.source] == graph.events.track[calls.target]
-    within &= (start[calls.source] <= start[calls.target]) & (start[calls.target] <= end[calls.source])
-    unclosed |= ends_within_callers(end, calls.target[within], calls.source[within]) < end
+    if (end[calls.target] > end[calls.source]).any():
+        within = drawing.shown[calls.source] & drawing.shown[calls.target]
+        within &= graph.events.track[calls.source] == graph.events.track[calls.target]
+        within &= (start[calls.source] <= start[calls.target]) & (start[calls.target] <= end[calls.source])
+        unclosed |= ends_within_callers(end, calls.target[within], calls.source[within]) < end
     if drawing.shown.any():
         first, last = int(start[drawing.shown].min()), int(start[drawing.shown].max())
         unclosed |= drawing.shown & (end - last > last - first)
