@@ -15,6 +15,7 @@ import pytest
 
 import tracelink
 from builders import execution_trace as et
+from builders import recorder
 from builders.data import shared
 from builders.kineto import arrow, cpu_op, kernel, launch, trace, write
 from builders.plugin import CODE, NOTES, installed
@@ -273,6 +274,59 @@ def test_a_merge_is_a_load_and_a_write(job: Path, tmp_path: Path) -> None:
     assert (output.path, output.format, output.rank) == (str(tmp_path / "one.json"), "perfetto-json", None)
     assert output.bytes == (tmp_path / "one.json").stat().st_size
     assert set(merged.job.findings) <= set(merged.findings)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("to", ["perfetto", "perfetto-json", "chakra", "chakra-json"])
+def test_an_input_that_changes_between_reading_and_writing_is_an_error_and_nothing_is_written(
+    tmp_path: Path, to: str, compressed: bool
+) -> None:
+    changed = tmp_path / ("k_0.json.gz" if compressed else "k_0.json")
+    write(changed, profile(0))
+    write(tmp_path / "et_0.json", nodes())
+    graph = tracelink.load([changed, tmp_path / "et_0.json"])
+    write(changed, profile(1))
+    write(tmp_path / "et_0.json", b" " + nodes())
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(UnreadableError, match="was changed since it was first read") as caught:
+        tracelink.write(graph, folder / "out", to=to)
+    assert caught.value.source in (str(changed), str(tmp_path / "et_0.json"))
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_dump_that_changes_after_it_was_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "comm_lib_trace_rank_0"
+    path.write_bytes(recorder.pickled(recorder.dump(recorder.collective())))
+    graph = tracelink.load(path)
+    path.write_bytes(recorder.pickled(recorder.dump(recorder.collective(), recorder.collective(sequence=2))))
+    with pytest.raises(UnreadableError, match="was changed since it was first read"):
+        tracelink.write(graph, tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_bundle_of_files_that_changed_is_not_written(tmp_path: Path) -> None:
+    changed = tmp_path / "k_0.json"
+    write(changed, profile(0))
+
+    def change(_: int) -> None:
+        if changed.stat().st_mtime_ns:
+            os.utime(changed, ns=(0, 0))
+
+    with pytest.raises(UnreadableError, match="was changed since it was first read"):
+        tracelink.merge(tmp_path, output=tmp_path / "out.tar", to="perfetto-bundle", watch=change, jobs=1)
+    assert not (tmp_path / "out.tar").exists()
+
+
+def test_an_input_that_unpacks_to_more_than_allowed_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "k_0.json.gz", profile(0))
+    assert tracelink.load(tmp_path, max_unpacked=10_000).ranks
+    for read in (tracelink.load, tracelink.inspect, tracelink.collectives, tracelink.clocks):
+        with pytest.raises(UnreadableError, match=r"it has more than 300 B uncompressed\. .* --max-unpacked"):
+            read(tmp_path, max_unpacked=300)
+    for write_one in (tracelink.merge, tracelink.convert):
+        with pytest.raises(UnreadableError, match="it has more than 300 B uncompressed"):
+            write_one(tmp_path / "k_0.json.gz", output=tmp_path / "x.json", max_unpacked=300)
 
 
 def test_what_was_written_can_be_read_again(job: Path, tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def _bytes(source: Source) -> tuple[bytes, str]:
         with source.open() as opened:
             return opened.read_all(pickles.MAX_FILE_BYTES), opened.damage
     except UnreadableError as error:
-        raise UnreadableError(error.problem, source=source.path, advice=error.advice) from None
+        error.source = error.source or source.path
+        raise
     except OSError as error:
         raise UnreadableError(
             error.strerror or str(error), source=source.path, advice="Check that the file can be read."

@@ -53,6 +53,14 @@ class TestArguments:
         tracelink("merge", "traces/", "--rank", "a.json=3", "-r", "run=1/b.json=12")
         assert job.arguments["rank_of"] == {"a.json": 3, "run=1/b.json": 12}
 
+    def test_the_size_of_inputs_is_limited(self, tracelink: Run, job: Job) -> None:
+        tracelink("merge", "traces/")
+        assert job.arguments["max_unpacked"] is None
+        tracelink("merge", "traces/", "--max-unpacked", "1.5 tb")
+        assert job.arguments["max_unpacked"] == 1_500_000_000_000
+        result = tracelink("merge", "traces/", "--max-unpacked", "many")
+        assert (result.exit_code, "'many' is not a size, such as 200GB" in result.stderr) == (2, True)
+
     def test_the_default_is_no_selection_and_clocks_of_hosts(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/")
         assert (job.arguments["selection"], job.arguments["clock"]) == (None, "host")

@@ -10,6 +10,7 @@ import tarfile
 import threading
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,96 @@ def test_a_rank_in_the_name_of_a_member_or_of_a_folder_around_it(tmp_path: Path)
     assert [source.rank_hint for source in sources] == [RankHint(rank, certain=True) for rank in (0, 2, 1)]
 
 
+def test_links_to_nothing_and_to_themselves_cost_only_themselves(tmp_path: Path) -> None:
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nothing")
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    (tmp_path / "kept.json").write_bytes(b"{}")
+    (tmp_path / "link.json").symlink_to(tmp_path / "kept.json")
+    (tmp_path / "again").symlink_to(tmp_path)
+    advice = "a symbolic link to a file that does not exist. Restore the file or remove the link."
+    links = [
+        Finding(Severity.ERROR, "unreadable", f"{path}: {advice}", source=str(path))
+        for path in (tmp_path / "gone.json", tmp_path / "loop.json")
+    ]
+    folders = Finding(
+        Severity.INFO,
+        "skipped",
+        "1 symbolic links to folders were not followed. Name the folders to read them.",
+        example=str(tmp_path / "again"),
+    )
+    discovery = found(tmp_path)
+    assert names(discovery, tmp_path) == ["kept.json", "link.json"]
+    assert sorted(discovery.findings, key=lambda finding: finding.message) == sorted(
+        [*links, folders], key=lambda finding: finding.message
+    )
+    for named in (found(tmp_path / "gone.json", tmp_path / "loop.json"), found(tmp_path / "[gl]*o*.json")):
+        assert (named.sources, named.findings) == ([], links)
+
+
+def test_a_file_that_changed_since_it_was_found_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"{}")
+    os.utime(path, ns=(0, 0))
+    (source,) = found(path).sources
+    path.write_bytes(b"[]")
+    with pytest.raises(UnreadableError, match="was changed since it was first read") as caught:
+        content(source)
+    assert caught.value.source == str(path)
+    os.utime(path, ns=(0, 0))
+    assert content(source) == b"[]"
+    stream = source.open()
+    path.write_bytes(b"{} ")
+    with pytest.raises(UnreadableError, match="was changed"):
+        stream.__exit__(None)
+    path.unlink()
+    with pytest.raises(UnreadableError, match="was removed since it was first read"):
+        content(source)
+
+
+@pytest.mark.parametrize("pack", [zipped, tar])
+def test_an_archive_that_changed_since_it_was_found_is_an_error(tmp_path: Path, pack: Any) -> None:
+    path = pack(tmp_path / "job", MEMBERS)
+    sources = found(path).sources
+    with path.open("ab") as archive:
+        archive.write(b" ")
+    for source in sources:
+        with pytest.raises(UnreadableError, match="was changed since it was first read") as caught:
+            content(source)
+        assert caught.value.source == str(path)
+
+
+def test_uncompressed_bytes_are_limited(tmp_path: Path) -> None:
+    data = bytes(4000)
+    (tmp_path / "plain").write_bytes(data)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(data))
+    zipped(tmp_path / "c.zip", {"c": data, "small": b"1"})
+    tar(tmp_path / "d.tgz", {"d": data}, "w:gz")
+    discovery = discover(Request([(str(tmp_path), "")], max_unpacked=3999))
+    outcomes: list[tuple[str, int | str]] = []
+    for source in discovery.sources:
+        try:
+            outcomes.append((source.path.removeprefix(f"{tmp_path}/"), len(content(source))))
+        except UnreadableError as error:
+            outcomes.append((source.path.removeprefix(f"{tmp_path}/"), error.problem))
+    too_large = "it has more than 4.0 kB uncompressed"
+    assert outcomes == [("b.gz", too_large), ("c.zip:c", too_large), ("c.zip:small", 1), ("plain", 4000)]
+    (finding,) = discovery.findings
+    assert finding.message == (
+        f"{tmp_path}/d.tgz: {too_large}. No trace should be that large. If it is one, raise the limit with "
+        "--max-unpacked."
+    )
+
+
+def test_a_pipe_is_limited_too(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(bytes(5000)))
+    writer.start()
+    with pytest.raises(UnreadableError, match=r"it has more than 4\.0 kB uncompressed"):
+        discover(Request([(str(pipe), "")], max_unpacked=4000))
+    writer.join()
+
+
 def test_a_damaged_archive_costs_only_itself(tmp_path: Path) -> None:
     zipped(tmp_path / "a.zip", MEMBERS).write_bytes(b"PK\x03\x04 and nothing more")
     (tmp_path / "b.json").write_bytes(b"{}")
@@ -180,7 +271,7 @@ def test_a_file_that_the_system_refuses_to_read_costs_only_itself(
     monkeypatch.setattr(Path, "open", refusing)
     discovery = found(tmp_path)
     path = tmp_path / "a.json"
-    message = f"{path}: [Errno 13] Permission denied: '{path}'"
+    message = f"{path}: Permission denied. Check that the file can be read."
     assert names(discovery, tmp_path) == ["b.json"]
     assert discovery.findings == [Finding(Severity.ERROR, "unreadable", message, source=str(path))]
 
@@ -243,11 +334,14 @@ def test_skipping_and_limits_are_the_same_however_the_bytes_are_stored(tmp_path:
 
 
 def test_archives_of_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink.io.sources.MEMBERS", 2)
+    monkeypatch.setattr("tracelink.io.archives.MEMBERS", 2)
     (tmp_path / "a").mkdir()
     discovery = found(zipped(tmp_path / "a" / "a.zip", MEMBERS), tar(tmp_path / "a" / "b.tar", MEMBERS))
     assert discovery.sources == []
-    assert ["an archive of 3 files" in finding.message for finding in discovery.findings] == [True, True]
+    assert [finding.message for finding in discovery.findings] == [
+        f"{tmp_path}/a/{name}: an archive of more than 2 files. Unpack what you need."
+        for name in ("a.zip", "b.tar")
+    ]
 
 
 def test_members_that_are_no_files_are_passed_over(tmp_path: Path) -> None:

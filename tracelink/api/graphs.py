@@ -49,6 +49,7 @@ def load(
     kineto: Paths = (),
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -62,6 +63,7 @@ def load(
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -81,7 +83,9 @@ def load(
         graph = tracelink.load("traces/", clock="collectives")
         graph.to_pandas("collectives")
     """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    discovery = discover_inputs(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+    )
     job = read_job(discovery, engine_for(jobs, watch), clock=clock_choice(clock), selection=selection)
     return assemble(job)
 
@@ -93,6 +97,7 @@ def collectives(
     kineto: Paths = (),
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -108,6 +113,7 @@ def collectives(
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -123,7 +129,9 @@ def collectives(
             as a finding as long as another one can be read.
         RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
     """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    discovery = discover_inputs(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+    )
     engine = engine_for(jobs, watch)
     return read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=False)
 
@@ -135,6 +143,7 @@ def clocks(
     kineto: Paths = (),
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -147,6 +156,7 @@ def clocks(
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -163,7 +173,15 @@ def clocks(
         RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
     """
     job = collectives(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, jobs=jobs, watch=watch, clock=clock
+        paths,
+        et=et,
+        kineto=kineto,
+        fr=fr,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        jobs=jobs,
+        watch=watch,
+        clock=clock,
     )
     return Clocks({rank.rank: rank.clock for rank in job.ranks}, job.findings, job.sources)
 
@@ -175,6 +193,7 @@ def inspect(
     kineto: Paths = (),
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Inspection:
@@ -186,6 +205,7 @@ def inspect(
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
@@ -198,7 +218,9 @@ def inspect(
         UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
             as a finding as long as another one can be read.
     """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    discovery = discover_inputs(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+    )
     return inspect_sources(discovery, engine_for(jobs, watch))
 
 

@@ -104,6 +104,7 @@ def merge(
     kineto: Paths = (),
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -123,6 +124,7 @@ def merge(
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -148,7 +150,9 @@ def merge(
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
         raise _uncuttable(writer, selection)
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
+    discovery = discover_inputs(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+    )
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=not copying)
     return _merged(job, path, _of_files(writer, discovery), options or {}, engine, on_forecast)
@@ -162,6 +166,7 @@ def convert(
     options: Mapping[str, str] | None = None,
     selection: Selection | None = None,
     view: View | None = None,
+    max_unpacked: int | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     on_forecast: OnForecast | None = None,
@@ -179,6 +184,7 @@ def convert(
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
             takes ranks and a window.
         view: What a drawing shows: depth, number of nodes.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
@@ -190,7 +196,7 @@ def convert(
         UsageError: The input does not exist, or an argument is invalid.
         UnreadableError: The input cannot be read.
     """
-    discovery = discover_inputs(path)
+    discovery = discover_inputs(path, max_unpacked=max_unpacked)
     check_not_read(os.fspath(output), [source.path for source in discovery.sources])
     engine = engine_for(jobs, watch)
     changes = _Changes(options or {}, selection or Selection(), view or View())

@@ -14,6 +14,7 @@ from tracelink.cli.options import (
     command,
     takes_format,
     takes_jobs,
+    takes_max_unpacked,
     takes_selection,
     takes_writing,
 )
@@ -69,6 +70,7 @@ takes_view = collected(
 @takes_writing
 @takes_selection
 @takes_view
+@takes_max_unpacked
 @takes_jobs
 def convert(
     console: Console,
@@ -78,6 +80,7 @@ def convert(
     options: dict[str, str],
     selection: Selection | None,
     view: View,
+    max_unpacked: int | None,
     jobs: int | None,
 ) -> None:
     """Convert a trace to another format.
@@ -98,6 +101,7 @@ def convert(
             options=options,
             selection=selection,
             view=view,
+            max_unpacked=max_unpacked,
             jobs=jobs,
             watch=watch,
             on_forecast=announcing(console, watch, to_stderr=to_stderr),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -104,6 +105,10 @@ class Words(click.Choice):  # type: ignore[type-arg]  # it is generic from click
 # Inputs.
 
 
+SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MB|GB|TB)", re.IGNORECASE)
+UNIT = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
 class InputKeywords(TypedDict):
     """The inputs as arguments of the functions of the library."""
 
@@ -112,6 +117,7 @@ class InputKeywords(TypedDict):
     kineto: tuple[str, ...]
     fr: tuple[str, ...]
     rank_of: dict[str, int]
+    max_unpacked: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class Inputs:
     kineto: tuple[str, ...] = ()
     fr: tuple[str, ...] = ()
     rank_of: tuple[tuple[str, int], ...] = ()
+    max_unpacked: int | None = None
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -137,6 +144,7 @@ class Inputs:
             "kineto": self.kineto,
             "fr": self.fr,
             "rank_of": dict(self.rank_of),
+            "max_unpacked": self.max_unpacked,
         }
 
 
@@ -161,8 +169,9 @@ def _inputs(
     kineto: tuple[str, ...],
     fr: tuple[str, ...],
     rank_of: tuple[tuple[str, int], ...],
+    max_unpacked: int | None,
 ) -> Inputs:
-    inputs = Inputs(paths, et, kineto, fr, rank_of)
+    inputs = Inputs(paths, et, kineto, fr, rank_of, max_unpacked)
     if not inputs.named:
         raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
     return inputs
@@ -170,6 +179,21 @@ def _inputs(
 
 def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(short, long, multiple=True, type=click.Path(), metavar="PATH", help=text)
+
+
+def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    found = SIZE.fullmatch(value.strip()) if value else None
+    if value and not found:
+        raise click.BadParameter(f"{value!r} is not a size, such as 200GB", ctx, param)
+    return int(float(found[1]) * UNIT[found[2].upper()]) if found else None
+
+
+takes_max_unpacked = click.option(
+    "--max-unpacked",
+    callback=_bytes,
+    metavar="SIZE",
+    help="Refuse an input with more uncompressed bytes, such as 200GB. Default: 64GB.",
+)
 
 
 takes_inputs = collected(
@@ -189,6 +213,7 @@ takes_inputs = collected(
             metavar="FILE=N",
             help="Rank of a file; it overrules what its content and name say. Repeatable.",
         ),
+        takes_max_unpacked,
     ),
 )
 """Adds the arguments that name inputs; the function gets them as `inputs`."""

@@ -78,6 +78,7 @@ def diagnose(
     fr: Paths = (),
     before: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
     hung: bool = False,
     jobs: int | None = None,
     watch: Watch | None = None,
@@ -91,6 +92,7 @@ def diagnose(
         fr: Paths that contain flight-recorder dumps.
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
@@ -104,7 +106,16 @@ def diagnose(
             as a finding as long as another one can be read.
     """
     examined = examine(
-        paths, et=et, kineto=kineto, fr=fr, before=before, rank_of=rank_of, hung=hung, jobs=jobs, watch=watch
+        paths,
+        et=et,
+        kineto=kineto,
+        fr=fr,
+        before=before,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        hung=hung,
+        jobs=jobs,
+        watch=watch,
     )
     return examined.diagnosis
 
@@ -117,6 +128,7 @@ def examine(
     fr: Paths = (),
     before: Paths = (),
     rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
     prefix: str = "",
     replica_size: int | None = None,
     hung: bool = False,
@@ -132,6 +144,7 @@ def examine(
         fr: Paths that contain flight-recorder dumps.
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
         hung: The job is known to hang: what is in flight is a problem.
@@ -146,8 +159,14 @@ def examine(
         UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
             as a finding as long as another one can be read.
     """
-    discovery = discover_inputs(paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of)
-    earlier = discover_inputs(before, rank_of=rank_of, all_named=False) if before else None
+    discovery = discover_inputs(
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+    )
+    earlier = (
+        discover_inputs(before, rank_of=rank_of, all_named=False, max_unpacked=max_unpacked)
+        if before
+        else None
+    )
     if prefix:
         discovery = only_with_prefix(discovery, prefix)
         earlier = only_with_prefix(earlier, prefix) if earlier else None

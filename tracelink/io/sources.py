@@ -7,21 +7,19 @@ import glob
 import io
 import os
 import re
-import shutil
 import sys
-import tarfile
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
 from tracelink.io.system import cores, most_processes, read_into_at
 from tracelink.model.errors import (
+    ChangedError,
     Finding,
     RankConflictError,
     Severity,
@@ -30,6 +28,10 @@ from tracelink.model.errors import (
     did_you_mean,
     similar_to,
 )
+from tracelink.model.text import size
+
+if TYPE_CHECKING:
+    from tracelink.io.archives import Members
 
 # The rank of a source: from its content, else from the user, else from its name; a contradiction is an error
 
@@ -145,8 +147,38 @@ ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 TAR_MAGIC = b"ustar"
 TAR_MAGIC_AT = 257
-MEMBERS = 100_000
-"""Archives with more members are refused: no job has that many ranks."""
+MAX_UNPACKED = 64 * 10**9
+"""Uncompressed bytes of an input, unless the user says otherwise: no trace that anybody can record is as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """By what a changed file is recognised."""
+
+    path: Path
+    size: int
+    modified_ns: int
+    inode: int
+    device: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        """The stamp of a file as it is now."""
+        found = path.stat()
+        return cls(path, found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev)
+
+    def check(self) -> None:
+        """Raises ChangedError if the file is not as it was."""
+        try:
+            changed = "was changed" if Stamp.of(self.path) != self else ""
+        except FileNotFoundError:
+            changed = "was removed"
+        if changed:
+            raise ChangedError(
+                f"the file {changed} since it was first read",
+                source=self.path.as_posix(),
+                advice="Run the command again when no program writes to it.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +201,10 @@ class Source:
     """The number that follows the prefix that the user gave."""
     named: bool = False
     """Whether the user named this file itself, not a directory or an archive that contains it."""
+    stamp: Stamp | None = field(default=None, repr=False)
+    """The file with the stored bytes, as it was found."""
+    limit: int = field(default=MAX_UNPACKED, repr=False)
+    """Most uncompressed bytes."""
 
     @property
     def name(self) -> str:
@@ -183,13 +219,15 @@ class Source:
         return rank_in_path(self.path)
 
     def open(self) -> Opened:
-        """Opens the uncompressed bytes."""
+        """Opens the uncompressed bytes; raises ChangedError if the file was changed since it was found."""
+        if self.stamp:
+            self.stamp.check()
         raw = self.opener()
         start = raw.read(len(GZIP_MAGIC))
         raw.seek(0)
         if start == GZIP_MAGIC:
-            return Opened(Inflated(raw), plain=False)
-        return Opened(raw, plain=True)
+            return Opened(Inflated(raw), self, plain=False)
+        return Opened(raw, self, plain=True)
 
     def head(self, size: int = HEAD) -> builtins.bytes:
         """The first uncompressed bytes."""
@@ -200,15 +238,19 @@ class Source:
 class Opened:
     """The uncompressed bytes of an open source."""
 
-    def __init__(self, stream: io.RawIOBase | BinaryIO, *, plain: bool) -> None:
+    def __init__(self, stream: io.RawIOBase | BinaryIO, source: Source, *, plain: bool) -> None:
         self._stream = stream
+        self._source = source
+        self._left = source.limit if isinstance(stream, Inflated | Unzipped) else sys.maxsize
         self.plain = plain
 
     def __enter__(self) -> Opened:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stream.close()
+        if kind is None and self._source.stamp:
+            self._source.stamp.check()
 
     @property
     def damage(self) -> str:
@@ -223,6 +265,9 @@ class Opened:
             if not count:
                 break
             filled += count
+        self._left -= filled
+        if self._left < 0:
+            raise _too_large(self._source.path, self._source.limit)
         return filled
 
     def read(self, size: int) -> bytes:
@@ -251,6 +296,14 @@ class Opened:
             count -= passed
 
 
+def _too_large(path: str, limit: int) -> UnreadableError:
+    return UnreadableError(
+        f"it has more than {size(limit)} uncompressed",
+        source=path,
+        advice="No trace should be that large. If it is one, raise the limit with --max-unpacked.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """The inputs that the user named."""
@@ -261,6 +314,8 @@ class Request:
     """The ranks of some files, by path or name."""
     all_named: bool = True
     """Whether each of these files has to be among the inputs."""
+    max_unpacked: int = MAX_UNPACKED
+    """An input with more uncompressed bytes is refused."""
 
 
 @dataclass(slots=True)
@@ -277,7 +332,7 @@ def discover(request: Request) -> Discovery:
     used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     for path, format_name in request.paths:
-        for source in _expand(path, format_name, found.findings):
+        for source in _expand(path, format_name, request.max_unpacked, found.findings):
             if (source.path, format_name) in seen:
                 continue
             seen.add((source.path, format_name))
@@ -316,27 +371,53 @@ def _named_rank(source: Source, rank_of: Mapping[str, int]) -> str:
     return next((name for name in rank_of if name in known or PurePath(name).as_posix() in known), "")
 
 
-def _expand(path: str, format_name: str, findings: list[Finding]) -> Iterator[Source]:
+def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     if path == STDIN:
-        yield from _standard_input(format_name)
+        yield from _standard_input(format_name, limit)
         return
     here = Path(path)
-    if not here.exists():
-        matches = sorted(glob.glob(path, recursive=True))
-        if not matches:
-            raise UsageError(f"{path}: there is no such file or directory", advice=_similar_path(path))
-        for match in matches:
-            yield from _expand(match, format_name, findings)
-    elif here.is_dir():
-        for file in sorted(here.rglob("*")):
-            hidden = any(part.startswith(".") for part in file.relative_to(here).parts)
-            if file.is_file() and not hidden:
-                yield from _file(file, format_name, findings)
+    if here.is_dir():
+        for file in _files_in(here, findings):
+            yield from _file(file, format_name, limit, findings)
     elif here.is_file():
-        for source in _file(here, format_name, findings):
+        for source in _file(here, format_name, limit, findings):
             yield replace(source, named=source.local is not None)
+    elif here.exists():
+        yield from _pipe(here, format_name, limit)
+    elif here.is_symlink():
+        findings.append(_dangling(here))
+    elif matches := sorted(glob.glob(path, recursive=True)):
+        for match in matches:
+            yield from _expand(match, format_name, limit, findings)
     else:
-        yield from _pipe(here, format_name)
+        raise UsageError(f"{path}: there is no such file or directory", advice=_similar_path(path))
+
+
+def _files_in(folder: Path, findings: list[Finding]) -> list[Path]:
+    """The files in a folder and in folders inside it, sorted, without hidden ones."""
+    found: list[Path] = []
+    links: list[str] = []
+
+    def unreadable(error: OSError) -> None:
+        message = f"{error.filename}: {error.strerror}. Files in this folder were not read."
+        findings.append(Finding(Severity.ERROR, "unreadable", message, source=str(error.filename)))
+
+    for parent, folders, names in os.walk(folder, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links += [path.as_posix() for name in folders if (path := Path(parent, name)).is_symlink()]
+        paths = [Path(parent, name) for name in names if not name.startswith(".")]
+        found += [path for path in paths if path.is_file()]
+        findings += [_dangling(path) for path in paths if path.is_symlink() and not path.exists()]
+    if links:
+        message = f"{len(links)} symbolic links to folders were not followed. Name the folders to read them."
+        findings.append(Finding(Severity.INFO, "skipped", message, len(links), example=min(links)))
+    return sorted(found)
+
+
+def _dangling(path: Path) -> Finding:
+    name = path.as_posix()
+    message = f"{name}: a symbolic link to a file that does not exist. Restore the file or remove the link."
+    return Finding(Severity.ERROR, "unreadable", message, source=name)
 
 
 def _similar_path(path: str) -> str:
@@ -352,24 +433,27 @@ def _similar_path(path: str) -> str:
     return f"Did you mean {os.path.join(folder, similar)}?" if similar else "Check the path."
 
 
-def _standard_input(format_name: str) -> Iterator[Source]:
+def _standard_input(format_name: str, limit: int) -> Iterator[Source]:
     if sys.stdin is None:
         raise UsageError("standard input is closed", advice="Name files, or pipe a trace into the command.")
-    yield _spooled(STDIN, sys.stdin.buffer, format_name)
+    yield _spooled(STDIN, sys.stdin.buffer, format_name, limit)
 
 
-def _pipe(path: Path, format_name: str) -> Iterator[Source]:
+def _pipe(path: Path, format_name: str, limit: int) -> Iterator[Source]:
     with path.open("rb") as stream:
-        yield _spooled(path.as_posix(), stream, format_name)
+        yield _spooled(path.as_posix(), stream, format_name, limit)
 
 
-def _spooled(name: str, stream: BinaryIO, format_name: str) -> Source:
+def _spooled(name: str, stream: BinaryIO, format_name: str, limit: int) -> Source:
     """A source that can be read repeatedly, from a stream that cannot."""
     spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
-    shutil.copyfileobj(stream, spool, 1 << 20)
+    while chunk := stream.read(1 << 20):
+        spool.write(chunk)
+        if spool.tell() > limit:
+            raise _too_large(name, limit)
     size = spool.tell()
     spool.flush()
-    return Source(name, partial(_window, spool, 0, size), size, None, format_name)
+    return Source(name, partial(_window, spool, 0, size), size, None, format_name, limit=limit)
 
 
 def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
@@ -377,79 +461,72 @@ def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
     size = spool.tell()
     spool.flush()
     return replace(
-        whole, path=path, opener=partial(_window, spool, 0, size), bytes=size, local=None, format=""
+        whole,
+        path=path,
+        opener=partial(_window, spool, 0, size),
+        bytes=size,
+        local=None,
+        format="",
+        stamp=None,
     )
 
 
-def _file(path: Path, format_name: str, findings: list[Finding]) -> Iterator[Source]:
-    opener = partial(_stored, path)
-    source = Source(path.as_posix(), opener, path.stat().st_size, path, format_name)
+def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
+    name = path.as_posix()
     try:
+        stamp = Stamp.of(path)
+        source = Source(name, partial(_stored, path), stamp.size, path, format_name, stamp=stamp, limit=limit)
         head = source.head(1 << 10)
         if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
-            yield from _zip_members(source, format_name)
+            from tracelink.io.archives import zip_members
+
+            stored = _window(_stored(path), 0, stamp.size)
+            yield from _members(source, zip_members(stored), findings)
         elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
-            yield from _tar_members(source, format_name, findings)
+            from tracelink.io.archives import tar_members
+
+            stored = _packed(source, _stored(path))
+            yield from _members(source, tar_members(stored, _window), findings)
         else:
             yield source
-    except (OSError, zipfile.BadZipFile, tarfile.TarError, UnreadableError) as error:
-        findings.append(Finding(Severity.ERROR, "unreadable", f"{source.path}: {error}", source=source.path))
+    except UnreadableError as error:
+        error.source = error.source or name
+        findings.append(Finding(Severity.ERROR, "unreadable", str(error), source=name))
+    except OSError as error:
+        message = f"{name}: {error.strerror or error}. Check that the file can be read."
+        findings.append(Finding(Severity.ERROR, "unreadable", message, source=name))
 
 
-def _zip_members(source: Source, format_name: str) -> Iterator[Source]:
-    assert source.local is not None
-    whole = _stored(source.local)
-    archive = zipfile.ZipFile(_window(whole, 0, source.bytes))
-    members = [member for member in archive.infolist() if not member.is_dir()]
-    _check_member_count(source, len(members))
-    for member in sorted(members, key=lambda member: member.filename):
-        opener = partial(_unzipped, archive, member)
-        yield Source(f"{source.path}:{member.filename}", opener, member.compress_size, None, format_name)
+def _members(source: Source, members: Members, findings: list[Finding]) -> Iterator[Source]:
+    """A source for each member, and findings on those that cannot be read."""
+    if members.problem:
+        message = (
+            f"{source.path}: the archive is damaged ({members.problem}); {len(members.files)} files in it are used. "
+            "Copy or pack it again."
+        )
+        findings.append(Finding(Severity.ERROR, "unreadable", message, source=source.path))
+    if members.links:
+        message = f"{source.path}: {members.links} links and sparse files were skipped. Unpack the archive."
+        findings.append(Finding(Severity.INFO, "skipped", message, members.links, source.path))
+    for member in members.files:
+        path = f"{source.path}:{member.name}"
+        yield replace(source, path=path, opener=member.opener, bytes=member.bytes, local=None)
 
 
-def _tar_members(source: Source, format_name: str, findings: list[Finding]) -> Iterator[Source]:
+def _packed(source: Source, stored: BinaryIO) -> BinaryIO:
+    """The uncompressed bytes of a tar archive, as a file."""
     with source.open() as opened:
         if opened.plain:
-            assert source.local is not None
-            spool: BinaryIO = source.local.open("rb")
-        else:
-            spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the sources in it
-            while chunk := opened.read(1 << 20):
-                spool.write(chunk)
-            spool.seek(0)
-    members: list[tarfile.TarInfo] = []
-    with tarfile.open(fileobj=spool, mode="r:") as archive:
-        try:
-            for member in archive:
-                if member.isfile():
-                    members.append(member)  # noqa: PERF401  members before a fault are kept
-        except tarfile.TarError as error:
-            message = (
-                f"{source.path}: the archive is damaged ({error}); {len(members)} files before that are used."
-            )
-            findings.append(Finding(Severity.ERROR, "unreadable", message, source=source.path))
-    _check_member_count(source, len(members))
-    for member in sorted(members, key=lambda member: member.name):
-        opener = partial(_window, spool, member.offset_data, member.size)
-        yield Source(f"{source.path}:{member.name}", opener, member.size, None, format_name)
-
-
-def _check_member_count(source: Source, count: int) -> None:
-    if count > MEMBERS:
-        raise UnreadableError(
-            f"an archive of {count} files", source=source.path, advice="Unpack what you need."
-        )
+            return stored
+        spool = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the sources in it
+        while chunk := opened.read(1 << 20):
+            spool.write(chunk)
+        spool.seek(0)
+        return spool
 
 
 def _stored(path: Path) -> BinaryIO:
     return path.open("rb", buffering=0)
-
-
-def _unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
-    try:
-        return cast("BinaryIO", Unzipped(archive, member))
-    except (RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise UnreadableError(str(error), advice="Unpack it by other means.") from error
 
 
 def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
@@ -536,6 +613,7 @@ def discover_inputs(
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     all_named: bool = True,
+    max_unpacked: int | None = None,
 ) -> Discovery:
     """The sources of the inputs that `load` accepts; `rank_of` names only these, unless `all_named` is false.
 
@@ -545,7 +623,8 @@ def discover_inputs(
     requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
     if not requested:
         raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
-    found = discover(Request(requested, rank_of or {}, all_named=all_named))
+    limit = MAX_UNPACKED if max_unpacked is None else max_unpacked
+    found = discover(Request(requested, rank_of or {}, all_named=all_named, max_unpacked=limit))
     if not found.sources and not found.findings:
         named = " and ".join(path for path, _ in requested)
         raise UnreadableError(

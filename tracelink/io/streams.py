@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import zipfile
 import zlib
 from copy import copy
@@ -16,7 +17,8 @@ GZIP_WINDOW = 31
 """zlib's `wbits` for a gzip member."""
 
 UNZIPPED_AT_ONCE = 64 << 10
-BROKEN_MEMBER = (zipfile.BadZipFile, zlib.error, EOFError)
+BROKEN_MEMBER = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError)
+"""OSError for bzip2; the last two for a directory that does not fit to the members."""
 
 
 class Inflated(io.RawIOBase):
@@ -172,10 +174,10 @@ class Unzipped(io.RawIOBase):
 
     def _go_to(self, offset: int) -> None:
         """Reads up to an offset, from the start of the member if necessary."""
-        if offset < self._at or self._fault:
-            self._stream = self._archive.open(self._member)
-            self._at = 0
         try:
+            if offset < self._at or self._fault:
+                self._stream = self._archive.open(self._member)
+                self._at = 0
             while self._at < offset and (
                 skipped := self._stream.read(min(offset - self._at, UNZIPPED_AT_ONCE))
             ):

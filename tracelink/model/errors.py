@@ -34,6 +34,10 @@ class UnreadableError(TraceError):
     """One input cannot be read at all; the others still can."""
 
 
+class ChangedError(UnreadableError):
+    """An input changed since it was first read: what was made of it does not fit to it any more."""
+
+
 class RankConflictError(TraceError):
     """Two statements about the rank of a file contradict each other."""
 

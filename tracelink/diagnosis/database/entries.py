@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -22,7 +21,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
 from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, distinct
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import ChangedError, Finding, Severity, UnreadableError
 from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
 from tracelink.model.records import Frame, Recording, State
 from tracelink.model.trace import Payload
@@ -403,9 +402,13 @@ class EntryTables:
 
 
 def _payload_runs(recording: Recording) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """The entries of a dump as JSON, as far as it can be read again."""
-    with suppress(UnreadableError):  # the entries that are left are counted
+    """The entries of a dump as JSON, as far as they fit into memory; those that are left are counted."""
+    try:
         yield from recording.payloads.batches()
+    except ChangedError:
+        raise
+    except UnreadableError:
+        return
 
 
 def _entry_text(text: Payload) -> EntryText:

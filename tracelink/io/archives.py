@@ -1,0 +1,139 @@
+"""Members of zip and tar archives, also of damaged ones. Imported only if there is an archive."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO, cast
+
+from tracelink.io.streams import Unzipped
+from tracelink.model.errors import UnreadableError
+
+MEMBERS = 100_000
+"""Archives with more members are refused: no job has that many ranks."""
+
+DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    RuntimeError,
+)
+"""What the modules of Python raise for damaged archives; RuntimeError for encrypted and unknown methods too."""
+
+ENCRYPTED = 1
+"""A flag of a zip member."""
+
+Window = Callable[[BinaryIO, int, int], BinaryIO]
+"""Makes a file of a part of another one, from its start and its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in an archive."""
+
+    name: str
+    opener: Callable[[], BinaryIO] = field(repr=False)
+    bytes: int
+    """Size as stored."""
+
+
+@dataclass(slots=True)
+class Members:
+    """The files in an archive, by name."""
+
+    files: list[Member] = field(default_factory=list)
+    links: int = 0
+    """Number of members that are links or sparse files, which cannot be read from the archive."""
+    problem: str = ""
+    """What is wrong with the archive; empty if nothing is."""
+
+    def add(self, member: Member) -> None:
+        """Adds a file; raises UnreadableError if there are too many."""
+        self.files.append(member)
+        if len(self.files) > MEMBERS:
+            raise UnreadableError(
+                f"an archive of more than {MEMBERS:,} files", advice="Unpack what you need."
+            )
+
+    def sorted(self) -> Members:
+        """The same, sorted by name."""
+        self.files.sort(key=lambda member: member.name)
+        return self
+
+
+def zip_members(stored: BinaryIO) -> Members:
+    """The members of a zip archive; raises UnreadableError if it has no usable directory."""
+    try:
+        archive = zipfile.ZipFile(stored)
+    except DAMAGED as error:
+        raise UnreadableError(
+            f"the zip archive is damaged ({_problem(error)})",
+            advice="Copy it again, or unpack it by other means and name the files in it.",
+        ) from error
+    found = Members()
+    for member in archive.infolist():
+        if not member.is_dir():
+            found.add(Member(member.filename, partial(_unzipped, archive, member), member.compress_size))
+    return found.sorted()
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "a name in it is not valid UTF-8"
+    return str(error) or type(error).__name__
+
+
+def _unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
+    try:
+        return cast("BinaryIO", Unzipped(archive, member))
+    except DAMAGED as error:
+        problem = "it is encrypted" if member.flag_bits & ENCRYPTED else _problem(error)
+        raise UnreadableError(
+            f"the zip member cannot be read ({problem})", advice="Unpack it by other means."
+        ) from error
+
+
+def tar_members(stored: BinaryIO, window: Window) -> Members:
+    """The members of a tar archive that have a valid header; raises UnreadableError if there are none."""
+    found = Members()
+    try:
+        with tarfile.open(fileobj=stored, mode="r:") as archive:
+            _add_members(found, archive, window)
+            end = archive.offset
+        stored.seek(end)
+        if stored.read(tarfile.BLOCKSIZE).strip(b"\0"):  # an archive ends with zeros
+            found.problem = f"there is no valid header at byte {end:,}"
+            with tarfile.open(fileobj=stored, mode="r:", ignore_zeros=True) as archive:
+                _add_members(found, archive, window, end)
+    except DAMAGED as error:
+        found.problem = _problem(error)
+        if not found.files:
+            raise UnreadableError(
+                f"the tar archive is damaged ({found.problem})", advice="Copy or pack it again."
+            ) from error
+    return found.sorted()
+
+
+def _add_members(found: Members, archive: tarfile.TarFile, window: Window, start: int = 0) -> None:
+    stored = cast("BinaryIO", archive.fileobj)
+    for member in archive:
+        if member.offset < start:
+            continue
+        if member.isfile() and not member.issparse():
+            opener = partial(window, stored, member.offset_data, member.size)
+            found.add(Member(member.name, opener, member.size))
+        elif not member.isdir():
+            found.links += 1
