@@ -124,14 +124,37 @@ class Deviations:
 
     @cached_property
     def _codes(self) -> Int64s:
-        """What each entry requests, equal where ranks agree; peers of messages count by their distance."""
+        """What each entry requests, equal where ranks agree; peers of messages count by their distance.
+
+        Ranks at different positions of a pipeline run different programs: their codes differ.
+        """
         records, requests = self.journal.records, self.journal.requests
         sizes = np.array([*(max(1, len(group.ranks)) for group in self.journal.groups), 1], np.int64)
         request = distinct(*(comparison.value for comparison in self.comparisons))[0][records.request]
         source, target = (end[records.request].astype(np.int64) for end in (requests.source, requests.target))
         between = records.point_to_point & (source != UNKNOWN) & (target != UNKNOWN)
         distance = np.where(between, (target - source) % sizes[records.group], UNKNOWN)
-        return distinct(self._kind_of_group[records.group], request, distance)[0]
+        wraps = between & (np.abs(target - source) == sizes[records.group] - 1) & (sizes[records.group] > 2)
+        rings = np.unique(self._kind_of_group[records.group[wraps]])
+        piped = np.setdiff1d(np.unique(records.group[between]), [UNKNOWN])
+        stages = self._stages(piped[~np.isin(self._kind_of_group[piped], rings)])
+        stage = np.repeat(stages, np.diff(self.journal.bounds))
+        return distinct(stage, self._kind_of_group[records.group], request, distance)[0]
+
+    def _stages(self, pipelines: Int64s) -> Int64s:
+        """A number for each rank, equal for ranks at the same positions of pipelines."""
+        positions: dict[int, list[tuple[int, int]]] = {}
+        for group in pipelines.tolist():
+            for position, rank in enumerate(self.journal.groups[group].ranks):
+                positions.setdefault(rank, []).append((int(self._kind_of_group[group]), position))
+        numbers: dict[tuple[tuple[int, int], ...], int] = {}
+        return np.array(
+            [
+                numbers.setdefault(tuple(sorted(positions.get(rank, []))), len(numbers))
+                for rank in self.journal.ranks.tolist()
+            ],
+            np.int64,
+        )
 
     @cached_property
     def _lengths(self) -> Int64s:
@@ -173,11 +196,13 @@ class Deviations:
             for other in sides[number + 1 :]:
                 small, large = sorted((side, other), key=len)
                 found = self._compared_sides(position, small, large, waits, disputed)
+                if not found and len(small) < len(large):
+                    found = self._without_rest(position, small, large, waits)
                 if len(small) == len(large):
                     opposite = self._compared_sides(position, large, small, waits, disputed)
-                    usual = self._usual(position, small, large)
-                    usual = usual or self._made_by_third(position, large, [*small, *large])
+                    usual = self._made_by_third(position, large, [*small, *large])
                     usual = usual or -self._made_by_third(position, small, [*small, *large])
+                    usual = usual or self._usual(position, small, large)
                     if opposite and found and not usual:
                         continue
                     if not opposite and not found and usual:
