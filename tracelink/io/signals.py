@@ -62,5 +62,5 @@ def deferred_signals() -> Iterator[DeferredSignals]:
     finally:
         for number, old in replaced.items():
             signal.signal(number, old)
-    for number in dict.fromkeys(signals.received):
-        signal.raise_signal(number)
+        for number in dict.fromkeys(signals.received):
+            signal.raise_signal(number)  # also after an error
