@@ -68,6 +68,7 @@ class _Open:
     function: str
     place: tuple[int, int]
     order: int
+    output_code: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -128,6 +129,16 @@ class _Decoder:
             self.stacks.setdefault(envelope.compile_id, envelope.dynamo_start.stack)
         if envelope.inductor_output_code and (path := envelope.inductor_output_code.filename):
             self.output_code[path] = envelope.compile_id
+            if phase := self._generating(envelope.compile_id):
+                phase.output_code.append(path)
+
+    def _generating(self, compile_id: str) -> _Open | None:
+        """The open phase that generates code: the newest that compiles a graph, else the newest of the compilation."""
+        return max(
+            (one[-1] for one in self.begun.values() if one and one[-1].compile_id == compile_id),
+            key=lambda one: (one.name == schema.GRAPH, one.order),
+            default=None,
+        )
 
     def _take_event(self, envelope: schema.Envelope, record: Record) -> None:
         """An end belongs to the newest begin of its name that is open: they do not nest across threads."""
@@ -148,7 +159,7 @@ class _Decoder:
             self.begun.setdefault(event.name, []).append(opened)
         elif event.ph == schema.END and self.begun.get(event.name):
             opened = self.begun[event.name].pop()
-            self._add_phase(opened, time, place)
+            self._add_phase(opened, time, place, cache_key=arguments.key or "")
         elif event.ph == schema.END:
             self.problems["end_without_begin"] += 1
         else:
@@ -156,12 +167,28 @@ class _Decoder:
             self._add_phase(opened, time, place, instant=True)
 
     def _add_phase(
-        self, opened: _Open, end_ns: int | None, place: tuple[int, int], *, instant: bool = False
+        self,
+        opened: _Open,
+        end_ns: int | None,
+        place: tuple[int, int],
+        *,
+        instant: bool = False,
+        cache_key: str = "",
     ) -> None:
         number = len(self.places)
         self.places.append(place)
         self.phases.append(
-            Phase(opened.name, opened.start_ns, end_ns, opened.compile_id, opened.function, number, instant)
+            Phase(
+                opened.name,
+                opened.start_ns,
+                end_ns,
+                opened.compile_id,
+                opened.function,
+                number,
+                instant,
+                cache_key,
+                tuple(opened.output_code),
+            )
         )
 
     def _take_metrics(self, kind: str, envelope: schema.Envelope) -> None:

@@ -14,7 +14,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable
 from tracelink.model.compiles import CompileLog, Phase
-from tracelink.model.events import EventKind, Events, Track, TrackKind
+from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.trace import Payload, RankTrace
 
 MAIN, WORKERS = "compiler", "compiler workers"
@@ -48,7 +48,7 @@ def _trace(whole: Decoded, source: Source) -> RankTrace:
         strings=strings,
         events=Events(
             np.array(
-                [EventKind.INSTANT if phase.instant else EventKind.ANNOTATION for phase in log.phases],
+                [EventKind.INSTANT if phase.instant else EventKind.COMPILATION for phase in log.phases],
                 np.uint8,
             ),
             strings.encode(phase.name for phase in log.phases),
@@ -61,9 +61,26 @@ def _trace(whole: Decoded, source: Source) -> RankTrace:
         tracks=[
             Track(TrackKind.THREAD, process, label, label) for label in (MAIN, WORKERS)[: 1 + any(overlaps)]
         ],
+        keys=_keys(log.phases, strings),
         payloads=[_Arguments(source, whole.places)],
         findings=list(log.findings),
     )
+
+
+def _keys(phases: Sequence[Phase], strings: StringTable) -> dict[Key, KeyColumn]:
+    """What links phases to the code that ran. A phase can generate several files."""
+    values = {
+        Key.COMPILE_ID: [(row, phase.compile_id) for row, phase in enumerate(phases)],
+        Key.COMPILED_FUNCTION: [(row, phase.function) for row, phase in enumerate(phases)],
+        Key.CACHE_KEY: [(row, phase.cache_key) for row, phase in enumerate(phases)],
+        Key.OUTPUT_CODE: [(row, path) for row, phase in enumerate(phases) for path in phase.output_code],
+    }
+    return {
+        key: KeyColumn.of(
+            rows=[row for row, text in pairs if text], values=[strings[text] for _, text in pairs if text]
+        )
+        for key, pairs in values.items()
+    }
 
 
 def _duration(phase: Phase, last_ns: int) -> int:

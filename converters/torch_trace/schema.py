@@ -35,6 +35,8 @@ CACHES = {
 KEPT = frozenset({GRAPH_BREAK, ERROR, RECOMPILE, VERSION, SCHEDULE, *CACHES})
 
 BEGIN, END, INSTANT = "B", "E", "i"
+GRAPH = "inductor_compile"
+"""The phase that compiles one graph."""
 NO_ID = "None"
 """The compile id of work outside of a compilation."""
 
@@ -142,3 +144,5 @@ class PhaseArguments(msgspec.Struct, frozen=True, gc=False):
 
     compile_id: str | None = None
     fn_name: str | None = None
+    key: str | None = None
+    """Of the cache that was asked for a graph, at the end of the phase."""

@@ -121,7 +121,19 @@ LEFT_OUT = "left_out"
 IN_SUMMARY = ("unlinked.", LEFT_OUT)
 """Reasons of findings that other lines of the summary report already, as prefixes."""
 
-RELATION_NAMES = {"same.et_kineto": "ET = Kineto", "same.recorder_kineto": "recorder = Kineto"}
+RELATION_NAMES = {
+    "same.et_kineto": "ET = Kineto",
+    "same.recorder_kineto": "recorder = Kineto",
+    "same.compile_kineto": "compile log = Kineto",
+    "compiles.region": "compiled regions",
+    "compiles.backward": "compiled backward passes",
+    "compiles.graph": "calls of compiled graphs",
+    "compiles.kernel": "generated kernels",
+    "compiles.code": "calls of generated code",
+    "compiles.recorder": "collectives in generated code",
+}
+COMPILED = "compiles.region"
+"""Shown in the table if there is a compile log."""
 
 
 def writes_to_stdout(console: Console, output: str | None) -> bool:
@@ -211,15 +223,18 @@ def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
 
 
 def _show_table(page: Page, ranks: Sequence[RankLinks]) -> None:
-    header = ("rank", "events", *map(relation_name, RELATIONS))
-    rows = [_row(str(rank.rank), [rank]) for rank in ranks]
+    relations = [*RELATIONS, *([COMPILED] if any(COMPILED in rank.links for rank in ranks) else [])]
+    header = ("rank", "events", *map(relation_name, relations))
+    rows = [_row(str(rank.rank), [rank], relations) for rank in ranks]
     if len(ranks) > ROWS:
-        rows = [_row(counted(len(ranks), "rank"), ranks)]
+        rows = [_row(counted(len(ranks), "rank"), ranks, relations)]
     page.table(header, rows, numbers=header[1:])
 
 
-def _row(label: str, ranks: Sequence[RankLinks]) -> list[str]:
-    totals = [summed(rank.links[relation] for rank in ranks) for relation in RELATIONS]
+def _row(label: str, ranks: Sequence[RankLinks], relations: Sequence[str]) -> list[str]:
+    totals = [
+        summed(rank.links[relation] for rank in ranks if relation in rank.links) for relation in relations
+    ]
     return [label, number(sum(rank.events for rank in ranks)), *map(_share, totals)]
 
 

@@ -22,7 +22,7 @@ OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR:
 def link_calls(trace: RankTrace) -> Links:
     """Caller to callee for everything that runs on a thread; a caller that the source states comes first."""
     events = trace.events
-    rows = np.flatnonzero(events.of_kind(*ON_THREAD) & events.timed)
+    rows = np.flatnonzero(events.of_kind(*ON_THREAD, EventKind.COMPILATION) & events.timed)
     named = named_callers(trace)
     end = ends_within_callers(events.end, named.callee, named.caller)
     order = _calling_order(trace, rows, end[rows])

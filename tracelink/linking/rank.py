@@ -48,6 +48,10 @@ def link_rank(trace: RankTrace) -> LinkedRank:
         _link_flows(trace),
         link_calls_by_flows(trace),
     ]
+    if len(trace.key(Key.COMPILE_ID)):
+        from tracelink.linking.compilation import link_compilation  # most ranks have no compile log
+
+        links += link_compilation(trace, _all_edges(links))
     links.append(_link_stated(trace, _all_edges(links)))
     communication = calls_of(trace, _all_edges(links))
     links.append(link_annotations(trace, communication.calls))

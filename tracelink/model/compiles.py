@@ -24,6 +24,10 @@ class Phase:
     number: int = 0
     """The number of its arguments among those of the log."""
     instant: bool = False
+    cache_key: str = ""
+    """The key by which a cache has the graph that was compiled."""
+    output_code: tuple[str, ...] = ()
+    """Paths of the files with generated code."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class EventKind(IntEnum):
     RECORD = 14
     """A flight-recorder entry."""
     OTHER = 15
+    COMPILATION = 16
+    """A phase of torch.compile: `entire_frame_compile`, `inductor_compile`."""
 
 
 GPU_WORK = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
@@ -84,6 +86,8 @@ class Relation(IntEnum):
     DEPENDS_ON = 4
     WAITS_FOR = 5
     TAKES_PART_IN = 6
+    COMPILES = 7
+    """A phase of the compiler made the code that ran."""
 
 
 class Key(StrEnum):
@@ -116,6 +120,14 @@ class Key(StrEnum):
     """A value of `InstantScope`, if an instant concerns more than its thread."""
     STATE = "state"
     """Code of the state of a flight-recorder entry."""
+    COMPILE_ID = "compile_id"
+    """Code of the compilation that a phase of the compiler is of: `1/5`."""
+    COMPILED_FUNCTION = "compiled_function"
+    """Code of the function of the compiler that a phase names besides its own name."""
+    CACHE_KEY = "cache_key"
+    """Code of the key by which a cache has the graph that a phase compiled."""
+    OUTPUT_CODE = "output_code"
+    """Code of the path of a file with code that a phase generated."""
     WAITED = "waited"
     """Nanoseconds that an operator only waited, if its source recorded them."""
 

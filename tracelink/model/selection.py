@@ -50,6 +50,7 @@ KINDS: Mapping[str, Sequence[EventKind]] = {
     COUNTERS: (),
     "nodes": (EventKind.NODE,),
     "records": (EventKind.RECORD,),
+    "compilations": (EventKind.COMPILATION,),
     "other": (EventKind.OVERHEAD, EventKind.SPAN, EventKind.INSTANT, EventKind.OTHER),
 }
 """The words that choose events by their kind. Collectives are whatever takes part in one, of any kind."""

@@ -189,7 +189,12 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     return whole
 
 
-TEXT_KEYS = frozenset({Key.GROUP, Key.STATE, Key.CATEGORY})
+TEXT_KEYS = frozenset(
+    {
+        *(Key.GROUP, Key.STATE, Key.CATEGORY),
+        *(Key.COMPILE_ID, Key.COMPILED_FUNCTION, Key.CACHE_KEY, Key.OUTPUT_CODE),
+    }
+)
 """Link keys whose values are codes of strings."""
 
 

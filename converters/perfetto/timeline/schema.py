@@ -30,6 +30,7 @@ CATEGORIES = {
     EventKind.NODE: "node",
     EventKind.RECORD: "record",
     EventKind.OTHER: "other",
+    EventKind.COMPILATION: "compilation",
 }
 """Categories of events: those of Kineto, if it has one, because other tools rely on them."""
 
@@ -46,6 +47,7 @@ FLOW_NAMES = {
     Relation.SAME: "same",
     Relation.DEPENDS_ON: "depends",
     Relation.WAITS_FOR: "waits",
+    Relation.COMPILES: "compiles",
 }
 """Category and name of the flows within a rank; the first two are Kineto's."""
 

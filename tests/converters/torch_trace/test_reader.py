@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tracelink
-from builders.compile_log import artifact, begin, end, instant, log
+from builders.compile_log import artifact, begin, end, instant, log, record
 from builders.data import shared
 from builders.recorder import as_source
 from tracelink import samples
@@ -13,7 +13,7 @@ from tracelink.converters.torch_trace import is_compile_log
 from tracelink.converters.torch_trace.reader import TorchTraceReader
 from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
-from tracelink.model.events import EventKind
+from tracelink.model.events import EventKind, Key
 from tracelink.model.trace import RankTrace
 
 
@@ -51,7 +51,34 @@ def test_work_that_overlaps_is_on_a_track_of_its_own() -> None:
 def test_open_work_lasts_until_the_end_of_the_log() -> None:
     trace = read(begin("dynamo", at=1), instant("tick", at=3))
     assert slices(trace)[0] == ("dynamo", "compiler", 2)
-    assert [EventKind(kind).name for kind in trace.events.kind.tolist()] == ["ANNOTATION", "INSTANT"]
+    assert [EventKind(kind).name for kind in trace.events.kind.tolist()] == ["COMPILATION", "INSTANT"]
+
+
+def test_link_keys() -> None:
+    trace = read(
+        begin("dynamo", "0/0", at=1),
+        begin("inductor_compile", "0/0", at=2, fn_name="compile_fx_inner"),
+        begin("code_gen", "0/0", at=2.5),
+        record("inductor_output_code", {"filename": "/tmp/cab.py"}, "code", compile_id="0/0", at=3),
+        record("inductor_output_code", {"filename": "/tmp/other.py"}, "code", compile_id="1/0", at=3),
+        end("code_gen", "0/0", at=3),
+        end("inductor_compile", "0/0", at=4, key="f5gi"),
+        end("dynamo", "0/0", at=5),
+        begin("compile_file", at=6),
+        end("compile_file", at=7),
+    )
+    texts = trace.strings.texts()
+    assert {
+        key: [(texts[trace.events.name[row]], texts[value]) for row, value in zip(*column, strict=True)]
+        for key, column in (
+            (key, (column.rows.tolist(), column.values.tolist())) for key, column in trace.keys.items()
+        )
+    } == {
+        Key.COMPILE_ID: [("dynamo", "0/0"), ("inductor_compile", "0/0"), ("code_gen", "0/0")],
+        Key.COMPILED_FUNCTION: [("inductor_compile", "compile_fx_inner")],
+        Key.CACHE_KEY: [("inductor_compile", "f5gi")],
+        Key.OUTPUT_CODE: [("inductor_compile", "/tmp/cab.py")],
+    }
 
 
 def test_arguments_are_those_of_the_end() -> None:
