@@ -54,6 +54,16 @@ def test_running_job_has_no_deadlock(programs: Programs, data: st.DataObject) ->
     assert Kind.DEADLOCK not in {problem.kind for problem in problems}
 
 
+def test_both_ends_of_a_message_in_flight_are_no_deadlock() -> None:
+    """Both wait behind other work of their devices."""
+    issued = run(JOBS["deep pipeline"])
+    at = [min(call.enqueued for calls in issued for call in calls) + 439_022] * 16
+    at[8] += 26_928
+    at[12] += 208_152
+    (problem,) = diagnosis_of(journal(dumps_of(issued, at=at))).problems
+    assert problem.kind is Kind.IN_FLIGHT
+
+
 @settings(max_examples=20)
 @given(st.sampled_from(list(JOBS.values())), st.data())
 def test_skipped_collective_of_a_tensor_parallel_group(programs: Programs, data: st.DataObject) -> None:
