@@ -64,6 +64,17 @@ def test_both_ends_of_a_message_in_flight_are_no_deadlock() -> None:
     assert problem.kind is Kind.IN_FLIGHT
 
 
+def test_dumps_of_a_running_job_at_different_times_are_no_hang() -> None:
+    """Some ranks were dumped before they did what others wait for."""
+    issued = run(JOBS["pipeline"])
+    first = min(call.enqueued for calls in issued for call in calls)
+    found = set()
+    for part in range(1, 20):
+        at = [first + part * 100_000 + (300_000 if rank % 3 == part % 3 else 0) for rank in range(16)]
+        found |= {one.kind for one in diagnosis_of(journal(dumps_of(issued, at=at))).problems}
+    assert found == {Kind.IN_FLIGHT}
+
+
 @settings(max_examples=20)
 @given(st.sampled_from(list(JOBS.values())), st.data())
 def test_skipped_collective_of_a_tensor_parallel_group(programs: Programs, data: st.DataObject) -> None:

@@ -17,7 +17,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Link, Problem
 from tracelink.diagnosis.participation import Parts
 from tracelink.diagnosis.programs import Counterparts, Habits
-from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls
+from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls, is_cycle
 from tracelink.diagnosis.waits import (
     Cause,
     Wait,
@@ -29,7 +29,7 @@ from tracelink.diagnosis.waits import (
     with_device_waits,
 )
 from tracelink.model.columns import MILLISECOND, NO_TIME, UNKNOWN, Bools
-from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of, peers_of
+from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.text import (
     collective_in_words,
     count_of_ranks,
@@ -98,15 +98,10 @@ def _decided(
         return None
     possible = with_device_waits(stalls.journal, waits, lambda _: True)
     behind_devices = distinct_causes(causes_of(possible), order)
-    cycles = [cause for cause in behind_devices if len(set(map(_awaited_call, cause.waits))) > 1]
+    cycles = [cause for cause in behind_devices if is_cycle(cause)]
     if cycles and not mismatches:
         return cycles
     return behind_devices if stalls.stop_all(behind_devices) else None
-
-
-def _awaited_call(wait: Wait) -> tuple[object, ...]:
-    """The same for both ends of one message, which wait for each other while it is in flight."""
-    return wait.group, wait.sequence, peers_of(wait.operation) or wait.operation
 
 
 def _proven(problems: Sequence[Problem], known: Sequence[Problem]) -> tuple[list[Problem], list[str]]:

@@ -18,6 +18,7 @@ from tracelink.diagnosis.model import Lateness
 from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.diagnosis.waits import Cause, Wait
 from tracelink.model.columns import MILLISECOND, NO_TIME, SECOND, UNKNOWN
+from tracelink.model.operations import peers_of
 from tracelink.model.text import duration
 
 CLOSE_NS = 60 * SECOND
@@ -81,9 +82,8 @@ class Stalls:
 
     def is_decided(self, cause: Cause) -> bool:
         """Whether a cause is known to make ranks hang: by time, by a cycle, or by a dump that is missing."""
-        cyclic = len(cause.waits) > 1
-        incomplete = any(wait.unknown and not wait.absent for wait in cause.waits)
-        return cyclic or incomplete or any(self.is_stuck(wait) for wait in cause.waits)
+        incomplete = any(not self.ranks.issuperset(wait.unknown) and not wait.absent for wait in cause.waits)
+        return is_cycle(cause) or incomplete or any(self.is_stuck(wait) for wait in cause.waits)
 
     def stop_all(self, causes: Sequence[Cause]) -> bool:
         """Whether every rank waits for the same few ranks, which running jobs rarely do."""
@@ -112,6 +112,14 @@ class Stalls:
         habit = self.clues.habits.get(cause.culprits[0]) if len(cause.culprits) == 1 else None
         waited = self.elapsed.longest(cause.waits[0].rows) or 0
         return habit is not None and waited <= habit.worst_ns
+
+
+def is_cycle(cause: Cause) -> bool:
+    """Whether ranks wait for each other in different calls; both ends of one message may be in flight."""
+    calls = {
+        (wait.group, peers_of(wait.operation) or (wait.sequence, wait.operation)) for wait in cause.waits
+    }
+    return len(calls) > 1
 
 
 def hint_of_file_times(journal: Journal, written: Mapping[int, int]) -> str:
