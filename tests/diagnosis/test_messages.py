@@ -232,6 +232,11 @@ class TestWaits:
     def test_dropped_message(self) -> None:
         assert problems({0: "a>1 a>1?", 1: "a<0"}, a=PAIR) == ["never_joined a2 by 1, for 0"]
 
+    def test_message_that_was_sent_and_not_received(self) -> None:
+        """Sends are over before messages arrive: rank 1 did not get to the collective because it waits for this one."""
+        ranks = {0: "a>1 b1!", 1: "a<0!", 2: "b1!"}
+        assert problems(ranks, a=PAIR, b=TRIPLE) == ["in_flight a1 by nobody, for 0 1 2"]
+
 
 class TestDeadlocks:
     def test_both_receive_first(self) -> None:

@@ -470,6 +470,7 @@ def message_waits(state: MessageState) -> list[Wait]:
         waits += found
         if not found and closing not in shown:
             partners = [int(partner[end]) for end in members if partner[end] != UNKNOWN]
+            partners = [end for end in partners if ends.outcome[end] < Outcome.RETIRED]
             waits.append(_wait(state, [members[0], *partners]))
             shown.update(ends.closing[partners].tolist())
     return waits
@@ -482,6 +483,8 @@ def pending_ends(state: MessageState) -> Bools:
     """
     ends, matching = state.ends, state.matching
     finished = np.append(ends.outcome, np.int8(Outcome.OPEN))[matching.partner] >= Outcome.RETIRED
+    # A send may be over before its message is received: it says nothing of a receive that is the last call of its rank.
+    finished &= ends.sends | ~_last_of_ranks(state)
     unfinished: Bools = (ends.outcome < Outcome.RETIRED) & ~finished
     unfinished &= ~state.elapsed.journal.has_left(ends.rank.astype(np.int32), ends.group)
     for rank, row in state.times.overtaken.items():
@@ -489,6 +492,13 @@ def pending_ends(state: MessageState) -> Bools:
     for rank in set(ends.rank.tolist()).intersection(state.silent):
         unfinished &= ~_possibly_unclosed(state, rank)
     return unfinished
+
+
+def _last_of_ranks(state: MessageState) -> Bools:
+    """Ends that are the last entry of their rank: its program has stopped there."""
+    bounds = state.elapsed.journal.bounds[1:] - 1
+    last: Bools = np.isin(state.ends.closing, bounds)
+    return last
 
 
 def _possibly_unclosed(state: MessageState, rank: int) -> Bools:
@@ -539,7 +549,8 @@ def _waits_for_peers(
 
 def _wait_for_partner(state: MessageState, heads: Mapping[int, list[int]], end: int) -> Wait | None:
     """A wait if the peer has to finish something else first."""
-    behind = int(state.ends.closing[state.matching.partner[end]]) not in heads
+    partner = state.matching.partner[end]
+    behind = int(state.ends.closing[partner]) not in heads and state.ends.outcome[partner] < Outcome.RETIRED
     return _wait(state, [end], absent=(int(state.ends.peer[end]),)) if behind else None
 
 
