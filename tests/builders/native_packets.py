@@ -27,7 +27,6 @@ from tracelink.model.job import Job
 from tracelink.plugins import Output
 
 BASE = 1_700_000_000_000_000_000
-BOOT, OWN = 6, 64
 BEGIN, END, INSTANT, COUNTED = 1, 2, 3, 4
 CATEGORIES, NAMES, ARGUMENT_NAMES = 1, 2, 3
 THREAD, OTHER_THREAD, COUNTER = 11, 12, 13
@@ -66,7 +65,7 @@ def head(*more: dict[str, Any]) -> bytes:
 def bundle(*packets: bytes, at: int = 0, compressed: bytes | None = None) -> bytes:
     """Packets of which the first event is so many nanoseconds after the base."""
     inside = zlib.compress(b"".join(packets)) if compressed is None else compressed
-    return packet(number(8, BASE + at), delimited(50, inside))
+    return packet(number(8, at), delimited(50, inside))
 
 
 def leaves(arrow: int) -> bytes:
@@ -83,10 +82,10 @@ COLOURED = number(52, 262)
 
 @dataclass
 class Sequence:
-    """Packets of one sequence: the first says when it begins and has all texts, every other how long it is behind."""
+    """Packets of one sequence: the first has all texts; every event is some nanoseconds after the one before."""
 
     number: int = 1
-    base: int = BASE
+    time: int = 0
     texts: dict[int, dict[str, int]] = field(
         default_factory=lambda: {CATEGORIES: {}, NAMES: {}, ARGUMENT_NAMES: {}}
     )
@@ -112,7 +111,8 @@ class Sequence:
         return self.add(step, delimited(11, b"".join((number(9, kind), number(11, on), *more))))
 
     def add(self, step: int, *fields: bytes) -> Sequence:
-        self.behind.append(packet(number(8, step), number(10, self.number), *fields))
+        self.time += step
+        self.behind.append(packet(number(8, self.time), number(10, self.number), *fields))
         return self
 
     def arguments(self, said: Mapping[str, str]) -> bytes:
@@ -124,16 +124,7 @@ class Sequence:
 
     @property
     def packets(self) -> list[bytes]:
-        clocks = (number(1, BOOT), number(1, OWN) + number(3, True))
-        first = packet(
-            number(8, self.base),
-            number(58, BOOT),
-            number(10, self.number),
-            number(13, 1),
-            delimited(6, b"".join(delimited(1, clock + number(2, self.base)) for clock in clocks)),
-            delimited(59, number(58, OWN)),
-            delimited(12, self._tables()),
-        )
+        first = packet(number(10, self.number), number(13, 1), delimited(12, self._tables()))
         return [first, *self.behind]
 
     def __bytes__(self) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from builders.perfetto_pb2 import Trace
+from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.io.engine import Engine
 from tracelink.io.targets import StreamTarget
@@ -42,7 +43,6 @@ class Slice:
 class Sequence:
     """What the packets of a sequence share."""
 
-    clock: int = 0
     texts: dict[str, dict[int, str]] = field(default_factory=lambda: {table: {} for table in TABLES})
 
 
@@ -70,6 +70,8 @@ class Native:
     """How often an engine may draw what it has read."""
     facts: list[dict[str, Any]] = field(default_factory=list)
     """What stands there for readers of tracelink's own."""
+    view: dict[str, list[Slice]] = field(default_factory=dict)
+    """By the names of their tracks, the slices that only viewers are to show: real time, and the overview."""
 
     def slice(self, name: str) -> Slice:
         (found,) = (one for one in self.slices if one.name == name)
@@ -112,21 +114,23 @@ def unpacked(data: bytes) -> Iterator[Any]:
 def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
     """Plays the packets as the engine does: in order of time, and ends close what opened last on their track."""
     native = Native(data, findings, list(unpacked(data)))
+    base, views = 0, dict[int, Any]()
     sequences: dict[int, Sequence] = {}
     events: list[tuple[int, Any, Sequence]] = []
     for packet in native.packets:
         if packet.HasField("tracelink"):
             native.facts.append(json.loads(packet.tracelink))
+            base = native.facts[0]["baseTimeNanoseconds"]
         elif packet.HasField("track_descriptor"):
-            native.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+            track = packet.track_descriptor
+            (native.tracks if track.uuid < FIRST_VIEW_TRACK else views)[track.uuid] = track
         elif packet.HasField("service_event"):
             native.marks += 1
         elif packet.sequence_flags == 1:
             sequences[packet.trusted_packet_sequence_id] = _cleared(packet)
         else:
             sequence = sequences[packet.trusted_packet_sequence_id]
-            sequence.clock += packet.timestamp
-            events.append((sequence.clock, packet.track_event, sequence))
+            events.append((base + packet.timestamp, packet.track_event, sequence))
     open_slices: dict[int, list[Slice]] = {}
     for time, event, sequence in sorted(events, key=lambda found: found[0]):
         stack = open_slices.setdefault(event.track_uuid, [])
@@ -138,7 +142,10 @@ def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
             continue
         one = _begun(sequence, event, time)
         one.parent = stack[-1].name if stack else ""
-        native.slices.append(one)
+        if view := views.get(event.track_uuid):
+            native.view.setdefault(view.name or f"rank {view.thread.tid}", []).append(one)
+        else:
+            native.slices.append(one)
         if event.type == BEGIN:
             stack.append(one)
     assert not any(open_slices.values())
@@ -146,10 +153,7 @@ def read(data: bytes, findings: tuple[Finding, ...] = ()) -> Native:
 
 
 def _cleared(packet: Any) -> Sequence:
-    assert packet.trace_packet_defaults.timestamp_clock_id == 64
-    (clock,) = (clock for clock in packet.clock_snapshot.clocks if clock.clock_id == 64)
-    assert clock.is_incremental
-    sequence = Sequence(clock.timestamp)
+    sequence = Sequence()
     for table, texts in sequence.texts.items():
         entries = getattr(packet.interned_data, table)
         texts |= {entry.iid: entry.text for entry in entries}

@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0eperfetto.proto\x12\x12tracelink.perfetto\"8\n\x05Trace\x12/\n\x06packet\x18\x01 \x03(\x0b\x32\x1f.tracelink.perfetto.TracePacket\"\x98\x04\n\x0bTracePacket\x12\x39\n\x0e\x63lock_snapshot\x18\x06 \x01(\x0b\x32!.tracelink.perfetto.ClockSnapshot\x12\x11\n\ttimestamp\x18\x08 \x01(\x04\x12\"\n\x1atrusted_packet_sequence_id\x18\n \x01(\r\x12\x33\n\x0btrack_event\x18\x0b \x01(\x0b\x32\x1e.tracelink.perfetto.TrackEvent\x12\x37\n\rinterned_data\x18\x0c \x01(\x0b\x32 .tracelink.perfetto.InternedData\x12\x16\n\x0esequence_flags\x18\r \x01(\r\x12\x1a\n\x12\x63ompressed_packets\x18\x32 \x01(\x0c\x12\x1a\n\x12timestamp_clock_id\x18: \x01(\r\x12\x46\n\x15trace_packet_defaults\x18; \x01(\x0b\x32\'.tracelink.perfetto.TracePacketDefaults\x12=\n\x10track_descriptor\x18< \x01(\x0b\x32#.tracelink.perfetto.TrackDescriptor\x12>\n\rservice_event\x18\x45 \x01(\x0b\x32\'.tracelink.perfetto.TracingServiceEvent\x12\x12\n\ttracelink\x18\xcf\x0f \x01(\t\"W\n\x13TracingServiceEvent\x12\x18\n\x10\x61ll_data_flushed\x18\x03 \x01(\x08\x12&\n\x1eread_tracing_buffers_completed\x18\x04 \x01(\x08\":\n\rClockSnapshot\x12)\n\x06\x63locks\x18\x01 \x03(\x0b\x32\x19.tracelink.perfetto.Clock\"D\n\x05\x43lock\x12\x10\n\x08\x63lock_id\x18\x01 \x01(\r\x12\x11\n\ttimestamp\x18\x02 \x01(\x04\x12\x16\n\x0eis_incremental\x18\x03 \x01(\x08\"1\n\x13TracePacketDefaults\x12\x1a\n\x12timestamp_clock_id\x18: \x01(\r\"\xc3\x01\n\x0cInternedData\x12:\n\x10\x65vent_categories\x18\x01 \x03(\x0b\x32 .tracelink.perfetto.InternedText\x12\x35\n\x0b\x65vent_names\x18\x02 \x03(\x0b\x32 .tracelink.perfetto.InternedText\x12@\n\x16\x64\x65\x62ug_annotation_names\x18\x03 \x03(\x0b\x32 .tracelink.perfetto.InternedText\")\n\x0cInternedText\x12\x0b\n\x03iid\x18\x01 \x01(\x04\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x8e\x03\n\nTrackEvent\x12\x15\n\rcategory_iids\x18\x03 \x03(\x04\x12>\n\x11\x64\x65\x62ug_annotations\x18\x04 \x03(\x0b\x32#.tracelink.perfetto.DebugAnnotation\x12\x31\n\x04type\x18\t \x01(\x0e\x32#.tracelink.perfetto.TrackEvent.Type\x12\x10\n\x08name_iid\x18\n \x01(\x04\x12\x12\n\ntrack_uuid\x18\x0b \x01(\x04\x12\x1c\n\x14\x64ouble_counter_value\x18, \x01(\x01\x12\x10\n\x08\x66low_ids\x18/ \x03(\x06\x12\x1c\n\x14terminating_flow_ids\x18\x30 \x03(\x06\x12\x16\n\x0e\x63orrelation_id\x18\x34 \x01(\x04\"j\n\x04Type\x12\x14\n\x10TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10TYPE_SLICE_BEGIN\x10\x01\x12\x12\n\x0eTYPE_SLICE_END\x10\x02\x12\x10\n\x0cTYPE_INSTANT\x10\x03\x12\x10\n\x0cTYPE_COUNTER\x10\x04\">\n\x0f\x44\x65\x62ugAnnotation\x12\x10\n\x08name_iid\x18\x01 \x01(\x04\x12\x19\n\x11legacy_json_value\x18\t \x01(\t\"\xae\x01\n\x0fTrackDescriptor\x12\x0c\n\x04uuid\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bparent_uuid\x18\x05 \x01(\x04\x12\x36\n\x07\x63ounter\x18\x08 \x01(\x0b\x32%.tracelink.perfetto.CounterDescriptor\x12\x16\n\x0e\x63hild_ordering\x18\x0b \x01(\r\x12\x1a\n\x12sibling_order_rank\x18\x0c \x01(\x05\"4\n\x11\x43ounterDescriptor\x12\x0c\n\x04unit\x18\x03 \x01(\r\x12\x11\n\tunit_name\x18\x06 \x01(\t')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0eperfetto.proto\x12\x12tracelink.perfetto\"8\n\x05Trace\x12/\n\x06packet\x18\x01 \x03(\x0b\x32\x1f.tracelink.perfetto.TracePacket\"\xf9\x02\n\x0bTracePacket\x12\x11\n\ttimestamp\x18\x08 \x01(\x04\x12\"\n\x1atrusted_packet_sequence_id\x18\n \x01(\r\x12\x33\n\x0btrack_event\x18\x0b \x01(\x0b\x32\x1e.tracelink.perfetto.TrackEvent\x12\x37\n\rinterned_data\x18\x0c \x01(\x0b\x32 .tracelink.perfetto.InternedData\x12\x16\n\x0esequence_flags\x18\r \x01(\r\x12\x1a\n\x12\x63ompressed_packets\x18\x32 \x01(\x0c\x12=\n\x10track_descriptor\x18< \x01(\x0b\x32#.tracelink.perfetto.TrackDescriptor\x12>\n\rservice_event\x18\x45 \x01(\x0b\x32\'.tracelink.perfetto.TracingServiceEvent\x12\x12\n\ttracelink\x18\xcf\x0f \x01(\t\"W\n\x13TracingServiceEvent\x12\x18\n\x10\x61ll_data_flushed\x18\x03 \x01(\x08\x12&\n\x1eread_tracing_buffers_completed\x18\x04 \x01(\x08\"\xc3\x01\n\x0cInternedData\x12:\n\x10\x65vent_categories\x18\x01 \x03(\x0b\x32 .tracelink.perfetto.InternedText\x12\x35\n\x0b\x65vent_names\x18\x02 \x03(\x0b\x32 .tracelink.perfetto.InternedText\x12@\n\x16\x64\x65\x62ug_annotation_names\x18\x03 \x03(\x0b\x32 .tracelink.perfetto.InternedText\")\n\x0cInternedText\x12\x0b\n\x03iid\x18\x01 \x01(\x04\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x8e\x03\n\nTrackEvent\x12\x15\n\rcategory_iids\x18\x03 \x03(\x04\x12>\n\x11\x64\x65\x62ug_annotations\x18\x04 \x03(\x0b\x32#.tracelink.perfetto.DebugAnnotation\x12\x31\n\x04type\x18\t \x01(\x0e\x32#.tracelink.perfetto.TrackEvent.Type\x12\x10\n\x08name_iid\x18\n \x01(\x04\x12\x12\n\ntrack_uuid\x18\x0b \x01(\x04\x12\x1c\n\x14\x64ouble_counter_value\x18, \x01(\x01\x12\x10\n\x08\x66low_ids\x18/ \x03(\x06\x12\x1c\n\x14terminating_flow_ids\x18\x30 \x03(\x06\x12\x16\n\x0e\x63orrelation_id\x18\x34 \x01(\x04\"j\n\x04Type\x12\x14\n\x10TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10TYPE_SLICE_BEGIN\x10\x01\x12\x12\n\x0eTYPE_SLICE_END\x10\x02\x12\x10\n\x0cTYPE_INSTANT\x10\x03\x12\x10\n\x0cTYPE_COUNTER\x10\x04\">\n\x0f\x44\x65\x62ugAnnotation\x12\x10\n\x08name_iid\x18\x01 \x01(\x04\x12\x19\n\x11legacy_json_value\x18\t \x01(\t\"\x9c\x02\n\x0fTrackDescriptor\x12\x0c\n\x04uuid\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x36\n\x07process\x18\x03 \x01(\x0b\x32%.tracelink.perfetto.ProcessDescriptor\x12\x34\n\x06thread\x18\x04 \x01(\x0b\x32$.tracelink.perfetto.ThreadDescriptor\x12\x13\n\x0bparent_uuid\x18\x05 \x01(\x04\x12\x36\n\x07\x63ounter\x18\x08 \x01(\x0b\x32%.tracelink.perfetto.CounterDescriptor\x12\x16\n\x0e\x63hild_ordering\x18\x0b \x01(\r\x12\x1a\n\x12sibling_order_rank\x18\x0c \x01(\x05\"6\n\x11ProcessDescriptor\x12\x0b\n\x03pid\x18\x01 \x01(\x05\x12\x14\n\x0cprocess_name\x18\x06 \x01(\t\"A\n\x10ThreadDescriptor\x12\x0b\n\x03pid\x18\x01 \x01(\x05\x12\x0b\n\x03tid\x18\x02 \x01(\x05\x12\x13\n\x0bthread_name\x18\x05 \x01(\t\"4\n\x11\x43ounterDescriptor\x12\x0c\n\x04unit\x18\x03 \x01(\r\x12\x11\n\tunit_name\x18\x06 \x01(\t')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'perfetto_pb2', globals())
@@ -23,27 +23,25 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _TRACE._serialized_start=38
   _TRACE._serialized_end=94
   _TRACEPACKET._serialized_start=97
-  _TRACEPACKET._serialized_end=633
-  _TRACINGSERVICEEVENT._serialized_start=635
-  _TRACINGSERVICEEVENT._serialized_end=722
-  _CLOCKSNAPSHOT._serialized_start=724
-  _CLOCKSNAPSHOT._serialized_end=782
-  _CLOCK._serialized_start=784
-  _CLOCK._serialized_end=852
-  _TRACEPACKETDEFAULTS._serialized_start=854
-  _TRACEPACKETDEFAULTS._serialized_end=903
-  _INTERNEDDATA._serialized_start=906
-  _INTERNEDDATA._serialized_end=1101
-  _INTERNEDTEXT._serialized_start=1103
-  _INTERNEDTEXT._serialized_end=1144
-  _TRACKEVENT._serialized_start=1147
-  _TRACKEVENT._serialized_end=1545
-  _TRACKEVENT_TYPE._serialized_start=1439
-  _TRACKEVENT_TYPE._serialized_end=1545
-  _DEBUGANNOTATION._serialized_start=1547
-  _DEBUGANNOTATION._serialized_end=1609
-  _TRACKDESCRIPTOR._serialized_start=1612
-  _TRACKDESCRIPTOR._serialized_end=1786
-  _COUNTERDESCRIPTOR._serialized_start=1788
-  _COUNTERDESCRIPTOR._serialized_end=1840
+  _TRACEPACKET._serialized_end=474
+  _TRACINGSERVICEEVENT._serialized_start=476
+  _TRACINGSERVICEEVENT._serialized_end=563
+  _INTERNEDDATA._serialized_start=566
+  _INTERNEDDATA._serialized_end=761
+  _INTERNEDTEXT._serialized_start=763
+  _INTERNEDTEXT._serialized_end=804
+  _TRACKEVENT._serialized_start=807
+  _TRACKEVENT._serialized_end=1205
+  _TRACKEVENT_TYPE._serialized_start=1099
+  _TRACKEVENT_TYPE._serialized_end=1205
+  _DEBUGANNOTATION._serialized_start=1207
+  _DEBUGANNOTATION._serialized_end=1269
+  _TRACKDESCRIPTOR._serialized_start=1272
+  _TRACKDESCRIPTOR._serialized_end=1556
+  _PROCESSDESCRIPTOR._serialized_start=1558
+  _PROCESSDESCRIPTOR._serialized_end=1612
+  _THREADDESCRIPTOR._serialized_start=1614
+  _THREADDESCRIPTOR._serialized_end=1679
+  _COUNTERDESCRIPTOR._serialized_start=1681
+  _COUNTERDESCRIPTOR._serialized_end=1733
 # @@protoc_insertion_point(module_scope)

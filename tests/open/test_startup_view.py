@@ -110,8 +110,8 @@ class TestWhatIsShownFirst:
         assert slowest_rank(job) not in (None, 3)
         assert startup_view(job) == StartupView(("^group .* HUNG",), ("^rank 0*3(?: ·|$)",))
         names = [name for name in threads_of("hung_job") if re.search("^group .* HUNG", name)]
-        assert "group mesh_dp [1, 3, 5, 7] · HUNG" in names
-        assert all(name.endswith("· HUNG") for name in names)
+        assert "group mesh_dp [1, 3, 5, 7] · HUNG (cause)" in names
+        assert all(name.endswith(("· HUNG", "· HUNG (cause)")) for name in names)
 
     @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "group "), ("gpu_pair", "stream ")])
     def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:

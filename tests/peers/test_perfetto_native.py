@@ -14,18 +14,19 @@ import pytest
 from builders.perfetto_native import Native, read
 from peers.merged_case import CASES, Merged, Profile, merge
 from peers.perfetto_process import Loaded, PerfettoEngine
-from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES
+from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, SUMMARY_CATEGORY
 
 pytestmark = pytest.mark.peer
 
 TRACKS = """
     with recursive outline(id, root, path) as (
-        select id, name, name from track where parent_id is null and name is not null
+        select id, name, name from track
+        where parent_id is null and name is not null and name != 'time (UTC)' and type not glob 'thread*'
         union all
         select t.id, o.root, o.path || '/' || t.name from track t join outline o on t.parent_id = o.id
     )
 """
-"""Every track with the root that it is below, and the names on the way to it."""
+"""Every track of a rank or group with the root that it is below, and the names on the way to it."""
 LANE = re.compile(r" \(\d+\)$")
 """What tells lanes of a thread apart in JSON; native lanes are siblings of one name."""
 
@@ -36,6 +37,10 @@ class Both:
 
     native: Path
     json: Merged
+
+    @property
+    def base(self) -> int:
+        return int(self.json.document["baseTimeNanoseconds"])
 
 
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: case.name)
@@ -64,12 +69,12 @@ def test_the_engine_has_no_complaint(loaded: Loaded) -> None:
 
 
 def test_every_slice_is_the_one_of_the_json_to_the_nanosecond(loaded: Loaded, both: Both) -> None:
-    base = int(both.json.document["baseTimeNanoseconds"])
     rows = loaded.query(
         "select t.name as track, s.name, s.category, s.ts, s.dur from slice s join track t on t.id = s.track_id"
+        " where s.category != 'summary'"
     )
-    seen = Counter((row["track"], row["name"], row["category"], row["ts"] - base, row["dur"]) for row in rows)
-    assert seen.total() == loaded.value("select count(*) from slice")
+    seen = Counter((row["track"], row["name"], row["category"], row["ts"], row["dur"]) for row in rows)
+    assert seen.total() == loaded.value("select count(*) from slice where category != 'summary'")
     threads = {
         event["tid"]: LANE.sub("", event["args"]["name"])
         for event in both.json.events
@@ -84,8 +89,30 @@ def test_every_slice_is_the_one_of_the_json_to_the_nanosecond(loaded: Loaded, bo
             round(event.get("dur", 0) * 1000),
         )
         for event in both.json.events
-        if event["ph"] in "Xi"
+        if event["ph"] in "Xi" and event["cat"] != SUMMARY_CATEGORY
     )
+
+
+def test_headings_of_ranks_and_the_overview_show_the_summaries_of_the_json(
+    loaded: Loaded, both: Both
+) -> None:
+    def of(pattern: str) -> Counter[tuple[str, int]]:
+        rows = loaded.query(
+            "select s.name, s.ts from slice s join track t on t.id = s.track_id"
+            " left join thread_track on thread_track.id = t.id"
+            f" left join thread using (utid) where s.category = 'summary' and ({pattern})"
+        )
+        return Counter((row["name"], row["ts"]) for row in rows)
+
+    in_json = Counter(
+        (event["name"], round(event["ts"] * 1000))
+        for event in both.json.events
+        if event.get("cat") == SUMMARY_CATEGORY
+    )
+    headings, overview = of("t.name glob 'rank *'"), of("thread.name = 'rank'")
+    assert headings == overview
+    if len(both.json.document["tracelink"]["ranks"]) > 1:
+        assert headings + of("t.name = 'collectives'") == in_json
 
 
 def test_times_are_those_of_the_sources(loaded: Loaded, both: Both) -> None:
@@ -94,7 +121,7 @@ def test_times_are_those_of_the_sources(loaded: Loaded, both: Both) -> None:
     )
     for profile in map(Profile.of, both.json.case.profile_files()):
         seen = [
-            (row["name"], row["ts"], row["dur"])
+            (row["name"], both.base + row["ts"], row["dur"])
             for row in rows
             if re.match(rf"rank 0*{profile.rank}\b", row["root"])
         ]
@@ -102,30 +129,37 @@ def test_times_are_those_of_the_sources(loaded: Loaded, both: Both) -> None:
         assert not profile.slices - Counter((name, start - shift, dur) for name, start, dur in seen)
 
 
-def test_the_viewer_knows_the_wall_clock(loaded: Loaded) -> None:
-    first = loaded.value("select min(ts) from slice")
-    assert loaded.value(f"select to_realtime({first})") == first
+def test_real_time_is_an_argument_of_the_clock(loaded: Loaded, both: Both) -> None:
+    rows = loaded.query(
+        "select extract_arg(s.arg_set_id, 'debug.link.unix_ns') - s.ts as base from slice s"
+        " join track t on t.id = s.track_id where t.name = 'time (UTC)'"
+    )
+    assert {row["base"] for row in rows} == {both.base}
+    assert loaded.value("select count(*) from clock_snapshot") == 0
 
 
-def test_slices_are_nested_as_they_were_written(loaded: Loaded, native: Native) -> None:
+def test_slices_are_nested_as_they_were_written(loaded: Loaded, native: Native, both: Both) -> None:
     """Instants at which arrows between ranks end are left out: of several at one time the engine makes a pile."""
+    left_out = [*CROSS_RANK_FLOW_NAMES.values(), SUMMARY_CATEGORY]
     rows = loaded.query(
         "select s.name, s.ts, ifnull(parent.name, '') as parent from slice s"
         " left join slice parent on parent.id = s.parent_id"
-        f" where s.category not in ({', '.join(map(repr, CROSS_RANK_FLOW_NAMES.values()))})"
+        f" where s.category not in ({', '.join(map(repr, left_out))})"
     )
-    seen = Counter((row["name"], row["ts"], row["parent"]) for row in rows)
-    slices = [one for one in native.slices if one.category not in CROSS_RANK_FLOW_NAMES.values()]
+    seen = Counter((row["name"], both.base + row["ts"], row["parent"]) for row in rows)
+    slices = [one for one in native.slices if one.category not in left_out]
     assert seen == Counter((one.name, one.start, one.parent) for one in slices)
 
 
-def test_every_arrow_connects_its_slices(loaded: Loaded, native: Native) -> None:
+def test_every_arrow_connects_its_slices(loaded: Loaded, native: Native, both: Both) -> None:
     rows = loaded.query(
         "select o.name as source, o.ts as begin, i.name as target, i.ts as end"
         " from flow join slice o on o.id = slice_out join slice i on i.id = slice_in"
     )
     source = {number: one for one in native.slices for number in one.leaves}
-    assert Counter((row["source"], row["begin"], row["target"], row["end"]) for row in rows) == Counter(
+    assert Counter(
+        (row["source"], both.base + row["begin"], row["target"], both.base + row["end"]) for row in rows
+    ) == Counter(
         (source[number].name, source[number].start, one.name, one.start)
         for one in native.slices
         for number in one.arrives
@@ -151,9 +185,8 @@ def test_tracks_stand_below_each_other_in_the_order_of_the_outline(loaded: Loade
 
 
 def test_samples_are_those_of_the_json(loaded: Loaded, both: Both) -> None:
-    base = int(both.json.document["baseTimeNanoseconds"])
     rows = loaded.query("select c.ts, c.value from counter c")
-    assert Counter((row["ts"] - base, row["value"]) for row in rows) == Counter(
+    assert Counter((row["ts"], row["value"]) for row in rows) == Counter(
         (round(event["ts"] * 1000), float(event["args"]["value"]))
         for event in both.json.events
         if event["ph"] == "C"

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.peer
 
 SCREENSHOT = Path(__file__).parent / "perfetto_ui" / "screenshot.mjs"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-OF_THE_UI = ("System", "  Clock Snapshots")
-"""What it shows of every native trace."""
+OF_ALL_RANKS = ("time (UTC)", "  seconds since 1970")
+"""What a native trace has after its ranks."""
 EMPTY_PICTURE = 20_000
 """A picture of no trace has fewer bytes."""
 
@@ -79,7 +79,11 @@ def test_the_ui_shows_the_tree_of_a_native_trace_as_it_was_written(
     shown = show(merged, browser)
     written = read(merged.path.read_bytes()).outline()
     assert shown.importErrors == 0
-    assert shown.outline == [*OF_THE_UI, *(name for name, _ in itertools.groupby(written))]
+    tree = [*(name for name, _ in itertools.groupby(written)), *OF_ALL_RANKS]
+    assert shown.outline[: len(tree)] == tree
+    overview, *threads = shown.outline[len(tree) :]
+    assert re.fullmatch(r"all ranks · world size \d+", overview)
+    assert all(re.fullmatch(r" +rank \d+", thread) for thread in threads)
     assert shown.picture.stat().st_size > EMPTY_PICTURE
 
 

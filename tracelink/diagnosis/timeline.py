@@ -37,6 +37,8 @@ class Hung:
 
     collectives: Bools
     """Whether a collective hangs: no rank has left it."""
+    causes: Bools
+    """Whether it hangs for a reason of its own: the others hang because of these."""
     parts: Bools
     """Whether the rank of a participation is stuck in it."""
     since: Int64s
@@ -48,8 +50,8 @@ def hung_of(job: Job) -> Hung:
     states = _States.of(job)
     parts = job.participations
     stuck = states.open_parts
-    if stuck.any():
-        stuck = stuck & _causes(job, states)[parts.collective]
+    causes = _causes(job, states) if stuck.any() else np.zeros(len(job.collectives), np.bool_)
+    stuck = stuck & causes[parts.collective]
     ranks = int(parts.rank.max(initial=-1)) + 1
     while True:
         since = np.full(ranks, NEVER)
@@ -59,7 +61,7 @@ def hung_of(job: Job) -> Hung:
         hung = _any(job, stuck | queued_behind) & ~states.ended
         all_stuck = stuck | queued_behind | (states.open_parts & hung[parts.collective])
         if not (all_stuck & ~stuck).any():
-            return Hung(hung, stuck, since)
+            return Hung(hung, hung & causes, stuck, since)
         stuck = all_stuck
 
 

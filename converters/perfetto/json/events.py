@@ -32,7 +32,7 @@ from tracelink.converters.perfetto.json_text import Texts, encoded, loadable, mi
 from tracelink.converters.perfetto.timeline.drawing import Drawing, drawn_samples
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, SliceFlow
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice
-from tracelink.converters.perfetto.timeline.layout import Layout, OutputThreads, Process
+from tracelink.converters.perfetto.timeline.layout import SUMMARY, Layout, OutputThreads, Process
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, payload_runs
 from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
@@ -55,7 +55,8 @@ def metadata(layout: Layout, threads: OutputThreads) -> Iterator[dict[str, Any]]
         yield metadata_event("process_sort_index", pid, 0, {"sort_index": pid})
     for pid, tid, name, thread in zip(threads.pid, threads.tid, threads.name, threads.thread, strict=True):
         yield metadata_event("thread_name", pid, tid, {"name": name, "original tid": thread.original})
-        yield metadata_event("thread_sort_index", pid, tid, {"sort_index": tid})
+        order = 0 if thread.original == SUMMARY else tid
+        yield metadata_event("thread_sort_index", pid, tid, {"sort_index": order})
 
 
 def unclosed(events: Iterable[dict[str, Any]]) -> bytes:

@@ -62,6 +62,7 @@ from tracelink.converters.perfetto.timeline.flows import (
 from tracelink.converters.perfetto.timeline.forecast import SizeModel, TypicalSizes, forecast_of
 from tracelink.converters.perfetto.timeline.groups import (
     GROUPS_PROCESS,
+    WAITS_NAME,
     GroupTracks,
     collective_names,
     group_tracks,
@@ -80,7 +81,9 @@ from tracelink.converters.perfetto.timeline.schema import (
     COLLECTIVE_CATEGORY,
     CROSS_RANK_FLOW_NAMES,
     CROSS_RANK_INSTANTS,
+    SUMMARY_CATEGORY,
 )
+from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, Waits
 from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
 from tracelink.model.columns import Int64s
@@ -153,6 +156,11 @@ class _JsonFormat:
     args: ArgumentChoice
     separator: bytes = NEXT
 
+    @property
+    def summarizes(self) -> bool:
+        """A timeline of one rank is also a profile for other tools."""
+        return len(self.timeline.job.parts) > 1
+
     def opening(self) -> bytes:
         return header(self.timeline.job, self.timeline.base or 0) + EVENTS
 
@@ -214,7 +222,8 @@ class _CollectiveTexts:
 def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding]]:
     job = timeline.job
     tracks = group_tracks(job, timeline.hangs, timeline.common)
-    head = unclosed(list(_group_metadata(tracks))) if tracks.tids else b""
+    waits = timeline.waits.of_rank(ALL_RANKS)
+    head = unclosed(list(_group_metadata(tracks, summarized=bool(len(waits))))) if tracks.tids else b""
     openings = _openings(SLICE, COLLECTIVE_CATEGORY, tracks)
     texts = _CollectiveTexts(timeline, tracks, openings, PartsByCollective.of(job), args)
     sections: list[Section] = [
@@ -225,16 +234,18 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     if tracks.tids:
         counters = group_counters(job, tracks, timeline.common)
         sections.append(partial(_group_samples, counters, tracks.process, texts.base))
+        sections.append(partial(_waits, timeline, tracks, waits))
     return Block(head, sections, large, tracks.findings)
 
 
-def _group_metadata(tracks: GroupTracks) -> Iterator[dict[str, Any]]:
+def _group_metadata(tracks: GroupTracks, *, summarized: bool) -> Iterator[dict[str, Any]]:
     """The names of the tracks; they are shown before those of all ranks."""
     process = tracks.process
     yield metadata_event("process_name", process, 0, {"name": GROUPS_PROCESS})
     yield metadata_event("process_labels", process, 0, {"labels": GROUPS_PROCESS})
     yield metadata_event("process_sort_index", process, 0, {"sort_index": 0})
-    for tid, name in zip(tracks.tids, tracks.names, strict=True):
+    first = [(tracks.summary, WAITS_NAME)] if summarized else []
+    for tid, name in (*first, *zip(tracks.tids, tracks.names, strict=True)):
         yield metadata_event("thread_name", process, tid, {"name": name})
         yield metadata_event("thread_sort_index", process, tid, {"sort_index": tid})
 
@@ -292,6 +303,22 @@ def _arrivals(texts: _CollectiveTexts, arrivals: LastArrivals) -> list[bytes]:
 def _group_samples(counters: GroupCounters, process: int, base: int) -> Iterator[bytes]:
     openings = _table(sample_opening(name, process) for name in counters.names)
     yield from sample_events(openings, counters.counter, counters.time - base, counters.value)
+
+
+def _waits(timeline: Timeline, tracks: GroupTracks, waits: Waits) -> Iterator[bytes]:
+    """What any rank waits in."""
+    if not len(waits):
+        return
+    process, thread = b"%d" % tracks.process, b"%d" % tracks.summary
+    opening = event_opening(SLICE, quoted(SUMMARY_CATEGORY), process, thread)
+    names = [quoted(name) for name in timeline.waits.names]
+    column = [opening] * (6 * len(waits))
+    column[1::6] = [names[index] + TIME for index in waits.name.tolist()]
+    column[2::6] = micros(waits.start - (timeline.base or 0))
+    column[3::6] = [DURATION] * len(waits)
+    column[4::6] = micros(waits.end - waits.start)
+    column[5::6] = [HUNG_COLOUR if hung else b"" for hung in waits.hung.tolist()]
+    yield b"".join(column)
 
 
 # Flows between ranks.

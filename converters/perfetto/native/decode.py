@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from tracelink.converters.perfetto.native.schema import PACKET, Entry, Event, Fact, Packet, Table, Type
+from tracelink.converters.perfetto.native.schema import (
+    FIRST_VIEW_TRACK,
+    PACKET,
+    Entry,
+    Event,
+    Fact,
+    Packet,
+    Table,
+    Type,
+)
 from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, varint_at
 from tracelink.io.protobuf import Fields, Octets, Read, split_all
 from tracelink.io.sources import LARGEST_RANK, Opened
@@ -21,14 +30,6 @@ from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 
 
 FRAMING = Framing("packet", key(PACKET, DELIMITED))
-
-
-@dataclass(frozen=True, slots=True)
-class Unpacked(Batch):
-    """Packets that are not bundles."""
-
-    bundle_times: Sequence[tuple[int, int]] = ()
-    """Packets at the start of a bundle, and the times of those bundles."""
 
 
 def batches(
@@ -62,7 +63,7 @@ def numbers_of(fields: Fields, number: int, count: int, none: int = 0) -> Int64s
     return numbers
 
 
-# Sequences: the first packet of each defines its time and interned strings.
+# Sequences: the first packet of each defines its interned strings.
 
 
 InternedTexts = Mapping[tuple[int, Table, int], str]
@@ -97,67 +98,24 @@ def interned_texts(
     return [texts.get((name >> NUMBER_BITS, table, name & low)) for name in names.tolist()], which
 
 
-@dataclass(frozen=True, slots=True)
-class BundleTimes:
-    """The times of packets at the start of bundles: they are valid even if the bundle before was lost."""
-
-    row: Int64s
-    time: Int64s
-
-    def after(self, rows: int) -> BundleTimes:
-        """The same rows after `rows` others."""
-        return BundleTimes(self.row + rows, self.time)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[BundleTimes]) -> BundleTimes:
-        """The times of all parts."""
-        none = [np.empty(0, np.int64)]
-        rows, moments = ([*none, *column] for column in zip(*((p.row, p.time) for p in parts), strict=True))
-        return cls(np.concatenate(rows), np.concatenate(moments))
-
-
-def packet_times(sequence: Int32s, step: Int64s, bundle_times: BundleTimes) -> Int64s:
-    """The time of each packet, also after lost bundles."""
-    column = _times(sequence, step)
-    late = bundle_times.time - column[bundle_times.row]
-    if not late.any():
-        return column
-    order = np.lexsort((bundle_times.row, sequence[bundle_times.row]))
-    row, late = bundle_times.row[order], late[order]
-    same = np.diff(sequence[row]) == 0
-    late[1:] -= np.where(same, late[:-1], 0)
-    step = step.copy()
-    step[row] += late
-    return _times(sequence, step)
-
-
-def _times(sequence: Int32s, step: Int64s) -> Int64s:
-    """The time of each packet: that of the first of its sequence, plus the steps of those after it."""
-    order = np.argsort(sequence, kind="stable")
-    grouped = sequence[order]
-    first = np.flatnonzero(np.diff(grouped, prepend=grouped[:1] - 1))
-    total = np.cumsum(step[order])
-    before = total[first] - step[order[first]]
-    column = np.empty_like(total)
-    column[order] = total - np.repeat(before, np.diff(first, append=len(order)))
-    return column
-
-
 # Columns: a batch of packets at a time.
 
 
 LARGEST = (1 << 31) - 1
 
+LAST_TIME = 1 << 62
+"""Later times are invalid."""
+
 
 @dataclass(frozen=True, slots=True)
 class PacketColumns:
-    """Packets in the order of the file that are events on tracks (those with a type) or advance a time."""
+    """Packets in the order of the file that are events on tracks."""
 
     number: Int64s
     """The number of the packet in the file, or in a batch."""
     sequence: Int32s
-    step: Int64s
-    """Time since the packet before it in its sequence."""
+    time: Int64s
+    """Nanoseconds after the base."""
     type: npt.NDArray[np.uint8]
     track: Int32s
     category: Int32s
@@ -218,12 +176,11 @@ class DecodedBatch:
     incoming: FlowEnds
     texts: InternedTexts
     facts: list[bytes]
-    bundle_times: BundleTimes
     damaged: int
     """Packets that are invalid."""
 
 
-def decode_batch(batch: Unpacked) -> DecodedBatch:
+def decode_batch(batch: Batch) -> DecodedBatch:
     """Decodes a batch."""
     octets = Octets(batch.data)
     whole = split_all(octets, np.array(batch.begins, np.int64), np.array(batch.ends, np.int64))
@@ -231,15 +188,19 @@ def decode_batch(batch: Unpacked) -> DecodedBatch:
     rows, inner = event_fields(octets, whole)
     events = _Events(octets, inner, rows, count)
     types = np.clip(events.numbers(Event.TYPE, 0), 0, max(Type) + 1)
+    times = numbers_of(whole, Packet.TIME, count)
+    invalid = (types != 0) & ((times < 0) | (times > LAST_TIME))
+    types[invalid] = 0
+    track = events.numbers(Event.TRACK)
+    types[track >= FIRST_VIEW_TRACK] = 0
     sequence = _narrow(numbers_of(whole, Packet.SEQUENCE, count))
-    step = numbers_of(whole, Packet.TIME, count)
-    kept = (types != 0) | (step != 0)
+    kept = types != 0
     packets = PacketColumns(
         np.arange(count),
         sequence,
-        step,
+        times,
         types.astype(np.uint8),
-        _narrow(events.numbers(Event.TRACK)),
+        _narrow(track),
         _narrow(events.numbers(Event.CATEGORY)),
         _narrow(events.numbers(Event.NAME)),
         _narrow(events.numbers(Event.COLOUR)),
@@ -252,17 +213,8 @@ def decode_batch(batch: Unpacked) -> DecodedBatch:
         events.flows(Event.LAST_OF_FLOW),
         dict(texts_of(octets, whole, sequence)),
         facts_of(octets, whole),
-        _bundle_times(batch, types, np.cumsum(kept) - 1),
-        int(np.count_nonzero(whole.odd)) + int(np.count_nonzero(inner.odd)),
+        sum(int(np.count_nonzero(odd)) for odd in (whole.odd, inner.odd, invalid)),
     )
-
-
-def _bundle_times(batch: Unpacked, types: Int64s, kept: Int64s) -> BundleTimes:
-    """The events at the start of bundles, by their rows in the columns."""
-    row, time = np.array(batch.bundle_times, np.int64).reshape(-1, 2).T
-    some = row < len(types)
-    some[some] = types[row[some]] != 0
-    return BundleTimes(kept[row[some]], time[some])
 
 
 def facts_of(octets: Octets, packets: Fields) -> list[bytes]:
@@ -457,9 +409,6 @@ MIN_BATCH_BYTES = 8 << 20
 MAX_BUNDLE_BYTES = 256 << 20
 """Larger bundles are invalid: a small file must not be able to allocate all memory."""
 
-LAST_TIME = 1 << 62
-"""Later times are invalid."""
-
 MAX_BUNDLE_PACKETS = 1 << 16
 """Most packets of a bundle, 16 times as many as tracelink writes: a small file must not be able to contain millions."""
 
@@ -475,23 +424,22 @@ class Unbundled:
     _parts: list[bytes] = field(default_factory=list)
     _begins: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
-    _bundle_times: list[tuple[int, int]] = field(default_factory=list)
     _size: int = 0
 
-    def __iter__(self) -> Iterator[Unpacked]:
+    def __iter__(self) -> Iterator[Batch]:
         """Batches of packets without bundles."""
         batch, first = self.batch, 0
         for place, (begin, end) in enumerate(zip(batch.begins, batch.ends, strict=True)):
-            time, at = _compressed_at(batch.data, begin, end)
+            at = _compressed_at(batch.data, begin, end)
             if not at:
                 continue
             self._add_run(first, place)
-            self._add_bundle(batch.data[at:end], time)
+            self._add_bundle(batch.data[at:end])
             first = place + 1
             if self._size >= MIN_BATCH_BYTES:
                 yield self._together()
         if not first:
-            yield Unpacked(batch.offset, batch.data, batch.begins, batch.ends)
+            yield batch
             return
         self._add_run(first, len(batch.begins))
         if self._begins:
@@ -503,11 +451,9 @@ class Unbundled:
             begins, ends = self.batch.begins[low:high], self.batch.ends[low:high]
             self._add(self.batch.data[begins[0] : ends[-1]], begins, ends, begins[0])
 
-    def _add_bundle(self, compressed: bytes, time: int) -> None:
+    def _add_bundle(self, compressed: bytes) -> None:
         packets, whole = _inflated(compressed)
         batch, problem = FRAMING.split(0, packets, MAX_BUNDLE_PACKETS)
-        if batch.begins and 0 <= time <= LAST_TIME:
-            self._bundle_times.append((len(self._begins), time))
         self.damaged += bool(not whole or problem or (batch.ends[-1:] or [0]) != [len(packets)])
         self._add(packets, batch.begins, batch.ends, 0)
 
@@ -518,21 +464,21 @@ class Unbundled:
         self._ends += [end + shift for end in ends]
         self._size += len(data)
 
-    def _together(self) -> Unpacked:
+    def _together(self) -> Batch:
         data = b"".join(self._parts)
-        whole = Unpacked(self.batch.offset, data, self._begins, self._ends, self._bundle_times)
-        self._parts, self._begins, self._ends, self._bundle_times, self._size = [], [], [], [], 0
+        whole = Batch(self.batch.offset, data, self._begins, self._ends)
+        self._parts, self._begins, self._ends, self._size = [], [], [], 0
         return whole
 
 
-def _compressed_at(data: bytes, begin: int, end: int) -> tuple[int, int]:
-    """The time of a bundle and the offset of its compressed bytes; the offset is 0 if a packet is not a bundle."""
-    place, time = begin, 0
+def _compressed_at(data: bytes, begin: int, end: int) -> int:
+    """The offset of the compressed bytes of a bundle; 0 if a packet is not a bundle."""
+    place = begin
     if data.startswith(TIME, place, end):
-        time, place = varint_at(data, begin + len(TIME), end)
+        _, place = varint_at(data, begin + len(TIME), end)
     if not place or not data.startswith(BUNDLE, place, end):
-        return 0, 0
-    return time, varint_at(data, place + len(BUNDLE), end)[1]
+        return 0
+    return varint_at(data, place + len(BUNDLE), end)[1]
 
 
 def _inflated(compressed: bytes) -> tuple[bytes, bool]:

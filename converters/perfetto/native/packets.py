@@ -14,14 +14,9 @@ from isal import isal_zlib
 
 from tracelink.converters.perfetto.json_text import clean_text
 from tracelink.converters.perfetto.native.schema import (
-    BOOT_TIME,
     CLEARED,
-    OWN_CLOCK,
     PACKET,
-    READING,
-    REAL_TIME,
     RED,
-    Clock,
     Entry,
     Event,
     Packet,
@@ -177,7 +172,7 @@ class MessageColumns:
         self.lengths = self.lengths + (column.shape[-1] if used is None else used)
 
 
-# Sequences of packets: each has a clock and interned strings of its own, so they can be made independently.
+# Sequences of packets: each has interned strings of its own, so they can be made independently.
 
 
 CHUNK = 4096
@@ -206,11 +201,9 @@ class TrackEvents:
 
 @dataclass(slots=True)
 class PacketSequence:
-    """What all packets of a sequence share."""
+    """What all packets of a sequence share: interned strings, so that sequences can be made independently."""
 
     number: int
-    base: int
-    """The time 0 in nanoseconds since the Unix epoch; 0 if no event has a time."""
     interned: InternTables = field(default_factory=InternTables)
 
     def packets(self, events: TrackEvents) -> Iterator[bytes]:
@@ -218,34 +211,21 @@ class PacketSequence:
         if not len(events.time):
             return
         # A bundle of its own: engines keep the data of interned strings for as long as they are in use.
-        yield bundle(self.base + int(events.time[0]), self._first())
-        before = np.concatenate([[0], events.time[:-1]])
-        steps = events.time - before
-        for at in range(0, len(steps), CHUNK):
-            some = slice(at, min(at + CHUNK, len(steps)))
-            yield bundle(self.base + int(events.time[at]), self._chunk(events, steps, some))
+        yield bundle(int(events.time[0]), self._first())
+        for at in range(0, len(events.time), CHUNK):
+            some = slice(at, min(at + CHUNK, len(events.time)))
+            yield bundle(int(events.time[at]), self._chunk(events, some))
 
     def _first(self) -> bytes:
-        """Sets the clock, and clears and fills the tables."""
-        clocks = {BOOT_TIME: b"", OWN_CLOCK: key(Clock.INCREMENTAL, VARINT) + b"\1"}
-        if self.base:
-            clocks[REAL_TIME] = b""
-        readings = b"".join(
-            delimited(READING, number_field(Clock.NUMBER, clock) + number_field(Clock.TIME, self.base) + more)
-            for clock, more in clocks.items()
-        )
+        """Clears and fills the tables."""
         return delimited(
             PACKET,
-            number_field(Packet.TIME, self.base)
-            + number_field(Packet.CLOCK, BOOT_TIME)
-            + number_field(Packet.SEQUENCE, self.number)
+            number_field(Packet.SEQUENCE, self.number)
             + number_field(Packet.FLAGS, CLEARED)
-            + delimited(Packet.CLOCK_SNAPSHOT, readings)
-            + delimited(Packet.DEFAULTS, number_field(Packet.CLOCK, OWN_CLOCK))
             + delimited(Packet.INTERNED, self.interned.message()),
         )
 
-    def _chunk(self, events: TrackEvents, steps: Int64s, some: slice) -> bytes:
+    def _chunk(self, events: TrackEvents, some: slice) -> bytes:
         tail = events.tail[some]
         tails = [events.tails[index] for index in tail[tail >= 0].tolist()]
         more = np.zeros(len(tail), np.int64)
@@ -258,7 +238,7 @@ class PacketSequence:
         event.numbers(key(Event.CATEGORY, VARINT), events.category[some], named)
         event.numbers(key(Event.NAME, VARINT), events.name[some], named)
         packet = MessageColumns()
-        packet.numbers(key(Packet.TIME, VARINT), steps[some])
+        packet.numbers(key(Packet.TIME, VARINT), events.time[some])
         packet.constant(number_field(Packet.SEQUENCE, self.number))
         packet.message(Packet.TRACK_EVENT, event, more)
         framed = MessageColumns()
@@ -316,11 +296,6 @@ def in_order(row: Int64s, types: Int64s, start: Int64s, duration: Int64s) -> Eve
     time = np.where(ends, end[row], begin[row])
     order = np.argsort(2 * time + ~ends, kind="stable")
     return EventOrder(row[order], time[order] >> 1, types[order])
-
-
-def clock_base(base: int | None) -> int:
-    """The time 0 of a trace, in nanoseconds since the Unix epoch; not negative, because engines drop earlier events."""
-    return max(base or 0, 0)
 
 
 # Flows: each has a number, which the events at both ends contain.

@@ -20,7 +20,6 @@ from tracelink.converters.perfetto.native.packets import (
     MessageColumns,
     PacketSequence,
     TrackEvents,
-    clock_base,
     number_field,
 )
 from tracelink.converters.perfetto.native.schema import (
@@ -39,9 +38,10 @@ from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges
 from tracelink.converters.perfetto.timeline.counters import GroupCounters
 from tracelink.converters.perfetto.timeline.drawing import drawn_samples
 from tracelink.converters.perfetto.timeline.flows import Flows
-from tracelink.converters.perfetto.timeline.groups import GROUPS_PROCESS, GroupTracks
+from tracelink.converters.perfetto.timeline.groups import GROUPS_PROCESS, WAITS_NAME, GroupTracks
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice
 from tracelink.converters.perfetto.timeline.layout import (
+    SUMMARY,
     Layout,
     Numbering,
     OutputThreads,
@@ -103,8 +103,7 @@ def rank_sections(packets: RankPackets) -> Sequence[Section]:
 
 
 def _sequence(packets: RankPackets, number: int) -> PacketSequence:
-    base = clock_base(packets.rank_timeline.drawing.base)
-    return PacketSequence(packets.block * SEQUENCES_PER_BLOCK + number + 1, base)
+    return PacketSequence(packets.block * SEQUENCES_PER_BLOCK + number + 1)
 
 
 def _events(packets: RankPackets, number: int, low: int, high: int) -> Iterator[bytes]:
@@ -257,7 +256,7 @@ class TrackTree:
     def add_threads(self, threads: Sequence[tuple[int, Thread]], parent: int, *kinds: TrackKind) -> None:
         """Adds the threads of a process. All lanes of a thread have its name, so that viewers merge them."""
         for tid, thread in threads:
-            if thread.kind in kinds:
+            if thread.kind in kinds and thread.original != SUMMARY:
                 self.add(tid, thread.name, parent)
 
     def add_counters(self, tracks: Mapping[int, Track], parent: int) -> None:
@@ -274,7 +273,7 @@ def track_tree(rank_timeline: RankTimeline, counters: Mapping[int, int], numberi
     """The tracks of one rank; `counters` are the numbers of its counters."""
     layout, threads = rank_timeline.layout, rank_timeline.threads
     last = len(layout.processes) + len(threads.tid) + len(counters)
-    tree = TrackTree(TrackNode(numbering.id_of(last + 1), layout.title))
+    tree = TrackTree(TrackNode(_summary(threads) or numbering.id_of(last + 1), layout.title))
     root, main = tree.root.number, _main_process(layout)
     threads_of: defaultdict[int, list[tuple[int, Thread]]] = defaultdict(list)
     for tid, thread in zip(threads.tid, threads.thread, strict=True):
@@ -295,6 +294,14 @@ def track_tree(rank_timeline: RankTimeline, counters: Mapping[int, int], numberi
         _add_profiler(tree, threads_of[main.pid], profiler)
     tree.add_counters(counters_of[root], root)
     return tree
+
+
+def _summary(threads: OutputThreads) -> int | None:
+    """The number of the track that shows at a glance what a rank does: a viewer draws it in the heading of the rank."""
+    tids = [
+        tid for tid, thread in zip(threads.tid, threads.thread, strict=True) if thread.original == SUMMARY
+    ]
+    return tids[0] if tids else None
 
 
 def _add_profiler(tree: TrackTree, threads: Sequence[tuple[int, Thread]], node: TrackNode) -> None:
@@ -319,11 +326,10 @@ def counter_numbers(layout: Layout, threads: OutputThreads, numbering: Numbering
     return {row: numbering.id_of(number) for number, row in enumerate(layout.process_of_counter, first)}
 
 
-def track_packets(nodes: Iterable[TrackNode], base: int) -> bytes:
+def track_packets(nodes: Iterable[TrackNode]) -> bytes:
     """Packets that declare tracks, before all events; tracks with the same parent are shown in this order."""
-    time = number_field(Packet.TIME, base)
     tracks = (_track(node, rank) for rank, node in enumerate(nodes))
-    return b"".join(delimited(PACKET, time + delimited(Packet.TRACK, track)) for track in tracks)
+    return b"".join(delimited(PACKET, delimited(Packet.TRACK, track)) for track in tracks)
 
 
 def _track(node: TrackNode, rank: int) -> bytes:
@@ -399,13 +405,16 @@ def _scopes(rank_timeline: RankTimeline) -> dict[Fact, Any]:
     )
 
 
-def group_packet(tracks: GroupTracks, counters: GroupCounters) -> bytes:
+def group_packet(tracks: GroupTracks, counters: GroupCounters, *, summarized: bool) -> bytes:
     """Process, threads and counters of the process groups."""
     process = tracks.process
     return _facts(
         {
             Fact.PROCESSES: [[process, GROUPS_PROCESS, GROUPS_PROCESS]],
-            Fact.THREADS: [[process, tid, name] for tid, name in zip(tracks.tids, tracks.names, strict=True)],
+            Fact.THREADS: [
+                *([[process, tracks.summary, WAITS_NAME]] if summarized else []),
+                *([process, tid, name] for tid, name in zip(tracks.tids, tracks.names, strict=True)),
+            ],
             Fact.COUNTERS: [
                 [number, process, name] for number, name in zip(counters.numbers, counters.names, strict=True)
             ],

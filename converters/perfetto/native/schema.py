@@ -14,15 +14,15 @@ class Packet(IntEnum):
     """Fields of a packet."""
 
     CLOCK_SNAPSHOT = 6
+    """Only in traces of other programs: viewers would show a group for it above all tracks."""
     TIME = 8
+    """Nanoseconds after the base of the job."""
     SEQUENCE = 10
     TRACK_EVENT = 11
     INTERNED = 12
     FLAGS = 13
     BUNDLE = 50
     """Compressed packets."""
-    CLOCK = 58
-    DEFAULTS = 59
     TRACK = 60
     SERVICE = 69
     """Events of the tracing service while a trace is recorded."""
@@ -48,6 +48,16 @@ class Fact(StrEnum):
     """The scope in JSON of instants that concern more than their thread, by name."""
 
 
+FIRST_VIEW_TRACK = 1 << 32
+"""Tracks from this number on repeat for viewers what others contain: the reader skips them."""
+
+CLOCK_TRACK, UNIX_TIME_TRACK = FIRST_VIEW_TRACK, FIRST_VIEW_TRACK + 1
+"""The tracks of real time; the second is below the first: viewers show a track at the top level only if it has such."""
+
+OVERVIEW_PROCESS, FIRST_OVERVIEW = FIRST_VIEW_TRACK + 2, FIRST_VIEW_TRACK + 16
+"""The process of all ranks, and the number of the track of rank 0 in it."""
+
+
 class Event(IntEnum):
     """Fields of an event on a track."""
 
@@ -61,12 +71,6 @@ class Event(IntEnum):
     LAST_OF_FLOW = 48
     COLOUR = 52
     """Events with equal numbers have equal colours, whatever their names."""
-
-
-class Defaults(IntEnum):
-    """Fields of the defaults of a sequence."""
-
-    CLOCK = 58
 
 
 class Type(IntEnum):
@@ -105,10 +109,27 @@ class Track(IntEnum):
 
     NUMBER = 1
     NAME = 2
+    PROCESS = 3
+    THREAD = 4
     PARENT = 5
     COUNTER = 8
     CHILD_ORDERING = 11
     RANK = 12
+
+
+class Process(IntEnum):
+    """Fields of a track that is a process."""
+
+    NUMBER = 1
+    NAME = 6
+
+
+class Thread(IntEnum):
+    """Fields of a track that is a thread."""
+
+    PROCESS = 1
+    NUMBER = 2
+    NAME = 5
 
 
 class Counter(IntEnum):
@@ -121,20 +142,6 @@ class Counter(IntEnum):
 UNITS = {COUNT: 2, BYTES: 3}
 """Units with a number of their own."""
 
-
-class Clock(IntEnum):
-    """Fields of a reading of a clock."""
-
-    NUMBER = 1
-    TIME = 2
-    INCREMENTAL = 3
-
-
-READING = 1
-"""The field of a clock snapshot that contains a reading."""
-
-REAL_TIME, BOOT_TIME, OWN_CLOCK = 1, 6, 64
-"""Clocks: since the Unix epoch; the clock of traces; the first one that a sequence can define for itself."""
 
 RED = 262
 """Viewers draw this number in red, by its hash or by their palette."""

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from tracelink.converters.perfetto import is_own
 from tracelink.converters.perfetto.native.decode import (
     BlockFacts,
-    BundleTimes,
     DecodedBatch,
     FlowEnds,
     InternedTexts,
@@ -21,7 +20,6 @@ from tracelink.converters.perfetto.native.decode import (
     batches,
     decode_batch,
     interned_texts,
-    packet_times,
     pairs_of,
 )
 from tracelink.converters.perfetto.native.schema import RED, Table, Type
@@ -131,7 +129,6 @@ class _File:
     interned: dict[tuple[int, Table, int], str] = field(default_factory=dict)
     facts: TraceFacts = field(default_factory=TraceFacts)
     batch_starts: list[BatchStart] = field(default_factory=list)
-    bundle_times: list[BundleTimes] = field(default_factory=list)
     damage: Damage = field(default_factory=Damage)
     packets: int = 0
     rows: int = 0
@@ -145,7 +142,6 @@ class _File:
         self.incoming.append(decoded.incoming.after(packets))
         self.interned |= decoded.texts
         self.facts.add(decoded.facts)
-        self.bundle_times.append(decoded.bundle_times.after(self.rows))
         self.damage.damaged += decoded.damaged
         self.packets += decoded.count
         self.rows += len(decoded.packets)
@@ -191,10 +187,7 @@ def _resolved(file: _File) -> NativeTrace:
     packets, strings = PacketColumns.concatenate(file.parts), StringTable()
     category = _codes(file.interned, Table.CATEGORIES, packets.sequence, packets.category, strings)
     name = _codes(file.interned, Table.NAMES, packets.sequence, packets.name, strings)
-    time = (
-        packet_times(packets.sequence, packets.step, BundleTimes.concatenate(file.bundle_times))
-        - file.facts.base
-    )
+    time = packets.time
     thread = _indexes([thread.tid for thread in file.facts.threads], packets.track)
     counter = _indexes([counter.number for counter in file.facts.counters], packets.track)
     slices = (packets.type == Type.BEGIN) | (packets.type == Type.END)

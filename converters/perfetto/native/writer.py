@@ -19,6 +19,12 @@ from tracelink.converters.perfetto.facts import (
     collective_arguments,
 )
 from tracelink.converters.perfetto.native.arguments import arguments
+from tracelink.converters.perfetto.native.first_view import (
+    clock_packets,
+    overview_of,
+    overview_process,
+    summary_packets,
+)
 from tracelink.converters.perfetto.native.packets import (
     HUNG_COLOUR,
     INCOMING,
@@ -29,7 +35,6 @@ from tracelink.converters.perfetto.native.packets import (
     Packing,
     TrackEvents,
     bundle_time,
-    clock_base,
     event_order,
     flow_field,
     flow_fields,
@@ -86,6 +91,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     LINK,
     Categories,
 )
+from tracelink.converters.perfetto.timeline.summary import ALL_RANKS
 from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
 from tracelink.io.system import read_at
@@ -166,9 +172,14 @@ class _NativeFormat:
     args: ArgumentChoice
     cross_rank_starts: CrossRankStarts
     separator: bytes = b""
+    summarizes: bool = True
 
     def opening(self) -> bytes:
-        return header_packet(self.timeline.job, clock_base(self.timeline.base))
+        job, base = self.timeline.job, self.timeline.base
+        head = header_packet(job, base or 0)
+        if base is None:
+            return head
+        return head + clock_packets(job, base, _sequence(self.timeline, 5)) + overview_process(job)
 
     def closing(self, started: bool) -> bytes:
         return b""
@@ -182,11 +193,12 @@ class _NativeFormat:
         order, findings = event_order(rank_timeline), list[Finding]()
         flows, counts = self._flows(index, rank_timeline, order, findings)
         head = rank_packet(rank_timeline, counters, counts, numbering.first_flow)
-        head += track_packets(track_tree(rank_timeline, counters, numbering), clock_base(self.timeline.base))
+        head += track_packets(track_tree(rank_timeline, counters, numbering))
         added = added_arguments(rank_timeline.graph, rank_timeline.drawing, self.timeline.job, self.args)
         categories = Categories.of(rank_timeline.graph)
         packets = RankPackets(rank_timeline, order, flows, added, counters, self.args, index, categories)
-        return Block(head, rank_sections(packets), rank_timeline.large, findings)
+        sections: list[Section] = [*rank_sections(packets), partial(overview_of, packets, self.timeline.job)]
+        return Block(head, sections, rank_timeline.large, findings)
 
     def groups(self) -> Block[list[Finding]]:
         return _group_block(self.timeline, self.args)
@@ -224,9 +236,13 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     sampled = zip(counters.numbers, counters.names, counters.units, strict=True)
     nodes = [TrackNode(tid, title, tracks.process) for tid, title in lanes]
     nodes += [TrackNode(number, name, tracks.process, unit) for number, name, unit in sampled]
-    head = group_packet(tracks, counters)
-    head += track_packets([TrackNode(tracks.process, GROUPS_PROCESS), *nodes], clock_base(timeline.base))
-    sections = [partial(_collectives, timeline, tracks, args), partial(_samples, timeline, counters)]
+    head = group_packet(tracks, counters, summarized=bool(len(timeline.waits.of_rank(ALL_RANKS))))
+    head += track_packets([TrackNode(tracks.process, GROUPS_PROCESS), *nodes])
+    sections: list[Section] = [
+        partial(_collectives, timeline, tracks, args),
+        partial(_samples, timeline, counters),
+        partial(_waits, timeline, tracks),
+    ]
     return Block(head, sections, False, tracks.findings)
 
 
@@ -260,6 +276,14 @@ def _collectives(timeline: Timeline, tracks: GroupTracks, args: ArgumentChoice) 
     )
 
 
+def _waits(timeline: Timeline, tracks: GroupTracks) -> Iterator[bytes]:
+    """What any rank waits in, on the track of the process."""
+    waits = timeline.waits.of_rank(ALL_RANKS)
+    start, end = waits.start - (timeline.base or 0), waits.end - (timeline.base or 0)
+    names = [timeline.waits.names[index] for index in waits.name.tolist()]
+    yield from summary_packets(tracks.summary, start, end, names, waits.hung, _sequence(timeline, 4))
+
+
 def _names(timeline: Timeline, tracks: GroupTracks, sequence: PacketSequence) -> Int64s:
     kinds = (collective_names(timeline.job, tracks.drawn.row, timeline.hangs), tracks.arrivals.names())
     return np.concatenate([sequence.interned.numbers(Table.NAMES, names)[which] for names, which in kinds])
@@ -287,7 +311,7 @@ def _samples(timeline: Timeline, counters: GroupCounters) -> Iterator[bytes]:
 
 def _sequence(timeline: Timeline, number: int) -> PacketSequence:
     """A sequence of what belongs to no single rank."""
-    return PacketSequence(timeline.common.block * SEQUENCES_PER_BLOCK + number, clock_base(timeline.base))
+    return PacketSequence(timeline.common.block * SEQUENCES_PER_BLOCK + number)
 
 
 # Flows between ranks.

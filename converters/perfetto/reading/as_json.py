@@ -53,7 +53,7 @@ from tracelink.converters.perfetto.native.trace import (
 )
 from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges, write_sections
 from tracelink.converters.perfetto.timeline.flows import SliceFlow
-from tracelink.converters.perfetto.timeline.layout import OutputThreads
+from tracelink.converters.perfetto.timeline.layout import SUMMARY, OutputThreads
 from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
     COLLECTIVE,
@@ -61,6 +61,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     CROSS_RANK_FLOW_NAMES,
     LINK,
     ORIGINAL,
+    SUMMARY_CATEGORY,
 )
 from tracelink.io.engine import Engine
 from tracelink.io.framing import Batch, FramingError
@@ -322,8 +323,18 @@ class Document:
         """The number of slices and instants of ranks, without those at the ends of flows between them."""
         blocks = self.native.facts.blocks
         of_ranks = np.array([block.rank is not None for block in blocks for _ in block.threads], np.bool_)
-        drawn = int(np.count_nonzero(of_ranks[self.native.events.thread]))
+        drawn = int(np.count_nonzero(of_ranks[self.native.events.thread] & ~self._summary))
         return drawn - len(self.texts.appended) - len(self.flows.cross_rank.undrawn)
+
+    @property
+    def _single(self) -> bool:
+        """Whether it is the timeline of one rank, which is also a profile for other tools."""
+        return len(self.native.facts.blocks) == 1
+
+    @property
+    def _summary(self) -> Bools:
+        """A mask of the events that show at a glance what a rank does."""
+        return np.isin(self.native.events.category, _codes(self.native, SUMMARY_CATEGORY))
 
     def opening(self) -> bytes:
         """Everything before the first slice."""
@@ -344,6 +355,8 @@ class Document:
         late = np.zeros(len(native.events), np.bool_)
         late[flows.target[start[flows.source] == start[flows.target]]] = True
         plain = ~late
+        if self._single:
+            plain &= ~self._summary
         plain[self.flows.cross_rank.undrawn] = False
         threads, drawing = self._output_threads(), self.flows.drawing
         return [
@@ -375,8 +388,11 @@ class Document:
                 order = 0 if block.rank is None else process.pid
                 yield metadata_event("process_sort_index", process.pid, 0, {"sort_index": order})
             for thread in block.threads:
+                if self._single and thread.original == SUMMARY:
+                    continue
                 yield metadata_event("thread_name", thread.pid, thread.tid, _own(thread, "original tid"))
-                yield metadata_event("thread_sort_index", thread.pid, thread.tid, {"sort_index": thread.tid})
+                order = 0 if thread.original == SUMMARY else thread.tid
+                yield metadata_event("thread_sort_index", thread.pid, thread.tid, {"sort_index": order})
 
     def _output_threads(self) -> OutputThreads:
         threads = self.native.facts.threads

@@ -17,8 +17,13 @@ from tracelink.converters.perfetto.native.decode import BlockFacts, CounterFact,
 from tracelink.converters.perfetto.native.trace import NativeTrace
 from tracelink.converters.perfetto.reading.as_json import EventTexts, ThreadIds, events_by_group
 from tracelink.converters.perfetto.timeline.counters import OUTSTANDING
-from tracelink.converters.perfetto.timeline.layout import OVERHEAD
-from tracelink.converters.perfetto.timeline.schema import CATEGORIES, CROSS_RANK_FLOW_NAMES, OWN_HEADER
+from tracelink.converters.perfetto.timeline.layout import OVERHEAD, SUMMARY
+from tracelink.converters.perfetto.timeline.schema import (
+    CATEGORIES,
+    CROSS_RANK_FLOW_NAMES,
+    OWN_HEADER,
+    SUMMARY_CATEGORY,
+)
 from tracelink.io.sources import Source, of_spool
 from tracelink.model.columns import Bools, Int64s
 from tracelink.model.events import EventKind
@@ -43,7 +48,12 @@ DERIVED = re.compile(rf"(CPU|GPU|device type \d+)( \d+)? (allocated|reserved)$|.
 """Counters that tracelink derives from events."""
 
 
-NOT_PROFILED = {CATEGORIES[EventKind.NODE], CATEGORIES[EventKind.RECORD], *CROSS_RANK_FLOW_NAMES.values()}
+NOT_PROFILED = {
+    CATEGORIES[EventKind.NODE],
+    CATEGORIES[EventKind.RECORD],
+    *CROSS_RANK_FLOW_NAMES.values(),
+    SUMMARY_CATEGORY,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,9 @@ class Profiles:
 
     def unprofiled(self) -> int:
         """The number of events of ranks that no profiler recorded."""
-        return int(np.count_nonzero(~self._profiled() & (self._block_of_event() >= 0)))
+        summary = np.array([*(text == SUMMARY_CATEGORY for text in self.native.texts), False], np.bool_)
+        drawn = ~self._profiled() & ~summary[self.native.events.category]
+        return int(np.count_nonzero(drawn & (self._block_of_event() >= 0)))
 
     def _opening(self, facts: BlockFacts) -> bytes:
         """Everything before the events of a rank."""
@@ -153,7 +165,7 @@ def _names(facts: BlockFacts) -> Iterator[dict[str, Any]]:
         yield _named("process_labels", processes[process.pid], 0, {"labels": process.label})
     known: set[tuple[int | str, int | str]] = set()
     for thread, (pid, tid) in zip(facts.threads, _thread_places(facts), strict=True):
-        if (pid, tid) not in known:
+        if (pid, tid) not in known and thread.original != SUMMARY:
             known.add((pid, tid))
             yield _named("thread_name", pid, tid, {"name": _own_name(thread)})
 

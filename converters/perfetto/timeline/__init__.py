@@ -12,4 +12,5 @@ __all__ = [
     "layout",
     "rank",
     "schema",
+    "summary",
 ]

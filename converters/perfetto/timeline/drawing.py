@@ -49,7 +49,7 @@ class Drawing:
     """For the row of a timed event, the row of the execution-trace node that is the same."""
     findings: tuple[Finding, ...] = ()
     hung: frozenset[int] = frozenset()
-    """The rows of `open_ended` that hang."""
+    """The rows that hang."""
 
 
 def base_of(job: Job) -> int | None:

@@ -9,9 +9,7 @@ import numpy as np
 
 from tracelink.converters.perfetto.timeline.hangs import Hangs, LastArrivals, last_arrivals_of
 from tracelink.converters.perfetto.timeline.layout import Numbering
-from tracelink.converters.perfetto.timeline.schema import (
-    HUNG_SUFFIX,
-)
+from tracelink.converters.perfetto.timeline.schema import CAUSE_SUFFIX, HUNG_SUFFIX
 from tracelink.model.collectives import Collectives
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.errors import Finding, Severity
@@ -67,9 +65,13 @@ def readable_bytes(size: int) -> str:
 
 
 GROUPS_PROCESS = "collectives"
+WAITS_NAME = "waits of any rank"
 MAX_MEMBER_LIST = 48
 """Longest list of a group's members in the name of its track, in characters."""
 
+
+SUFFIXES = (CAUSE_SUFFIX, HUNG_SUFFIX, "")
+"""Suffixes of tracks in their order: collectives that are the cause of a hang come first, then those that follow."""
 
 LISTED_MEMBERS = 8
 """Groups of at most this size list their members one by one."""
@@ -103,6 +105,11 @@ class GroupTracks:
     arrivals: LastArrivals
     findings: list[Finding]
 
+    @property
+    def summary(self) -> int:
+        """The number of the track of what any rank waits in: that of the process, whose heading shows it."""
+        return self.process
+
 
 def group_tracks(job: Job, hangs: Hangs, numbering: Numbering) -> GroupTracks:
     """A thread for each lane of each group; collectives that hang have threads of their own, which come first."""
@@ -113,12 +120,13 @@ def group_tracks(job: Job, hangs: Hangs, numbering: Numbering) -> GroupTracks:
         findings.append(Finding(Severity.INFO, "collective_without_time", message, missing))
     lanes = int(drawn.lane.max(initial=0)) + 1
     code = job.collectives.group[drawn.row].astype(np.int64) * lanes + drawn.lane
-    codes, track = np.unique(~drawn.hung * np.int64(len(job.groups) * lanes) + code, return_inverse=True)
+    placed = np.where(hangs.causes[drawn.row], 0, np.where(drawn.hung, 1, 2)).astype(np.int64)
+    codes, track = np.unique(placed * len(job.groups) * lanes + code, return_inverse=True)
     tids = [numbering.id_of(2 + number) for number in range(len(codes))]
-    healthy, codes = np.divmod(codes, len(job.groups) * lanes)
+    placed, codes = np.divmod(codes, len(job.groups) * lanes)
     titles = [
-        title if ok else title + HUNG_SUFFIX
-        for title, ok in zip(_titles(job, (codes // lanes).tolist()), healthy.tolist(), strict=True)
+        title + SUFFIXES[suffix]
+        for title, suffix in zip(_titles(job, (codes // lanes).tolist()), placed.tolist(), strict=True)
     ]
     numbers = (codes % lanes + 1).tolist()
     names = [title + (f" ({lane})" if lane > 1 else "") for title, lane in zip(titles, numbers, strict=True)]

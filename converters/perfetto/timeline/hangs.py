@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
-from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, NEVER, OPEN, TRACKED, hung_of, missing_from
+from tracelink.diagnosis.timeline import (
+    LONG_FOR_A_FIRST_NS,
+    NEVER,
+    OPEN,
+    TRACKED,
+    Hung,
+    hung_of,
+    missing_from,
+)
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import EventGraph
@@ -42,14 +50,28 @@ NO_HANG = RankHang(np.empty(0, np.int64), NEVER, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class HungWait:
+    """The first collective that hangs in which a rank is, or which it never joined although others wait there."""
+
+    rank: int
+    collective: int
+    since: int
+    joined: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Hangs:
     """Everything that hangs in a job."""
 
     collectives: Bools
+    causes: Bools
+    """Of the collectives that wait for the same ranks, the one that was entered first."""
     missing: Mapping[int, Numbers]
     """For each collective that hangs, the ranks of its group that have not joined."""
     by_rank: Mapping[int, RankHang]
     """The ranks that wait in such a collective."""
+    first_waits: Sequence[HungWait]
+    """At most one for each rank."""
     end: int
     """The end of the trace: all that hangs is drawn up to it, on all ranks."""
 
@@ -68,7 +90,8 @@ class Hangs:
         missing = {
             row: Numbers.of(missing_from(job, row)) for row in np.flatnonzero(hung.collectives).tolist()
         }
-        return cls(hung.collectives, missing, by_rank, end)
+        causes = _first_causes(job, hung, missing)
+        return cls(hung.collectives, causes, missing, by_rank, _first_waits(job, hung, causes, missing), end)
 
     def of_rank(self, rank: int) -> RankHang:
         """What hangs on a rank."""
@@ -81,6 +104,38 @@ class Hangs:
         if len(ranks) > MAX_LIST:
             ranks = f"{sum(1 for _ in missing)} ranks"
         return f"{HUNG_PREFIX}{name}{f': {ranks} missing' if missing else ''}"
+
+
+def _first_causes(job: Job, hung: Hung, missing: Mapping[int, Numbers]) -> Bools:
+    """The first collective, by its first entry, for each set of missing ranks."""
+    parts = job.participations
+    entered = np.where(parts.enqueued == NO_TIME, NEVER, parts.enqueued)
+    first = np.full(len(job.collectives), NEVER)
+    np.minimum.at(first, parts.collective, entered)
+    rows = np.flatnonzero(hung.causes)
+    chosen: dict[str, int] = {}
+    for collective in rows[np.argsort(first[rows], kind="stable")].tolist():
+        chosen.setdefault(str(missing[collective]), collective)
+    causes = np.zeros(len(job.collectives), np.bool_)
+    causes[list(chosen.values())] = True
+    return causes
+
+
+def _first_waits(job: Job, hung: Hung, causes: Bools, missing: Mapping[int, Numbers]) -> Sequence[HungWait]:
+    parts, waits = job.participations, dict[int, HungWait]()
+    for collective in np.flatnonzero(causes).tolist():
+        entered = parts.enqueued[parts.collective == collective]
+        since = int(entered.max(initial=NO_TIME))
+        for rank in missing[collective] if since != NO_TIME else ():
+            if rank not in waits or since < waits[rank].since:
+                waits[rank] = HungWait(rank, collective, since, joined=False)
+    rows = np.flatnonzero(hung.parts & (parts.enqueued != NO_TIME))
+    for row in rows[np.argsort(parts.enqueued[rows], kind="stable")].tolist():
+        rank = int(parts.rank[row])
+        waits.setdefault(
+            rank, HungWait(rank, int(parts.collective[row]), int(parts.enqueued[row]), joined=True)
+        )
+    return list(waits.values())
 
 
 def hung_rows(graph: EventGraph, hang: RankHang) -> Int64s:

@@ -20,6 +20,7 @@ from tracelink.converters.perfetto.timeline.flows import (
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
+from tracelink.converters.perfetto.timeline.summary import AllWaits
 from tracelink.io.engine import Engine
 from tracelink.io.targets import GzipStream, Target
 from tracelink.model.errors import Finding
@@ -80,11 +81,13 @@ class Timeline:
     shared_events: SharedEvents
     excluded: Collection[EventKind]
     hangs: Hangs
+    waits: AllWaits
 
     @classmethod
     def of(cls, job: Job, base: int | None, excluded: Collection[EventKind]) -> Timeline:
         """The timeline of a job without the excluded kinds of events."""
-        return cls(job, base, shared_events_of(job), excluded, Hangs.of(job))
+        hangs = Hangs.of(job)
+        return cls(job, base, shared_events_of(job), excluded, hangs, AllWaits.of(job, hangs))
 
     def numbering(self, index: int) -> Numbering:
         """The numbers of the rank at an index."""
@@ -102,6 +105,11 @@ class TimelineFormat(Protocol):
     @property
     def separator(self) -> bytes:
         """The text between two blocks."""
+        ...
+
+    @property
+    def summarizes(self) -> bool:
+        """Whether every rank has a track that shows at a glance what it does."""
         ...
 
     def opening(self) -> bytes:
@@ -191,6 +199,7 @@ def _rank_block(timeline: Timeline, timeline_format: TimelineFormat, index: int)
         timeline.numbering(index),
         timeline.excluded,
         timeline.hangs.of_rank(part.rank),
+        timeline.waits if timeline_format.summarizes else None,
     )
     block = timeline_format.rank(index, rank_timeline)
     ends = cross_rank_ends(rank_timeline, timeline.shared_events.of_part(index))

@@ -159,6 +159,9 @@ NAMED_THREAD = re.compile(r"^(thread -?\d+) \((.*)\)$")
 DEVICE_COUNTER = re.compile(r"GPU (\d+) ")
 """Names of counters of a device that belong to no process."""
 
+SUMMARY = "steps and waits"
+"""The identity of the track that shows at a glance what a rank does; it is the first of the rank."""
+
 OVERHEAD = "-1"
 """The process of the profiler's own overhead."""
 
@@ -255,7 +258,9 @@ def output_threads(layout: Layout, lanes: Int64s, numbering: Numbering) -> Outpu
         for lane in range(count)
     ]
     after = len(layout.processes) + 1
-    tids = [numbering.id_of(number) for number in range(after, after + len(threads))]
+    # the summary has the last number: without it, which is how one rank is written as JSON, all others are the same
+    order = np.argsort([thread.original == SUMMARY for thread in threads], kind="stable")
+    tids = [numbering.id_of(after + number) for number in np.argsort(order).tolist()]
     return OutputThreads(first, [thread.process.pid for thread in threads], tids, names, threads)
 
 
@@ -272,7 +277,7 @@ def _process_keys(used: Sequence[Track], counters: Sequence[Track]) -> dict[tupl
     process_keys: dict[tuple[object, ...], ProcessKey] = {}
     cpus: dict[int, list[str]] = {}
     for track in used:
-        if track.kind == TrackKind.THREAD:
+        if track.kind == TrackKind.THREAD and track.identity != SUMMARY:
             cpus.setdefault(track.rank, []).append(track.process)
     devices = {(track.rank, track.process) for track in used if track.kind == TrackKind.STREAM}
     for track in (*used, *counters):
@@ -289,6 +294,12 @@ def _process_keys(used: Sequence[Track], counters: Sequence[Track]) -> dict[tupl
         elif kind == ProcessKind.COUNTERS:
             process = track.process
         process_keys[_identity(track)] = track.rank, kind, process
+    for track in used:
+        if track.identity == SUMMARY:
+            del process_keys[_identity(track)]
+            process_keys[_identity(track)] = min(
+                process_keys.values(), key=_process_order, default=(track.rank, ProcessKind.CPU, "")
+            )
     return process_keys
 
 
@@ -329,10 +340,11 @@ class _DrawnTrack:
         return track.kind == TrackKind.THREAD and track.process == track.identity
 
     @property
-    def order(self) -> tuple[bool, Role, bool, int, SortKey]:
-        """Main threads first, streams without work after others, tracks that belong to no thread last."""
+    def order(self) -> tuple[bool, bool, Role, bool, int, SortKey]:
+        """The summary and main threads first, streams without work after others, tracks without a thread last."""
         track = self.track
         return (
+            track.identity != SUMMARY,
             track.kind == TrackKind.PROCESS,
             self.role,
             not self.main,
@@ -363,6 +375,8 @@ def _thread_name(drawn: _DrawnTrack) -> str:
             return f"{name} · {drawn.role.label}" if drawn.role.label else name
         case TrackKind.THREAD if drawn.main:
             return f"main thread {track.identity}"
+        case TrackKind.THREAD if track.identity == SUMMARY:
+            return SUMMARY
         case TrackKind.THREAD:
             return NAMED_THREAD.sub(r"\1 \2", label) or f"thread {track.identity}"
         case TrackKind.COMMUNICATOR:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,12 +21,14 @@ from tracelink.converters.perfetto.timeline.drawing import (
 )
 from tracelink.converters.perfetto.timeline.hangs import NO_HANG, RankHang, hung_rows, with_hung_names
 from tracelink.converters.perfetto.timeline.layout import (
+    SUMMARY,
     Layout,
     Numbering,
     OutputThreads,
     lay_out,
     output_threads,
 )
+from tracelink.converters.perfetto.timeline.summary import AllWaits, with_summary
 from tracelink.model.columns import Int64s
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind
@@ -54,8 +56,9 @@ class RankTimeline:
 
     @property
     def events(self) -> int:
-        """The number of events that are drawn."""
-        return int(np.count_nonzero(self.drawing.shown))
+        """The number of events that are drawn, without those of the summary."""
+        summary = [track.identity == SUMMARY for track in self.graph.tracks]
+        return int(np.count_nonzero(self.drawing.shown & ~np.array(summary)[self.graph.events.track]))
 
     @property
     def large(self) -> bool:
@@ -81,12 +84,20 @@ def rank_timeline_of(
     numbering: Numbering,
     excluded: Collection[EventKind] = (),
     hang: RankHang = NO_HANG,
+    waits: AllWaits | None = None,
 ) -> RankTimeline:
-    """The timeline of the graph of one rank, without the excluded kinds of events; times count from `base`."""
+    """The timeline of the graph of one rank, without the excluded kinds of events; times count from `base`.
+
+    With `waits` it has a summary: the steps of the rank and what it waits in.
+    """
     graph = with_outstanding(graph, numbering)
     hung = hung_rows(graph, hang)
     graph = with_hung_names(graph, hung)
+    waiting: Collection[int] = ()
+    if base is not None and waits is not None:
+        graph, waiting = with_summary(graph, waits)
     drawing = draw(graph, base, excluded, hung, hang.end)
+    drawing = replace(drawing, hung=drawing.hung.union(waiting))
     rows = np.flatnonzero(drawing.shown)
     tracks = np.unique(graph.events.track[rows]).tolist()
     samples = np.unique(graph.counters.track[drawn_samples(graph)]).tolist()

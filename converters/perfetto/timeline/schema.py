@@ -41,6 +41,9 @@ COLLECTIVE_CATEGORY = "collective"
 ARRIVAL_CATEGORY = "arrival"
 """Category of the instants on tracks of groups: which rank arrived last."""
 
+SUMMARY_CATEGORY = "summary"
+"""Category of the slices that show at a glance what a rank does."""
+
 FLOW_NAMES = {
     Relation.LAUNCHES: "ac2g",
     Relation.BACKWARD_OF: "fwdbwd",
@@ -71,6 +74,9 @@ HUNG_PREFIX = "HUNG "
 
 HUNG_SUFFIX = " · HUNG"
 """Suffix of the names of tracks on which everything hangs."""
+
+CAUSE_SUFFIX = HUNG_SUFFIX + " (cause)"
+"""The same of tracks of collectives that hang for a reason of their own."""
 
 MAX_DEPTH = 500
 """Deeper slices are moved to another lane: the engine drops those deeper than 512 (since v57)."""

@@ -36,6 +36,7 @@ from builders.native_packets import (
     text,
     written,
 )
+from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.trace import read_native
 from tracelink.io.engine import Engine
 from tracelink.io.framing import delimited as delimited_field
@@ -140,24 +141,24 @@ def test_packets_without_an_event_or_a_time_take_no_memory() -> None:
     assert native.events.packet.tolist() == sorted(native.events.packet.tolist())
 
 
-def test_times_behind_a_lost_bundle_are_right() -> None:
-    """Each packet says how long it is behind the one before; a bundle says when it begins."""
-    state, *told = (
-        Sequence().instant(1000, "a").instant(2000, "lost").instant(4000, "c").instant(5000, "d").packets
-    )
-    first = bundle(state) + bundle(told[0], at=1000)
-    rest = bundle(told[2], at=7000) + bundle(told[3], at=12_000)
-    read = as_json(head() + first + bundle(at=3000, compressed=b"no zlib") + rest)
-    assert [(event["name"], event["ts"]) for event in read.events] == [("a", 1), ("c", 7), ("d", 12)]
+def test_times_after_a_lost_bundle_are_right() -> None:
+    state, *told = Sequence().instant(1000, "a").instant(2000, "lost").instant(4000, "c").packets
+    lost = bundle(at=3000, compressed=b"no zlib")
+    read = as_json(head() + bundle(state, told[0], at=1000) + lost + bundle(told[2], at=7000))
+    assert [(event["name"], event["ts"]) for event in read.events] == [("a", 1), ("c", 7)]
 
 
-def test_times_of_a_sequence_that_lost_its_beginning_are_right() -> None:
-    state, *told = Sequence(2).instant(1000, "x").instant(2000, "y").packets
-    known = bytes(Sequence(1).instant(500, "a"))
-    lost = bundle(compressed=b"no zlib") + bundle(*told, at=1000)
-    read = as_json(head() + known + lost)
-    assert [(event["name"], event["ts"]) for event in read.events] == [("a", 0.5), ("", 1), ("", 3)]
-    assert state
+@pytest.mark.parametrize("time", [-1, (1 << 62) + 1])
+def test_events_with_impossible_times_are_damaged(time: int) -> None:
+    told = Sequence().instant(1000, "a").instant(time - 1000, "never")
+    read = as_json(head() + bytes(told))
+    assert (names(read), read.reasons) == (["a"], {"damaged": 1})
+
+
+def test_tracks_that_only_viewers_show_are_skipped() -> None:
+    told = Sequence().instant(1000, "a").begin(0, "12:00:00", on=FIRST_VIEW_TRACK).end(5, on=FIRST_VIEW_TRACK)
+    read = as_json(head() + bytes(told))
+    assert (names(read), read.findings) == (["a"], ())
 
 
 def test_ends_of_what_never_began_and_events_of_tracks_that_nothing_is_said_of() -> None:
@@ -418,6 +419,6 @@ def test_arguments(arguments: dict[str, str], said: dict[str, object] | None) ->
 def test_times_without_a_base() -> None:
     """A trace in which nothing has a time counts from 0."""
     header = facts({"schemaVersion": 1, "baseTimeNanoseconds": 0})
-    told = Sequence(base=0).instant(1000, "n", category="node")
+    told = Sequence().instant(1000, "n", category="node")
     (one,) = as_json(header + facts(FACTS) + bytes(told)).events
     assert (one["name"], one["ts"]) == ("n", 1)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from builders import perfetto
 from builders.graph import START, GraphBuilder
 from builders.perfetto_native import Slice, write
+from tracelink.converters.perfetto.native.first_view import MOST_READINGS
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
+from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.job import Job
@@ -57,28 +59,66 @@ def test_a_slice_is_all_that_is_known_of_it() -> None:
     assert native.outline() == ["rank 0 · node-1", "  rank 0 thread 101 python3"]
 
 
-def test_the_wall_clock_is_known_to_the_viewer() -> None:
-    snapshots = [packet.clock_snapshot for packet in write(job_of(None).build()).packets]
-    (clocks,) = ({c.clock_id: c.timestamp for c in one.clocks} for one in snapshots if one.clocks)
-    assert clocks == dict.fromkeys((1, 6, 64), START)
+def test_times_are_counted_from_the_job_and_real_time_is_a_track() -> None:
+    """A clock snapshot would put a group of the viewer above all tracks."""
+    built = GraphBuilder()
+    built.add(built.track(), "step", 1_500_000_000, 7_000_000_000)
+    native = write(built.build())
+    assert native.facts[0]["baseTimeNanoseconds"] == START + 1_000_000_000
+    assert {packet.timestamp for packet in native.packets if packet.HasField("track_event")} >= {
+        500_000_000,
+        7_500_000_000,
+    }
+    (first, *_, last) = readings = native.view["time (UTC)"]
+    assert (first.name, first.start - START) == ("2023-11-14 22:13:21.500", 1_500_000_000)
+    assert (last.name, (last.end or 0) - START) == ("22:13:28", 8_500_000_000)
+    assert all(one.args == {"link": {"unix_ns": one.start}} for one in readings)
+    seconds = native.view["seconds since 1970"]
+    assert [(one.start, one.end) for one in seconds] == [(one.start, one.end) for one in readings]
+    assert [float(one.name) for one in seconds] == [round(one.start / 1e9, 3) for one in readings]
 
 
-def test_what_was_before_the_epoch_is_drawn_as_much_later() -> None:
+@pytest.mark.parametrize(
+    ("length", "names"),
+    [
+        (30, ["22:13:20.000000000", "22:13:20.000000005", "22:13:20.000000010"]),
+        (40_000_000, ["22:13:20.000", "22:13:20.005", "22:13:20.010"]),
+        (4000 * 10**9, ["22:13:20.000", "22:20:00", "22:30:00"]),
+        (90 * 86400 * 10**9, ["22:13:20.000", "00:00:00", "00:00:00"]),
+    ],
+)
+def test_real_time_has_round_readings_with_as_many_digits_as_they_need(length: int, names: list[str]) -> None:
+    built = GraphBuilder()
+    built.add(built.track(), "step", 0, length)
+    readings = write(built.build()).view["time (UTC)"]
+    assert [reading.name for reading in readings][:3] == ["2023-11-14 " + names[0], *names[1:]]
+    assert len(readings) <= MOST_READINGS + 1
+
+
+def test_what_was_before_the_epoch_is_drawn() -> None:
     built = GraphBuilder()
     built.add(built.track(), "early", -START - 500, 5)
     built.sample(built.track(TrackKind.COUNTER, label="memory"), -START, 1.0)
     native = write(built.build())
-    assert [one.start for one in native.slices] == [10**9 - 500]
-    assert [time for _, time, _ in native.samples] == [10**9]
+    assert [one.start for one in native.slices] == [-500]
+    assert [time for _, time, _ in native.samples] == [0]
 
 
-def test_without_any_time_there_is_no_wall_clock() -> None:
+def test_without_any_time_there_is_no_clock() -> None:
     built = GraphBuilder()
     built.add(built.track(TrackKind.NODES), "node", None, 0, EventKind.NODE, keys={Key.NODE_ID: 1})
     native = write(built.build())
-    (clocks,) = ([c.clock_id for c in p.clock_snapshot.clocks] for p in native.packets if p.sequence_flags)
-    assert clocks == [6, 64]
+    assert native.view == {}
     assert [(one.start, one.end) for one in native.slices] == [(0, 1000)]
+
+
+def test_the_overview_has_the_summary_of_each_rank_again() -> None:
+    native = write(together())
+    summaries = [one for one in native.slices if one.category == SUMMARY_CATEGORY]
+    assert [(one.name, one.start, one.end) for one in native.view["rank 0"]] == [
+        (one.name, one.start, one.end) for one in summaries if native.tracks[one.track].name == "rank 0"
+    ]
+    assert "rank 1" not in native.view
 
 
 def test_what_touches_or_is_nested_stays_so() -> None:
@@ -291,9 +331,11 @@ def test_both_formats_draw_the_same() -> None:
         (event["name"], event["cat"]) for event in document.slices()
     )
     assert sorted(native.samples) == sorted(document.samples())
+    summaries = {"rank 0 steps and waits", "waits of any rank"}  # in the headings of the native tree
+    assert summaries < {*document.threads().values()}
     assert set(map(str.strip, native.outline())) == {
         *("rank 0", "rank 1"),
         *document.processes().values(),
-        *document.threads().values(),
+        *({*document.threads().values()} - summaries),
         *(counter for counter, *_ in document.samples()),
     }

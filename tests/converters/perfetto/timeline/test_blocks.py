@@ -13,6 +13,7 @@ from builders.graph import GraphBuilder
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
+from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job
@@ -43,12 +44,16 @@ def job() -> Job:
 def in_json(choices: TimelineOptions) -> Arguments:
     written = perfetto.write(job(), PerfettoJsonWriter(choices))
     events = json.loads(written.text)["traceEvents"]
-    return {event["name"]: event.get("args", {}) for event in events if event["ph"] in "Xi"}
+    return {
+        event["name"]: event.get("args", {})
+        for event in events
+        if event["ph"] in "Xi" and event["cat"] != SUMMARY_CATEGORY
+    }
 
 
 def in_native(choices: TimelineOptions) -> Arguments:
     written = perfetto_native.write(job(), PerfettoWriter(choices))
-    return {one.name: one.args for one in written.slices}
+    return {one.name: one.args for one in written.slices if one.category != SUMMARY_CATEGORY}
 
 
 def flat(arguments: Arguments) -> Arguments:

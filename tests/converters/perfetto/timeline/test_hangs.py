@@ -127,11 +127,15 @@ SECOND = 10**9
 NEVER = int(np.iinfo(np.int64).max)
 
 RED_SLICES = [
-    ("group a [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
     ("group a [0, 1, 2] · HUNG (2)", "HUNG all_reduce 4.1 kB: ranks 1-2 missing", 2000, 2200),
+    ("group a [0, 1, 2] · HUNG (cause)", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
     ("rank 0 group a", "HUNG nccl:all_reduce", 1000, 2200),
     ("rank 0 group a", "HUNG nccl:all_reduce", 2000, 2200),
+    ("rank 0 steps and waits", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
     ("rank 1 group a", "HUNG nccl:all_reduce", 1000, 2200),
+    ("rank 1 steps and waits", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
+    ("rank 2 steps and waits", "HUNG all_reduce 4.1 kB: rank 2 missing (this rank never joined)", 1000, 2200),
+    ("waits of any rank", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
 ]
 """Thread, name, start and end, in µs after the first event."""
 
@@ -190,7 +194,7 @@ def test_what_hangs_has_tracks_of_its_own_before_all_others(tmp_path: Path) -> N
         for event in sorted(written.slices(), key=lambda event: event["tid"])
         if event["cat"] == "collective"
     ] == [
-        ("group b [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: rank 2 missing"),
+        ("group b [0, 1, 2] · HUNG (cause)", "HUNG all_reduce 4.1 kB: rank 2 missing"),
         ("group b [0, 1, 2]", "all_reduce 4.1 kB"),
         ("group a [0, 1]", "all_reduce 4.1 kB"),
         ("group c [0, 1]", "all_reduce 4.1 kB"),
@@ -206,9 +210,12 @@ def test_the_colour_does_not_need_arguments(tmp_path: Path) -> None:
 def test_nobody_is_missing_where_ranks_do_different_things(tmp_path: Path) -> None:
     written = perfetto.write(job_of_programs(tmp_path, {0: "a1 a2!", 1: "a1 a2=broadcast!"}, a=[0, 1]))
     assert [(thread, name) for thread, name, *_ in red(written)] == [
-        ("group a [0, 1] · HUNG", "HUNG all_reduce 4.1 kB"),
+        ("group a [0, 1] · HUNG (cause)", "HUNG all_reduce 4.1 kB"),
         ("rank 0 group a", "HUNG nccl:all_reduce"),
+        ("rank 0 steps and waits", "HUNG all_reduce 4.1 kB"),
         ("rank 1 group a", "HUNG nccl:broadcast"),
+        ("rank 1 steps and waits", "HUNG all_reduce 4.1 kB"),
+        ("waits of any rank", "HUNG all_reduce 4.1 kB"),
     ]
 
 
