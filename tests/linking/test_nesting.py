@@ -15,7 +15,7 @@ from builders.kineto import read
 from builders.trace import TraceBuilder, column, pairs
 from tracelink.linking.nesting import link_calls, nest, sort_outer_first
 from tracelink.model.columns import NO_TIME
-from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.events import EventKind, Key, TrackKind
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)).map(
@@ -325,6 +325,25 @@ def test_no_function_has_a_wrong_caller_in_a_profile_with_checkpoints() -> None:
 def test_intervals_without_a_start_are_sorted_too() -> None:
     start = column([1_740_816_360_000_000_000, NO_TIME, 5])
     assert sort_outer_first(column([0, 0, 0]), start, start, column([0, 0, 0])).tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["kineto/resnet50_2021", "kineto/cuda_graphs", "pairs/dlrm8/device.4", "pairs/param_linear/device.0"],
+)
+def test_in_profiles_in_whole_microseconds_no_caller_begins_after_its_callee(path: str) -> None:
+    trace = read(gzip.decompress(shared(f"{path}.json.gz").read_bytes()))
+    events, edges = trace.events, link_calls(trace).edges
+    number = trace.key(Key.EVENT_INDEX).dense(len(events), -1)
+    caller, callee = edges.source, edges.target
+    together = events.start[caller] == events.start[callee]
+    numbered = together & (number[caller] >= 0) & (number[callee] >= 0)
+    touched = (events.duration[callee] == 0) & (together | (events.end[caller] == events.start[callee]))
+    assert not (events.start % 1000).any()
+    assert (events.start[caller] <= events.start[callee]).all()
+    assert (events.end[callee] <= events.end[caller]).all()
+    assert (number[caller][numbered] < number[callee][numbered]).all()
+    assert not (touched & (events.kind[caller] == EventKind.RUNTIME)).any()
 
 
 @given(INTERVALS)
