@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +62,11 @@ def metadata(layout: Layout, threads: OutputThreads) -> Iterator[dict[str, Any]]
 
 def unclosed(events: Iterable[dict[str, Any]]) -> bytes:
     """The text of events; the last one is left open, for the next event to close."""
-    return b"},\n".join(encoded(event).removesuffix(b"}") for event in events)
+    text = io.BytesIO()  # there can be millions: a list of their texts takes as much again
+    for event in events:
+        text.write(b"},\n" if text.tell() else b"")
+        text.write(encoded(event).removesuffix(b"}"))
+    return text.getvalue()
 
 
 # Slices and instants: the arguments that sources recorded are copied unchanged.
