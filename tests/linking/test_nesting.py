@@ -130,6 +130,17 @@ def test_the_named_caller_decides_if_the_function_around_the_callee_ends_after_i
     assert links.report.notes["Python parent by id instead of by time"] == 1
 
 
+def test_a_function_that_begins_an_annotation_calls_its_own_functions() -> None:
+    build = TraceBuilder()
+    step = build.event(EventKind.PYTHON, "step", 0, 100, python_id=1)
+    enter = build.event(EventKind.PYTHON, "__enter__", 10, 20, python_id=2, python_parent=1)
+    annotation = build.annotation("## forward ##", 12, 90)
+    within = build.event(EventKind.PYTHON, "is_scripting", 14, 15, python_id=3, python_parent=2)
+    later = build.event(EventKind.PYTHON, "forward", 30, 80, python_id=4, python_parent=1)
+    edges = link_calls(build.build()).edges
+    assert pairs(edges) == [(step, enter), (step, annotation), (enter, within), (annotation, later)]
+
+
 def test_the_named_caller_decides_where_a_function_begins_as_another_ends() -> None:
     build = TraceBuilder()
     caller = build.event(EventKind.PYTHON, "caller", 0, 50, python_id=1)

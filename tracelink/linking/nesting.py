@@ -107,8 +107,8 @@ def _use_named_callers(
 ) -> int:
     """Where times leave the caller of a Python function open, the one that its id names; returns their number.
 
-    `rows` are the events in their order. Times leave it open if the function around the callee ends after the named
-    caller or has no known end, or if the callee has no duration and begins when that function ends.
+    `rows` are the events in their order. Times leave it open if the event around the callee ends after the named
+    caller or has no known end, or if the callee has no duration and begins when the function around it ends.
     """
     if not len(named.callee):
         return 0
@@ -116,10 +116,10 @@ def _use_named_callers(
     position[rows] = np.arange(len(rows))
     around = parent[named.callee]
     other = (around != UNKNOWN) & (around != named.caller) & (end[named.callee] <= end[named.caller])
-    other &= trace.events.kind[around] == EventKind.PYTHON
     other &= position[named.caller] < position[named.callee]
     pairs, around = named.take(other), around[other]
     touches = (start[pairs.callee] == end[pairs.callee]) & (end[around] == start[pairs.callee])
+    touches &= trace.events.kind[around] == EventKind.PYTHON
     unclosed = end[around] < trace.events.end[around]
     open_ = (end[around] > end[pairs.caller]) | unclosed | touches
     parent[pairs.callee[open_]] = pairs.caller[open_]
