@@ -400,7 +400,7 @@ class Rebuilt:
     def _findings(self, document: ArrayDocument[list[EncodedMessage | None]]) -> Iterator[Finding]:
         path = self.source.path
         cut = None if document.truncated_at is None else (document.truncated_at, document.truncated_reason)
-        yield from damage_findings(path, document.damage, cut, self.nodes, "nodes")
+        yield from damage_findings(path, document.damage, cut, self.nodes, "node")
         if self.not_nodes:
             text = f"{path}: {counted(self.not_nodes, 'element')} of {NODES_KEY!r} left out: not valid nodes."
             yield Finding(Severity.WARNING, "not_a_node", text, self.not_nodes, path)

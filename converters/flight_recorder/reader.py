@@ -27,6 +27,7 @@ from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.records import Recording, Records
+from tracelink.model.text import subject
 from tracelink.model.trace import RankTrace, SourceInfo
 
 
@@ -140,12 +141,11 @@ def _findings(dump: schema.Dump, fields: Fields, path: str) -> list[Finding]:
     if not dump.entries:
         findings.append(Finding(Severity.INFO, "empty", "the dump recorded no collectives", source=path))
     if fields.skipped:
-        message = f"{fields.skipped} entries have invalid fields, and were skipped"
+        message = f"{subject(fields.skipped, 'entry', 'have')} invalid fields: skipped"
         findings.append(Finding(Severity.WARNING, "unusable", message, fields.skipped, path, fields.example))
     if fields.requests.invalid_sizes:
-        message = (
-            f"{fields.requests.invalid_sizes} entries have invalid tensor sizes, which are treated as unknown"
-        )
+        entries = subject(fields.requests.invalid_sizes, "entry", "have")
+        message = f"{entries} invalid tensor sizes, which are treated as unknown"
         findings.append(
             Finding(Severity.WARNING, "unreadable_sizes", message, fields.requests.invalid_sizes, path)
         )

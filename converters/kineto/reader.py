@@ -54,6 +54,7 @@ from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, for_each_tex
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.operations import DRIVER_CALL
+from tracelink.model.text import subject
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 
 WORTH_SPLITTING = 16 << 20
@@ -294,18 +295,20 @@ def _findings(
     truncated_at: tuple[int, str] | None,
     kept: int,
 ) -> Iterator[Finding]:
-    yield from damage_findings(path, damage, truncated_at, kept, "events")
+    yield from damage_findings(path, damage, truncated_at, kept, "event")
     if columns.not_events:
-        text = f"{path}: {columns.not_events} elements are not events (null, or without a valid time) and are skipped."
+        skipped = subject(columns.not_events, "element", "are")
+        text = f"{path}: {skipped} no event (null, or without a valid time), and skipped."
         yield Finding(Severity.WARNING, "not_an_event", text, columns.not_events, path)
     if columns.unusable_durations:
         text = (
-            f"{path}: {columns.unusable_durations} events have a duration that is negative, infinite or longer "
-            "than 116 days; they are kept as unfinished."
+            f"{path}: {subject(columns.unusable_durations, 'event', 'have')} a duration that is negative, infinite or "
+            "longer than 116 days; kept as unfinished."
         )
         yield Finding(Severity.WARNING, "unusable_duration", text, columns.unusable_durations, path)
     if old := int(np.count_nonzero(columns.shapes.in_category(columns.table["shape"], OLD_CATEGORIES))):
-        text = f"{path}: {old} events have categories of 2021; outputs have those of today (cpu_op for Operator)."
+        events = subject(old, "event", "have")
+        text = f"{path}: {events} categories of 2021; outputs have those of today (cpu_op for Operator)."
         yield Finding(Severity.INFO, "old_categories", text, old, path)
     if not kept:
         yield Finding(Severity.WARNING, "no_events", f"{path}: the file has no events.", source=path)
@@ -313,10 +316,10 @@ def _findings(
 
 def _pairing_findings(path: str, unmatched_ends: int, loose: int) -> Iterator[Finding]:
     if unmatched_ends:
-        text = f"{path}: {unmatched_ends} slice ends have no begin and are skipped."
+        text = f"{path}: {subject(unmatched_ends, 'slice end', 'have')} no begin: skipped."
         yield Finding(Severity.WARNING, "end_without_begin", text, unmatched_ends, path)
     if loose:
-        text = f"{path}: {loose} flow ends are at no event and are skipped."
+        text = f"{path}: {subject(loose, 'flow end', 'are')} at no event: skipped."
         yield Finding(Severity.INFO, "loose_flow", text, loose, path)
 
 

@@ -24,6 +24,7 @@ from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import Bools, Int64s, StringTable
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Key, KeyColumn
+from tracelink.model.text import subject
 from tracelink.model.trace import Payload, ProcessGroup
 
 # Parents: the ids as written, corrected where they lead to no node.
@@ -142,26 +143,30 @@ def findings_of(problems: NodeProblems) -> Iterator[Finding]:
 def _damage(m: NodeProblems) -> Iterator[Finding]:
     hanging = f", {m.orphans} of them placed under the root of their thread because their parents are missing"
     yield from damage_findings(
-        m.path, m.damage, m.truncated_at, m.nodes, "nodes", hanging if m.orphans else ""
+        m.path, m.damage, m.truncated_at, m.nodes, "node", hanging if m.orphans else ""
     )
 
 
 def _structure(m: NodeProblems) -> Iterator[Finding]:
     if m.orphans and not m.truncated_at:
         text = (
-            f"{m.path}: {m.orphans} nodes have a parent that is not in the file, first node {m.orphan}; they "
-            "are placed under the root of their thread. The observer omits operators that were running when it "
+            f"{m.path}: {subject(m.orphans, 'node', 'have')} a parent that is not in the file, first node {m.orphan}; "
+            "placed under the root of the thread. The observer omits operators that were running when it "
             "stopped, and operators that raised an exception."
         )
         yield Finding(Severity.WARNING, "missing_parent", text, m.orphans, m.path, f"node {m.orphan}")
     if m.looping:
-        text = f"{m.path}: {m.looping} nodes are their own ancestors; they have no parent. Record the trace again."
+        looping = subject(m.looping, "node", "are")
+        text = f"{m.path}: {looping} in a loop of parents, and used without a parent. Record the trace again."
         yield Finding(Severity.WARNING, "parent_loop", text, m.looping, m.path)
     if m.duplicates:
-        text = f"{m.path}: {m.duplicates} nodes have the id of an earlier node; references to it mean the earlier one."
+        duplicates = subject(m.duplicates, "node", "have")
+        text = f"{m.path}: {duplicates} the id of an earlier node; references to it mean the earlier one."
         yield Finding(Severity.WARNING, "duplicate_node", text, m.duplicates, m.path)
     if m.not_nodes:
-        text = f"{m.path}: {m.not_nodes} elements are not nodes (null, or without an id) and are skipped."
+        text = (
+            f"{m.path}: {subject(m.not_nodes, 'element', 'are')} no node (null, or without an id): skipped."
+        )
         yield Finding(Severity.WARNING, "not_a_node", text, m.not_nodes, m.path)
     if not m.nodes:
         yield Finding(Severity.WARNING, "no_nodes", f"{m.path}: the file has no nodes.", source=m.path)

@@ -27,6 +27,7 @@ from tracelink.model.text import (
     ranks_in_words,
     size,
     span,
+    subject,
     time_of_day,
 )
 from tracelink.model.trace import ProcessGroup
@@ -189,3 +190,15 @@ def test_operations_without_their_backend(recorded: str, words: str) -> None:
 def test_a_collective() -> None:
     group = ProcessGroup("0", "default_pg")
     assert collective_in_words("gloo:all_reduce", 9, group) == "all_reduce #9 of group 0 (default_pg)"
+
+
+@pytest.mark.parametrize(
+    ("count", "thing", "verb", "text"),
+    [
+        (1, "event", "are", "1 event is"),
+        (0, "event", "have", "0 events have"),
+        (2_000, "entry", "were", "2,000 entries were"),
+    ],
+)
+def test_the_verb_fits_the_count(count: int, thing: str, verb: str, text: str) -> None:
+    assert subject(count, thing, verb) == text

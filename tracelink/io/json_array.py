@@ -22,6 +22,7 @@ from tracelink.io.salvage import Damage, parse_document, parse_elements
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s
 from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.text import counted, number, subject
 from tracelink.model.trace import Payload
 
 Decoded = TypeVar("Decoded")
@@ -335,21 +336,29 @@ def damage_findings(
     what: str,
     aside: str = "",
 ) -> Iterator[Finding]:
-    """Findings on a damaged file of which `kept` of `what` (such as events) are used.
+    """Findings on a damaged file of which `kept` of `what` (such as `event`) are used.
 
     `aside` is appended to the sentence on what is used of a truncated file.
     """
     if truncated_at:
         offset, reason = truncated_at
-        text = f"{path}: {reason} at byte {offset}; the {kept} {what} before it are used{aside}."
+        before = (
+            f"the {counted(kept, what)} before it {'is' if kept == 1 else 'are'} used"
+            if kept
+            else "nothing is used"
+        )
+        text = f"{path}: {reason} at byte {offset}; {before}{aside}."
         yield Finding(Severity.WARNING, "truncated", text, source=path, example=f"byte {offset}")
     lost = [item for item in damage if not item.repaired]
     if lost:
-        text = f"{path}: {len(lost)} places do not parse, {_first(lost)}; {kept} {what} are used."
+        places = "1 place does" if len(lost) == 1 else f"{number(len(lost))} places do"
+        text = f"{path}: {places} not parse, {_first(lost)}; {subject(kept, what, 'are')} used."
         yield _finding("damaged", text, path, lost)
     repaired = [item for item in damage if item.repaired]
     if repaired:
-        text = f"{path}: {len(repaired)} {what} were not valid JSON and were mended, {_first(repaired)}."
+        text = (
+            f"{path}: {subject(len(repaired), what, 'were')} not valid JSON, and mended, {_first(repaired)}."
+        )
         yield _finding("repaired", text, path, repaired)
 
 

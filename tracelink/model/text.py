@@ -48,6 +48,14 @@ def counted(count: int, thing: str) -> str:
     return f"{number(count)} {thing}"
 
 
+SINGULAR = {"are": "is", "have": "has", "were": "was"}
+
+
+def subject(count: int, thing: str, verb: str) -> str:
+    """`1 event is`, `2,000 events are`; `verb` is in the plural."""
+    return f"{counted(count, thing)} {SINGULAR[verb] if count == 1 else verb}"
+
+
 def size(count: int) -> str:
     """`12.3 MB`."""
     value, unit = _in_unit(count)

@@ -300,7 +300,7 @@ def test_an_entry_with_unusable_fields_is_left_out_and_counted(broken: dict[str,
         Finding(
             Severity.WARNING,
             "unusable",
-            "1 entries have invalid fields, and were skipped",
+            "1 entry has invalid fields: skipped",
             1,
             PATH,
             why,

@@ -173,7 +173,7 @@ def test_sizes_that_are_none_are_told() -> None:
         Finding(
             Severity.WARNING,
             UNREADABLE,
-            "1 entries have invalid tensor sizes, which are treated as unknown",
+            "1 entry has invalid tensor sizes, which are treated as unknown",
             1,
             "comm_lib_trace_rank_0",
         )
