@@ -27,5 +27,6 @@ TORCH_TRACE = Format(
         "torch.compile structured logs (TORCH_TRACE=DIR): .log, .log.gz",
         is_compile_log,
         "tracelink.converters.torch_trace.reader:TorchTraceReader",
+        many_per_rank=True,
     ),
 )

@@ -16,7 +16,7 @@ from tracelink.converters.pytorch.arguments import decimal_nanoseconds
 from tracelink.converters.torch_trace.records import Damage, Record, records_in
 from tracelink.io.sources import Source
 from tracelink.model.columns import SECOND
-from tracelink.model.compiles import Artifact, Compilation, CompileLog, Phase
+from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, Phase
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.records import Frame
 from tracelink.model.trace import SourceInfo
@@ -249,6 +249,8 @@ class _Decoder:
             self.compilations,
             [replace(artifact, time_ns=artifact.time_ns + since_1970) for artifact in self.artifacts],
             {key: self._frames(stack) for key, stack in self.stacks.items()},
+            self.strings,
+            self._unnamed_files(),
             self.output_code,
             dict(self.kinds),
             last_ns,
@@ -257,8 +259,12 @@ class _Decoder:
 
     def _frames(self, stack: Iterable[schema.Frame]) -> list[Frame]:
         return [
-            Frame(frame.name, self.strings.get(frame.filename, "(unknown)"), frame.line) for frame in stack
+            Frame(frame.name, self.strings.get(frame.filename, UNKNOWN_FILE), frame.line) for frame in stack
         ]
+
+    def _unnamed_files(self) -> dict[str, list[int]]:
+        numbers = {key: [frame.filename for frame in stack] for key, stack in self.stacks.items()}
+        return {key: files for key, files in numbers.items() if not self.strings.keys() >= set(files)}
 
     def _findings(
         self, source: Source, damage: Damage, ended_early: str, *, zone_known: bool

@@ -163,6 +163,42 @@ def test_frames(tmp_path: Path) -> None:
         found.to_pandas("compile")
 
 
+# A forked process writes its own log, which names files by the numbers of its parent.
+
+
+STACK = [{"line": 3, "name": "train", "filename": 0}, {"line": 8, "name": "step", "filename": 1}]
+FILES = log(record("str", ["/home/me/train.py", 0]), record("str", ["/home/me/model.py", 1]))
+
+
+def started(compile_id: str, at: float) -> str:
+    start = record("dynamo_start", {"stack": STACK}, compile_id=compile_id, at=at)
+    return begin("dynamo", compile_id, at=at) + start
+
+
+def called_at(folder: Path) -> list[tuple[str, str]]:
+    return [(one.id, one.called_at) for one in tracelink.compile(folder).compiles]
+
+
+def test_log_of_a_forked_process_has_the_names_of_files_of_its_parent(tmp_path: Path) -> None:
+    parent, child = FILES + log(started("0/0", 1)), log(started("1/0", 2))
+    (tmp_path / "dedicated_log_torch_trace_a.log").write_bytes(child.replace(b" 4711 ", b" 4712 "))
+    (tmp_path / "dedicated_log_torch_trace_b.log").write_bytes(parent)
+    assert called_at(tmp_path) == [("0/0", "model.py:8 (step)"), ("1/0", "model.py:8 (step)")]
+
+
+def test_log_of_a_later_process_or_another_folder_names_no_files(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "a" / "dedicated_log_torch_trace_a.log").write_bytes(FILES + log(started("0/0", 1)))
+    (tmp_path / "b" / "dedicated_log_torch_trace_b.log").write_bytes(FILES + log(started("0/1", 5)))
+    (tmp_path / "b" / "dedicated_log_torch_trace_c.log").write_bytes(log(started("1/0", 2)))
+    assert called_at(tmp_path) == [
+        ("0/0", "model.py:8 (step)"),
+        ("1/0", "(unknown):8 (step)"),
+        ("0/1", "model.py:8 (step)"),
+    ]
+
+
 # Recorded logs.
 
 

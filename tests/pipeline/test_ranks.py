@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from builders import execution_trace as et
+from builders.compile_log import artifact, begin, end, log
 from builders.inputs import found
 from builders.kineto import cpu_op, write
 from builders.kineto import trace as rank_trace
@@ -102,6 +103,43 @@ def test_a_rank_twice_among_ranks_that_are_not_wanted_does_not_matter(tmp_path: 
     assert formats(read_ranks(found(tmp_path), Engine(1), wanted=Numbers.of([1]))) == {1: ["kineto"]}
     with pytest.raises(RankConflictError, match=r"rank 0 has two files of format kineto: .*rank0\.json and"):
         read_ranks(found(tmp_path), Engine(1))
+
+
+def compile_log(pid: int, at: float, rank: int | None = None) -> bytes:
+    content = log(begin("dynamo", "0/0", at=at), artifact("x", "y", "0/0"), end("dynamo", "0/0", at=at + 1))
+    content = (
+        content.replace(b'"frame_id"', f'"rank": {rank}, "frame_id"'.encode())
+        if rank is not None
+        else content
+    )
+    return content.replace(b" 4711 ", f" {pid} ".encode())
+
+
+@JOBS
+def test_a_rank_has_a_compile_log_of_each_of_its_processes(tmp_path: Path, jobs: int) -> None:
+    """One was forked, one ran before the job was started again, one began before the rank was known."""
+    names = ("rank_0_a", "rank_0_b", "rank_0_c", "d")
+    for name, pid, at in zip(names, (4200, 4201, 4100, 4200), (5, 5.5, 1, 3), strict=True):
+        rank = 0 if name == "d" else None
+        (tmp_path / f"dedicated_log_torch_trace_{name}.log").write_bytes(compile_log(pid, at, rank))
+    write(tmp_path / "kineto_rank1.json", profile(1))
+    gathered = read_ranks(found(tmp_path), Engine(jobs))
+    assert formats(gathered) == {0: ["torch-trace"] * 4, 1: ["kineto"]}
+    assert gathered.findings == []
+
+
+@JOBS
+def test_compile_logs_without_a_rank_are_of_the_only_rank(tmp_path: Path, jobs: int) -> None:
+    for name, pid in (("a", 4200), ("b", 4201)):
+        (tmp_path / f"dedicated_log_torch_trace_{name}.log").write_bytes(compile_log(pid, 1))
+    gathered = read_ranks(found(tmp_path), Engine(jobs))
+    assert formats(gathered) == {0: ["torch-trace"] * 2}
+    assert [finding.reason for finding in gathered.findings] == ["assumed_rank"] * 2
+    for rank in (1, 2):
+        write(tmp_path / f"kineto_rank{rank}.json", profile(rank))
+    again = read_ranks(found(tmp_path), Engine(jobs))
+    assert formats(again) == {1: ["kineto"], 2: ["kineto"]}
+    assert [finding.reason for finding in again.findings] == ["unknown_rank"] * 2
 
 
 @JOBS

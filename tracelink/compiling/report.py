@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os.path
 import re
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -128,7 +129,39 @@ def read_logs(discovery: Discovery, engine: Engine, findings: list[Finding]) -> 
     for rank, (_, log) in zip(_ranks_of(read, findings), read, strict=True):
         if rank is not None:
             logs[rank].append(log)
-    return {rank: sorted(logs[rank], key=lambda log: log.source.start_ns or 0) for rank in sorted(logs)}
+    every = [log for rank in sorted(logs) for log in logs[rank]]
+    return {
+        rank: sorted(
+            (_with_names_of_files(log, logs[rank], every) for log in logs[rank]),
+            key=lambda log: log.source.start_ns or 0,
+        )
+        for rank in sorted(logs)
+    }
+
+
+def _with_names_of_files(
+    log: CompileLog, of_rank: Sequence[CompileLog], every: Sequence[CompileLog]
+) -> CompileLog:
+    """The log of a forked process names files by the numbers of its parent, whose log is in the same folder."""
+    if not log.unnamed_files:
+        return log
+    folder = os.path.dirname(log.source.path)
+    older = [
+        other
+        for others in (every, of_rank)
+        for other in sorted(others, key=lambda other: other.source.start_ns or 0)
+        if os.path.dirname(other.source.path) == folder
+        and (other.source.start_ns or 0) <= (log.source.start_ns or 0)
+    ]
+    names = dict(ChainMap(*({**other.strings} for other in (log, *reversed(older)))))
+    called_at = {
+        key: [
+            replace(frame, filename=names.get(number, frame.filename))
+            for frame, number in zip(log.called_at[key], numbers, strict=True)
+        ]
+        for key, numbers in log.unnamed_files.items()
+    }
+    return replace(log, called_at={**log.called_at, **called_at})
 
 
 def _read_one(task: Task, engine: Engine) -> CompileLog | Finding:

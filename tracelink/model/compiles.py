@@ -9,6 +9,8 @@ from tracelink.model.errors import Finding
 from tracelink.model.records import Frame
 from tracelink.model.trace import SourceInfo
 
+UNKNOWN_FILE = "(unknown)"
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -85,6 +87,10 @@ class CompileLog:
     """In the order of the log."""
     called_at: Mapping[str, Sequence[Frame]] = field(default_factory=dict)
     """For each compile id the stack that called the function, outermost first."""
+    strings: Mapping[int, str] = field(default_factory=dict)
+    """Names of files by the numbers that stand for them in records; a forked process uses those of its parent."""
+    unnamed_files: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """For each compile id whose stack has a file without a name in the log, the numbers of all files of the stack."""
     output_code: Mapping[str, str] = field(default_factory=dict)
     """For each file with generated code its compile id."""
     kinds: Mapping[str, int] = field(default_factory=dict)

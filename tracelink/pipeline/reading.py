@@ -221,7 +221,8 @@ def assigned_ranks(infos: Sequence[SourceInfo], findings: list[Finding]) -> list
     """A rank for each source: the declared one, else that of its process, else the only rank present, else 0."""
     ranks = [info.rank for info in infos]
     unranked = [number for number, rank in enumerate(ranks) if rank is None]
-    alone = len(unranked) == len({infos[number].format for number in unranked})
+    formats = [infos[number].format for number in unranked]
+    alone = all(count == 1 or _many_per_rank(name) for name, count in Counter(formats).items())
     for number in unranked:
         ranks[number] = _assumed_rank(infos[number], infos, ranks, findings, alone=alone)
     return ranks
@@ -247,9 +248,12 @@ def with_ranks(
 
 
 def check_duplicates(infos: Sequence[SourceInfo]) -> None:
-    """One rank has one file of a format, except for the windows of one profiler, one after the other."""
+    """One rank has one file of a format, except for the windows of one profiler, one after the other.
+
+    Of some formats it can have several: compile logs of processes that it started, or that ran before a restart.
+    """
     for (rank, format_name), count in Counter((info.rank, info.format) for info in infos).items():
-        if count == 1 or rank is None:
+        if count == 1 or rank is None or _many_per_rank(format_name):
             continue
         duplicates = [info for info in infos if (info.rank, info.format) == (rank, format_name)]
         if not _successive(duplicates):
@@ -257,6 +261,11 @@ def check_duplicates(infos: Sequence[SourceInfo]) -> None:
             raise RankConflictError(
                 f"rank {rank} has two files of format {format_name}: {paths}", advice=_one_of(duplicates)
             )
+
+
+def _many_per_rank(format_name: str) -> bool:
+    reader = plugins.readers().get(format_name)
+    return reader is not None and reader.many_per_rank
 
 
 def _one_of(duplicates: Sequence[SourceInfo]) -> str:

@@ -50,6 +50,8 @@ class ReaderSpec:
     """The class of the `Reader`, as `module:name`: imported when it is used."""
     refuses: Callable[[bytes], str] = _never
     """Why a recognised file with these first bytes cannot be read, and what to do; empty if it can."""
+    many_per_rank: bool = False
+    """True if a rank can have several files of the same time: each process that it starts writes its own."""
 
 
 @dataclass(frozen=True, slots=True)
