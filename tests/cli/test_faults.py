@@ -91,6 +91,29 @@ main(['formats'])
     assert (result.returncode, result.stderr) == (130, b"tracelink: interrupted.\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "message"), [("SIGINT", 130, b"interrupted"), ("SIGTERM", 143, b"terminated")]
+)
+@pytest.mark.parametrize("instead", ["raise ValueError", "pass"])
+def test_a_signal_that_became_another_error_is_not_lost(
+    name: str, code: int, message: bytes, instead: str
+) -> None:
+    """The interpreter raises an ImportError or a SyntaxError if a signal arrives while it imports."""
+    program = f"""
+import os, signal
+from tracelink.cli import console, main
+def info(self, *lines, **options):
+    try:
+        os.kill(os.getpid(), signal.{name})
+    except BaseException:
+        {instead}
+console.Console.info = info
+main(['formats'])
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=False)
+    assert (result.returncode, result.stderr) == (code, b"tracelink: %s.\n" % message)
+
+
 # Limits of open files.
 
 

@@ -8,16 +8,17 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from tracelink.cli.console import Console, drop_output, open_missing_streams
-from tracelink.io.signals import ENDING
+from tracelink.io.signals import AT_ONCE, ENDING
 from tracelink.model import __version__
 from tracelink.model.errors import (
     RankConflictError,
@@ -50,21 +51,35 @@ def ended_cleanly() -> Iterator[None]:
         return
     previous = {number: signal.getsignal(number) for number in ENDING}
     replaced = {number: old for number, old in previous.items() if old in BY_DEFAULT}
+    received: list[int] = []
+    last = -AT_ONCE
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        received.append(number)
+        if last - before >= AT_ONCE:
+            raise _ending(number)
+
     for number in replaced:
-        signal.signal(number, _end)
+        signal.signal(number, end)
     try:
         with _raised_again():
             yield
     finally:
         for number, old in replaced.items():
             signal.signal(number, old)
+        if (
+            received
+        ):  # also if the interpreter raised another error instead, as it does while it imports a module
+            raise _ending(received[0])
 
 
 BY_DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt if number == signal.SIGINT else Terminated(SIGNALLED + number)
+def _ending(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(SIGNALLED + number)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from tracelink.io.signals import ENDING, DeferredSignals, deferred_signals
+from tracelink.io.signals import AT_ONCE, ENDING, DeferredSignals, deferred_signals
 from tracelink.io.system import HAS_FORK, end_with_parent
 from tracelink.model.errors import TraceError
 
@@ -191,8 +191,9 @@ LENGTH = struct.Struct("=q")
 COLLECT_AFTER = 100
 """Milliseconds to wait for an answer before bytes are counted again."""
 
-GRACE = 10.0
-"""Seconds in which a child removes its unfinished files."""
+TRIES = 10
+BETWEEN_TRIES = 1.0
+"""Seconds for a child to remove its unfinished files, before it is terminated again, and finally killed."""
 
 BETWEEN_LOOKS = 0.002
 """Seconds between two looks whether a child has ended."""
@@ -270,14 +271,17 @@ def _ended_on_error(children: list[_Child]) -> Iterator[None]:
 
 def _end(children: Sequence[_Child]) -> None:
     for child in children:
-        child.send(signal.SIGTERM)
         child.close()
-    latest = time.monotonic() + GRACE
-    for child in children:
-        while not child.has_ended():
+    for number in (*[signal.SIGTERM] * TRIES, signal.SIGKILL):
+        for child in children:
+            child.send(number)
+        latest = time.monotonic() + BETWEEN_TRIES
+        while not all(child.has_ended() for child in children):
             if time.monotonic() > latest:
-                child.send(signal.SIGKILL)
+                break
             time.sleep(BETWEEN_LOOKS)
+        else:
+            return
 
 
 def _run_child(
@@ -301,18 +305,23 @@ def _run_child(
 
 def _end_with(parent: int, signals: DeferredSignals) -> None:
     """Lets this child end with its parent; only the parent handles what the terminal sends to both."""
+    last = -AT_ONCE
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before >= AT_ONCE:
+            sys.exit(1)
+
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end_child)
+    signal.signal(signal.SIGTERM, end)
+    sys.unraisablehook = lambda _: (
+        None
+    )  # the signal is sent again if a callback of the interpreter drops the exit
     end_with_parent(signal.SIGTERM)
     if signal.SIGTERM in signals.received or os.getppid() != parent:
         sys.exit(1)
-
-
-def _end_child(number: int, frame: FrameType | None) -> NoReturn:
-    """Ends this child; a second signal does not interrupt the cleanup."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(1)
 
 
 def _answer(work: Callable[[], Any], shared: Sequence[object]) -> bytes:

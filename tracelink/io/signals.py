@@ -16,6 +16,10 @@ AGAIN = tuple(getattr(signal, name) for name in ("SIGALRM",) if hasattr(signal, 
 """How the command line raises one of these again that was lost."""
 
 
+AT_ONCE = 0.5
+"""Seconds after a signal in which others do not end anything: they would interrupt the cleanup as it begins."""
+
+
 def _do_nothing() -> None:
     """Does nothing: no loop is running."""
 
