@@ -61,3 +61,15 @@ def test_stages_run_other_programs() -> None:
     descriptions = {"p": "pp", "q": "pp"}
     found = problems(ranks, descriptions=descriptions, b=FOUR, p=[0, 1], q=[2, 3])
     assert found == ["never_joined b2 by 2, for 0 1 3"]
+
+
+def test_calls_in_a_group_of_its_own_are_not_extra() -> None:
+    """Rank 2 never joins; ranks 0 and 1 have a group that the others do not have."""
+    programs = {0: "b1 a1!", 1: "b1 a1!", 2: "", 3: "a1!"}
+    assert problems(programs, a=FOUR, b=[0, 1]) == ["never_joined a1 by 2, for 0 1 3"]
+
+
+def test_member_of_more_groups_is_stuck() -> None:
+    """Rank 3 is stuck; rank 2, which is in no pair, waits as well."""
+    programs = {0: "a1 b1 a2! b2! a3!", 1: "a1 b1 a2! b2! a3!", 2: "a1 a2! a3!", 3: "a1"}
+    assert problems(programs, a=FOUR, b=[0, 1]) == ["never_joined a2 by 3, for 0 1 2"]

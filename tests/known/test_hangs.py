@@ -46,6 +46,7 @@ RECORDED: Mapping[str, Named] = {
 }
 
 SAMPLES: Mapping[str, Named] = {
+    "compile_job": {},
     "cpu_job": {},
     "gpu_pair": {},
     "hung_job": {

@@ -236,6 +236,9 @@ class Deviations:
             skipped, extra = (0, extra) if fewer else (skipped, 0)
         rest = len(calls) - extra, len(usual) - skipped
         ranks, starts = self.journal.ranks, self._starts
+        first = int(starts[other if skipped else own]) + position
+        if not self._have_in_common(int(ranks[own]), int(ranks[other]), slice(first, first + skipped + extra)):
+            return None
         return Deviation(
             int(ranks[own]),
             int(ranks[other]),
@@ -245,6 +248,18 @@ class Deviations:
             extra,
             min(*rest, 1) if foreseen else min(rest),
         )
+
+    def _have_in_common(self, rank: int, other: int, rows: slice) -> bool:
+        """Whether both ranks are members of groups like those of these calls: else only one has to make them."""
+        needed = set(self._kind_of_group[self.journal.records.group[rows]].tolist())
+        return needed <= self._kinds_of_rank(rank) & self._kinds_of_rank(other)
+
+    def _kinds_of_rank(self, rank: int) -> set[int]:
+        return {
+            int(self._kind_of_group[number])
+            for number, group in enumerate(self.journal.groups)
+            if rank in group.ranks or not group.ranks
+        }
 
     def _is_behind(self, deviation: Deviation, waits: Sequence[Wait], disputed: Disputed) -> bool:
         """Whether the rank waits, is awaited, or disagrees with others, in a group of the skipped or extra calls."""
