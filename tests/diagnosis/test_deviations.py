@@ -72,4 +72,4 @@ def test_calls_in_a_group_of_its_own_are_not_extra() -> None:
 def test_member_of_more_groups_is_stuck() -> None:
     """Rank 3 is stuck; rank 2, which is in no pair, waits as well."""
     programs = {0: "a1 b1 a2! b2! a3!", 1: "a1 b1 a2! b2! a3!", 2: "a1 a2! a3!", 3: "a1"}
-    assert problems(programs, a=FOUR, b=[0, 1]) == ["never_joined a2 by 3, for 0 1 2"]
+    assert problems(programs, a=FOUR, b=[0, 1]) == ["lagging a2 by 3, for 0 1 2"]

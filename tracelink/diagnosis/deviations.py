@@ -237,7 +237,9 @@ class Deviations:
         rest = len(calls) - extra, len(usual) - skipped
         ranks, starts = self.journal.ranks, self._starts
         first = int(starts[other if skipped else own]) + position
-        if not self._have_in_common(int(ranks[own]), int(ranks[other]), slice(first, first + skipped + extra)):
+        if not self._have_in_common(
+            int(ranks[own]), int(ranks[other]), slice(first, first + skipped + extra)
+        ):
             return None
         return Deviation(
             int(ranks[own]),
