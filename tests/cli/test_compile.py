@@ -81,3 +81,53 @@ def test_no_log(tracelink: Run) -> None:
         "tracelink: no compile log found: this file is something else. Record logs with TORCH_TRACE=DIR in the "
         "environment of the job, and name DIR.\n"
     )
+
+
+# Two runs.
+
+
+DIFF = """\
+Compiling took 2.0 s, before 3.0 s: 1 new or more frequent, 1 gone or less frequent, 0 functions slower.
+
+change  what           function  at          because                   before  after  time before  time after
+new     failure        step      train.py:7  Unsupported: print.            0      1            -           -
+gone    recompilation  step      train.py:7  tensor 'x' size mismatch       1      0        1.0 s           -
+
+function  defined at  compiled before  after  time before  time after  difference
+step      train.py:7                2      1        3.0 s       2.0 s      -1.0 s
+"""
+
+
+def runs() -> tuple[str, str]:
+    Path("after").mkdir()
+    failed = metrics("0/0", seconds=2, fail_type="Unsupported", fail_reason="print.\nmore", **RECOMPILED)
+    Path("after/dedicated_log_torch_trace_rank_0_x.log").write_bytes(log(failed))
+    return str(write(0, GOOD)), "after"
+
+
+def test_diff(tracelink: Run) -> None:
+    before, after = runs()
+    result = tracelink("compile", before, "--diff", after)
+    assert (result.exit_code, result.stdout) == (NO, DIFF)
+    assert tracelink("compile", after, "--diff", after).exit_code == FINE
+
+
+def test_diff_one_line_for_each_thing_that_is_worse(tracelink: Run) -> None:
+    before, after = runs()
+    result = tracelink("compile", before, "--diff", after, "-q")
+    assert (result.exit_code, result.stdout) == (
+        NO,
+        "New failure of step (train.py:7): Unsupported: print (0 before, 1 after).\n",
+    )
+
+
+def test_diff_json(tracelink: Run) -> None:
+    before, after = runs()
+    document = json.loads(tracelink("compile", before, "--diff", after, "--json").stdout)
+    jsonschema.validate(document, schemas.load("compile"))
+    diff = document["diff"]
+    assert (diff["is_worse"], diff["before_ns"], diff["after_ns"]) == (True, 3_000_000_000, 2_000_000_000)
+    assert [(one["reason"], one["is_worse"]) for one in diff["failures"] + diff["recompiles"]] == [
+        ("Unsupported: print.", True),
+        ("tensor 'x' size mismatch", False),
+    ]

@@ -13,6 +13,7 @@ from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, more, print_errors, show_findings, watching
+from tracelink.compiling.diff import Change, CompileDiff, FunctionTime, compared
 from tracelink.compiling.model import Compiled, CompileReport, Divergence, Failure, OpenPhase, Status
 from tracelink.compiling.report import compile as compiled
 from tracelink.model.text import (
@@ -31,11 +32,20 @@ from tracelink.model.text import (
     "tracelink compile samples/compile_job",
     "tracelink compile samples/compile_job -v                      every compilation, with its stages",
     "tracelink compile samples/compile_job -q || alert-me          one line for each thing that went wrong",
+    "tracelink compile before/ --diff after/                       what is new, gone, slower or faster",
     "tracelink compile samples/compile_job --json | jq '.compiles[] | select(.recompile_of != \"\")'",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--diff",
+    "after",
+    type=click.Path(),
+    help="Logs of a later run: shows what is new, gone, slower or faster there.",
+)
 @takes_jobs
-def compile(console: Console, paths: tuple[str, ...], jobs: int | None) -> None:  # noqa: A001  its name as a command
+def compile(  # noqa: A001  its name as a command
+    console: Console, paths: tuple[str, ...], after: str | None, jobs: int | None
+) -> None:
     """Show what torch.compile compiled, why, at what cost, and what failed.
 
     PATHS are the logs that torch writes with TORCH_TRACE=DIR: files, directories, globs and archives; - is standard
@@ -44,18 +54,30 @@ def compile(console: Console, paths: tuple[str, ...], jobs: int | None) -> None:
     What the log ends in comes first, then what ranks compiled differently, failures, and functions by the time that
     their compilation took. The exit code is 1 if something failed, is open at the end of a log, or differs between
     ranks.
+
+    With --diff it shows what changed from the run in PATHS to the run after it. Functions are matched by name and
+    definition; counts and times are those of the rank with most. The exit code is 1 if something is worse: a
+    recompilation, graph break, failure, difference between ranks or open work is new or more frequent, or a function
+    takes more than 1 s and 20 % longer.
     """
     with watching(console, paths) as watch:
         report = compiled(paths, jobs=jobs, watch=watch)
+        later = compiled([after], jobs=jobs, watch=watch) if after is not None else None
+    diff = compared(report, later) if later else None
     if console.json:
-        console.document(compile_document(report))
+        console.document(compile_document(report, diff))
     elif console.quiet:
-        console.result(*headlines(report))
-        print_errors(console, report.findings)
+        console.result(*(worse_in_words(diff) if diff else headlines(report)))
+        print_errors(console, [*report.findings, *(later.findings if later else ())])
     else:
-        console.info(compile_page(report, verbose=console.verbose))
-    code = exit_code(report.sources, report.findings)
-    click.get_current_context().exit(code if code != FINE or report.is_clean else NO)
+        console.info(
+            diff_page(diff, verbose=console.verbose)
+            if diff
+            else compile_page(report, verbose=console.verbose)
+        )
+    codes = [exit_code(one.sources, one.findings) for one in (report, later) if one]
+    clean = not diff.is_worse if diff else report.is_clean
+    click.get_current_context().exit(next((code for code in codes if code != FINE), FINE if clean else NO))
 
 
 # The page: what is open, what differs and what failed; then functions, by cost.
@@ -337,3 +359,120 @@ def _show_contents(page: Page, report: CompileReport) -> None:
         [[name, number(count)] for name, count in report.artifacts.items()],
         numbers=("count",),
     )
+
+
+# Two runs: what is new or gone, and functions by the difference of their times.
+
+
+def worse_in_words(diff: CompileDiff) -> list[str]:
+    """A line for each thing that is worse in the run after."""
+    return [
+        *(
+            _change_in_words(thing, one)
+            for thing, changes in _things(diff)
+            for one in changes
+            if one.is_worse
+        ),
+        *(
+            f"{one.function or 'A function'}{_defined(one)} compiles in {duration(one.after_ns)}: "
+            f"before it took {duration(one.before_ns)}."
+            for one in diff.functions
+            if one.is_worse
+        ),
+    ]
+
+
+def _things(diff: CompileDiff) -> list[tuple[str, Sequence[Change]]]:
+    return [
+        ("failure", diff.failures),
+        ("open work", diff.open),
+        ("difference between ranks", diff.divergences),
+        ("graph break", diff.graph_breaks),
+        ("recompilation", diff.recompiles),
+    ]
+
+
+def _change_in_words(thing: str, one: Change) -> str:
+    what = f"{thing} of {one.function}" if one.function else thing
+    return (
+        f"{'More frequent' if one.before else 'New'} {what}{_defined(one)}: {_cause(one.reason).rstrip('.')} "
+        f"({number(one.before)} before, {number(one.after)} after)."
+    )
+
+
+def _defined(one: Change | FunctionTime) -> str:
+    return f" ({_place(one)})" if one.file else ""
+
+
+def _place(one: Change | FunctionTime) -> str:
+    return f"{one.file}:{one.line}" if one.file else EMPTY
+
+
+CHANGES = ("change", "what", "function", "at", "because", "before", "after", "time before", "time after")
+TIMES = ("function", "defined at", "compiled before", "after", "time before", "time after", "difference")
+CHANGE_STYLES = {"new": "bold red", "more": "red", "gone": "green", "fewer": "green"}
+
+
+def diff_page(diff: CompileDiff, *, verbose: bool) -> str:
+    """What changed, on one screen."""
+    page = Page()
+    changes = [(thing, one) for thing, of_kind in _things(diff) for one in of_kind]
+    page.line(_diff_summary(diff), "bold red" if diff.is_worse else "bold green")
+    most = None if verbose else MOST_ROWS
+    page.gap()
+    ordered = sorted(changes, key=lambda item: not item[1].is_worse)
+    rows = [
+        [
+            _direction(one),
+            thing,
+            one.function or EMPTY,
+            _place(one),
+            _cause(one.reason),
+            number(one.before),
+            number(one.after),
+            duration(one.before_ns) if one.before_ns else EMPTY,
+            duration(one.after_ns) if one.after_ns else EMPTY,
+        ]
+        for thing, one in ordered[:most]
+    ]
+    if rows:
+        page.table(
+            CHANGES, rows, numbers=CHANGES[5:], optional=("time before", "time after"), styles=CHANGE_STYLES
+        )
+        _rest(page, len(ordered), most, "change")
+    page.gap()
+    _show_times(page, diff.functions, most)
+    return page.text
+
+
+def _direction(one: Change) -> str:
+    if one.is_worse:
+        return "more" if one.before else "new"
+    return "fewer" if one.after else "gone"
+
+
+def _diff_summary(diff: CompileDiff) -> str:
+    new, gone = (sum(one.is_worse is worse for one in diff.changes) for worse in (True, False))
+    slower = sum(one.is_worse for one in diff.functions)
+    return (
+        f"Compiling took {duration(diff.after_ns)}, before {duration(diff.before_ns)}: "
+        f"{number(new)} new or more frequent, {number(gone)} gone or less frequent, "
+        f"{counted(slower, 'function')} slower."
+    )
+
+
+def _show_times(page: Page, functions: Sequence[FunctionTime], most: int | None) -> None:
+    rows = [
+        [
+            one.function or EMPTY,
+            _place(one),
+            number(one.before),
+            number(one.after),
+            duration(one.before_ns),
+            duration(one.after_ns),
+            f"{'-' if one.after_ns < one.before_ns else '+'}{duration(abs(one.after_ns - one.before_ns))}",
+        ]
+        for one in functions[:most]
+    ]
+    page.table(TIMES, rows, numbers=TIMES[2:])
+    _rest(page, len(functions), most, "function")

@@ -8,7 +8,9 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from tracelink.cli.documents import Count, Finding, Nanoseconds, Positive, RankNumber, Text, findings_of
+from tracelink.compiling import diff as compiling_diff
 from tracelink.compiling import model
+from tracelink.compiling.diff import CompileDiff
 from tracelink.compiling.model import CompileReport, Status
 
 Time = Annotated[int | None, Meta(description="In ns since 1970.")]
@@ -98,6 +100,49 @@ class CacheUse(Struct, frozen=True):
     key: str
 
 
+class Change(Struct, frozen=True):
+    """Something that happens in one run, and not or less often in the other one."""
+
+    function: str
+    file: Annotated[str, Meta(description="The file's name, without its folder.")]
+    line: int | None
+    reason: str
+    before: Annotated[Count, Meta(description="How often, on the rank where it happens most.")]
+    after: Count
+    before_ns: Annotated[Nanoseconds, Meta(description="Its cost, on the rank where it cost most.")]
+    after_ns: Nanoseconds
+    is_worse: Annotated[bool, Meta(description="Whether it is new, or happens more often.")]
+
+
+class FunctionTime(Struct, frozen=True):
+    """A function in both runs, by its name and the place of its definition."""
+
+    function: str
+    file: Annotated[str, Meta(description="The file's name, without its folder.")]
+    line: int | None
+    before: Annotated[Count, Meta(description="Compilations on the rank with most.")]
+    after: Count
+    before_ns: Annotated[Nanoseconds, Meta(description="On the rank where it took longest.")]
+    after_ns: Nanoseconds
+    is_worse: Annotated[bool, Meta(description="Whether it takes more than 1 s and 20 % longer.")]
+
+
+class Diff(Struct, frozen=True):
+    """What changed from the run in PATHS to that of --diff."""
+
+    is_worse: bool
+    before_ns: Annotated[
+        Nanoseconds, Meta(description="Time of all compilations, on the rank where it took longest.")
+    ]
+    after_ns: Nanoseconds
+    recompiles: Sequence[Change]
+    graph_breaks: Sequence[Change]
+    failures: Sequence[Change]
+    open: Sequence[Change]
+    divergences: Sequence[Change]
+    functions: Annotated[Sequence[FunctionTime], Meta(description="The largest difference first.")]
+
+
 class Compile(Struct, frozen=True):
     """Result of `tracelink compile --json`."""
 
@@ -111,9 +156,12 @@ class Compile(Struct, frozen=True):
     artifacts: Annotated[Mapping[str, Positive], Meta(description="Number of artifacts of each name.")]
     kinds: Annotated[Mapping[str, Positive], Meta(description="Number of records of each kind.")]
     findings: Sequence[Finding]
+    diff: Annotated[
+        Diff | None, Meta(description="With --diff only; the other tables are those of the run in PATHS.")
+    ] = None
 
 
-def compile_document(report: CompileReport) -> Compile:
+def compile_document(report: CompileReport, diff: CompileDiff | None = None) -> Compile:
     """The report as a document."""
     return Compile(
         report.ranks,
@@ -126,11 +174,35 @@ def compile_document(report: CompileReport) -> Compile:
         report.artifacts,
         report.kinds,
         findings_of(report.findings),
+        _diff(diff) if diff else None,
+    )
+
+
+def _diff(diff: CompileDiff) -> Diff:
+    return Diff(
+        diff.is_worse,
+        diff.before_ns,
+        diff.after_ns,
+        [_of(Change, row) for row in diff.recompiles],
+        [_of(Change, row) for row in diff.graph_breaks],
+        [_of(Change, row) for row in diff.failures],
+        [_of(Change, row) for row in diff.open],
+        [_of(Change, row) for row in diff.divergences],
+        [_of(FunctionTime, row) for row in diff.functions],
     )
 
 
 Document = TypeVar("Document", bound=Struct)
-Row = model.Compiled | model.GraphBreak | model.Failure | model.OpenPhase | model.Divergence | model.CacheUse
+Row = (
+    model.Compiled
+    | model.GraphBreak
+    | model.Failure
+    | model.OpenPhase
+    | model.Divergence
+    | model.CacheUse
+    | compiling_diff.Change
+    | compiling_diff.FunctionTime
+)
 
 
 def _of(document: type[Document], row: Row) -> Document:

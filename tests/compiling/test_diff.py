@@ -1,0 +1,105 @@
+"""Two runs compared: what is new, gone, slower or faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tracelink
+from builders.compile_log import artifact, begin, instant, log, metrics
+from builders.data import shared
+from tracelink.compiling.diff import Change, CompileDiff, FunctionTime, compared
+from tracelink.compiling.model import CompileReport
+from tracelink.model.columns import SECOND
+
+STEP = {"co_name": "step", "co_filename": "/home/me/train.py", "co_firstlineno": 7}
+
+
+def report(folder: Path, *ranks: bytes) -> CompileReport:
+    """The report of a run whose ranks have these logs."""
+    folder.mkdir(parents=True)
+    for rank, content in enumerate(ranks):
+        (folder / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_bytes(content)
+    return tracelink.compile(folder)
+
+
+def diff(folder: Path, before: list[bytes], after: list[bytes]) -> CompileDiff:
+    return compared(report(folder / "before", *before), report(folder / "after", *after))
+
+
+def test_same_run_has_no_change() -> None:
+    found = tracelink.compile(shared("torch_trace/single"))
+    same = compared(found, found)
+    assert (list(same.changes), same.is_worse) == ([], False)
+    assert same.before_ns == same.after_ns > 0
+
+
+def test_ids_ranks_and_lines_do_not_matter(tmp_path: Path) -> None:
+    """The function is compiled second, on more ranks, and moved by an edit above it; ids of objects differ."""
+    guard = "0/0: ___check_obj_id(fn, {})  # fn()"
+    one = log(metrics("0/0", **STEP), metrics("0/1", recompile_reason=guard.format(140_001_002), **STEP))
+    moved = STEP | {"co_firstlineno": 9}
+    two = log(
+        metrics("1/0", **moved), metrics("1/1", recompile_reason=guard.format(139_998_001_555), **moved)
+    )
+    found = diff(tmp_path, [one], [two, two])
+    assert (list(found.changes), found.is_worse) == ([], False)
+    assert found.functions == [FunctionTime("step", "train.py", 9, 2, 2, 2 * SECOND, 2 * SECOND)]
+
+
+def test_recompilations_that_are_new_and_gone(tmp_path: Path) -> None:
+    def run(reason: str, times: int) -> bytes:
+        again = [
+            metrics(f"0/{number}", recompile_reason=f"0/0: {reason}  # x", **STEP)
+            for number in range(1, times + 1)
+        ]
+        return log(metrics("0/0", **STEP), *again)
+
+    found = diff(tmp_path, [run("x == 1", 1)], [run("y == 2", 2)])
+    assert found.recompiles == [
+        Change("step", "train.py", 7, "y == 2", 0, 2, 0, 2 * SECOND),
+        Change("step", "train.py", 7, "x == 1", 1, 0, SECOND, 0),
+    ]
+    assert [one.is_worse for one in found.recompiles] == [True, False]
+    assert found.is_worse
+
+
+def test_graph_breaks_failures_and_open_work(tmp_path: Path) -> None:
+    text = "Graph break in user code at /home/me/train.py:17\nGraph Break Reason: print"
+    failed = metrics("1/0", fail_type="Unsupported", fail_reason="no", co_name="loss")
+    bad = log(
+        metrics("0/0", **STEP),
+        artifact("dynamo_graph_break_reason", text, "0/0"),
+        failed,
+        begin("backend_compile", "0/1", at=3),
+        instant("x", at=5),
+    )
+    good = log(metrics("0/0", **STEP))
+    worse, better = diff(tmp_path / "1", [good], [bad]), diff(tmp_path / "2", [bad], [good])
+    assert list(worse.changes) == [
+        Change("loss", "", None, "Unsupported: no", 0, 1),
+        Change("step", "train.py", 7, "backend_compile", 0, 1, 0, 2 * SECOND),
+        Change("", "train.py", 17, "print", 0, 1),
+    ]
+    assert len(better.changes) == 3
+    assert (worse.is_worse, better.is_worse) == (True, False)
+
+
+def test_divergences(tmp_path: Path) -> None:
+    good, other = log(metrics("0/0", co_name="step")), log(metrics("0/0", co_name="loss"))
+    found = diff(tmp_path, [good] * 3, [good, good, other])
+    assert found.divergences == [Change("", "", None, "compile", 0, 1)]
+
+
+def test_time_of_a_function(tmp_path: Path) -> None:
+    """The slowest rank counts; 20 % and 1 s more are noise."""
+
+    def run(step: float, loss: float) -> bytes:
+        return log(metrics("0/0", seconds=step, **STEP), metrics("1/0", seconds=loss, co_name="loss"))
+
+    found = diff(tmp_path, [run(9, 10), run(10, 10)], [run(11, 14), run(11, 10)])
+    assert found.functions == [
+        FunctionTime("loss", "", None, 1, 1, 10 * SECOND, 14 * SECOND),
+        FunctionTime("step", "train.py", 7, 1, 1, 10 * SECOND, 11 * SECOND),
+    ]
+    assert [one.is_worse for one in found.functions] == [True, False]
+    assert (found.before_ns, found.after_ns) == (20 * SECOND, 25 * SECOND)

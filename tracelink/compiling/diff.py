@@ -1,0 +1,242 @@
+"""Two runs compared: recompilations, graph breaks and failures that are new or gone, and time by function."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracelink.compiling.model import Compiled, CompileReport
+from tracelink.model.columns import SECOND
+
+SLOWER_BY, SLOWER_THAN = SECOND, 1.2
+"""A function compiles slower if it takes longer by this time and this factor: less is noise."""
+ADDRESS = re.compile(r"\b(?:0x[0-9a-fA-F]+|\d{7,})\b")
+"""Numbers that differ in each run, such as ids of objects."""
+SOME = "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happens in one run, and not or less often in the other one."""
+
+    function: str
+    """Empty for a graph break, which has a line."""
+    file: str
+    line: int | None
+    reason: str
+    before: int
+    """How often, on the rank where it happens most."""
+    after: int
+    before_ns: int = 0
+    """What that cost, on the rank where it cost most."""
+    after_ns: int = 0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it is new, or happens more often."""
+        return self.after > self.before
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTime:
+    """A function in both runs, by its name and the place of its definition."""
+
+    function: str
+    file: str
+    """In the run after, if it is there."""
+    line: int | None
+    before: int
+    """Compilations on the rank with most."""
+    after: int
+    before_ns: int
+    """Time of all its compilations, on the rank where it took longest."""
+    after_ns: int
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it compiles slower by more than noise."""
+        return self.after_ns > max(self.before_ns * SLOWER_THAN, self.before_ns + SLOWER_BY)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileDiff:
+    """What changed between two runs; tables have only what differs, except that of functions."""
+
+    recompiles: Sequence[Change]
+    graph_breaks: Sequence[Change]
+    failures: Sequence[Change]
+    open: Sequence[Change]
+    divergences: Sequence[Change]
+    functions: Sequence[FunctionTime]
+    """Those with the largest difference first."""
+    before_ns: int
+    """Time of all compilations, on the rank where it took longest."""
+    after_ns: int
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """All changes except those of time."""
+        return [*self.failures, *self.open, *self.divergences, *self.graph_breaks, *self.recompiles]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether something is new or more frequent, or a function compiles slower."""
+        return any(one.is_worse for one in self.changes) or any(one.is_worse for one in self.functions)
+
+
+Definition = tuple[str, str, int | None]
+"""The name of a function, and the file and the line of its definition."""
+Thing = tuple[str, str, int | None, str]
+"""What happened: function, file, line and reason."""
+Happened = tuple[int, Thing, int, int]
+"""On which rank, what, how often, and at what cost."""
+
+
+def compared(before: CompileReport, after: CompileReport) -> CompileDiff:
+    """What changed from one run to the other.
+
+    Runs can have different numbers of ranks: counts and times are those of the rank with most. Ids do not matter; a
+    function that moved within its file is the same one.
+    """
+    sides = _Side(before), _Side(after)
+    _align(*sides)
+    old, new = sides
+    return CompileDiff(
+        recompiles=_changes(old.recompiles(), new.recompiles()),
+        graph_breaks=_changes(old.graph_breaks(), new.graph_breaks()),
+        failures=_changes(old.failures(), new.failures()),
+        open=_changes(old.open(), new.open()),
+        divergences=_changes(old.divergences(), new.divergences()),
+        functions=_functions(old, new),
+        before_ns=_longest(before.compiles),
+        after_ns=_longest(after.compiles),
+    )
+
+
+def _longest(compiles: Iterable[Compiled]) -> int:
+    times: Counter[int] = Counter()
+    for one in compiles:
+        times[one.rank] += one.duration_ns or 0
+    return max(times.values(), default=0)
+
+
+class _Side:
+    """One run, with the function of each compile id."""
+
+    def __init__(self, report: CompileReport) -> None:
+        self.report = report
+        self.moved: dict[Definition, Definition] = {}
+        """Definitions that the other run has at another line."""
+        self._by_frame: dict[tuple[int, str], Definition] = {}
+        self._of: list[Definition] = []
+        for one in report.compiles:
+            frame = (one.rank, one.id.rpartition("/")[0])
+            if one.file:
+                self._by_frame[frame] = (one.function, one.file.rpartition("/")[2], one.line)
+            self._of.append(self._by_frame.get(frame, (one.function, "", None)))
+
+    def definitions(self) -> set[Definition]:
+        """All functions."""
+        return set(self._of)
+
+    def _at(self, rank: int, id_: str, function: str) -> Definition:
+        found = self._by_frame.get((rank, id_.rpartition("/")[0]), (function, "", None))
+        return self.moved.get(found, found)
+
+    def compiled(self) -> Iterable[tuple[Definition, Compiled]]:
+        """Each compilation, and its function."""
+        for definition, one in zip(self._of, self.report.compiles, strict=True):
+            yield self.moved.get(definition, definition), one
+
+    def recompiles(self) -> Iterable[Happened]:
+        """By function and guard."""
+        for definition, one in self.compiled():
+            if one.recompile_of:
+                yield one.rank, (*definition, _lasting(one.reason)), 1, one.duration_ns or 0
+
+    def graph_breaks(self) -> Iterable[Happened]:
+        """By line and reason."""
+        for one in self.report.graph_breaks:
+            file = one.file.rpartition("/")[2]
+            yield one.rank, ("", file, one.line, _lasting(one.reason)), one.count, 0
+
+    def failures(self) -> Iterable[Happened]:
+        """By function, type and reason."""
+        for one in self.report.failures:
+            at = self._at(one.rank, one.id, one.function)
+            yield one.rank, (*at, _lasting(f"{one.type}: {one.reason}")), 1, 0
+
+    def open(self) -> Iterable[Happened]:
+        """By function and phase."""
+        for one in self.report.open:
+            yield one.rank, (*self._at(one.rank, one.id, one.function), one.name), 1, one.for_ns
+
+    def divergences(self) -> Iterable[Happened]:
+        """By what differs, on all ranks that differ."""
+        for one in self.report.divergences:
+            yield 0, ("", "", None, one.what), len(one.outliers), 0
+
+
+def _lasting(reason: str) -> str:
+    """The first line of a reason, without what differs in each run."""
+    return ADDRESS.sub(SOME, reason.strip().partition("\n")[0])
+
+
+def _align(before: _Side, after: _Side) -> None:
+    """Functions that are in one run only, and have the same name and file in both, moved: the k-th is the k-th."""
+    old, new = before.definitions(), after.definitions()
+    candidates: dict[tuple[str, str], tuple[list[Definition], list[Definition]]] = defaultdict(
+        lambda: ([], [])
+    )
+    for side, only in enumerate((old - new, new - old)):
+        for definition in sorted(only, key=lambda one: (one[0], one[1], one[2] or 0)):
+            candidates[definition[:2]][side].append(definition)
+    for olds, news in candidates.values():
+        before.moved.update(zip(olds, news, strict=False))
+
+
+Total = Mapping[Thing, tuple[int, int]]
+
+
+def _totals(happened: Iterable[Happened]) -> Total:
+    """How often and at what cost each thing happened, on the rank with most."""
+    counts: Counter[tuple[int, Thing]] = Counter()
+    costs: Counter[tuple[int, Thing]] = Counter()
+    for rank, key, count, cost in happened:
+        counts[rank, key] += count
+        costs[rank, key] += cost
+    totals: dict[Thing, tuple[int, int]] = {}
+    for (rank, key), count in counts.items():
+        most, longest = totals.get(key, (0, 0))
+        totals[key] = max(most, count), max(longest, costs[rank, key])
+    return totals
+
+
+def _changes(before: Iterable[Happened], after: Iterable[Happened]) -> list[Change]:
+    """What differs: new and more frequent things first, the most costly first."""
+    old, new = _totals(before), _totals(after)
+    changes = [
+        Change(*key, count, new_count, cost, new_cost)
+        for key in dict.fromkeys([*new, *old])
+        for (count, cost), (new_count, new_cost) in [(old.get(key, (0, 0)), new.get(key, (0, 0)))]
+        if count != new_count
+    ]
+    return sorted(changes, key=lambda one: (not one.is_worse, -max(one.before_ns, one.after_ns)))
+
+
+def _functions(before: _Side, after: _Side) -> list[FunctionTime]:
+    def totals(side: _Side, counted: Callable[[Compiled], int]) -> Total:
+        return _totals(
+            (one.rank, (*definition, ""), counted(one), one.duration_ns or 0)
+            for definition, one in side.compiled()
+        )
+
+    old, new = (totals(side, lambda one: int(not one.backward)) for side in (before, after))
+    times = [
+        FunctionTime(*key[:3], count, new_count, cost, new_cost)
+        for key in dict.fromkeys([*new, *old])
+        for (count, cost), (new_count, new_cost) in [(old.get(key, (0, 0)), new.get(key, (0, 0)))]
+    ]
+    return sorted(times, key=lambda one: -abs(one.after_ns - one.before_ns))
