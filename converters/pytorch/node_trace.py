@@ -21,7 +21,7 @@ from tracelink.converters.pytorch.nodes import (
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK
-from tracelink.model.columns import Bools, Int64s, StringTable
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Key, KeyColumn
 from tracelink.model.text import subject
@@ -67,14 +67,9 @@ def without_loops(ids: Int64s, parents: KeyColumn) -> tuple[KeyColumn, int]:
         return parents, 0
     distinct, first = np.unique(ids, return_index=True)
     index = np.minimum(np.searchsorted(distinct, parents.values), len(distinct) - 1)
-    known = distinct[index] == parents.values
-    ancestor = np.arange(len(ids))
-    ancestor[parents.rows] = np.where(known, first[index], parents.rows)
-    is_root = np.ones(len(ids), np.bool_)
-    is_root[parents.rows] = ~known
-    for _ in range(len(ids).bit_length()):
-        ancestor = ancestor[ancestor]
-    loops = np.unique(ancestor[~is_root[ancestor]])
+    parent = np.full(len(ids), UNKNOWN, np.int64)
+    parent[parents.rows] = np.where(distinct[index] == parents.values, first[index], UNKNOWN)
+    loops = own_ancestors(parent)
     kept = ~np.isin(parents.rows, loops)
     return KeyColumn(parents.rows[kept], parents.values[kept]), len(loops)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from tracelink.model.columns import int64s
 from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph, recorded_payloads
@@ -42,12 +43,14 @@ def recorded_synchronizations(graph: EventGraph) -> Synchronizations:
         return Synchronizations.empty()
     arguments = {row: _decoded(text) for row, text in recorded_payloads(graph, rows)}
     waits = [arguments.get(row, NO_ARGUMENTS) for row in rows.tolist()]
-    columns = [
-        (wait.device, wait.stream, wait.wait_on_stream, wait.wait_on_cuda_event_record_corr_id)
-        for wait in waits
-    ]
-    device, stream, event_stream, event_record = np.array(columns, np.int64).T
-    return Synchronizations(rows, meaning[events.name[rows]], device, stream, event_stream, event_record)
+    return Synchronizations(
+        rows,
+        meaning[events.name[rows]],
+        int64s([wait.device for wait in waits]),
+        int64s([wait.stream for wait in waits]),
+        int64s([wait.wait_on_stream for wait in waits]),
+        int64s([wait.wait_on_cuda_event_record_corr_id for wait in waits]),
+    )
 
 
 def _decoded(text: bytes | memoryview) -> Synchronization:

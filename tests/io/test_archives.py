@@ -79,6 +79,13 @@ def test_a_damaged_member_costs_only_itself(tmp_path: Path, at: int, value: byte
     assert problem in str(caught.value)
 
 
+def test_a_member_without_a_name_is_a_member(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"q": b"content"})
+    path.write_bytes(path.read_bytes().replace(b"q", b"\0"))
+    (source,) = found(path).sources
+    assert content(source) == b"content"
+
+
 def test_a_damaged_header_in_a_tar_archive_costs_only_its_member(tmp_path: Path) -> None:
     path = tar(tmp_path / "a.tar", FILES)
     data = bytearray(path.read_bytes())

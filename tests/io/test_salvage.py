@@ -163,6 +163,11 @@ def test_escaped_backslashes_stay_where_others_are_repaired() -> None:
     assert elements(r'{"ph": "a\\d", "name": "C:\d\\e", }') == [{"ph": "a\\d", "name": "C:\\d\\e"}]
 
 
+def test_lone_surrogates_in_a_document_are_replaced() -> None:
+    text = rb'{"a\uD800": ["\ud83d\ude00", "x\udc00", 5], "b": {"c": "\\ud800"}}'
+    assert parse_document(text) == {"a?": ["\U0001f600", "x?", 5], "b": {"c": "\\ud800"}}
+
+
 # However long the text is, and however much of it is damaged.
 
 

@@ -85,7 +85,7 @@ def zip_members(stored: BinaryIO) -> Members:
         ) from error
     found = Members()
     for member in archive.infolist():
-        if not member.is_dir():
+        if not member.filename.endswith("/"):
             found.add(Member(member.filename, partial(_unzipped, archive, member), member.compress_size))
     return found.sorted()
 

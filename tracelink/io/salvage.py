@@ -17,6 +17,7 @@ LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=Dec
 
 SPACE = re.compile(r"[\s\ufeff]*")
 ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 NAME_START = re.compile(r'"name"\s*:\s*"')
 NAME_END = re.compile(
     r'"\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|rf_id|parent|ctrl_deps|inputs)"\s*:|"\s*\}\s*$'
@@ -72,10 +73,24 @@ def parse_document(data: bytes | bytearray | memoryview) -> Any:
     text = bytes(data).decode("utf-8", "replace").lstrip("\ufeff")
     for candidate in chain((text,), _repairs(text)):
         try:
-            return PLAIN.decode(candidate)
+            value = PLAIN.decode(candidate)
+            return encodable(value) if SURROGATE.search(candidate) else value
         except (ValueError, RecursionError) as error:
             problem = error
     raise ValueError(str(problem))
+
+
+def encodable(value: Any) -> Any:
+    """A copy with a question mark for each lone surrogate, which escapes in JSON can make and UTF-8 cannot hold."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [encodable(item) for item in value]
+        case dict():
+            return {encodable(key): encodable(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 def parse_elements(

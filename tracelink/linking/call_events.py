@@ -23,6 +23,7 @@ from tracelink.model.columns import (
     StringTable,
     for_each_text,
     lookup,
+    own_ancestors,
     values_at,
 )
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
@@ -193,6 +194,7 @@ def _nodes_of(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s, same: Edge
     operation = vocabulary.operations(name)
     same_operation = (name == vocabulary.strings.find(RECORD_OPERATOR)) | (operation == operation[parent])
     parent[~same_operation] = UNKNOWN
+    parent[own_ancestors(parent)] = UNKNOWN  # several nodes may have the id of a parent
     return Nodes(rows, event, parent, _innermost(parent))
 
 

@@ -233,6 +233,15 @@ def int64s(numbers: Sequence[int]) -> Int64s:
         return np.array([number & (1 << 64) - 1 for number in numbers], np.uint64).view(np.int64)
 
 
+def own_ancestors(parent: Int64s) -> Int64s:
+    """The indexes that are their own ancestors, by the index of each one's parent, or UNKNOWN."""
+    top = len(parent)
+    ancestor = np.append(np.where(parent == UNKNOWN, top, parent), top)
+    for _ in range(top.bit_length()):
+        ancestor = ancestor[ancestor]
+    return np.unique(ancestor[ancestor != top])
+
+
 # Columns as pandas frames and Arrow tables, if those are installed
 
 

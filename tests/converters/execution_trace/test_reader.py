@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tracelink
 from builders.data import shared
 from builders.execution_trace import (
     FLAT,
@@ -524,6 +525,14 @@ def test_every_chain_of_parents_ends(pairs: list[tuple[int, int]]) -> None:
         while seen[-1] in above:
             assert above[seen[-1]] not in seen
             seen.append(above[seen[-1]])
+
+
+@pytest.mark.parametrize("names", [("c10d::allreduce_", "c10d::allreduce_"), ("record_param_comms",) * 2])
+def test_loops_through_nodes_with_the_same_id_end(names: tuple[str, str], tmp_path: Path) -> None:
+    first, second = names
+    nodes = [node(5, "aten::add"), node(5, first, parent=7), node(7, second, parent=5)]
+    (tmp_path / "et_0.json").write_bytes(trace(thread_root(2), *nodes, process_root()))
+    assert tracelink.collectives(tmp_path).collectives is not None
 
 
 def test_truth_values_and_long_numbers_are_no_ids() -> None:

@@ -53,6 +53,11 @@ def test_profiles_of_2023_do_not_name_the_call_that_recorded_the_event(tmp_path:
     assert columns(read(tmp_path, old)) == [(Awaited.EVENT_BY_STREAM, 0, 24, 7, -1)]
 
 
+def test_numbers_beyond_64_bits_wrap(tmp_path: Path) -> None:
+    large = wait("Stream Sync", 1, 7, stream=2**63, device=2**64 + 3, correlation=2)
+    assert columns(read(tmp_path, large)) == [(Awaited.STREAM, 3, -(2**63), -1, -1)]
+
+
 def test_arguments_that_make_no_sense_say_nothing(tmp_path: Path) -> None:
     odd = slice_("cuda_sync", "Stream Sync", 5, pid=0, tid=24, stream={}, correlation=6)
     assert columns(read(tmp_path, odd)) == [(Awaited.STREAM, -1, -1, -1, -1)]

@@ -1,0 +1,101 @@
+"""Valid inputs of every format, from the samples, from what tracelink writes of them, and from builders."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import tracelink
+from builders import execution_trace as et
+from builders import kineto, recorder
+from builders.data import DATA
+from tracelink import plugins, samples
+from tracelink.io.streams import GZIP_MAGIC, GZIP_WINDOW
+
+CRASHES = DATA / "crashes"
+"""Inputs that broke earlier versions; they are seeds if they are present."""
+
+LARGEST = 1 << 20
+"""Larger files only take time."""
+FIRST_LINES = 200 << 10
+"""Bytes of the lines of a log that are used."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """An input before it is mutated."""
+
+    format: str
+    name: str
+    data: bytes
+
+
+def all_seeds(work: Path) -> list[Seed]:
+    """The seeds of all formats, always in the same order; `work` is a folder for what tracelink writes."""
+    found = [*_built(), *_of_files(_samples()), *_of_files(_written(work))]
+    return [*found, *_of_files(sorted(CRASHES.rglob("*")))]
+
+
+def _of_files(paths: list[Path]) -> Iterator[Seed]:
+    for path in paths:
+        if not path.is_file() or path.name == "repro.txt":
+            continue
+        data = path.read_bytes()
+        if data.startswith(GZIP_MAGIC):
+            with suppress(zlib.error):
+                data = zlib.decompressobj(GZIP_WINDOW).decompress(data, LARGEST + 1)
+        name = path.name.removesuffix(".gz")
+        if path.suffixes[:1] == [".log"]:
+            data = data[: data.rfind(b"\n", 0, FIRST_LINES)]
+        if (known := next(plugins.recognised(data[: 64 << 10], name), None)) and len(data) <= LARGEST:
+            yield Seed(known.name, name, data)
+
+
+def _samples() -> list[Path]:
+    return sorted(path for name in samples.names() for path in Path(samples.path(name)).rglob("*"))
+
+
+def _written(work: Path) -> list[Path]:
+    """The samples in every format that tracelink writes and reads."""
+    for name in ("cpu_job", "gpu_pair"):
+        for to, output in (("chakra", "job"), ("chakra-json", "linked"), ("perfetto", "job.pftrace")):
+            (work / name).mkdir(exist_ok=True)
+            tracelink.merge(samples.path(name), output=work / name / output, to=to, jobs=1)
+    tracelink.convert(work / "cpu_job" / "job.0.et", work / "cpu_job" / "nodes.json", to="chakra-nodes")
+    return sorted(work.rglob("*"))
+
+
+def _built() -> Iterator[Seed]:
+    """Small inputs in which most mutations change what matters."""
+    call, work = kineto.launch(12, 2, correlation=7), kineto.kernel("add_kernel", 20, 4, correlation=7)
+    events = [
+        kineto.cpu_op("aten::add", 10, 5, External_id=1, Record_function_id=9),
+        call,
+        work,
+        *kineto.arrow(call, work, 7),
+        kineto.metadata("thread_name", name="thread"),
+        kineto.counter("GPU 0 Utilization", 5, {"a": 1}),
+        kineto.memory(6, 512, 1024),
+        kineto.half("B", "half", 30),
+        kineto.half("E", "half", 31),
+        kineto.flow_end("s", 3, 10),
+        kineto.flow_end("f", 3, 20),
+        kineto.python_frame("f.py(1): f", 8, 20),
+    ]
+    yield Seed("kineto", "k_0.json", kineto.trace(*events, rank=0))
+    nodes = [
+        et.thread_root(2),
+        et.groups_node(3, {"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1], "group_size": 2}),
+        et.node(5, "aten::add", handle=9, inputs=[et.tensor()], outputs=[et.tensor(9)]),
+        et.node(6, "record_param_comms", parent=5, inputs=[et.tensor()]),
+        et.process_root(),
+    ]
+    for version in (et.FLAT, et.NEWEST):
+        yield Seed("execution-trace", "et_0.json", et.trace(*nodes, version=version))
+    entries = [recorder.collective(sequence=number) for number in range(1, 4)]
+    content = recorder.dump(*entries, pg_status={"0": {"last_enqueued_collective": 3}})
+    yield Seed("flight-recorder", "comm_lib_trace_rank_0", recorder.pickled(content))
+    yield Seed("flight-recorder", "comm_lib_trace_rank_0.json", recorder.as_json(content))

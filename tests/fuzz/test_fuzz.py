@@ -1,0 +1,80 @@
+"""The harness: cases depend on their number only, and every kind of fault is recognised."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from fuzz import runs
+from fuzz.__main__ import main
+from fuzz.mutations import mutated
+from fuzz.seeds import Seed, all_seeds
+from tracelink import api, plugins
+from tracelink.model.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Seed]:
+    return all_seeds(tmp_path_factory.mktemp("seeds"))
+
+
+def test_every_reader_has_seeds(seeds: list[Seed]) -> None:
+    assert {seed.format for seed in seeds} == set(plugins.readers())
+
+
+def test_mutations_depend_on_the_number_only_and_change_the_input(seeds: list[Seed]) -> None:
+    made = [mutated(seed, Random(f"1/{number}")) for seed in seeds[:20] for number in range(3)]
+    again = [mutated(seed, Random(f"1/{number}")) for seed in seeds[:20] for number in range(3)]
+    assert made == again
+    originals = {seed.data for seed in seeds}
+    assert sum(data not in originals for _, data in made) > 0.8 * len(made)
+
+
+def fails(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError("x")
+
+
+def never_ends(*_: Any, **__: Any) -> None:
+    time.sleep(60)
+
+
+def allocates(*_: Any, **__: Any) -> None:
+    np.ones(1 << 40)
+
+
+def warns(*_: Any, **__: Any) -> NoReturn:
+    warnings.warn("overflow", RuntimeWarning, stacklevel=1)
+    raise UsageError("no")
+
+
+@pytest.mark.parametrize(
+    ("inspect", "outcome", "fault"),
+    [
+        (fails, "unexpected", "RuntimeError at "),
+        (never_ends, "slow", "slow at "),
+        (allocates, "memory", "memory at "),
+        (warns, "warning", "RuntimeWarning: overflow"),
+    ],
+)
+def test_faults_are_recognised(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inspect: Any, outcome: str, fault: str
+) -> None:
+    monkeypatch.setattr(api, "inspect", inspect)
+    monkeypatch.setattr(runs, "SECONDS", 0.3)
+    end = runs.run(["inspect", str(tmp_path), "-v"], 100)
+    assert (end.outcome, end.fault.startswith(fault)) == (outcome, True)
+
+
+def test_a_few_inputs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--inputs", "20", "--save", str(tmp_path)])
+    assert main() == 0
+    assert "20 inputs of" in capsys.readouterr().out

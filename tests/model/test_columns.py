@@ -1,0 +1,25 @@
+"""Columns."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracelink.model.columns import UNKNOWN, own_ancestors
+
+
+@given(st.lists(st.integers(-1, 12), max_size=13))
+def test_whatever_leads_back_to_itself_is_its_own_ancestor(parents: list[int]) -> None:
+    parent = [above if above < len(parents) else UNKNOWN for above in parents]
+
+    def leads_back(start: int) -> bool:
+        index = parent[start]
+        for _ in parent:
+            if index in (start, UNKNOWN):
+                break
+            index = parent[index]
+        return index == start
+
+    found = own_ancestors(np.array(parent, np.int64))
+    assert found.tolist() == [index for index in range(len(parent)) if leads_back(index)]
