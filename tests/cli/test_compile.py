@@ -8,7 +8,9 @@ from pathlib import Path
 import jsonschema
 
 from builders.command_line import Run
-from builders.compile_log import artifact, begin, instant, log, metrics
+from builders.compile_log import PID, START_US, artifact, begin, instant, log, metrics
+from builders.kineto import cpu_op, trace
+from builders.kineto import write as write_file
 from tracelink import schemas
 from tracelink.cli.main import FINE, NO, UNREADABLE
 
@@ -42,6 +44,30 @@ def write(rank: int, content: bytes) -> Path:
 def test_page(tracelink: Run) -> None:
     result = tracelink("compile", str(write(0, GOOD)))
     assert (result.exit_code, result.stdout, result.stderr) == (FINE, PAGE, "")
+
+
+def test_page_with_a_profile(tracelink: Run) -> None:
+    path = write(0, GOOD)
+    regions = [cpu_op("Torch-Compiled Region: 0/0", 5_000_000 + at, 500, pid=PID) for at in (0, 1000)]
+    write_file(Path("kineto_rank0.json"), trace(*regions, rank=0, baseTimeNanoseconds=START_US * 1000))
+    result = tracelink("compile", ".")
+    table, _, rest = PAGE.partition("\nrecompiled")
+    expected = table.replace("   time\n", "   time     ran\n").replace(
+        "1       0       0  3.0 s", "1       0       0  3.0 s  1.0 ms"
+    )
+    hint = "step [0] took 3.0 s to compile, as long as 6,000 runs: it ran 1.0 ms in the profiled time (2 runs).\n"
+    assert (result.exit_code, result.stdout) == (FINE, f"{expected}{hint}\nrecompiled{rest}")
+    assert tracelink("compile", str(path)).stdout == PAGE
+
+
+def test_function_that_did_not_run_in_the_profiled_time(tracelink: Run) -> None:
+    write(0, GOOD)
+    other = cpu_op("Torch-Compiled Region: 9/0", 5_000_000, 500, pid=PID)
+    write_file(Path("kineto_rank0.json"), trace(other, rank=0, baseTimeNanoseconds=START_US * 1000))
+    assert (
+        "step [0] took 3.0 s to compile, and did not run in the profiled time."
+        in tracelink("compile", ".").stdout
+    )
 
 
 def test_one_line_for_each_problem(tracelink: Run) -> None:

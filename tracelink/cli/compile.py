@@ -194,6 +194,11 @@ FUNCTIONS = (
     "failed",
     "time",
 )
+RAN = "ran"
+"""Shown if profiles are among the inputs."""
+MOST_UNAMORTISED = 3
+WORTH_SAYING_NS = 1_000_000_000
+"""Compilations that took less are not worth a hint."""
 
 
 @dataclass(slots=True)
@@ -206,6 +211,8 @@ class _Function:
     breaks: int = 0
     failed: int = 0
     time_ns: int = 0
+    runtime_ns: int | None = None
+    runs: int = 0
 
 
 def _show_functions(page: Page, report: CompileReport, most: int | None) -> None:
@@ -223,7 +230,11 @@ def _show_functions(page: Page, report: CompileReport, most: int | None) -> None
         found.breaks += one.status is Status.BREAK
         found.failed += one.status is Status.ERROR
         found.time_ns += one.duration_ns or 0
+        if one.runtime_ns is not None:
+            found.runtime_ns = (found.runtime_ns or 0) + one.runtime_ns
+            found.runs += 0 if one.backward else one.runs or 0
     ordered = sorted(functions.items(), key=lambda item: -item[1].time_ns)
+    profiled = any(found.runtime_ns is not None for found in functions.values())
     rows = [
         [
             f"{found.name or EMPTY} [{key}]",
@@ -235,11 +246,35 @@ def _show_functions(page: Page, report: CompileReport, most: int | None) -> None
             number(found.breaks),
             number(found.failed),
             duration(found.time_ns),
+            *([EMPTY if found.runtime_ns is None else duration(found.runtime_ns)] if profiled else []),
         ]
         for key, found in ordered[:most]
     ]
-    page.table(FUNCTIONS, rows, numbers=FUNCTIONS[4:], optional=("called at", "ranks", "breaks"))
+    header = (*FUNCTIONS, RAN) if profiled else FUNCTIONS
+    page.table(header, rows, numbers=header[4:], optional=("called at", "ranks", "breaks"))
     _rest(page, len(ordered), most, "function")
+    _show_unamortised(page, ordered, most)
+
+
+def _show_unamortised(page: Page, functions: Sequence[tuple[str, _Function]], most: int | None) -> None:
+    """Functions that took longer to compile than their code then ran, in the profiled time."""
+    found = [
+        (key, one)
+        for key, one in functions
+        if one.runtime_ns is not None and WORTH_SAYING_NS <= one.time_ns > one.runtime_ns
+    ]
+    for key, one in found[: None if most is None else MOST_UNAMORTISED]:
+        name = f"{one.name or 'A function'} [{key}]"
+        if not one.runtime_ns:
+            page.line(
+                f"{name} took {duration(one.time_ns)} to compile, and did not run in the profiled time."
+            )
+            continue
+        ran = f"ran {duration(one.runtime_ns)} in the profiled time ({counted(one.runs, 'run')})"
+        as_many = number(one.time_ns * max(one.runs, 1) // one.runtime_ns)
+        page.line(f"{name} took {duration(one.time_ns)} to compile, as long as {as_many} runs: it {ran}.")
+    if most is not None and len(found) > MOST_UNAMORTISED:
+        page.line(more(len(found) - MOST_UNAMORTISED, "function"), "dim")
 
 
 def _rest(page: Page, count: int, most: int | None, thing: str) -> None:

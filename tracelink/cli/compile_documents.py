@@ -29,7 +29,8 @@ class Compiled(Struct, frozen=True):
     start_ns: Time
     duration_ns: Nanoseconds | None
     runtime_ns: Annotated[
-        Nanoseconds | None, Meta(description="How long the compiled code ran, from a profile of the rank.")
+        Nanoseconds | None,
+        Meta(description="How long the compiled code ran, in the profiles of its process among the inputs."),
     ]
     recompile_of: Annotated[
         str, Meta(description="The compilation whose guard failed; empty if there is none.")
@@ -43,6 +44,7 @@ class Compiled(Struct, frozen=True):
     restarts: Count
     called_at: str
     stages: Annotated[Mapping[str, Nanoseconds], Meta(description="Nanoseconds of each stage.")]
+    runs: Annotated[Count | None, Meta(description="How often the compiled code ran, in the same profiles.")]
 
 
 class GraphBreak(Struct, frozen=True):

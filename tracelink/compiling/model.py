@@ -43,7 +43,7 @@ class Compiled:
     start_ns: int | None
     duration_ns: int | None
     runtime_ns: int | None
-    """How long the compiled code ran, in a profile of the rank; None without one."""
+    """How long the compiled code ran, in profiles of its process; None without them, and of what failed."""
     recompile_of: str
     """The id of the compilation whose guard failed; empty if there is none."""
     reason: str
@@ -58,6 +58,8 @@ class Compiled:
     """`train.py:58`: the line that called the function."""
     stages: Mapping[str, int] = field(default_factory=dict)
     """Nanoseconds of each stage."""
+    runs: int | None = None
+    """How often the compiled code ran, in the same profiles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import re
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,6 +37,9 @@ from tracelink.pipeline.reading import (
 )
 from tracelink.plugins import CompileLogReader
 
+if TYPE_CHECKING:
+    from tracelink.compiling.runtime import RunsOfLog
+
 Logs = Mapping[int, Sequence[CompileLog]]
 """The logs of each rank, in the order of time."""
 
@@ -46,6 +50,8 @@ ENCOUNTERED = re.compile(r".*Graph break encountered:\s*", re.DOTALL)
 RECOMPILE = re.compile(r"\s*([!\d/_]+): (.*)")
 SOURCE_OF_GUARD = re.compile(r"\s+# .*", re.DOTALL)
 LONG_REASON = 400
+RUNS = (Status.OK, Status.BREAK, Status.UNKNOWN, Status.OPEN)
+"""Compilations whose code can run."""
 SCHEDULE = "inductor_collective_schedule"
 
 
@@ -81,17 +87,29 @@ def compile(  # noqa: A001  the name that notebooks use
 def report_of_sources(discovery: Discovery, engine: Engine) -> CompileReport:
     """The tables of all compile logs among the sources."""
     findings = list(discovery.findings)
-    logs = read_logs(discovery, engine, findings)
+    tasks = tasks_of(discovery, findings)
+    logs = read_logs(tasks, engine, findings)
     if not logs:
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         raise nothing_readable(errors) if errors else _no_logs(discovery)
-    return report_of(logs, findings)
+    runs: Mapping[str, RunsOfLog] = {}
+    if any(not isinstance(task.reader, CompileLogReader) for task in tasks):
+        from tracelink.compiling.runtime import runs_of_logs  # most users name their logs only
+
+        runs = runs_of_logs(logs, tasks, engine, findings)
+    return report_of(logs, findings, runs)
 
 
-def report_of(logs: Logs, findings: Sequence[Finding] = ()) -> CompileReport:
-    """The tables of these logs."""
+def report_of(
+    logs: Logs, findings: Sequence[Finding] = (), runs: Mapping[str, RunsOfLog] | None = None
+) -> CompileReport:
+    """The tables of these logs; `runs` is what of the code of each ran."""
     every = [(rank, log) for rank, of_rank in logs.items() for log in of_rank]
-    compiled = [row for rank, log in every for row in _compiled(rank, log)]
+    compiled = [
+        row
+        for rank, log in every
+        for row in _with_runs(list(_compiled(rank, log)), (runs or {}).get(log.source.path))
+    ]
     return CompileReport(
         ranks=list(logs),
         compiles=compiled,
@@ -119,9 +137,9 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 # Reading logs.
 
 
-def read_logs(discovery: Discovery, engine: Engine, findings: list[Finding]) -> Logs:
+def read_logs(all_tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> Logs:
     """All compile logs among the sources by rank; what cannot be read is a finding."""
-    tasks = [task for task in tasks_of(discovery, findings) if isinstance(task.reader, CompileLogReader)]
+    tasks = [task for task in all_tasks if isinstance(task.reader, CompileLogReader)]
     results = engine.map(lambda task: _read_one(task, engine), tasks)
     read = [(task, log) for task, log in zip(tasks, results, strict=True) if isinstance(log, CompileLog)]
     findings += [result for result in results if isinstance(result, Finding)]
@@ -238,6 +256,28 @@ def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
             "",
             called_at=caller_in_words(log.called_at.get(id_, ()), phase.function if phase else ""),
         )
+
+
+def _with_runs(rows: Sequence[Compiled], runs: RunsOfLog | None) -> list[Compiled]:
+    """The compilations of a log with how long their code ran; None if no profile of its process was read.
+
+    A backward graph that was compiled together with its forward graph has no row of its own, and is part of that one.
+    """
+    if runs is None:
+        return list(rows)
+    own = {(row.id, row.backward) for row in rows}
+    total: defaultdict[tuple[str, bool], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for (id_, backward), run in runs.items():
+        key = (id_, backward) if (id_, backward) in own else (id_, False)
+        duration, count = total[key]
+        total[key] = (duration + run.duration_ns, count + run.count * (key[1] == backward))
+    last = {(row.id, row.backward): number for number, row in enumerate(rows)}
+    return [
+        replace(row, runtime_ns=total[row.id, row.backward][0], runs=total[row.id, row.backward][1])
+        if row.status in RUNS and last[row.id, row.backward] == number
+        else row
+        for number, row in enumerate(rows)
+    ]
 
 
 def _frame_of(compile_id: str) -> str:

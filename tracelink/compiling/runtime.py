@@ -1,0 +1,181 @@
+"""How long compiled code ran: profiles of the ranks that have compile logs, by process and compile id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracelink.io.engine import Engine
+from tracelink.linking.compilation import Compiled, Ran
+from tracelink.linking.nesting import link_calls
+from tracelink.model.columns import UNKNOWN, Int64s, StringTable
+from tracelink.model.compiles import CompileLog
+from tracelink.model.errors import Finding, RankConflictError, Severity
+from tracelink.model.trace import RankTrace
+from tracelink.pipeline.reading import Task, declared_rank, read
+
+PROFILE = "kineto"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How long the code of one compilation ran, and how often."""
+
+    duration_ns: int = 0
+    """Without the time in which its process compiled."""
+    count: int = 0
+
+
+CompiledGraph = tuple[str, bool]
+"""A compile id, and whether its backward graph is meant."""
+RunsOfLog = Mapping[CompiledGraph, Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """The compiled regions and backward passes of a profile, one row for each."""
+
+    rank: int | None
+    processes: Sequence[str]
+    """With events of Python or operators, by number."""
+    ids: Sequence[str]
+    """Compile ids by number; the last one, -1, is unknown."""
+    process: Int64s
+    id: Int64s
+    backward: Int64s
+    start: Int64s
+    end: Int64s
+    findings: Sequence[Finding] = ()
+
+
+def runs_of_logs(
+    logs: Mapping[int, Sequence[CompileLog]],
+    tasks: Sequence[Task],
+    engine: Engine,
+    findings: list[Finding],
+) -> dict[str, RunsOfLog]:
+    """For each log, by path, what of its code ran in the profiles among `tasks`; only logs with a profile are in it."""
+    wanted = [
+        task
+        for task in tasks
+        if task.reader.name == PROFILE and (task.likely_rank is None or task.likely_rank in logs)
+    ]
+    outer, inner = engine.split(len(wanted))
+    results = outer.map(lambda task: _profiled(task, inner), wanted, shared=wanted)
+    findings += [result for result in results if isinstance(result, Finding)]
+    profiles = [result for result in results if isinstance(result, Profiled)]
+    findings += [finding for profile in profiles for finding in profile.findings]
+    return {
+        log.source.path: _runs(log, _successor(log, of_rank), shown)
+        for rank, of_rank in logs.items()
+        for log in of_rank
+        if (
+            shown := [
+                one for one in profiles if one.rank in (None, rank) and str(log.source.pid) in one.processes
+            ]
+        )
+    }
+
+
+def _profiled(task: Task, engine: Engine) -> Profiled | Finding:
+    result = read(task, engine)
+    if isinstance(result, Finding):
+        message = f"a profile is not used: {result.message}"
+        return replace(result, severity=Severity.WARNING, reason="profile_unreadable", message=message)
+    try:
+        rank = declared_rank(result.source, task.source, [])
+    except RankConflictError:
+        rank = result.source.rank
+    return profiled(result, rank)
+
+
+def profiled(trace: RankTrace, rank: int | None) -> Profiled:
+    """The regions and the backward passes of one profile."""
+    compiled = Compiled(trace, link_calls(trace).edges)
+    rows = np.concatenate([compiled.rows(Ran.REGION), compiled.rows(Ran.BACKWARD)])
+    rows = rows[trace.events.timed[rows] & (trace.events.duration[rows] >= 0)]
+    ids, backward = compiled.id_of_run
+    rows = rows[ids[rows] != UNKNOWN]
+    processes = StringTable.of(track.process for track in trace.tracks)
+    of_track = processes.encode(track.process for track in trace.tracks)
+    return Profiled(
+        rank,
+        processes.texts(),
+        compiled.texts.texts(),
+        of_track[trace.events.track[rows]].astype(np.int64),
+        ids[rows],
+        backward[rows].astype(np.int64),
+        trace.events.start[rows],
+        trace.events.end[rows],
+        [finding for finding in trace.findings if finding.severity is not Severity.INFO],
+    )
+
+
+def _successor(log: CompileLog, of_rank: Sequence[CompileLog]) -> int:
+    """When the next log of a process with the same number begins: restarted containers use the same ones again."""
+    begin = log.source.start_ns or 0
+    later = [
+        other.source.start_ns or 0
+        for other in of_rank
+        if other.source.pid == log.source.pid and (other.source.start_ns or 0) > begin
+    ]
+    return min(later, default=np.iinfo(np.int64).max)
+
+
+def _runs(log: CompileLog, until_ns: int, profiles: Sequence[Profiled]) -> dict[CompiledGraph, Run]:
+    """What of the code of one log ran, in its process and before the next log of such a process."""
+    compiling = _Compiling.of(log)
+    found: dict[CompiledGraph, Run] = {}
+    for profile in profiles:
+        number = profile.processes.index(str(log.source.pid))
+        of_log = (profile.process == number) & (profile.start >= (log.source.start_ns or 0))
+        of_log &= profile.start < until_ns
+        start, end = profile.start[of_log], profile.end[of_log]
+        duration = end - start - (compiling.until(end) - compiling.until(start))
+        graph = profile.id[of_log] * 2 + profile.backward[of_log]
+        for each in np.unique(graph).tolist():
+            key = (profile.ids[each // 2], bool(each % 2))
+            chosen = graph == each
+            before = found.get(key, Run())
+            found[key] = Run(
+                before.duration_ns + int(duration[chosen].sum()),
+                before.count + int(np.count_nonzero(chosen)),
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiling:
+    """The times in which a process compiled; they do not overlap."""
+
+    start: Int64s
+    end: Int64s
+
+    @classmethod
+    def of(cls, log: CompileLog) -> _Compiling:
+        return cls.merged(
+            [(one.start_ns, one.end_ns or log.last_ns or 0) for one in log.phases if not one.instant]
+        )
+
+    @classmethod
+    def merged(cls, times: Sequence[tuple[int, int]]) -> _Compiling:
+        """The union of such times."""
+        merged: list[list[int]] = []
+        for start, end in sorted(times):
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([start, end])
+        columns = np.array(merged, np.int64).reshape(-1, 2)
+        return cls(columns[:, 0], columns[:, 1])
+
+    def until(self, times: Int64s) -> Int64s:
+        """How long it had compiled at each time."""
+        if not len(self.start):
+            return np.zeros(len(times), np.int64)
+        before = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        index = np.searchsorted(self.start, times, side="right")
+        over = np.maximum(self.end[index - 1] - times, 0)
+        return np.where(index > 0, before[index] - over, 0)
