@@ -526,3 +526,10 @@ def test_a_trace_is_not_printed_to_a_terminal(
     result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", "-")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "pipe it into a command, or name an output file" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["merged.json", "merged.pftrace"])
+def test_a_profile_without_events_is_merged(tracelink: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "k_0.json").write_text('{"traceEvents": [], "distributedInfo": {"rank": 0}}')
+    result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", str(tmp_path / name), "--json")
+    assert (result.exit_code, json.loads(result.stdout)["outputs"][0]["events"]) == (0, 0)

@@ -58,7 +58,7 @@ class RankTimeline:
     def events(self) -> int:
         """The number of events that are drawn, without those of the summary."""
         summary = [track.identity == SUMMARY for track in self.graph.tracks]
-        return int(np.count_nonzero(self.drawing.shown & ~np.array(summary)[self.graph.events.track]))
+        return int(np.count_nonzero(self.drawing.shown & ~np.array(summary, bool)[self.graph.events.track]))
 
     @property
     def large(self) -> bool:
