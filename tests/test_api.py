@@ -123,7 +123,7 @@ def test_ranks_as_the_user_says(tmp_path: Path) -> None:
         write(tmp_path / name, profile())
     graph = tracelink.load(tmp_path, rank_of={"x.json": 4, "y.json": 2})
     assert [rank.rank for rank in graph.ranks] == [2, 4]
-    with pytest.raises(UsageError, match=r"--rank names z\.json"):
+    with pytest.raises(UsageError, match=r"a rank is given for z\.json, which is not among"):
         tracelink.load(tmp_path, rank_of={"z.json": 1})
 
 

@@ -307,7 +307,9 @@ def test_ranks_by_path_or_name(tmp_path: Path) -> None:
 
 def test_a_rank_for_a_file_that_is_not_among_the_inputs(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"{}")
-    with pytest.raises(UsageError, match=r"--rank names b\.json, c\.json, which is not among the inputs"):
+    with pytest.raises(
+        UsageError, match=r"a rank is given for b\.json, c\.json, which is not among the inputs"
+    ):
         found(tmp_path, **{"c.json": 1, "b.json": 2, "a.json": 0})
 
 
@@ -315,7 +317,9 @@ def test_a_rank_for_a_name_that_fits_two_files(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.json").write_bytes(b"{}")
-    with pytest.raises(UsageError, match=r"--rank a\.json fits .*one/a\.json and .*two/a\.json"):
+    with pytest.raises(
+        UsageError, match=r"a rank is given for a\.json, which fits .*one/a\.json and .*two/a\.json"
+    ):
         found(tmp_path, **{"a.json": 1})
     exact = {str(tmp_path / "one" / "a.json"): 1, str(tmp_path / "two" / "a.json"): 2}
     assert [source.rank for source in found(tmp_path, **exact).sources] == [1, 2]

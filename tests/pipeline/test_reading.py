@@ -132,7 +132,7 @@ def test_nothing_readable_among_many_names_the_first_and_says_how_to_go_on(tmp_p
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match="no inputs"):
+    with pytest.raises(UnreadableError, match=f"{tmp_path}: there are no files in it"):
         read_ranks(found(tmp_path), Engine())
 
 

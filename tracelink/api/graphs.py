@@ -238,7 +238,7 @@ def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
     of_reading = [finding for info, some in results if info is None for finding in some]
     pairs = [(info, task.source) for (info, _), task in zip(results, tasks, strict=True) if info]
     if not pairs:
-        raise nothing_readable([*findings, *of_reading])
+        raise nothing_readable([*findings, *of_reading], discovery.paths)
     findings += of_reading
     inputs = [source for _, source in pairs]
     infos = with_ranks([info for info, _ in pairs], inputs, findings)

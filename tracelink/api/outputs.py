@@ -416,7 +416,7 @@ def _drawn(
 def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:
     tasks = tasks_of(discovery, findings)
     if not tasks:
-        raise nothing_readable(findings)
+        raise nothing_readable(findings, discovery.paths)
     return tasks
 
 

@@ -324,11 +324,13 @@ class Discovery:
 
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    paths: Sequence[str] = ()
+    """The paths of the request."""
 
 
 def discover(request: Request) -> Discovery:
     """All sources of a request; raises UsageError if a path does not exist."""
-    found = Discovery()
+    found = Discovery(paths=[path for path, _ in request.paths])
     used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     for path, format_name in request.paths:
@@ -349,8 +351,8 @@ def discover(request: Request) -> Discovery:
 def _unused_rank(unused: Sequence[str], paths: Sequence[str]) -> UsageError:
     similar = did_you_mean(unused[0], [*paths, *(path.rpartition("/")[2] for path in paths)])
     return UsageError(
-        f"--rank names {', '.join(unused)}, which is not among the inputs",
-        advice=f"{similar} Give the file's path or name as: --rank FILE=N".strip(),
+        f"a rank is given for {', '.join(unused)}, which is not among the inputs",
+        advice=f"{similar} Name the file by its path or its name.".strip(),
     )
 
 
@@ -358,7 +360,8 @@ def _check_unambiguous(named: str, source: Source, used: dict[str, str]) -> None
     other = used.setdefault(named, source.path)
     if other != source.path:
         raise UsageError(
-            f"--rank {named} fits {other} and {source.path}", advice="Give the whole path as: --rank FILE=N"
+            f"a rank is given for {named}, which fits {other} and {source.path}",
+            advice="Name the file by its whole path.",
         )
 
 
@@ -617,20 +620,14 @@ def discover_inputs(
 ) -> Discovery:
     """The sources of the inputs that `load` accepts; `rank_of` names only these, unless `all_named` is false.
 
-    Raises UsageError if a path does not exist, and UnreadableError if folders and archives contain no file.
+    Raises UsageError if a path does not exist.
     """
     said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
     requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
     if not requested:
-        raise UsageError("no inputs", advice="Name files or directories, or use --et, --kineto and --fr.")
+        raise UsageError("no inputs", advice="Name at least one file or directory.")
     limit = MAX_UNPACKED if max_unpacked is None else max_unpacked
-    found = discover(Request(requested, rank_of or {}, all_named=all_named, max_unpacked=limit))
-    if not found.sources and not found.findings:
-        named = " and ".join(path for path, _ in requested)
-        raise UnreadableError(
-            f"{named}: there are no files in it", advice="Name a folder that contains traces."
-        )
-    return found
+    return discover(Request(requested, rank_of or {}, all_named=all_named, max_unpacked=limit))
 
 
 def engine_for(jobs: int | None, watch: Watch | None) -> Engine:

@@ -159,7 +159,7 @@ def read_ranks(
     findings += [finding for group in read_groups for finding in group.findings]
     infos = [info for group in read_groups for info in group.infos]
     if not infos and not (wanted and tasks):
-        raise nothing_readable(findings)
+        raise nothing_readable(findings, discovery.paths)
     ranks = assigned_ranks(infos, findings)
     infos = [replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)]
     known = sorted({info.rank for info in infos if info.rank is not None})

@@ -117,10 +117,15 @@ def _as_other_format(source: Source) -> str:
     return f"It was given as {source.format}, but looks like {min(found)}: name it without its format."
 
 
-def nothing_readable(findings: Sequence[Finding]) -> UnreadableError:
-    """The error if no source can be read."""
+def nothing_readable(findings: Sequence[Finding], paths: Sequence[str] = ()) -> UnreadableError:
+    """The error if no source in these paths can be read."""
     errors = [finding for finding in findings if finding.severity == Severity.ERROR] or list(findings)
     if not errors:
+        if paths:
+            return UnreadableError(
+                f"{' and '.join(paths)}: there are no files in it",
+                advice="Name a folder that contains traces.",
+            )
         return UnreadableError("no inputs", advice="Name at least one file or directory.")
     if len(errors) == 1:
         return UnreadableError(errors[0].message.rstrip("."))
