@@ -168,7 +168,7 @@ def _wrong_end(kill: Kill, goal: Goal | None, code: int, stderr: str) -> Iterato
     elif goal is Goal.WORKER:
         died = code == 1 and message == WITHOUT_ANSWER
         good = (code == FINISHED and not stderr) or (died and kill.number is not signal.SIGINT)
-    elif stderr.endswith("KeyboardInterrupt") and "tracelink" not in stderr:
+    elif "init_import_site" in stderr or (stderr.endswith("KeyboardInterrupt") and "tracelink" not in stderr):
         good = True  # Python itself was starting
     else:
         ended = code in CODES[kill.number] and message in MESSAGES[kill.number]

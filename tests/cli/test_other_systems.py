@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from tracelink import samples
+from tracelink.cli.main import COMMANDS as PROGRAM_COMMANDS
 from tracelink.io.sources import host_in_path, rank_in_path
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +54,9 @@ COMMANDS = (
     "open gpu_pair",
     "open out/missing.json",
     "open out/merged.json --no-browser --timeout 30 --port PORT",
+    "compile compile_job -v",
+    "compile compile_job --json",
+    "demo -o out/demo.json",
     "formats",
     "completion bash",
 )
@@ -61,15 +66,17 @@ COMMANDS = (
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
     """The files that all commands wrote, and what they printed, on each system."""
     found = {}
-    for number, system in enumerate(SYSTEMS):
+    for system in SYSTEMS:
         folder = tmp_path_factory.mktemp(system) / "same name"
         (folder / "out" / "et").mkdir(parents=True)
         (folder / "texts").mkdir()
-        for sample in ("gpu_pair", "cpu_job", "hung_job"):
+        for sample in ("gpu_pair", "cpu_job", "hung_job", "compile_job"):
             shutil.copytree(samples.path(sample), folder / sample)
         shutil.make_archive(str(folder / "gpu_pair"), "tar", folder / "gpu_pair")
         shutil.make_archive(str(folder / "gpu_pair"), "zip", folder / "gpu_pair")
-        commands = [command.replace("PORT", str(39120 + number)).split() for command in COMMANDS]
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        commands = [command.replace("PORT", port).split() for command in COMMANDS]
         subprocess.run(
             [sys.executable, "-X", "warn_default_encoding", str(PROGRAM), system, "texts"],
             input=json.dumps(commands).encode(),
@@ -124,9 +131,13 @@ def test_the_commands_succeed(results: dict[str, dict[str, bytes]]) -> None:
     }
     failed = {command for command, code in codes.items() if code not in {"0", "None"}}
     expected = {command for command in COMMANDS if "missing" in command or "no/such" in command}
-    expected |= {command for command in COMMANDS if command.startswith(("diagnose", "open"))}
+    expected |= {command for command in COMMANDS if command.startswith(("compile", "diagnose", "open"))}
     assert failed <= expected
     assert results["linux"]["out/fetched"] == results["linux"]["out/merged.json"]
+
+
+def test_every_command_is_run() -> None:
+    assert {command.split()[0] for command in COMMANDS} == {*PROGRAM_COMMANDS}
 
 
 # Paths of Windows: / separates folders in the graph on every system.
