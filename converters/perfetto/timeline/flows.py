@@ -20,6 +20,10 @@ from tracelink.model.job import Job
 # Flows within a rank.
 
 
+MOST_RUNS = 100
+"""Runs of each region or kernel to which a flow leads from its compilation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flows:
     """Flows from earlier to later events, by row; those of one relation from one event share a number."""
@@ -138,6 +142,7 @@ def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Flo
     source = np.where(turned, edges.target, edges.source)
     target = np.where(turned, edges.source, edges.target)
     ends = drawing.shown[source] & drawing.shown[target] & (source != target)
+    has_flow &= ~_later_runs(graph, source, target, relation == Relation.COMPILES, findings)
     hidden = np.flatnonzero(has_flow & ~ends & (relation != Relation.SAME))
     if len(hidden):
         findings.append(
@@ -150,6 +155,26 @@ def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Flo
             )
         )
     return Flows(source, target, relation).where(has_flow & ends)
+
+
+def _later_runs(
+    graph: EventGraph, source: Int64s, target: Int64s, compiles: Bools, findings: list[Finding]
+) -> Bools:
+    """The flows to runs of compiled code after the first `MOST_RUNS` of each name: code can run millions of times."""
+    later = np.zeros(len(source), np.bool_)
+    rows = np.flatnonzero(compiles)
+    if len(rows) <= MOST_RUNS:
+        return later
+    name, start = graph.events.name[target[rows]], graph.events.start[target[rows]]
+    order = np.lexsort((start, name, source[rows]))
+    fresh = np.ones(len(rows), np.bool_)
+    fresh[1:] = (np.diff(name[order]) != 0) | (np.diff(source[rows][order]) != 0)
+    first = np.maximum.accumulate(np.where(fresh, np.arange(len(rows)), 0))
+    later[rows[order[np.arange(len(rows)) - first >= MOST_RUNS]]] = True
+    if later.any():
+        text = f"flows from a compilation lead to the first {MOST_RUNS} runs of each name; to later ones none is drawn"
+        findings.append(Finding(Severity.INFO, "flow_to_later_run", text, int(np.count_nonzero(later))))
+    return later
 
 
 def _unique(flows: Flows) -> Flows:

@@ -8,6 +8,7 @@ import pytest
 
 from builders.graph import GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
+from tracelink.converters.perfetto.timeline.flows import MOST_RUNS
 from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, FLOWS_PER_BLOCK
 from tracelink.converters.perfetto.timeline.schema import ARRIVAL_CATEGORY
 from tracelink.model.columns import NO_TIME
@@ -199,6 +200,20 @@ def test_an_edge_to_what_is_not_drawn_is_counted() -> None:
     written = write(built.build())
     assert arrows(written) == []
     assert written.reasons() == {"untimed": 1, "flow_without_end": 1}
+
+
+def test_a_compilation_has_arrows_to_the_first_runs_of_everything_that_it_made() -> None:
+    built, thread, _ = job()
+    phase = built.add(
+        built.track(identity="compiler"), "inductor_compile", 0, MOST_RUNS + 50, EventKind.COMPILATION
+    )
+    for number in reversed(range(MOST_RUNS + 3)):
+        built.edge(phase, Relation.COMPILES, built.add(thread, "kernel", 1000 + 10 * number, 5))
+    built.edge(phase, Relation.COMPILES, built.add(thread, "other kernel", 9000, 5))
+    written = write(built.build())
+    kept = [Decimal(1000 + 10 * number) / 1000 for number in range(MOST_RUNS)]
+    assert sorted(event["ts"] for event in written.events("f")) == [*kept, Decimal(9)]
+    assert written.reasons() == {"flow_to_later_run": 3}
 
 
 # Arrows between ranks: from who entered last to the others' ends, from a sending to its receiving.
