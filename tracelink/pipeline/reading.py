@@ -212,13 +212,15 @@ MOST_FOLDERS = 4
 
 
 def declared_rank(info: SourceInfo, source: Source, findings: list[Finding]) -> int | None:
-    """The rank from the user, the content or the name, with a finding if the user overrules the content.
+    """The rank from the user, the content or the name, with a finding if the user overrules one of these.
 
     Raises `RankConflictError` if the content and the name differ, and the user gives no rank.
     """
-    if source.rank is not None and info.rank not in (None, source.rank):
-        message = f"{info.path}: read as rank {source.rank}, as requested; its content says rank {info.rank}."
-        findings.append(Finding(Severity.WARNING, "overruled_rank", message, source=info.path))
+    name = source.rank_hint.rank if source.rank_hint and source.rank_hint.certain else None
+    for severity, what, rank in ((Severity.WARNING, "content", info.rank), (Severity.INFO, "name", name)):
+        if source.rank is not None and rank not in (None, source.rank):
+            message = f"{info.path}: read as rank {source.rank}, as requested; its {what} says rank {rank}."
+            findings.append(Finding(severity, "overruled_rank", message, source=info.path))
     return resolve_rank(info.path, content=info.rank, name=source.rank_hint, said=source.rank)
 
 
