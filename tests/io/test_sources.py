@@ -20,6 +20,7 @@ from tracelink.io.sources import (
     RankHint,
     Request,
     Source,
+    archive_of,
     discover,
     host_in_path,
     only_with_prefix,
@@ -561,3 +562,20 @@ def test_what_is_passed_over_is_said() -> None:
 def test_a_prefix_that_nothing_has() -> None:
     with pytest.raises(UsageError, match=r"no file's name begins with 'c_'. There are: a_0, b_0."):
         only_with_prefix(discovery("a_0", "b_0"), "c_")
+
+
+@pytest.mark.parametrize(
+    ("path", "archive"),
+    [
+        ("{}/a.zip:job/k_0.json", "{}/a.zip"),
+        ("{}/a.zip:job:1/k_0.json", "{}/a.zip"),
+        ("{}/a.zip", ""),
+        ("{}/b:c.zip:k_0.json", "{}/b:c.zip"),
+        ("C:/traces/k_0.json", ""),
+        ("-", ""),
+    ],
+)
+def test_the_archive_of_a_member(tmp_path: Path, path: str, archive: str) -> None:
+    for name in ("a.zip", "b:c.zip"):
+        (tmp_path / name).touch()
+    assert archive_of(path.format(tmp_path)) == archive.format(tmp_path)

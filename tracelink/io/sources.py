@@ -181,6 +181,12 @@ class Stamp:
             )
 
 
+def archive_of(path: str) -> str:
+    """The archive in the path of one of its members, or empty; the colon of a Windows drive is none of an archive."""
+    ends = (at for at, char in enumerate(path) if char == ":" and os.path.isfile(path[:at]))
+    return path[: next(ends, 0)]
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One input: a file, a member of an archive, or standard input."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from isal import isal_zlib
 
 from tracelink.io.signals import deferred_signals
+from tracelink.io.sources import archive_of
 from tracelink.io.system import machine, process_exists
 from tracelink.model.errors import TraceError, UsageError
 
@@ -346,7 +347,7 @@ def check_not_read(path: str, read: Iterable[str]) -> None:
     if path == STDOUT or not Path(path).is_file():
         return
     for source in read:
-        for place in (source, source.rpartition(":")[0]):
+        for place in (source, archive_of(source)):
             if place and Path(place).is_file() and os.path.samefile(place, path):
                 raise UsageError(
                     f"{path} is one of the inputs, and would be overwritten", advice=ANOTHER_PLACE

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Source, resolve_rank
+from tracelink.io.sources import Discovery, Source, archive_of, resolve_rank
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import PluginError, Reader, Unpacking
@@ -279,7 +279,7 @@ def _one_of(duplicates: Sequence[SourceInfo]) -> str:
     folders = list(dict.fromkeys(os.path.dirname(info.path) or "." for info in duplicates))
     if len(folders) == 1:
         return "Use one job at a time: leave one file out, or set the rank of each with --rank FILE=N."
-    if any(os.path.isfile(folder.partition(":")[0]) for folder in folders):
+    if any(archive_of(info.path) for info in duplicates):
         return "Use one job at a time: unpack the archive, and name one of its folders."
     more = f" or {len(folders) - MOST_FOLDERS} more" if len(folders) > MOST_FOLDERS else ""
     return (

@@ -16,6 +16,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 
 from tracelink.diagnosis.dumps.movement import is_continuation, is_newer, latest_time, progress_since
+from tracelink.io.sources import archive_of
 from tracelink.model.errors import Finding, RankConflictError, Severity
 from tracelink.model.records import Recording
 from tracelink.model.text import counted, duration, ranks_in_words
@@ -450,6 +451,6 @@ def _how_to_choose(sets: Sequence[DumpSet]) -> str:
         return "use " + " or ".join(f"--prefix {dumps.prefix}" for dumps in sets[:SHOWN])
     if any("*" in path for dumps in sets for path in dumps.paths):
         return "move the files of each to a folder of their own"
-    if any(os.path.isfile(path.partition(":")[0]) for dumps in sets for path in dumps.paths):
+    if any(os.path.isfile(path) or archive_of(path) for dumps in sets for path in dumps.paths):
         return "unpack the archive, and name one of its folders"
     return "name its folder: " + " or ".join(" ".join(dumps.paths) for dumps in sets[:SHOWN])
