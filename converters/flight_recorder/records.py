@@ -26,7 +26,7 @@ from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Progress, Records, State
-from tracelink.model.trace import ProcessGroup
+from tracelink.model.trace import ProcessGroup, shared_ranks
 
 _STATES = {
     "scheduled": State.SCHEDULED,
@@ -366,7 +366,7 @@ def _checked_ranks(value: Any) -> _Ranks | None:
         type(rank) is int and 0 <= rank <= LARGEST_RANK for rank in value
     ):
         return None
-    return tuple(value)
+    return shared_ranks(value)
 
 
 # Communications

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,15 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
-from tracelink.model.trace import ListedPayloads, NoPayloads, ProcessGroup, RankTrace, SourceInfo, combine
+from tracelink.model.trace import (
+    ListedPayloads,
+    NoPayloads,
+    ProcessGroup,
+    RankTrace,
+    SourceInfo,
+    combine,
+    shared_ranks,
+)
 
 THREAD, STREAM = Track(TrackKind.THREAD, "1", "1"), Track(TrackKind.STREAM, "0", "7")
 MEMORY = Track(TrackKind.COUNTER, "0", "memory")
@@ -134,3 +143,22 @@ def test_payloads_that_are_held_in_memory() -> None:
     assert list(held.batches()) == [(0, [b"0", b"1", b"2"])]
     assert list(held.batches(1, 2)) == [(1, [b"1"])]
     assert list(held.batches(3)) == list(held.batches(2, 2)) == list(NoPayloads().batches()) == []
+
+
+def test_consecutive_ranks_of_large_groups_are_held_once() -> None:
+    ranks = shared_ranks(list(range(5, 20_005)))
+    assert ranks == tuple(range(5, 20_005))
+    assert shared_ranks(list(ranks)) is ranks
+    group = ProcessGroup("0", "default_pg", ranks, len(ranks), "nccl")
+    pickled = pickle.dumps(group)
+    assert (pickle.loads(pickled), len(pickled) < 1000) == (group, True)
+    assert pickle.loads(pickled).ranks is ranks
+
+
+def test_other_ranks_are_as_they_were() -> None:
+    swapped = [*range(20_000)]
+    swapped[7], swapped[8] = swapped[8], swapped[7]
+    for ranks in ((), (3, 1, 2), tuple(swapped)):
+        group = ProcessGroup("1", "", shared_ranks(ranks))
+        assert group.ranks == ranks
+        assert pickle.loads(pickle.dumps(group)) == group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -100,6 +101,36 @@ class ProcessGroup:
     """Number of ranks; 0 if unknown."""
     backend: str = ""
     """`nccl`, `gloo`, ..."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Many consecutive ranks are pickled as a range."""
+        ranks = self.ranks
+        if len(ranks) < MANY_RANKS or ranks != _consecutive(ranks[0], len(ranks)):
+            return ProcessGroup, (self.name, self.description, ranks, self.size, self.backend)
+        return _large_group, (self.name, self.description, ranks[0], len(ranks), self.size, self.backend)
+
+
+MANY_RANKS = 10_000
+
+
+def shared_ranks(ranks: Sequence[int]) -> tuple[int, ...]:
+    """The ranks as a tuple; many consecutive ones, which the groups of all ranks list, are held once."""
+    if len(ranks) >= MANY_RANKS and ranks[-1] - ranks[0] == len(ranks) - 1:
+        consecutive = _consecutive(ranks[0], len(ranks))
+        if consecutive == tuple(ranks):
+            return consecutive
+    return tuple(ranks)
+
+
+def _large_group(
+    name: str, description: str, first: int, count: int, size: int, backend: str
+) -> ProcessGroup:
+    return ProcessGroup(name, description, _consecutive(first, count), size, backend)
+
+
+@lru_cache(maxsize=8)
+def _consecutive(first: int, count: int) -> tuple[int, ...]:
+    return tuple(range(first, first + count))
 
 
 @dataclass(slots=True)
