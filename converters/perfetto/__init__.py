@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tracelink.io.framing import DELIMITED, VARINT, fields_of, key, length_at
 from tracelink.plugins import ConversionSpec, Format, ReaderSpec, WriterSpec
 
-__all__ = ["PERFETTO", "PERFETTO_BUNDLE", "PERFETTO_JSON"]
+__all__ = ["PERFETTO", "PERFETTO_BUNDLE", "PERFETTO_JSON", "timeline"]
 
 HEAD = key(1, DELIMITED)
 """The tag of a packet."""

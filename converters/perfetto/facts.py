@@ -20,8 +20,10 @@ from tracelink.converters.perfetto.timeline.schema import (
     OWN_HEADER,
     PRIVATE_HEADER,
     REPLACED_HEADER,
+    VIEW,
     Argument,
 )
+from tracelink.converters.perfetto.timeline.view import startup_view
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import Key
 from tracelink.model.graph import EventGraph, Rank
@@ -51,7 +53,8 @@ def header(job: Job, base: int) -> bytes:
     values |= {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base,
-        OWN_HEADER: {"ranks": [_rank(job, rank, brief=single is not None) for rank in job.ranks]},
+        OWN_HEADER: ({} if single else {VIEW: startup_view(job).as_header()})
+        | {"ranks": [_rank(job, rank, brief=single is not None) for rank in job.ranks]},
     }
     return unclosed_object(values)
 

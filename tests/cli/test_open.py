@@ -26,8 +26,8 @@ from builders.handover import TRACE
 from tracelink import samples, schemas
 from tracelink.cli import open as handing_over
 from tracelink.model.errors import Finding, Severity
+from tracelink.open import browser
 from tracelink.open import server as port
-from tracelink.open import startup_view as browser
 from tracelink.open.server import HOST, UI, AccessRule, Limits, Observer, Step
 from tracelink.open.trace import OpenTrace
 
@@ -274,7 +274,12 @@ class TestMergeOpen:
         wrote = next(number for number, line in enumerate(lines) if line.startswith("Wrote m.json.gz"))
         assert lines[wrote + 1].startswith("Serving m.json.gz (")
         commands = json.loads(query_of(served.pages[0])["startupCommands"])
-        assert [command["args"][0].split()[0] for command in commands] == ["^rank", "^rank", "^group"]
+        assert [command["args"][0].split()[0] for command in commands] == [
+            "^rank",
+            "^rank",
+            "^rank",
+            "^group",
+        ]
 
     def test_json_is_the_document_of_merge_and_that_of_open(self, tracelink: Run, served: Served) -> None:
         text = tracelink("merge", self.FOLDER, "-o", "m.json", "--open", "--json").stdout

@@ -117,7 +117,9 @@ def test_the_ui_loads_it_pins_the_groups_and_ends_the_command(
     assert seen["importErrors"] == 0
     assert all(any(f"rank {rank}" in group for group in seen["groups"]) for rank in (0, 1))
     assert seen["pinned"]
-    assert set(seen["pinned"]) == {track for track in seen["tracks"] if track.startswith("group ")}
+    pinned = {re.sub(r" \d+$", "", track) for track in seen["pinned"]}
+    assert {"rank 0 steps and waits", "rank 1 steps and waits"} < pinned
+    assert {track for track in seen["tracks"] if track.startswith("group ")} < set(seen["pinned"])
     assert (tmp_path / "picture.png").stat().st_size > EMPTY_PICTURE
 
 
@@ -143,11 +145,13 @@ def test_what_merge_opens_also_shows_what_the_slowest_rank_did(
         seen = shown(ui, document_of(process)["url"])
         assert process.wait(PATIENCE) == 0
     assert seen["importErrors"] == 0
-    (rank,) = {int(said[1]) for name in seen["pinned"] if (said := re.match(r"rank (\d+) ", name))}
+    (rank,) = {int(said[1]) for name in seen["pinned"] if (said := re.match(r"rank (\d+) stream", name))}
     streams = {
         track for track in seen["tracks"] if re.match(rf"rank {rank} stream \d+\b(?!.*\(\d+\))", track)
     }
     groups = {track for track in seen["tracks"] if track.startswith("group ")}
     assert streams
-    assert set(seen["pinned"]) == streams | groups
+    summaries = {track for track in seen["tracks"] if "steps and waits" in track}
+    assert len(summaries) == 2
+    assert set(seen["pinned"]) == streams | groups | summaries
     assert seen["pinned"][-1] in groups

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from tracelink.cli.summary import SHOWN, STDOUT
 from tracelink.cli.terminal import paragraph
 from tracelink.model.errors import UsageError
 from tracelink.model.text import size
-from tracelink.open import startup_view as browser
+from tracelink.open import browser
 from tracelink.open.server import (
     HOST,
     LOOPBACK,
@@ -32,9 +31,8 @@ from tracelink.open.server import (
     serve,
     ui_address,
 )
-from tracelink.open.startup_view import startup_view
 from tracelink.open.trace import OpenTrace, memory_findings
-from tracelink.pipeline.forecast import TraceKind
+from tracelink.open.view import parts_of_address
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
@@ -84,12 +82,11 @@ def open(console: Console, file: str, no_browser: bool, origin: str, port: int, 
     file does not leave the machine.
     """
     from tracelink.open.server import reserved_port
-    from tracelink.open.startup_view import StartupView
     from tracelink.open.trace import OpenTrace
 
     serving = Serving(origin_of(origin), Limits(idle=timeout), with_browser=not no_browser)
     with OpenTrace.of(file) as trace, reserved_port(port) as listener:
-        code = serve_once(console, trace, listener, StartupView().query(0), serving)
+        code = serve_once(console, trace, listener, serving)
     click.get_current_context().exit(code)
 
 
@@ -114,14 +111,12 @@ class Serving:
     with_browser: bool = True
 
 
-def serve_once(
-    console: Console, trace: OpenTrace, listener: socket.socket, view: Mapping[str, str], serving: Serving
-) -> int:
+def serve_once(console: Console, trace: OpenTrace, listener: socket.socket, serving: Serving) -> int:
     """Serves the file until the UI has it; returns the exit code."""
     listen(listener)
     port = listener.getsockname()[1]
     access = AccessRule(secret_path(trace.name), serving.origin)
-    page = ui_address(serving.origin, access.path, view)
+    page = ui_address(serving.origin, access.path, parts_of_address(trace.view))
     _announce(console, trace, serving, page, port)
     if serving.with_browser and port == PORT and browser.has_display():
         console.info(f"Opening {page}")
@@ -148,11 +143,10 @@ def check_openable(output: str | None, to: str | None) -> None:
 
 
 def open_merged(console: Console, merged: Merged, listener: socket.socket) -> int:
-    """Serves the output of a merge, with the slowest ranks in view; returns the exit code."""
+    """Serves the output of a merge; returns the exit code."""
     (output,) = merged.outputs
     with OpenTrace.of(output.path) as trace:
-        zero = 0 if trace.kind is TraceKind.NATIVE else merged.job.base_ns or 0
-        return serve_once(console, trace, listener, startup_view(merged.job).query(zero), Serving())
+        return serve_once(console, trace, listener, Serving())
 
 
 def _announce(console: Console, trace: OpenTrace, serving: Serving, page: str, port: int) -> None:

@@ -1,3 +1,3 @@
 """Opens a trace in Perfetto's UI: serves it once, on this machine, to one page."""
 
-__all__ = ["server", "startup_view", "trace"]
+__all__ = ["browser", "server", "trace", "view"]

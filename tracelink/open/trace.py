@@ -11,9 +11,11 @@ from types import TracebackType
 from typing import BinaryIO, cast
 
 import tracelink.plugins as plugins
+from tracelink.converters.perfetto.timeline.view import StartupView
 from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, varint_at
 from tracelink.io.streams import GZIP_MAGIC, Inflated
 from tracelink.model.errors import Finding, TraceError, UnreadableError, UsageError
+from tracelink.open.view import view_of
 from tracelink.pipeline.forecast import (
     WITHOUT_BROWSER,
     TraceKind,
@@ -45,6 +47,8 @@ class OpenTrace:
     kind: TraceKind
     unpacked: int
     """Estimated bytes after the UI has decompressed them."""
+    view: StartupView
+    """What the UI shows first."""
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> OpenTrace:
@@ -54,7 +58,8 @@ class OpenTrace:
         try:
             size = os.fstat(file.fileno()).st_size
             head, unpacked = _head_and_size(file, size)
-            return cls(name, file, size, kind_of(head, name), unpacked)
+            kind = kind_of(head, name)
+            return cls(name, file, size, kind, unpacked, view_of(head, kind))
         except BaseException:
             file.close()
             raise

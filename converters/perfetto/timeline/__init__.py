@@ -13,4 +13,5 @@ __all__ = [
     "rank",
     "schema",
     "summary",
+    "view",
 ]

@@ -84,6 +84,9 @@ MAX_DEPTH = 500
 OWN_HEADER = "tracelink"
 """The key of the document under which tracelink describes the ranks."""
 
+VIEW = "view"
+"""The key under it of what a viewer shows first; it precedes the ranks, so that it is near the start of the file."""
+
 PRIVATE_HEADER = frozenset({"traceName", "username", "host_name", "INFO", "ERROR", "metadata"})
 """Keys of a source's header that can contain host names and paths."""
 

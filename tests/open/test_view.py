@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -12,19 +13,20 @@ import pytest
 from builders.graph import START
 from builders.job import JobBuilder
 from builders.perfetto import write
-from tracelink import collectives, samples
-from tracelink.model.errors import UsageError
-from tracelink.open import startup_view as browser
-from tracelink.open.server import UI, origin_of, secret_path, ui_address
-from tracelink.open.startup_view import (
-    EXPAND,
-    PIN,
+from tracelink import collectives, merge, samples
+from tracelink.converters.perfetto.timeline.view import (
     StartupView,
     awaited_rank,
     hung_collectives,
     slowest_rank,
     startup_view,
 )
+from tracelink.model.errors import UsageError
+from tracelink.open import browser
+from tracelink.open.server import UI, origin_of, secret_path, ui_address
+from tracelink.open.trace import OpenTrace
+from tracelink.open.view import EXPAND, PIN, SUMMARIES, parts_of_address, view_of
+from tracelink.pipeline.forecast import TraceKind
 
 
 def first_view(job: JobBuilder) -> StartupView:
@@ -35,7 +37,7 @@ class TestThePage:
     def test_names_the_file_where_the_ui_may_fetch_it_and_what_to_show(self) -> None:
         path, view = (
             secret_path("merged.json.gz"),
-            StartupView(["^group "], ["^rank 3"], (1010, 1050)).query(1000),
+            parts_of_address(StartupView(["^group "], ["^rank 3"], (10, 50))),
         )
         page = ui_address(UI, path, view)
         assert page.startswith(
@@ -108,7 +110,9 @@ class TestWhatIsShownFirst:
         job = collectives(str(samples.path("hung_job")))
         assert awaited_rank(job, hung_collectives(job)) == 3
         assert slowest_rank(job) not in (None, 3)
-        assert startup_view(job) == StartupView(("^group .* HUNG",), ("^rank 0*3(?: ·|$)",))
+        assert startup_view(job) == StartupView(
+            (r"^group .* HUNG \(cause\)", r"^group .* HUNG(?! \(cause)"), ("^rank 0*3(?: ·|$)",)
+        )
         names = [name for name in threads_of("hung_job") if re.search("^group .* HUNG", name)]
         assert "group mesh_dp [1, 3, 5, 7] · HUNG (cause)" in names
         assert all(name.endswith(("· HUNG", "· HUNG (cause)")) for name in names)
@@ -145,6 +149,46 @@ class TestWhatIsShownFirst:
         assert not re.search(mine, "rank 1 stream 7")
 
 
+class TestTheHeader:
+    @pytest.mark.parametrize("sample", ["gpu_pair", "hung_job"])
+    @pytest.mark.parametrize(("suffix", "kind"), [("json", TraceKind.JSON), ("pftrace", TraceKind.NATIVE)])
+    def test_of_a_timeline_has_the_view_of_its_job(
+        self, sample: str, suffix: str, kind: TraceKind, tmp_path: Path
+    ) -> None:
+        path = tmp_path / f"merged.{suffix}"
+        merge(samples.path(sample), output=path)
+        expected = startup_view(collectives(samples.path(sample)))
+        summaries = (SUMMARIES,) if kind is TraceKind.JSON and sample != "hung_job" else ()
+        with OpenTrace.of(path) as trace:
+            assert (trace.kind, trace.view) == (
+                kind,
+                replace(expected, pinned=(*summaries, *expected.pinned)),
+            )
+
+    @pytest.mark.parametrize(
+        "view",
+        [
+            "",
+            "[",
+            "[]",
+            "{}",
+            '{"pinned": "^", "expanded": []}',
+            '{"pinned": [1], "expanded": []}',
+            f'{{"pinned": {["^"] * 9}, "expanded": []}}'.replace("'", '"'),
+            f'{{"pinned": ["{"x" * 201}"], "expanded": []}}',
+            '{"pinned": [], "expanded": [], "window": [5, 1]}',
+            '{"pinned": [], "expanded": [], "window": [0, 1e9]}',
+            '{"pinned": [], "expanded": [], "window": 7}',
+        ],
+    )
+    def test_of_somebody_else_is_not_used(self, view: str) -> None:
+        head = f'{{"tracelink": {{"view": {view}, "ranks": []}}, "traceEvents": []}}'
+        assert view_of(head.encode(), TraceKind.JSON) == StartupView()
+
+    def test_without_a_view_pins_the_groups(self) -> None:
+        assert view_of(b'{"traceEvents": [{"args": {"view": {}}}]}', TraceKind.JSON) == StartupView()
+
+
 class TestTheTimesThatAreShown:
     def recorded(self, *spans: tuple[int, int]) -> JobBuilder:
         """Collectives of two ranks that a recorder saw; of the last one a profiler saw the kernels."""
@@ -157,7 +201,7 @@ class TestTheTimesThatAreShown:
 
     def test_are_those_that_were_profiled_where_recorders_look_much_further_back(self) -> None:
         job = replace(self.recorded((0, 100), (9000, 10_000)).build(), first_ns=START, last_ns=START + 10_000)
-        assert startup_view(job).window == (START + 8980, START + 10_000)
+        assert startup_view(job).window == (8980, 10_000)
 
     def test_are_all_where_most_was_profiled(self) -> None:
         job = replace(self.recorded((0, 100), (200, 1000)).build(), first_ns=START, last_ns=START + 1000)

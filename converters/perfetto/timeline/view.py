@@ -1,36 +1,23 @@
-"""What the UI shows first after it loaded a trace; starting a browser."""
+"""What a viewer shows first of a timeline: pinned tracks, an open rank, a window. The header of the timeline has it."""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import sys
-import threading
-import webbrowser
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tracelink.diagnosis.timeline import hung_of, missing_from
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.job import Job
-from tracelink.open.server import LOOPBACK, PORT
-
-# The startup view: commands and times in the address.
-
-
-PIN = "dev.perfetto.PinTracksByRegex"
-EXPAND = "dev.perfetto.ExpandTracksByRegex"
-"""Commands that the UI allows in an address."""
 
 GROUP_TRACKS = "^group "
 """Tracks of process groups over all ranks; the names of those of one rank start with the rank."""
 
-HUNG_TRACKS = "^group .* HUNG"
-"""Tracks of process groups on which everything hangs."""
+HUNG_TRACKS = (r"^group .* HUNG \(cause\)", r"^group .* HUNG(?! \(cause)")
+"""Tracks of process groups on which everything hangs: the cause first."""
 
 NO_LANE = r"(?!.*\(\d+\))"
 """Excludes further lanes of a track, which contain overlapping slices."""
@@ -44,22 +31,16 @@ WORTH = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StartupView:
-    """Patterns of track names, and the first and last nanosecond to show."""
+    """Patterns of track names, and the first and last nanosecond to show, after the base of the job."""
 
     pinned: Sequence[str] = (GROUP_TRACKS,)
     expanded: Sequence[str] = ()
     window: tuple[int, int] | None = None
 
-    def query(self, zero_ns: int) -> Mapping[str, str]:
-        """The view as parts of an address, for a trace whose time 0 is `zero_ns`."""
-        commands = [(EXPAND, pattern) for pattern in self.expanded]
-        commands += [(PIN, pattern) for pattern in self.pinned]
-        listed = [{"id": command, "args": [pattern]} for command, pattern in commands]
-        parts = {"startupCommands": json.dumps(listed, separators=(",", ":"))}
-        if self.window:
-            first, last = self.window
-            parts |= {"visStart": str(first - zero_ns), "visEnd": str(last - zero_ns)}
-        return parts
+    def as_header(self) -> dict[str, Any]:
+        """The view as a part of the header of a timeline."""
+        window = {} if self.window is None else {"window": self.window}
+        return {"pinned": self.pinned, "expanded": self.expanded} | window
 
 
 def startup_view(job: Job) -> StartupView:
@@ -74,7 +55,7 @@ def startup_view(job: Job) -> StartupView:
         shown = min((rank.rank for rank in job.ranks), default=None)
     expanded = () if shown is None else (rf"^rank 0*{shown}(?: ·|$)",)
     if hung:
-        return StartupView((HUNG_TRACKS,), expanded)
+        return StartupView(HUNG_TRACKS, expanded)
     pinned = (GROUP_TRACKS,) if slowest is None else (_work_of(job, slowest), GROUP_TRACKS)
     return StartupView(pinned, expanded, _profiled(job))
 
@@ -124,40 +105,5 @@ def _profiled(job: Job) -> tuple[int, int] | None:
     margin = int(MARGIN * (last - first))
     if last - first > WORTH * (job.last_ns - job.first_ns):
         return None
-    return max(first - margin, job.first_ns), min(last + margin, job.last_ns)
-
-
-# The user's browser.
-
-
-DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-REMOTE = ("SSH_CONNECTION", "SSH_TTY")
-WITHOUT_DISPLAY = ("darwin", "win32")
-"""Systems that show windows without such a variable."""
-
-
-def has_display(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
-    """True if a browser that is started here would be visible."""
-    if any(environment.get(name) for name in DISPLAYS):
-        return True
-    return system in WITHOUT_DISPLAY and not is_remote(environment)
-
-
-def is_remote(environment: Mapping[str, str] = os.environ) -> bool:
-    """True if the user is connected over SSH."""
-    return any(environment.get(name) for name in REMOTE)
-
-
-def forwarding_command(port: int) -> str:
-    """The command to run where the browser is, so that it reaches a port of this machine."""
-    return f"ssh -L {PORT}:{LOOPBACK}:{port} {socket.gethostname()}"
-
-
-def start(page: str, failed: Callable[[], None]) -> None:
-    """Opens a page in a thread, because some browsers block until they end; calls `failed` if none starts."""
-
-    def run() -> None:
-        if not webbrowser.open(page):
-            failed()
-
-    threading.Thread(target=run, name="browser", daemon=True).start()
+    base = job.base_ns or 0
+    return max(first - margin, job.first_ns) - base, min(last + margin, job.last_ns) - base
