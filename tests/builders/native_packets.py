@@ -31,8 +31,11 @@ BEGIN, END, INSTANT, COUNTED = 1, 2, 3, 4
 CATEGORIES, NAMES, ARGUMENT_NAMES = 1, 2, 3
 THREAD, OTHER_THREAD, COUNTER = 11, 12, 13
 HEADER = {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "tracelink": {"ranks": [{"rank": 0}]}}
+SHOWN_THREAD, OTHER_SHOWN_THREAD = 101, 102
+"""Their numbers in JSON."""
 FACTS = {
     "rank": 0,
+    "title": "rank 0",
     "processes": [[1, "rank 0 (100)", "CPU", "100"]],
     "threads": [[1, THREAD, "rank 0 thread 101", "101"], [1, OTHER_THREAD, "rank 0 thread 102", "102"]],
     "counters": [[COUNTER, 1, "memory bytes"]],

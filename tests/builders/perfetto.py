@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from tracelink.converters.perfetto.json.numbers import ROW
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.io.engine import Engine
 from tracelink.io.targets import StreamTarget
@@ -45,10 +47,23 @@ class Written:
         ]
 
     def processes(self) -> dict[int, str]:
-        return {e["pid"]: e["args"]["name"] for e in self.events("M") if e["name"] == "process_name"}
+        """As viewers show them: the name, then the number."""
+        return {
+            e["pid"]: f"{e['args']['name']} {e['pid']}"
+            for e in self.events("M")
+            if e["name"] == "process_name"
+        }
 
-    def threads(self) -> dict[int, str]:
-        return {e["tid"]: e["args"]["name"] for e in self.events("M") if e["name"] == "thread_name"}
+    def threads(self) -> dict[tuple[int, int], str]:
+        """Their names in the timeline, without what numbers tell."""
+        return {
+            (e["pid"], e["tid"]): full_name(e["args"]["name"], e["tid"])
+            for e in self.events("M")
+            if e["name"] == "thread_name"
+        }
+
+    def thread_of(self, event: Event) -> str:
+        return self.threads()[event["pid"], event["tid"]]
 
     def reasons(self) -> dict[str, int]:
         return {finding.reason: finding.count for finding in self.findings}
@@ -61,6 +76,13 @@ def write(written: EventGraph | Job, writer: PerfettoJsonWriter | None = None) -
     text = stream.getvalue()
     assert output.bytes == len(text)
     return Written(text, json.loads(text, parse_float=Decimal), output.findings)
+
+
+def full_name(name: str, tid: int) -> str:
+    """The name that the thread has in a native trace, of the name to which viewers append its number."""
+    if name.endswith(ROW):
+        return name.removesuffix(ROW)
+    return name if re.search(rf"(?<![\d.-]){tid}(?!\d)", name.split(" ", 2)[-1]) else f"{name} {tid}"
 
 
 def nanoseconds(microseconds: Decimal | int) -> int:

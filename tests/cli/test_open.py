@@ -275,7 +275,7 @@ class TestMergeOpen:
         assert lines[wrote + 1].startswith("Serving m.json.gz (")
         commands = json.loads(query_of(served.pages[0])["startupCommands"])
         assert [command["args"][0].split()[0] for command in commands] == [
-            "^rank",
+            "(?:^|·",
             "^rank",
             "^rank",
             "^group",

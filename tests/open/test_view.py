@@ -96,14 +96,14 @@ class TestWhatIsShownFirst:
         view = first_view(job)
         assert len(view.pinned) == 2
         (shown,) = view.expanded
-        names = ["rank 1", "rank 01 · node-1", "rank 1 · GPU 3", "rank 11", "rank 1 stream 7", "rank 10 · a"]
+        names = ["rank 1", "rank 01 · node-1", "node-1 · rank 1", "rank 11", "rank 1 stream 7", "rank 10 · a"]
         assert [name for name in names if re.search(shown, name)] == names[:3]
 
     def test_is_the_first_rank_where_nobody_waited(self) -> None:
         job = JobBuilder()
         job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (0, 9)})
         assert slowest_rank(job.build()) is None
-        assert first_view(job) == StartupView(expanded=("^rank 0*0(?: ·|$)",))
+        assert first_view(job) == StartupView(expanded=("(?:^|· )rank 0*0(?: ·|$)",))
         assert first_view(JobBuilder()) == StartupView()
 
     def test_of_a_job_that_hangs_is_who_is_missing_and_what_hangs(self) -> None:
@@ -111,7 +111,7 @@ class TestWhatIsShownFirst:
         assert awaited_rank(job, hung_collectives(job)) == 3
         assert slowest_rank(job) not in (None, 3)
         assert startup_view(job) == StartupView(
-            (r"^group .* HUNG \(cause\)", r"^group .* HUNG(?! \(cause)"), ("^rank 0*3(?: ·|$)",)
+            (r"^group .* HUNG \(cause\)", r"^group .* HUNG(?! \(cause)"), ("(?:^|· )rank 0*3(?: ·|$)",)
         )
         names = [name for name in threads_of("hung_job") if re.search("^group .* HUNG", name)]
         assert "group mesh_dp [1, 3, 5, 7] · HUNG (cause)" in names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from builders.graph import START, GraphBuilder
 from builders.programs import job_of_programs
 from peers.perfetto_process import Loaded, PerfettoEngine
+from tracelink.converters.perfetto.json.numbers import ROW
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.io.engine import Engine
@@ -41,11 +43,6 @@ def write(job: Job, path: Path) -> Path:
     return path
 
 
-def base_of(job: Job, suffix: str) -> int:
-    """From what the times of the engine count."""
-    return 0 if suffix == "pftrace" else job.base_ns or 0
-
-
 def launched() -> Job:
     """Rank 0 launches two kernels on a stream and both take part in what rank 1 enters last; to the nanosecond."""
     built = GraphBuilder()
@@ -60,6 +57,9 @@ def launched() -> Job:
     built.together(built.group(0, 1, description="dp"), first, late, bytes=1 << 20, bus_gb_s=12.5)
     return Job.of(built.build())
 
+
+LANE = re.compile(rf"( \(\d+\))?({ROW})?$")
+"""What numbers lanes and rows."""
 
 LAUNCHED: list[tuple[str, list[tuple[int, float]]]] = [
     ("bus GB/s, group dp [0, 1]", [(403, 12.5), (1103, 0)]),
@@ -82,7 +82,7 @@ def test_counters_have_their_values_at_their_times(counted: Loaded, suffix: str)
     rows = counted.query(
         "select t.name, c.ts, c.value from counter c join counter_track t on t.id = c.track_id"
     )
-    after = START - base_of(launched(), suffix)
+    after = START - (launched().base_ns or 0)
     called = " value" if suffix == "json" else ""
     samples = sorted((row["name"], row["ts"] - after, row["value"]) for row in rows)
     assert samples == sorted((name + called, *one) for name, some in LAUNCHED for one in some)
@@ -99,11 +99,15 @@ def test_who_entered_last_stands_within_the_collective(counted: Loaded, suffix: 
     rows = counted.query(
         f"select *, extract_arg(arg_set_id, '{argument}.rank') as rank,"
         f" extract_arg(arg_set_id, '{argument}.skew_us') as skew"
-        f" from ({SLICES.format(base=START - base_of(launched(), suffix))})"
+        f" from ({SLICES.format(base=START - (launched().base_ns or 0))})"
         " where category = 'arrival'"
     )
     found = [
-        [row[name] for name in ("track", "name", "start", "dur", "parent", "rank", "skew")] for row in rows
+        [
+            row["track"].removesuffix(ROW),
+            *(row[name] for name in ("name", "start", "dur", "parent", "rank", "skew")),
+        ]
+        for row in rows
     ]
     assert found == [["group dp [0, 1]", "rank 1 arrived last", 403, 0, "all_reduce 1.0 MB", 1, 0.302]]
 
@@ -127,14 +131,15 @@ def test_the_engine_has_no_complaint(counted: Loaded, stuck: Loaded) -> None:
 def test_what_hangs_runs_to_the_end_of_the_trace(stuck: Loaded) -> None:
     first = stuck.value("select min(ts) from slice")
     rows = stuck.query(
-        f"select * from ({SLICES.format(base=first)}) where name glob 'HUNG *' order by track, start"
+        f"select * from ({SLICES.format(base=first)}) where name glob 'HUNG *' and category != 'summary'"
+        " order by category, start, track"
     )
-    assert [(row["track"].removesuffix(" (2)"), row["name"], row["start"], row["dur"]) for row in rows] == [
-        ("group a [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: rank 2 missing", 2 * MS, 1_300_000),
+    assert [(LANE.sub("", row["track"]), row["name"], row["start"], row["dur"]) for row in rows] == [
+        ("group a [0, 1, 2] · HUNG (cause)", "HUNG all_reduce 4.1 kB: rank 2 missing", 2 * MS, 1_300_000),
         ("group a [0, 1, 2] · HUNG", "HUNG all_reduce 4.1 kB: ranks 1-2 missing", 3 * MS, 300_000),
         ("rank 0 group a", "HUNG nccl:all_reduce", 2 * MS, 1_300_000),
-        ("rank 0 group a", "HUNG nccl:all_reduce", 3 * MS, 300_000),
         ("rank 1 group a", "HUNG nccl:all_reduce", 2 * MS, 1_300_000),
+        ("rank 0 group a", "HUNG nccl:all_reduce", 3 * MS, 300_000),
     ]
     assert stuck.value("select max(ts + dur) from slice") == first + 3_300_000
     samples = stuck.query("select ts, value from counter order by ts")

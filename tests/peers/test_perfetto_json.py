@@ -19,7 +19,7 @@ pytestmark = pytest.mark.peer
 
 RANK = re.compile(r"\brank (\d+)\b")
 SECOND = 10**9
-COMMON = "collectives"
+COMMON = "collectives · world size"
 """The process of what ranks do together."""
 
 THREADS_OF_SLICES = (
@@ -61,12 +61,12 @@ def test_every_arrow_connects_the_slices_that_it_names(loaded: Loaded, merged: M
 
 def test_times_are_exact_to_the_nanosecond(loaded: Loaded, merged: Merged) -> None:
     base = int(merged.document["baseTimeNanoseconds"])
-    rows = loaded.query(f"select p.name as process, s.name, s.ts, s.dur from {THREADS_OF_SLICES}")
+    rows = loaded.query(f"select p.name as process, p.pid, s.name, s.ts, s.dur from {THREADS_OF_SLICES}")
     for profile in map(Profile.of, merged.case.profile_files()):
         seen = [
             (row["name"], base + row["ts"], row["dur"])
             for row in rows
-            if row["process"] != COMMON and rank_in(row["process"]) == profile.rank
+            if row["process"] != COMMON and row["pid"] == profile.rank
         ]
         shift = profile.shift(seen)
         assert abs(shift) < SECOND
@@ -74,19 +74,17 @@ def test_times_are_exact_to_the_nanosecond(loaded: Loaded, merged: Merged) -> No
         assert not missing
 
 
-def test_names_of_processes_and_threads_are_unique_and_tell_the_rank(loaded: Loaded, merged: Merged) -> None:
-    processes = [row["name"] for row in loaded.query("select name from process where pid != 0")]
-    threads = [
-        (row["process"], row["thread"])
-        for row in loaded.query(
-            f"select distinct p.upid, utid, p.name as process, thread.name as thread from {THREADS_OF_SLICES}"
-        )
-    ]
-    assert len(set(processes)) == len(processes)
-    assert len(set(threads)) == len(threads)
+def test_each_rank_is_a_process_with_its_number_and_threads_tell_the_rank(
+    loaded: Loaded, merged: Merged
+) -> None:
+    rows = loaded.query(
+        f"select distinct p.pid, p.name as process, tid, thread.name as thread from {THREADS_OF_SLICES}"
+    )
     ranks = {profile.rank for profile in map(Profile.of, merged.case.profile_files())}
-    assert {rank_in(name) for name in processes if name != COMMON} >= ranks
-    assert all(rank_in(process) == rank_in(thread) for process, thread in threads if process != COMMON)
+    assert {row["pid"] for row in rows if row["process"] != COMMON} >= ranks
+    assert all(row["process"] == COMMON or row["process"].endswith("rank") for row in rows)
+    assert all(rank_in(row["thread"]) == row["pid"] for row in rows if row["process"] != COMMON)
+    assert len({(row["pid"], row["thread"], row["tid"]) for row in rows}) == len(rows)
 
 
 def rank_in(name: str | None) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from builders.perfetto import full_name
 from builders.perfetto_native import Native, read
 from peers.merged_case import CASES, Merged, Profile, merge
 from peers.perfetto_process import Loaded, PerfettoEngine
@@ -76,13 +77,13 @@ def test_every_slice_is_the_one_of_the_json_to_the_nanosecond(loaded: Loaded, bo
     seen = Counter((row["track"], row["name"], row["category"], row["ts"], row["dur"]) for row in rows)
     assert seen.total() == loaded.value("select count(*) from slice where category != 'summary'")
     threads = {
-        event["tid"]: LANE.sub("", event["args"]["name"])
+        (event["pid"], event["tid"]): LANE.sub("", full_name(event["args"]["name"], event["tid"]))
         for event in both.json.events
         if event["ph"] == "M" and event["name"] == "thread_name"
     }
     assert seen == Counter(
         (
-            threads[event["tid"]],
+            threads[event["pid"], event["tid"]],
             event["name"],
             event["cat"],
             round(event["ts"] * 1000),

@@ -91,7 +91,7 @@ def test_the_group_has_a_track_with_every_collective(trace: Loaded) -> None:
     rows = trace.query(
         "select s.name, s.ts, s.dur, extract_arg(s.arg_set_id, 'args.last rank') as last"
         " from slice s join thread_track t on t.id = s.track_id join thread using (utid)"
-        " where thread.name = 'group dp [0, 1, 2]' and s.category = 'collective' order by s.ts"
+        " where thread.name = 'group dp [0, 1, 2] · row' and s.category = 'collective' order by s.ts"
     )
     assert [(row["name"], row["ts"] + row["dur"], row["last"]) for row in rows] == [
         ("all_reduce 1.0 MB", 1000 * step + 1000, step % RANKS) for step in range(STEPS)

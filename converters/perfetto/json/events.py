@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.converters.perfetto.facts import AddedArguments, add_member
+from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
 from tracelink.converters.perfetto.json.schema import (
     AFTER_ARGUMENT,
     ARGUMENTS,
@@ -25,7 +26,6 @@ from tracelink.converters.perfetto.json.schema import (
     TIME,
     event_opening,
     flow_opening,
-    metadata_event,
     sample_opening,
     slice_flow_members,
 )
@@ -33,7 +33,7 @@ from tracelink.converters.perfetto.json_text import Texts, encoded, loadable, mi
 from tracelink.converters.perfetto.timeline.drawing import Drawing, drawn_samples
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, SliceFlow
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice
-from tracelink.converters.perfetto.timeline.layout import SUMMARY, Layout, OutputThreads, Process
+from tracelink.converters.perfetto.timeline.layout import Layout, OutputThreads, Process
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, payload_runs
 from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
@@ -47,17 +47,13 @@ from tracelink.model.trace import Payload
 # Names and order of processes and threads.
 
 
-def metadata(layout: Layout, threads: OutputThreads) -> Iterator[dict[str, Any]]:
-    """The events that give processes and threads their names and their order."""
-    for process in layout.processes:
-        pid = process.pid
-        yield metadata_event("process_name", pid, 0, {"name": process.name, "original pid": process.original})
-        yield metadata_event("process_labels", pid, 0, {"labels": process.label})
-        yield metadata_event("process_sort_index", pid, 0, {"sort_index": pid})
-    for pid, tid, name, thread in zip(threads.pid, threads.tid, threads.name, threads.thread, strict=True):
-        yield metadata_event("thread_name", pid, tid, {"name": name, "original tid": thread.original})
-        order = 0 if thread.original == SUMMARY else tid
-        yield metadata_event("thread_sort_index", pid, tid, {"sort_index": order})
+def process_of(rank: int, layout: Layout, threads: OutputThreads) -> ShownProcess:
+    """A rank as one process."""
+    named = [
+        NamedThread(name, thread.original, thread.process.original)
+        for name, thread in zip(threads.name, threads.thread, strict=True)
+    ]
+    return ShownProcess.of_rank(rank, layout.title, [process.label for process in layout.processes], named)
 
 
 def unclosed(events: Iterable[dict[str, Any]]) -> bytes:
@@ -312,12 +308,15 @@ def flow_events_at_instants(
 # Samples of counters.
 
 
-def write_samples(graph: EventGraph, processes: Mapping[int, Process], base: int) -> Iterator[bytes]:
+def write_samples(
+    graph: EventGraph, processes: Mapping[int, Process], base: int, pid: int
+) -> Iterator[bytes]:
     """The samples of all counters that are finite numbers."""
     openings = np.empty(len(graph.tracks), object)
-    for row, process in processes.items():
-        track = graph.tracks[row]
-        openings[row] = sample_opening(track.label or track.identity, process.pid)
+    names = [graph.tracks[row].label or graph.tracks[row].identity for row in processes]
+    unique = counter_names(names, [process.label for process in processes.values()])
+    for row, name in zip(processes, unique, strict=True):
+        openings[row] = sample_opening(name, pid)
     drawn, counters = drawn_samples(graph), graph.counters
     yield from sample_events(
         openings, counters.track[drawn], counters.time[drawn] - base, counters.value[drawn]

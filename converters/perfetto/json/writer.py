@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from tracelink.converters.perfetto.json.events import (
     SLICES_PER_CHUNK,
     flow_events,
     flow_events_at_instants,
-    metadata,
+    process_of,
     sample_events,
     slice_texts,
     unclosed,
@@ -30,6 +29,7 @@ from tracelink.converters.perfetto.json.events import (
     write_samples,
     write_slices,
 )
+from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess
 from tracelink.converters.perfetto.json.schema import (
     ARGUMENTS,
     DURATION,
@@ -46,7 +46,6 @@ from tracelink.converters.perfetto.json.schema import (
     event_opening,
     flow_opening,
     instant_opening,
-    metadata_event,
     sample_opening,
 )
 from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table
@@ -61,7 +60,6 @@ from tracelink.converters.perfetto.timeline.flows import (
 )
 from tracelink.converters.perfetto.timeline.forecast import SizeModel, TypicalSizes, forecast_of
 from tracelink.converters.perfetto.timeline.groups import (
-    GROUPS_PROCESS,
     WAITS_NAME,
     GroupTracks,
     collective_names,
@@ -75,6 +73,7 @@ from tracelink.converters.perfetto.timeline.job import (
     TimelineOptions,
     write_timeline,
 )
+from tracelink.converters.perfetto.timeline.layout import world_size
 from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, SECTION_ROWS, RankTimeline
 from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
@@ -118,6 +117,9 @@ BARE = TypicalSizes(
     sample=108,
 )
 """Sizes without arguments."""
+
+PID_SHIFT = 31
+"""Numbers of threads have fewer bits."""
 
 COLLECTIVES_PER_SECTION = 1 << 14
 """Fewer collectives are not worth a process."""
@@ -167,15 +169,22 @@ class _JsonFormat:
     def closing(self, started: bool) -> bytes:
         return (LAST if started else b"") + END
 
+    def numbered(self, rank_timeline: RankTimeline) -> RankTimeline:
+        """One process for each rank."""
+        rank, threads = rank_timeline.graph.ranks[0].rank, rank_timeline.threads
+        tids = process_of(rank, rank_timeline.layout, threads).tids
+        return replace(rank_timeline, threads=replace(threads, pid=[rank] * len(tids), tid=tids))
+
     def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
         """Names of tracks, then slices and instants, flows, and counters."""
         graph, drawing = rank_timeline.graph, rank_timeline.drawing
         single = len(self.timeline.job.parts) == 1
         numbering = self.timeline.numbering(index)
         flows = bound_flows(graph, drawing, rank_timeline.opening_order, numbering, by_correlation=single)
-        head = unclosed(metadata(rank_timeline.layout, rank_timeline.threads))
-        if not head:
-            return Block(head, (), rank_timeline.large, flows.findings)
+        if not rank_timeline.layout.processes:
+            return Block(b"", (), rank_timeline.large, flows.findings)
+        process = process_of(graph.ranks[0].rank, rank_timeline.layout, rank_timeline.threads)
+        head = unclosed(process.metadata())
         added = added_arguments(graph, drawing, self.timeline.job, self.args)
         texts = slice_texts(rank_timeline, flows.slice_flows, added, self.args)
         sections: list[Section] = [
@@ -198,7 +207,8 @@ def _flow_and_counter_sections(rank_timeline: RankTimeline, flows: BoundFlows) -
     if len(flows.flows):
         yield partial(write_flows, flows, drawing, rank_timeline.threads, rank_timeline.thread)
     if len(graph.counters):
-        yield partial(write_samples, graph, rank_timeline.layout.process_of_counter, drawing.base)
+        rank = graph.ranks[0].rank
+        yield partial(write_samples, graph, rank_timeline.layout.process_of_counter, drawing.base, rank)
 
 
 # Tracks of process groups.
@@ -223,7 +233,9 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     job = timeline.job
     tracks = group_tracks(job, timeline.hangs, timeline.common)
     waits = timeline.waits.of_rank(ALL_RANKS)
-    head = unclosed(list(_group_metadata(tracks, summarized=bool(len(waits))))) if tracks.tids else b""
+    counters = group_counters(job, tracks, timeline.common)
+    process, tracks = _in_one_process(timeline, tracks, summarized=bool(len(waits)))
+    head = unclosed(process.metadata()) if tracks.tids else b""
     openings = _openings(SLICE, COLLECTIVE_CATEGORY, tracks)
     texts = _CollectiveTexts(timeline, tracks, openings, PartsByCollective.of(job), args)
     sections: list[Section] = [
@@ -232,22 +244,22 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     ]
     large = len(sections) > 1
     if tracks.tids:
-        counters = group_counters(job, tracks, timeline.common)
         sections.append(partial(_group_samples, counters, tracks.process, texts.base))
         sections.append(partial(_waits, timeline, tracks, waits))
     return Block(head, sections, large, tracks.findings)
 
 
-def _group_metadata(tracks: GroupTracks, *, summarized: bool) -> Iterator[dict[str, Any]]:
-    """The names of the tracks; they are shown before those of all ranks."""
-    process = tracks.process
-    yield metadata_event("process_name", process, 0, {"name": GROUPS_PROCESS})
-    yield metadata_event("process_labels", process, 0, {"labels": GROUPS_PROCESS})
-    yield metadata_event("process_sort_index", process, 0, {"sort_index": 0})
-    first = [(tracks.summary, WAITS_NAME)] if summarized else []
-    for tid, name in (*first, *zip(tracks.tids, tracks.names, strict=True)):
-        yield metadata_event("thread_name", process, tid, {"name": name})
-        yield metadata_event("thread_sort_index", process, tid, {"sort_index": tid})
+def _in_one_process(
+    timeline: Timeline, tracks: GroupTracks, *, summarized: bool
+) -> tuple[ShownProcess, GroupTracks]:
+    """The process of all groups, and their tracks with its numbers."""
+    names = [*([WAITS_NAME] if summarized else []), *tracks.names]
+    threads = [NamedThread(name, None) for name in names]
+    process = ShownProcess.of_groups(world_size(timeline.job), threads)
+    first = int(summarized)
+    return process, replace(
+        tracks, process=process.pid, tids=process.tids[first:], summary=process.tids[0] if summarized else 0
+    )
 
 
 def _openings(phase: bytes, category: str, tracks: GroupTracks) -> list[bytes]:
@@ -392,7 +404,8 @@ def _codes(
     ends: CrossRankEnds, events: Int64s, relation: Int64s
 ) -> tuple[Int64s, list[tuple[Relation, int, int]]]:
     """A code for each flow, and for each code its relation, process and thread."""
-    keys = ends.tid[events] * RELATIONS + relation
+    _, threads = np.unique(ends.pid[events] << PID_SHIFT | ends.tid[events], return_inverse=True)
+    keys = threads * RELATIONS + relation
     _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
     relations = [Relation(code) for code in relation[first].tolist()]
     pids, tids = ends.pid[events[first]].tolist(), ends.tid[events[first]].tolist()

@@ -360,6 +360,7 @@ class BlockFacts(msgspec.Struct):
     rank: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_RANK)] | None = msgspec.field(
         name=Fact.RANK.value, default=None
     )
+    title: str = msgspec.field(name=Fact.TITLE.value, default="")
     first_flow: Large = msgspec.field(name=Fact.FIRST_FLOW.value, default=0)
     flows: list[FlowFact] = msgspec.field(name=Fact.FLOWS.value, default_factory=list)
     scopes: dict[str, str] = msgspec.field(name=Fact.SCOPES.value, default_factory=dict)

@@ -31,7 +31,7 @@ from tracelink.converters.perfetto.native.schema import (
     Track,
     Type,
 )
-from tracelink.converters.perfetto.timeline.layout import SUMMARY
+from tracelink.converters.perfetto.timeline.layout import SUMMARY, world_size
 from tracelink.converters.perfetto.timeline.schema import LINK, SUMMARY_CATEGORY
 from tracelink.io.framing import delimited
 from tracelink.model.columns import SECOND, Bools, Int64s
@@ -102,7 +102,7 @@ def _texts(times: Int64s, step: int) -> list[str]:
 
 def overview_process(job: Job) -> bytes:
     """The process that contains a thread for each rank."""
-    process = number_field(Process.NUMBER, _size(job)) + delimited(
+    process = number_field(Process.NUMBER, world_size(job)) + delimited(
         Process.NAME, "all ranks · world size".encode()
     )
     return _declared([number_field(Track.NUMBER, OVERVIEW_PROCESS) + delimited(Track.PROCESS, process)])
@@ -117,7 +117,7 @@ def overview_of(packets: RankPackets, job: Job) -> Iterator[bytes]:
     if not len(rows):
         return
     rank = graph.ranks[0].rank
-    thread = number_field(Thread.PROCESS, _size(job)) + number_field(Thread.NUMBER, rank)
+    thread = number_field(Thread.PROCESS, world_size(job)) + number_field(Thread.NUMBER, rank)
     thread += delimited(Thread.NAME, b"rank")
     yield _declared([number_field(Track.NUMBER, FIRST_OVERVIEW + rank) + delimited(Track.THREAD, thread)])
     names = [graph.name(row) for row in rows.tolist()]
@@ -126,12 +126,6 @@ def overview_of(packets: RankPackets, job: Job) -> Iterator[bytes]:
     yield from summary_packets(
         FIRST_OVERVIEW + rank, start, start + drawing.duration[rows], names, hung, sequence
     )
-
-
-def _size(job: Job) -> int:
-    """The number of ranks of the job, as far as known."""
-    sizes = (rank.world_size or 0 for rank in job.ranks)
-    return max(max(sizes, default=0), max((rank.rank for rank in job.ranks), default=0) + 1)
 
 
 # Slices of one track.

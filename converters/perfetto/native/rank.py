@@ -372,6 +372,7 @@ def rank_packet(
     return _facts(
         {
             Fact.RANK: rank_timeline.graph.ranks[0].rank,
+            Fact.TITLE: layout.title,
             Fact.PROCESSES: [
                 [process.pid, process.name, process.label, process.original] for process in layout.processes
             ],
@@ -405,11 +406,12 @@ def _scopes(rank_timeline: RankTimeline) -> dict[Fact, Any]:
     )
 
 
-def group_packet(tracks: GroupTracks, counters: GroupCounters, *, summarized: bool) -> bytes:
+def group_packet(tracks: GroupTracks, counters: GroupCounters, ranks: int, *, summarized: bool) -> bytes:
     """Process, threads and counters of the process groups."""
     process = tracks.process
     return _facts(
         {
+            Fact.TITLE: str(ranks),
             Fact.PROCESSES: [[process, GROUPS_PROCESS, GROUPS_PROCESS]],
             Fact.THREADS: [
                 *([[process, tracks.summary, WAITS_NAME]] if summarized else []),

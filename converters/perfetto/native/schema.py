@@ -35,6 +35,8 @@ class Fact(StrEnum):
 
     RANK = "rank"
     """Missing for process groups."""
+    TITLE = "title"
+    """The rank and its host; of process groups, the number of ranks."""
     PROCESSES = "processes"
     """Number, name, label, and the number in the source if known."""
     THREADS = "threads"

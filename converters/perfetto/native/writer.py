@@ -80,7 +80,7 @@ from tracelink.converters.perfetto.timeline.job import (
     TimelineOptions,
     write_timeline,
 )
-from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.converters.perfetto.timeline.layout import Numbering, world_size
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import (
     ARRIVAL_CATEGORY,
@@ -184,6 +184,9 @@ class _NativeFormat:
     def closing(self, started: bool) -> bytes:
         return b""
 
+    def numbered(self, rank_timeline: RankTimeline) -> RankTimeline:
+        return rank_timeline
+
     def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
         """Facts and tracks, then slices and instants with their flows, and counters."""
         layout, numbering = rank_timeline.layout, self.timeline.numbering(index)
@@ -236,7 +239,9 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     sampled = zip(counters.numbers, counters.names, counters.units, strict=True)
     nodes = [TrackNode(tid, title, tracks.process) for tid, title in lanes]
     nodes += [TrackNode(number, name, tracks.process, unit) for number, name, unit in sampled]
-    head = group_packet(tracks, counters, summarized=bool(len(timeline.waits.of_rank(ALL_RANKS))))
+    head = group_packet(
+        tracks, counters, world_size(timeline.job), summarized=bool(len(timeline.waits.of_rank(ALL_RANKS)))
+    )
     head += track_packets([TrackNode(tracks.process, GROUPS_PROCESS), *nodes])
     sections: list[Section] = [
         partial(_collectives, timeline, tracks, args),

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from tracelink.converters.perfetto.json.events import flow_events, sample_events, unclosed, write_flows
+from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
 from tracelink.converters.perfetto.json.schema import (
     DURATION,
     ENCLOSED_FLOW_END,
@@ -25,16 +26,14 @@ from tracelink.converters.perfetto.json.schema import (
     SLICE,
     event_opening,
     flow_opening,
-    metadata_event,
     sample_opening,
     slice_flow_members,
 )
 from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table, unclosed_object
 from tracelink.converters.perfetto.native.arguments import as_recorded
 from tracelink.converters.perfetto.native.decode import (
+    BlockFacts,
     InternedTexts,
-    ProcessFact,
-    ThreadFact,
     Unbundled,
     batches,
     event_fields,
@@ -313,8 +312,8 @@ class Document:
         slice_flows: dict[int, SliceFlow] = {}
         for of_rank in flows.flows:
             slice_flows |= of_rank.slice_flows
-        threads = native.facts.threads
-        thread_ids = [ThreadIds(b"%d" % thread.pid, b"%d" % thread.tid) for thread in threads]
+        threads = _shown_threads(native.facts.blocks)
+        thread_ids = [ThreadIds(b"%d" % pid, b"%d" % tid) for pid, tid in threads]
         appended = _cross_rank_ends(native, flows, threads)
         return cls(native, flows, EventTexts(source, native, thread_ids, count, slice_flows, appended))
 
@@ -381,27 +380,23 @@ class Document:
 
     def _names(self) -> Iterator[dict[str, Any]]:
         """Names and order of processes and threads: the process groups come first."""
-        for block in self.native.facts.blocks:
-            for process in block.processes:
-                yield metadata_event("process_name", process.pid, 0, _own(process, "original pid"))
-                yield metadata_event("process_labels", process.pid, 0, {"labels": process.label})
-                order = 0 if block.rank is None else process.pid
-                yield metadata_event("process_sort_index", process.pid, 0, {"sort_index": order})
-            for thread in block.threads:
-                if self._single and thread.original == SUMMARY:
-                    continue
-                yield metadata_event("thread_name", thread.pid, thread.tid, _own(thread, "original tid"))
-                order = 0 if thread.original == SUMMARY else thread.tid
-                yield metadata_event("thread_sort_index", thread.pid, thread.tid, {"sort_index": order})
+        for process, _ in shown_processes(self.native.facts.blocks):
+            yield from process.metadata()
 
     def _output_threads(self) -> OutputThreads:
-        threads = self.native.facts.threads
-        first = np.arange(len(threads))
-        return OutputThreads(first, [one.pid for one in threads], [one.tid for one in threads], [], [])
+        shown = _shown_threads(self.native.facts.blocks)
+        return OutputThreads(
+            np.arange(len(shown)), [pid for pid, _ in shown], [tid for _, tid in shown], [], []
+        )
 
     def _samples(self) -> Iterator[bytes]:
         drawn = self.native.samples
-        openings = [sample_opening(counter.name, counter.pid) for counter in self.native.facts.counters]
+        openings = list[bytes]()
+        for process, block in shown_processes(self.native.facts.blocks):
+            labels = {section.pid: section.label for section in block.processes}
+            names = [counter.name for counter in block.counters]
+            unique = counter_names(names, [labels.get(counter.pid, "") for counter in block.counters])
+            openings += [sample_opening(name, process.pid) for name in unique]
         yield from sample_events(table(openings, len(openings)), drawn.counter, drawn.time, drawn.value)
 
     def _cross_rank_starts(self) -> Iterator[bytes]:
@@ -409,14 +404,13 @@ class Document:
         cross_rank, events = self.flows.cross_rank, self.native.events
         _, first = np.unique(cross_rank.number, return_index=True)
         source, relation = cross_rank.flows.source[first], cross_rank.flows.relation[first]
-        openings, codes = _flow_openings(
-            FLOW_START, self.native.facts.threads, events.thread[source], relation
-        )
+        threads = _shown_threads(self.native.facts.blocks)
+        openings, codes = _flow_openings(FLOW_START, threads, events.thread[source], relation)
         yield from flow_events(openings, codes, cross_rank.number[first], events.start[source])
 
 
 def _cross_rank_ends(
-    native: NativeTrace, flows: TraceFlows, threads: Sequence[ThreadFact]
+    native: NativeTrace, flows: TraceFlows, threads: Sequence[tuple[int, int]]
 ) -> dict[int, bytes]:
     """Text after the instants at which flows between ranks end: those ends."""
     cross_rank, events = flows.cross_rank, native.events
@@ -438,20 +432,46 @@ def _cross_rank_ends(
 
 
 def _flow_openings(
-    phase: bytes, threads: Sequence[ThreadFact], thread: Int32s, relation: Int64s
+    phase: bytes, threads: Sequence[tuple[int, int]], thread: Int32s, relation: Int64s
 ) -> tuple[Texts, Int64s]:
     """Openings of flow events, and the index of each flow's opening."""
     places, which = np.unique(np.stack([thread, relation]), axis=1, return_inverse=True)
     openings = [
-        flow_opening(phase, CROSS_RANK_FLOW_NAMES[Relation(kind)], threads[index].pid, threads[index].tid)
+        flow_opening(phase, CROSS_RANK_FLOW_NAMES[Relation(kind)], *threads[index])
         for index, kind in places.T.tolist()
     ]
     return table(openings, len(openings)), which.ravel()
 
 
-def _own(fact: ProcessFact | ThreadFact, original: str) -> dict[str, Any]:
-    """The name, and the number in the source if known."""
-    return {"name": fact.name} | ({} if fact.original is None else {original: fact.original})
+def shown_processes(blocks: Sequence[BlockFacts]) -> Iterator[tuple[ShownProcess, BlockFacts]]:
+    """Each rank, and all process groups, as one process; the only rank has no summary."""
+    for block in blocks:
+        originals = {section.pid: section.original for section in block.processes}
+        threads = [
+            NamedThread(thread.name, thread.original, originals.get(thread.pid))
+            for thread in block.threads
+            if len(blocks) > 1 or thread.original != SUMMARY
+        ]
+        if block.rank is None:
+            yield (
+                ShownProcess.of_groups(int(block.title) if block.title.isdigit() else len(blocks), threads),
+                block,
+            )
+        else:
+            labels = [section.label for section in block.processes]
+            yield ShownProcess.of_rank(block.rank, block.title, labels, threads), block
+
+
+def _shown_threads(blocks: Sequence[BlockFacts]) -> list[tuple[int, int]]:
+    """Process and number of each thread in the facts; 0 for the summary of the only rank, which is not written."""
+    shown: list[tuple[int, int]] = []
+    for process, block in shown_processes(blocks):
+        tids = iter(process.tids)
+        shown += [
+            (process.pid, 0 if len(blocks) == 1 and thread.original == SUMMARY else next(tids))
+            for thread in block.threads
+        ]
+    return shown
 
 
 # The conversion.

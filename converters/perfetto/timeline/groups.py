@@ -104,11 +104,8 @@ class GroupTracks:
     """For each collective the index of its thread in `tids`."""
     arrivals: LastArrivals
     findings: list[Finding]
-
-    @property
-    def summary(self) -> int:
-        """The number of the track of what any rank waits in: that of the process, whose heading shows it."""
-        return self.process
+    summary: int
+    """The number of the track of what any rank waits in: in native traces that of the process."""
 
 
 def group_tracks(job: Job, hangs: Hangs, numbering: Numbering) -> GroupTracks:
@@ -132,7 +129,8 @@ def group_tracks(job: Job, hangs: Hangs, numbering: Numbering) -> GroupTracks:
     names = [title + (f" ({lane})" if lane > 1 else "") for title, lane in zip(titles, numbers, strict=True)]
     awaited = np.isin(drawn.row, [row for row, ranks in hangs.missing.items() if ranks])
     arrivals = last_arrivals_of(job, drawn.row, drawn.start, drawn.end, awaited)
-    return GroupTracks(drawn, numbering.id_of(1), tids, names, titles, track, arrivals, findings)
+    process = numbering.id_of(1)
+    return GroupTracks(drawn, process, tids, names, titles, track, arrivals, findings, process)
 
 
 def drawn_collectives(job: Job, hangs: Hangs) -> DrawnCollectives:

@@ -120,6 +120,10 @@ class TimelineFormat(Protocol):
         """Everything after the last block; `started`: at least one block was written."""
         ...
 
+    def numbered(self, rank_timeline: RankTimeline) -> RankTimeline:
+        """The timeline of a rank with the numbers that the format has for its threads."""
+        ...
+
     def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
         """The block of the rank at an index."""
         ...
@@ -201,6 +205,7 @@ def _rank_block(timeline: Timeline, timeline_format: TimelineFormat, index: int)
         timeline.hangs.of_rank(part.rank),
         timeline.waits if timeline_format.summarizes else None,
     )
+    rank_timeline = timeline_format.numbered(rank_timeline)
     block = timeline_format.rank(index, rank_timeline)
     ends = cross_rank_ends(rank_timeline, timeline.shared_events.of_part(index))
     written = _WrittenRank(rank_timeline.events, [*rank_timeline.findings, *block.result], ends)

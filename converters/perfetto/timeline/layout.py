@@ -65,6 +65,12 @@ def rank_digits(job: Job) -> int:
     return len(str(max((part.rank for part in job.parts), default=0)))
 
 
+def world_size(job: Job) -> int:
+    """The number of ranks of a job, as far as known: more than any of its ranks."""
+    sizes = (rank.world_size or 0 for rank in job.ranks)
+    return max(max(sizes, default=0), max((rank.rank for rank in job.ranks), default=0) + 1)
+
+
 # Roles of GPU streams, by the work that they do.
 
 

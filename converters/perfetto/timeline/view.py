@@ -53,7 +53,7 @@ def startup_view(job: Job) -> StartupView:
     shown = awaited_rank(job, hung) if hung else slowest
     if shown is None:
         shown = min((rank.rank for rank in job.ranks), default=None)
-    expanded = () if shown is None else (rf"^rank 0*{shown}(?: ·|$)",)
+    expanded = () if shown is None else (rf"(?:^|· )rank 0*{shown}(?: ·|$)",)
     if hung:
         return StartupView(HUNG_TRACKS, expanded)
     pinned = (GROUP_TRACKS,) if slowest is None else (_work_of(job, slowest), GROUP_TRACKS)

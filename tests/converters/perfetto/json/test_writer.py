@@ -14,7 +14,6 @@ import pytest
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.converters.perfetto.timeline.layout import IDS_PER_BLOCK
 from tracelink.io.engine import Engine
 from tracelink.io.targets import FileTarget
 from tracelink.model.clock import Clock
@@ -30,20 +29,17 @@ WHOLE = """{
 "baseTimeNanoseconds": 1700000000000000000,
 "tracelink": {"ranks": [{"rank": 0, "clock_offset_ns": 0, "sources": [{"format": "kineto"}]}]},
 "traceEvents": [
-{"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "ts": 0, "args": {"name": "rank 0 · node-1 (100)", "original pid": "100"}},
-{"ph": "M", "name": "process_labels", "pid": 1, "tid": 1, "ts": 0, "args": {"labels": "CPU"}},
-{"ph": "M", "name": "process_sort_index", "pid": 1, "tid": 1, "ts": 0, "args": {"sort_index": 1}},
-{"ph": "M", "name": "process_name", "pid": 2, "tid": 2, "ts": 0, "args": {"name": "rank 0 · node-1 · GPU 0", "original pid": "0"}},
-{"ph": "M", "name": "process_labels", "pid": 2, "tid": 2, "ts": 0, "args": {"labels": "GPU 0"}},
-{"ph": "M", "name": "process_sort_index", "pid": 2, "tid": 2, "ts": 0, "args": {"sort_index": 2}},
-{"ph": "M", "name": "thread_name", "pid": 1, "tid": 3, "ts": 0, "args": {"name": "rank 0 thread 101 python3", "original tid": "101"}},
-{"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": 3, "ts": 0, "args": {"sort_index": 3}},
-{"ph": "M", "name": "thread_name", "pid": 2, "tid": 4, "ts": 0, "args": {"name": "rank 0 stream 7 · compute", "original tid": "7"}},
-{"ph": "M", "name": "thread_sort_index", "pid": 2, "tid": 4, "ts": 0, "args": {"sort_index": 4}},
-{"ph":"X","cat":"cuda_runtime","pid":1,"tid":3,"name":"cudaLaunchKernel","ts":1.0,"dur":2.5,"args":{"cbid": 211}},
-{"ph":"X","cat":"kernel","pid":2,"tid":4,"name":"gemm","ts":2000000.001,"dur":0.9},
-{"ph":"C","name":"rank 0 outstanding kernels, stream 7","pid":2,"tid":2,"ts":2000000.001,"args":{"value":1.0}},
-{"ph":"C","name":"rank 0 outstanding kernels, stream 7","pid":2,"tid":2,"ts":2000000.901,"args":{"value":0.0}}
+{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "node-1 · rank"}},
+{"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "ts": 0, "args": {"labels": "CPU, GPU 0"}},
+{"ph": "M", "name": "process_sort_index", "pid": 0, "tid": 0, "ts": 0, "args": {"sort_index": 1}},
+{"ph": "M", "name": "thread_name", "pid": 0, "tid": 101, "ts": 0, "args": {"name": "rank 0 thread 101 python3", "original tid": "101", "original pid": "100"}},
+{"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": 101, "ts": 0, "args": {"sort_index": 1}},
+{"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "ts": 0, "args": {"name": "rank 0 stream 7 · compute", "original tid": "7", "original pid": "0"}},
+{"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": 7, "ts": 0, "args": {"sort_index": 2}},
+{"ph":"X","cat":"cuda_runtime","pid":0,"tid":101,"name":"cudaLaunchKernel","ts":1.0,"dur":2.5,"args":{"cbid": 211}},
+{"ph":"X","cat":"kernel","pid":0,"tid":7,"name":"gemm","ts":2000000.001,"dur":0.9},
+{"ph":"C","name":"rank 0 outstanding kernels, stream 7","pid":0,"tid":0,"ts":2000000.001,"args":{"value":1.0}},
+{"ph":"C","name":"rank 0 outstanding kernels, stream 7","pid":0,"tid":0,"ts":2000000.901,"args":{"value":0.0}}
 ]
 }
 """  # noqa: E501
@@ -60,20 +56,20 @@ def test_a_whole_document() -> None:
     assert write(built.build()).text.decode() == WHOLE
 
 
-def test_ranks_have_processes_of_their_own_in_order() -> None:
+def test_each_rank_is_one_process_in_order() -> None:
     built = GraphBuilder()
     for rank in range(11):
         built.add(built.track(rank=rank), "step", 0, 10)
         built.add(built.track(TrackKind.STREAM, rank, "0", "7"), "gemm", 0, 10, EventKind.KERNEL)
         built.add(built.track(TrackKind.COMMUNICATOR, rank, "", "0"), "all_reduce", 0, 10, EventKind.RECORD)
     written = write(built.build())
-    assert list(written.processes().values()) == [
-        name
+    assert written.processes() == {rank: f"rank {rank}" for rank in range(11)}
+    assert list(written.threads().values()) == [
+        f"rank {rank:02} {name}"
         for rank in range(11)
-        for name in (f"rank {rank:02} (100)", f"rank {rank:02} · GPU 0", f"rank {rank:02} · process groups")
+        for name in ("thread 101", "stream 7 · compute", "group 0")
     ]
-    numbers = [*written.processes(), *written.threads()]
-    assert sorted(numbers) == [rank * IDS_PER_BLOCK + number for rank in range(11) for number in range(1, 7)]
+    assert len(written.threads()) == 33
     assert [rank["rank"] for rank in written.document["tracelink"]["ranks"]] == list(range(11))
     assert "distributedInfo" not in written.document
 
@@ -120,7 +116,7 @@ def test_slices_that_overlap_get_a_thread_named_after_the_first() -> None:
     built.add(stream, "two", 10, 10, EventKind.KERNEL)
     written = write(built.build())
     threads = written.threads()
-    names = [threads[event["tid"]] for event in written.slices()]
+    names = [threads[event["pid"], event["tid"]] for event in written.slices()]
     assert names == ["rank 0 stream 7 · compute", "rank 0 stream 7 · compute (2)"]
     assert written.reasons() == {"overlap": 1}
 

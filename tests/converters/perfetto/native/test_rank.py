@@ -40,6 +40,7 @@ def test_a_rank_says_what_its_tracks_and_arrows_are() -> None:
     """An arrow that leads from the event that is met second is told apart from the others of its relation."""
     assert write(launched().build()).facts[1] == {
         "rank": 0,
+        "title": "rank 0",
         "processes": [[1, "rank 0 (100)", "CPU", "100"], [2, "rank 0 · GPU 0", "GPU 0", "0"]],
         "threads": [[1, 3, "rank 0 thread 101", "101"], [2, 4, "rank 0 stream 7 · compute", "7"]],
         "counters": [[5, 2, "memory"], [6, 2, "rank 0 outstanding kernels, stream 7"]],

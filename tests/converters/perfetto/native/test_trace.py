@@ -20,7 +20,9 @@ from builders.native_packets import (
     FACTS,
     HEADER,
     INSTANT,
+    OTHER_SHOWN_THREAD,
     OTHER_THREAD,
+    SHOWN_THREAD,
     THREAD,
     Sequence,
     arrives,
@@ -287,7 +289,7 @@ def test_a_file_that_is_cut_off_before_any_event_says_so(tmp_path: Path) -> None
 # What packets say, in JSON.
 
 
-ADD = {"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": THREAD, "ts": 5, "dur": 2}
+ADD = {"ph": "X", "cat": "cpu_op", "name": "add", "pid": 0, "tid": SHOWN_THREAD, "ts": 5, "dur": 2}
 SLICE = Sequence().begin(5000, "add").end(2000)
 
 
@@ -318,18 +320,19 @@ def test_the_document_has_the_header_and_the_names_of_the_facts() -> None:
         "tracelink": {"ranks": [{"rank": 0}]},
     }
     assert names == [
-        ("process_name", 1, 1, {"name": "rank 0 (100)", "original pid": "100"}),
-        ("process_labels", 1, 1, {"labels": "CPU"}),
-        ("process_sort_index", 1, 1, {"sort_index": 1}),
-        ("thread_name", 1, THREAD, {"name": "rank 0 thread 101", "original tid": "101"}),
-        ("thread_sort_index", 1, THREAD, {"sort_index": THREAD}),
-        ("thread_name", 1, OTHER_THREAD, {"name": "rank 0 thread 102", "original tid": "102"}),
-        ("thread_sort_index", 1, OTHER_THREAD, {"sort_index": OTHER_THREAD}),
+        ("process_name", 0, 0, {"name": "rank"}),
+        ("process_labels", 0, 0, {"labels": "CPU"}),
+        ("process_sort_index", 0, 0, {"sort_index": 1}),
+        ("thread_name", 0, 101, {"name": "rank 0 thread", "original tid": "101", "original pid": "100"}),
+        ("thread_sort_index", 0, 101, {"sort_index": 1}),
+        ("thread_name", 0, 102, {"name": "rank 0 thread", "original tid": "102", "original pid": "100"}),
+        ("thread_sort_index", 0, 102, {"sort_index": 2}),
     ]
 
 
 def test_what_ranks_did_together_stands_first_and_says_itself_what_it_is() -> None:
     groups = {
+        "title": "9",
         "processes": [[9, "collectives", "collectives"]],
         "threads": [[9, 91, "group dp"]],
         "counters": [],
@@ -340,12 +343,12 @@ def test_what_ranks_did_together_stands_first_and_says_itself_what_it_is() -> No
     document = as_json(head(FACTS, groups) + bytes(told)).document["traceEvents"]
     assert document[-1]["args"] == {"sequence": 7}
     assert {"sort_index": 0} in [one["args"] for one in document if one["pid"] == 9]
-    assert {"name": "group dp"} in [one["args"] for one in document if one.get("tid") == 91]
+    assert {"name": "group dp · row"} in [one["args"] for one in document if one.get("tid") == 1]
 
 
 def test_samples_that_are_numbers() -> None:
     told = Sequence().sample(1000, 2.5).sample(1000, 3).sample(1000, float("nan"))
-    sample = {"ph": "C", "name": "memory bytes", "pid": 1, "tid": 1}
+    sample = {"ph": "C", "name": "memory bytes", "pid": 0, "tid": 0}
     assert as_json(head() + bytes(told)).events == [
         sample | {"ts": 1, "args": {"value": 2.5}},
         sample | {"ts": 2, "args": {"value": 3}},
@@ -355,7 +358,15 @@ def test_samples_that_are_numbers() -> None:
 def test_an_instant_and_a_slice_that_hangs() -> None:
     told = Sequence().instant(1000, "mul").begin(0, "add", COLOURED).end(3000)
     instant, slice_ = as_json(head() + bytes(told)).events
-    assert instant == {"ph": "i", "s": "t", "cat": "cpu_op", "name": "mul", "pid": 1, "tid": THREAD, "ts": 1}
+    assert instant == {
+        "ph": "i",
+        "s": "t",
+        "cat": "cpu_op",
+        "name": "mul",
+        "pid": 0,
+        "tid": SHOWN_THREAD,
+        "ts": 1,
+    }
     assert (slice_["cname"], slice_["dur"]) == ("terrible", 3)
 
 
@@ -365,10 +376,10 @@ def test_arrows_of_a_rank_the_last_of_which_are_turned() -> None:
     told.instant(1000, "add", leaves(2), on=OTHER_THREAD).instant(0, "mul", arrives(2))
     arrows = [one for one in as_json(head() + bytes(told)).events if one["ph"] in "sf"]
     assert [(one["ph"], one["cat"], one["tid"], one["ts"]) for one in arrows] == [
-        ("s", "ac2g", THREAD, 1),
-        ("s", "ac2g", THREAD, 3),
-        ("f", "ac2g", THREAD, 2),
-        ("f", "ac2g", OTHER_THREAD, 3),
+        ("s", "ac2g", SHOWN_THREAD, 1),
+        ("s", "ac2g", SHOWN_THREAD, 3),
+        ("f", "ac2g", SHOWN_THREAD, 2),
+        ("f", "ac2g", OTHER_SHOWN_THREAD, 3),
     ]
 
 
@@ -382,7 +393,10 @@ def test_an_arrow_between_ranks_ends_right_behind_its_own_instant(later: int, ph
     events = as_json(head() + bytes(told)).events
     assert [one["ph"] for one in events] == phases
     ends = {one["ph"]: (one["tid"], one["ts"], one["name"]) for one in events if one["ph"] in "sf"}
-    assert ends == {"s": (THREAD, 1, "waits"), "f": (OTHER_THREAD, (1000 + later) / 1000, "waits")}
+    assert ends == {
+        "s": (SHOWN_THREAD, 1, "waits"),
+        "f": (OTHER_SHOWN_THREAD, (1000 + later) / 1000, "waits"),
+    }
 
 
 @pytest.mark.parametrize(

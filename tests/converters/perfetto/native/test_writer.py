@@ -333,9 +333,9 @@ def test_both_formats_draw_the_same() -> None:
     assert sorted(native.samples) == sorted(document.samples())
     summaries = {"rank 0 steps and waits", "waits of any rank"}  # in the headings of the native tree
     assert summaries < {*document.threads().values()}
+    assert {*document.processes().values()} == {"collectives · world size 2", "rank 0", "rank 1"}
     assert set(map(str.strip, native.outline())) == {
-        *("rank 0", "rank 1"),
-        *document.processes().values(),
+        *("collectives", "rank 0", "rank 1", "rank 0 · GPU 0", "rank 1 · GPU 0"),
         *({*document.threads().values()} - summaries),
         *(counter for counter, *_ in document.samples()),
     }

@@ -135,7 +135,9 @@ def test_both_formats_have_the_same_samples() -> None:
         *(("collectives in flight", START, 1.0), ("collectives in flight", START + 100, 0.0)),
     ]
     assert sorted(written.samples()) == sorted(native.samples)
-    assert {written.processes()[event["pid"]] for event in written.events("C")} == {"collectives"}
+    assert {written.processes()[event["pid"]] for event in written.events("C")} == {
+        "collectives · world size 2"
+    }
     assert native.outline()[:4] == [
         "collectives",
         "  group tp [0, 1]",
@@ -382,7 +384,7 @@ def test_counters_stand_beside_the_streams_of_their_gpu_in_both_formats() -> Non
     written, native = perfetto.write(built.build()), perfetto_native.write(built.build())
     name = "rank 0 outstanding kernels, stream 7"
     assert written.samples() == native.samples == [(name, START, 1.0), (name, START + 10, 0.0)]
-    assert {written.processes()[event["pid"]] for event in written.events("C")} == {"rank 0 · GPU 0"}
+    assert {written.processes()[event["pid"]] for event in written.events("C")} == {"rank 0"}
     assert native.outline() == [
         *("rank 0", "  rank 0 · GPU 0", "    rank 0 stream 7 · compute"),
         f"    {name}",

@@ -225,7 +225,7 @@ def test_a_slice_that_never_closes_takes_a_lane_of_its_own(
     threads = as_json.threads()
     native = perfetto_native.write(built.build())
 
-    assert {one["name"]: threads[one["tid"]] for one in as_json.slices()} == expected
+    assert {one["name"]: threads[one["pid"], one["tid"]] for one in as_json.slices()} == expected
     lane = {one.name: one.track for one in native.slices}
     assert {name for name in names if lane[name] == lane["run"]} == names - {"unclosed"}
     assert as_json.reasons()["overlap"] == 1

@@ -9,7 +9,6 @@ import pytest
 from builders.graph import START, GraphBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
 from tracelink.converters.perfetto.timeline.groups import readable_bytes
-from tracelink.converters.perfetto.timeline.layout import IDS_PER_BLOCK
 from tracelink.model.columns import NO_TIME
 from tracelink.model.events import EventKind, TrackKind
 
@@ -33,7 +32,7 @@ def spans(written: Written) -> list[tuple[str, str, int, int]]:
     threads = written.threads()
     return [
         (
-            threads[event["tid"]],
+            threads[event["pid"], event["tid"]],
             event["name"],
             nanoseconds(event["ts"]),
             nanoseconds(event["ts"]) + nanoseconds(event["dur"]),
@@ -82,8 +81,8 @@ def test_the_process_of_all_groups_stands_before_the_ranks() -> None:
     sort = {
         e["pid"]: e["args"]["sort_index"] for e in written.events("M") if e["name"] == "process_sort_index"
     }
-    assert written.processes()[2 * IDS_PER_BLOCK + 1] == "collectives"
-    assert min(sort, key=lambda pid: sort[pid]) == 2 * IDS_PER_BLOCK + 1
+    assert written.processes() == {2: "collectives · world size 2", 0: "rank 0", 1: "rank 1"}
+    assert sorted(sort, key=lambda pid: sort[pid]) == [2, 0, 1]
 
 
 def test_groups_have_tracks_in_their_order_and_collectives_that_overlap_lanes() -> None:

@@ -92,7 +92,9 @@ def test_both_formats_have_the_same_instants_on_the_tracks_of_groups(tmp_path: P
     job = job_of_programs(tmp_path, {0: "a1 b1 a2", 1: "b1 a1 a2"}, a=[0, 1], b=[0, 1])
     written, native, first = perfetto.write(job), perfetto_native.write(job), job.first_ns or 0
     instants = [event for event in written.events("i") if event["cat"] == "arrival"]
-    assert [(written.threads()[event["tid"]], event["name"], event["args"]) for event in instants] == [
+    assert [
+        (written.threads()[event["pid"], event["tid"]], event["name"], event["args"]) for event in instants
+    ] == [
         ("group a [0, 1]", "rank 1 arrived last", {"rank": 1, "skew_us": Decimal(1000)}),
         ("group b [0, 1]", "rank 0 arrived last", {"rank": 0, "skew_us": Decimal(1000)}),
     ]
@@ -152,7 +154,7 @@ def red(written: Written) -> list[tuple[str, str, int, int]]:
         if event.get("cname") == "terrible":
             start = nanoseconds(event["ts"]) - first
             end = start + nanoseconds(event["dur"])
-            found.append((threads[event["tid"]], event["name"], start // 1000, end // 1000))
+            found.append((threads[event["pid"], event["tid"]], event["name"], start // 1000, end // 1000))
     return sorted(found)
 
 
@@ -190,8 +192,8 @@ def test_what_hangs_has_tracks_of_its_own_before_all_others(tmp_path: Path) -> N
     written = perfetto.write(job_of_programs(tmp_path, ranks, a=[0, 1], b=[0, 1, 2], c=[0, 1]))
     threads = written.threads()
     assert [
-        (threads[event["tid"]], event["name"])
-        for event in sorted(written.slices(), key=lambda event: event["tid"])
+        (threads[event["pid"], event["tid"]], event["name"])
+        for event in sorted(written.slices(), key=lambda event: (event["pid"], event["tid"]))
         if event["cat"] == "collective"
     ] == [
         ("group b [0, 1, 2] · HUNG (cause)", "HUNG all_reduce 4.1 kB: rank 2 missing"),
