@@ -52,6 +52,18 @@ def test_a_pipe_gets_one_unstyled_line_for_each_row() -> None:
     assert made.text.splitlines()[1:] == [f"{'a' * 500}  0 of 9", "loud"]
 
 
+def test_a_huge_name_makes_no_huge_table() -> None:
+    made = Page()
+    made.table(("path", "size"), [("a", "1"), ("b" * 1_000_000, "2")] * 50)
+    made.beneath([("a", "1"), ("b" * 1_000_000, "2")] * 50)
+    made.line("word " * 10_000)
+    found = made.text.splitlines()
+    assert len(found) == 202
+    assert max(map(len, found[:-1])) < 5000
+    assert found[2] == f"{'b' * 4095}…  2"
+    assert len(found[-1]) == 49_999
+
+
 def test_a_wide_terminal_gets_one_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     made = page(monkeypatch, 80)
     made.table(HEADER, [ROW], numbers=HEADER)

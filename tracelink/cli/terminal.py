@@ -19,7 +19,7 @@ from rich.text import Text
 from tracelink.cli.console import Console, PageText, canvas, is_terminal, progress_canvas
 from tracelink.cli.main import FINE, NO, UNREADABLE
 from tracelink.model.errors import Finding, Severity, printable
-from tracelink.model.text import number
+from tracelink.model.text import number, shortened
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -42,8 +42,11 @@ INDENT = 2
 GAP = 2
 """Blanks between two columns."""
 
-TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
-"""Blanks at the end of a line, before the end of its style."""
+TRAILING = re.compile(r"(?<! ) +((?:\x1b\[[0-9;]*m)*)$")
+"""Blanks at the end of a line, before the end of its style; from the first on, or long lines take quadratic time."""
+
+LONGEST_CELL = 4096
+"""Characters, as many as a path may have. All rows are as wide as the widest cell."""
 
 
 class Page:
@@ -105,7 +108,7 @@ class Page:
         for _ in rows[0]:
             table.add_column(overflow="fold")
         for row in rows:
-            table.add_row(*(Text(printable(text)) for text in row))
+            table.add_row(*(Text(shortened(printable(text), LONGEST_CELL)) for text in row))
         if self._fits(table, indent=INDENT):
             self._console.print(Padding(table, (0, 0, 0, INDENT), expand=False))
             return
@@ -146,12 +149,17 @@ def _wrapped(text: str, width: int, path: str = "") -> list[str]:
     """The text in lines that are as wide as this, or a word or the path wide."""
     lines: list[str] = []
     word = rf"(?:{re.escape(path)}|\S)+" if path else r"\S+"
+    line: list[str] = []
+    used = 0
     for part in re.findall(rf"\s*{word}", text):
-        if lines and cell_len(lines[-1]) + cell_len(part) <= width:
-            lines[-1] += part
+        if line and used + (more := cell_len(part)) <= width:
+            used += more
         else:
-            lines.append(part.lstrip() if lines else part)
-    return lines or [""]
+            lines.append("".join(line))
+            part = part.lstrip() if line else part
+            line, used = [], cell_len(part)
+        line.append(part)
+    return [*lines[1:], "".join(line)]
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
@@ -196,7 +204,7 @@ def _table(
 
 def _cell(text: str, styles: Mapping[str, str]) -> Text:
     default = "bold red" if text.startswith("0 of ") else ""
-    return Text(printable(text), style=styles.get(text, default))
+    return Text(shortened(printable(text), LONGEST_CELL), style=styles.get(text, default))
 
 
 # The progress bar, on a terminal.
