@@ -124,6 +124,15 @@ def test_an_empty_folder_is_named(tracelink: Run, tmp_path: Path) -> None:
             ("merge", "a folder", "-o", "x.pftrce"),
             "no format has names that end in .pftrce. Did you mean x.pftrace? ",
         ),
+        (
+            ("merge", "a folder", "--to", "pftrace"),
+            "there is no writer 'pftrace'. Did you mean perfetto? Installed",
+        ),
+        (
+            ("merge", "a folder", "--to", "json"),
+            "there is no writer 'json'. Did you mean perfetto-json? Installed: ",
+        ),
+        (("merge", "a folder", "--to", ".et"), "there is no writer '.et'. Did you mean chakra? Installed: "),
         (("merge", "a folder", "--variant", "astra"), "'astra-sim'. Did you mean astra-sim?"),
         (
             ("merge", "a folder", "--only", "kernel"),

@@ -214,8 +214,12 @@ def _spec(name: str, role: str, all_specs: Callable[[], dict[str, _Spec]]) -> _S
     """What a format declares for a role; only an unknown name costs the import of all declarations."""
     if name in installed() and (found := getattr(installed()[name].format(), role)):
         return cast(_Spec, found)
-    advice = f"{did_you_mean(name, all_specs())} Installed: {', '.join(all_specs()) or 'none'}. See: tracelink formats"
-    raise UsageError(f"there is no {role} {name!r}", advice=advice.strip())
+    suffix = f".{name.lstrip('.')}"
+    meant = [known for known, spec in all_specs().items() if suffix in getattr(spec, "suffixes", ())]
+    question = f"Did you mean {meant[0]}?" if meant else did_you_mean(name, all_specs())
+    installed_names = ", ".join(all_specs()) or "none"
+    advice = f"{question} Installed: {installed_names}. See: tracelink formats".strip()
+    raise UsageError(f"there is no {role} {name!r}", advice=advice)
 
 
 def _plugins_in(folder: Path) -> Iterator[Plugin]:
