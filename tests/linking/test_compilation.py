@@ -14,7 +14,7 @@ import tracelink
 from builders.data import shared
 from builders.trace import MAIN, TraceBuilder, pairs
 from tracelink import samples
-from tracelink.linking.compilation import LATENESS, latest, link_compilation
+from tracelink.linking.compilation import BACKWARD_PHASE, LATENESS, latest, link_compilation
 from tracelink.linking.nesting import link_calls
 from tracelink.linking.rank import link_rank
 from tracelink.model.columns import UNKNOWN
@@ -161,6 +161,27 @@ def test_graph_without_a_key_is_of_the_region_around_it() -> None:
     assert reports(trace)["compiles.graph"].notes == {"linked by the region around it": 1}
 
 
+def test_graph_without_a_key_is_the_only_one_of_its_compilation() -> None:
+    build = Compiling()
+    worker = build.track(TrackKind.THREAD, "101")
+    build.phase("dynamo", "0/0", 0, 10)
+    phase = build.phase("inductor_compile", "0/0", 2, 8)
+    build.phase("entire_backward_compile", "0/0", 30, 40)
+    of_backward = build.phase("inductor_compile", "0/0", 31, 39)
+    two = build.phase("dynamo", "1/0", 50, 60)
+    for start in (51, 55):
+        build.phase("inductor_compile", "1/0", start, start + 3)
+    build.region("0/0", 11, 20)
+    graph = build.graph("None", 12, 19)
+    build.op("CompiledFunction", 13, 18, sequence=1)
+    build.op("CompiledFunctionBackward", 41, 49, worker, sequence=1)
+    backward = build.graph("None", 42, 48, worker)
+    build.region("1/0", 61, 70)
+    ambiguous = build.graph("None", 62, 69)
+    found = compiles(build.build())
+    assert {(phase, graph), (of_backward, backward), (two, ambiguous)} <= set(found)
+
+
 def test_kernel_on_the_device_is_of_the_graph_that_launched_it() -> None:
     build = Compiling()
     stream = build.track(TrackKind.STREAM, "7")
@@ -263,6 +284,37 @@ def test_latest_is_the_last_row_of_the_group_that_is_not_later(
         for group, time in wanted
     ]
     assert latest(*columns).tolist() == expected
+
+
+IDS = st.sampled_from(["0/0", "0/1", "!0/1/0"])
+PHASES = st.lists(st.tuples(IDS, st.integers(0, 20), st.integers(1, 20), st.booleans()), max_size=8)
+REGIONS = st.lists(st.tuples(IDS, st.integers(0, 45)), max_size=8)
+
+
+@given(PHASES, REGIONS)
+def test_region_is_of_the_last_outermost_forward_phase_of_its_id(
+    phases: list[tuple[str, int, int, bool]], regions: list[tuple[str, int]]
+) -> None:
+    build = Compiling()
+    for compile_id, start, length, backward in phases:
+        build.phase(BACKWARD_PHASE if backward else "dynamo", compile_id, start, start + length)
+    first = len(phases)
+    for compile_id, start in regions:
+        build.region(compile_id, start, start + 1)
+    outermost: dict[str, list[int]] = {}
+    end: dict[str, int] = {}
+    for row in sorted(range(first), key=lambda row: (phases[row][1], -phases[row][2], row)):
+        compile_id, start, length, _ = phases[row]
+        if start >= end.get(compile_id, -1):
+            outermost.setdefault(compile_id, []).append(row)
+            end[compile_id] = start + length
+    expected = []
+    for number, (compile_id, time) in enumerate(regions):
+        before = [
+            row for row in outermost.get(compile_id, []) if phases[row][1] <= time and not phases[row][3]
+        ]
+        expected += [(before[-1], first + number)] if before else []
+    assert compiles(build.build()) == sorted(expected)
 
 
 # Recorded jobs: every row of section 6 of the facts on compile logs.

@@ -20,6 +20,8 @@ from tracelink.model.trace import RankTrace, scoped, scoped_pair
 
 BACKWARD_PHASE = "entire_backward_compile"
 """The outermost phase of a backward graph that is compiled when it first runs."""
+GRAPH_PHASE = "inductor_compile"
+"""The phase that compiles one graph, and generates its code."""
 LATENESS = SECOND
 """How much later than its phase an operator can end: the process can be interrupted between the two."""
 
@@ -221,6 +223,18 @@ class Compiled:
             found[wanted] = which[wanted]
         return found
 
+    def only_graph_in(self, phases: Int64s) -> Int64s:
+        """The phase that compiles the only graph in each outermost phase; that phase itself, if it has several."""
+        named = self.events.name[self.phases] == self.trace.strings.find(GRAPH_PHASE)
+        graphs = self.phases[named & (self.id_of_phase[self.phases] != UNKNOWN)]
+        around = self.latest_phase(
+            self.outermost, self.id_of_phase[self.outermost], graphs, self.id_of_phase[graphs]
+        )
+        count = np.bincount(around[around != UNKNOWN], minlength=len(self.events))
+        only = _dense(len(self.events), around[around != UNKNOWN], graphs[around != UNKNOWN])
+        only[count != 1] = UNKNOWN
+        return _or_self(_at(only, phases), phases)
+
     def latest_phase(self, phases: Int64s, codes: Int64s, rows: Int64s, wanted: Int64s) -> Int64s:
         """The last of `phases` with the wanted code in its process that begins before each event, or UNKNOWN."""
         time = self.events.start[rows]
@@ -375,7 +389,7 @@ def _phases_of_graphs(compiled: Compiled, rows: Int64s) -> tuple[Int64s, int, in
         np.where(np.isin(wanted, _of_one(keys, compiled.id_of_phase[phases])), wanted, UNKNOWN),
     )
     by_key = np.where(ids[rows] == UNKNOWN, only, both)
-    found = np.where(by_key == UNKNOWN, compiled.phase_of(rows), by_key)
+    found = np.where(by_key == UNKNOWN, compiled.only_graph_in(compiled.phase_of(rows)), by_key)
     count = int(np.count_nonzero(by_key != UNKNOWN))
     return found, count, int(np.count_nonzero(found != UNKNOWN)) - count
 
