@@ -109,13 +109,15 @@ class _Decoder:
             return
         if envelope.rank is not None:
             self.ranks[envelope.rank] += 1
-        if envelope.has_payload and not record.has_digest(envelope.has_payload):
+        digest = envelope.has_payload or ""
+        if digest and not record.has_digest(digest):
             self.problems["damaged_payload"] += 1
+            digest = ""
         kind = _kind(record.envelope)
         self.kinds[kind] += 1
-        self._take(kind, envelope, record)
+        self._take(kind, envelope, record, digest)
 
-    def _take(self, kind: str, envelope: schema.Envelope, record: Record) -> None:
+    def _take(self, kind: str, envelope: schema.Envelope, record: Record, digest: str) -> None:
         if kind == schema.CHROMIUM:
             self._take_event(envelope, record)
         elif envelope.string is not None:
@@ -124,7 +126,7 @@ class _Decoder:
         elif kind in schema.METRICS:
             self._take_metrics(kind, envelope)
         elif envelope.has_payload:
-            self._take_artifact(kind, envelope, record)
+            self._take_artifact(kind, envelope, record, digest)
         if envelope.dynamo_start:
             self.stacks.setdefault(envelope.compile_id, envelope.dynamo_start.stack)
         if envelope.inductor_output_code and (path := envelope.inductor_output_code.filename):
@@ -200,9 +202,13 @@ class _Decoder:
         if metrics and kind != "compilation_metrics_runtime":
             self.compilations.append(_compilation(metrics, envelope, backward=kind.startswith("bwd")))
 
-    def _take_artifact(self, kind: str, envelope: schema.Envelope, record: Record) -> None:
+    def _take_artifact(self, kind: str, envelope: schema.Envelope, record: Record, digest: str) -> None:
         name = envelope.artifact.name if envelope.artifact else kind
-        kept = name in schema.KEPT and len(record.payload) <= LARGEST_KEPT
+        text = ""
+        if name in schema.CACHES:
+            text = _cache_key(record.payload)
+        elif name in schema.KEPT and len(record.payload) <= LARGEST_KEPT:
+            text = record.payload.decode("utf-8", "replace")
         if name == schema.VERSION:
             self.torch = _version(record.payload) or self.torch
         self.artifacts.append(
@@ -213,7 +219,8 @@ class _Decoder:
                 record.time_ns,
                 record.payload_offset,
                 record.payload_bytes,
-                record.payload.decode("utf-8", "replace") if kept else "",
+                text,
+                digest,
             )
         )
 
@@ -306,6 +313,14 @@ def _kind(envelope: bytes) -> str:
         return first
     keys = msgspec.json.decode(envelope, type=dict[str, msgspec.Raw])
     return next((key for key in keys if key not in schema.COMMON), "")
+
+
+def _cache_key(payload: bytes) -> str:
+    """The key; what else there is can be the text of a whole graph."""
+    try:
+        return _arguments.decode(payload).key or ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def _version(payload: bytes) -> str:

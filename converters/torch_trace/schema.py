@@ -27,12 +27,10 @@ RECOMPILE = "recompile_reasons"
 VERSION = "torch_version"
 SCHEDULE = "inductor_collective_schedule"
 TENSORS = "inductor_runtime_and_tensor_meta"
-CACHES = {
-    f"{cache}_cache_{state}": (cache, state)
-    for cache in ("fx_graph", "aotautograd")
-    for state in ("hit", "miss", "bypass")
-}
-KEPT = frozenset({GRAPH_BREAK, ERROR, RECOMPILE, VERSION, SCHEDULE, *CACHES})
+CACHES = frozenset(
+    f"{cache}_cache_{state}" for cache in ("fx_graph", "aotautograd") for state in ("hit", "miss", "bypass")
+)
+KEPT = frozenset({GRAPH_BREAK, ERROR, RECOMPILE, VERSION, SCHEDULE})
 
 BEGIN, END, INSTANT = "B", "E", "i"
 GRAPH = "inductor_compile"

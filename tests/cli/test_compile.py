@@ -12,7 +12,7 @@ from builders.compile_log import PID, START_US, artifact, begin, instant, log, m
 from builders.kineto import cpu_op, trace
 from builders.kineto import write as write_file
 from tracelink import schemas
-from tracelink.cli.main import FINE, NO, UNREADABLE
+from tracelink.cli.main import FINE, NO, UNREADABLE, USAGE
 
 RECOMPILED = {"co_name": "step", "co_filename": "/home/me/train.py", "co_firstlineno": 7, "graph_op_count": 2}
 GOOD = log(
@@ -157,3 +157,27 @@ def test_diff_json(tracelink: Run) -> None:
         ("Unsupported: print.", True),
         ("tensor 'x' size mismatch", False),
     ]
+
+
+# Files.
+
+
+def test_page_and_artifacts(tracelink: Run) -> None:
+    result = tracelink("compile", str(write(0, GOOD)), "--html", "report.html", "--artifacts", "out")
+    assert result.stdout == PAGE
+    written = result.stderr.splitlines()
+    assert written[0] == "Wrote out: 2 artifacts, 28 B."
+    assert written[1].startswith("Wrote report.html: ")
+    assert "train.py:7" in Path("report.html").read_text()
+    assert sorted(path.as_posix() for path in Path("out").rglob("*.json")) == [
+        "out/rank_0/0_0/fx_graph_cache_miss.json",
+        "out/rank_0/0_1/fx_graph_cache_hit.json",
+    ]
+
+
+def test_page_is_a_file(tracelink: Run) -> None:
+    result = tracelink("compile", str(write(0, GOOD)), "--html", "-")
+    assert (result.exit_code, result.stderr) == (
+        USAGE,
+        "tracelink: files cannot be written to standard output. Name a file, or a folder.\n",
+    )

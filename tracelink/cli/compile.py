@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -14,24 +12,28 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, more, print_errors, show_findings, watching
 from tracelink.compiling.diff import Change, CompileDiff, FunctionTime, compared
-from tracelink.compiling.model import Compiled, CompileReport, Divergence, Failure, OpenPhase, Status
-from tracelink.compiling.report import compile as compiled
-from tracelink.model.text import (
-    counted,
-    duration,
-    lowered,
-    number,
-    ranks_cell,
-    ranks_in_words,
-    shortened,
-    time_of_day,
+from tracelink.compiling.model import Compiled, CompileReport, Status
+from tracelink.compiling.report import Read, read
+from tracelink.compiling.summary import (
+    breaks_of,
+    caches_in_words,
+    cause,
+    first_line,
+    functions_of,
+    guards_of,
+    headlines,
+    summary,
+    unamortised,
 )
+from tracelink.model.errors import UsageError
+from tracelink.model.text import counted, duration, number, ranks_cell, size, time_of_day
 
 
 @command(
     "tracelink compile samples/compile_job",
     "tracelink compile samples/compile_job -v                      every compilation, with its stages",
     "tracelink compile samples/compile_job -q || alert-me          one line for each thing that went wrong",
+    "tracelink compile samples/compile_job --html report.html      a page with graphs, guards and generated code",
     "tracelink compile before/ --diff after/                       what is new, gone, slower or faster",
     "tracelink compile samples/compile_job --json | jq '.compiles[] | select(.recompile_of != \"\")'",
 )
@@ -42,9 +44,24 @@ from tracelink.model.text import (
     type=click.Path(),
     help="Logs of a later run: shows what is new, gone, slower or faster there.",
 )
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False),
+    help="Also write a page of all of it, with graphs, guards and generated code.",
+)
+@click.option(
+    "--artifacts",
+    type=click.Path(file_okay=False),
+    help="Also write all artifacts to a new folder, by rank and compile id.",
+)
 @takes_jobs
 def compile(  # noqa: A001  its name as a command
-    console: Console, paths: tuple[str, ...], after: str | None, jobs: int | None
+    console: Console,
+    paths: tuple[str, ...],
+    after: str | None,
+    html: str | None,
+    artifacts: str | None,
+    jobs: int | None,
 ) -> None:
     """Show what torch.compile compiled, why, at what cost, and what failed.
 
@@ -60,9 +77,13 @@ def compile(  # noqa: A001  its name as a command
     recompilation, graph break, failure, difference between ranks or open work is new or more frequent, or a function
     takes more than 1 s and 20 % longer.
     """
+    if "-" in (html, artifacts):
+        raise UsageError("files cannot be written to standard output", advice="Name a file, or a folder.")
     with watching(console, paths) as watch:
-        report = compiled(paths, jobs=jobs, watch=watch)
-        later = compiled([after], jobs=jobs, watch=watch) if after is not None else None
+        logs = read(paths, jobs=jobs, watch=watch)
+        later = read([after], jobs=jobs, watch=watch).report if after is not None else None
+    report = logs.report
+    _write(console, logs, html, artifacts)
     diff = compared(report, later) if later else None
     if console.json:
         console.document(compile_document(report, diff))
@@ -80,23 +101,24 @@ def compile(  # noqa: A001  its name as a command
     click.get_current_context().exit(next((code for code in codes if code != FINE), FINE if clean else NO))
 
 
+def _write(console: Console, logs: Read, html: str | None, artifacts: str | None) -> None:
+    if artifacts:
+        from tracelink.compiling.payloads import write_artifacts
+
+        count, written = write_artifacts(logs, artifacts)
+        console.info(f"Wrote {artifacts}: {counted(count, 'artifact')}, {size(written)}.", to_stderr=True)
+    if html:
+        from tracelink.compiling.html.page import write_page
+
+        console.info(f"Wrote {html}: {size(write_page(logs, html))}.", to_stderr=True)
+
+
 # The page: what is open, what differs and what failed; then functions, by cost.
 
 
 MOST_ROWS = 12
 """Rows of a table without -v."""
-LONGEST = 100
-"""Characters of a reason."""
 STYLES = {Status.ERROR.value: "red", Status.OPEN.value: "bold red", Status.BREAK.value: "yellow"}
-
-
-def headlines(report: CompileReport) -> list[str]:
-    """A line for each thing that went wrong."""
-    return [
-        *(_open_in_words(phase) for phase in _outermost(report.open)),
-        *(_divergence_in_words(one) for one in report.divergences),
-        *_failures_in_words(report.failures),
-    ]
 
 
 def compile_page(report: CompileReport, *, verbose: bool) -> str:
@@ -104,7 +126,7 @@ def compile_page(report: CompileReport, *, verbose: bool) -> str:
     page = Page()
     for line in headlines(report):
         page.line(line, "bold red")
-    page.line(_summary(report), "" if report.failures or report.open or report.divergences else "bold green")
+    page.line(summary(report), "" if report.failures or report.open or report.divergences else "bold green")
     most = None if verbose else MOST_ROWS
     page.gap()
     _show_functions(page, report, most)
@@ -113,7 +135,8 @@ def compile_page(report: CompileReport, *, verbose: bool) -> str:
     page.gap()
     _show_graph_breaks(page, report, most)
     page.gap()
-    _show_caches(page, report)
+    for line in caches_in_words(report):
+        page.line(line)
     if verbose:
         page.gap()
         _show_compilations(page, report.compiles)
@@ -122,62 +145,6 @@ def compile_page(report: CompileReport, *, verbose: bool) -> str:
     page.gap()
     show_findings(page, report.findings, verbose=verbose)
     return page.text
-
-
-def _summary(report: CompileReport) -> str:
-    forward = [one for one in report.compiles if not one.backward]
-    functions = {one.id.rpartition("/")[0] for one in forward}
-    total = sum(one.duration_ns or 0 for one in report.compiles)
-    recompiled = sum(bool(one.recompile_of) for one in forward)
-    ranks = f" on {counted(len(report.ranks), 'rank')}" if len(report.ranks) > 1 else ""
-    compiled = f"{counted(len(forward), 'compilation')} of {counted(len(functions), 'function')}{ranks}"
-    return (
-        f"{compiled} took {duration(total)}: "
-        f"{number(recompiled)} recompiled, {counted(sum(one.count for one in report.graph_breaks), 'graph break')}, "
-        f"{number(len(report.failures))} failed."
-    )
-
-
-def _outermost(phases: Sequence[OpenPhase]) -> list[OpenPhase]:
-    """Of each rank the phase that has been open longest, and the one that began last within it."""
-    of_rank: dict[int, list[OpenPhase]] = defaultdict(list)
-    for phase in phases:
-        of_rank[phase.rank].append(phase)
-    return [max(many, key=lambda phase: phase.for_ns) for many in of_rank.values()]
-
-
-def _open_in_words(phase: OpenPhase) -> str:
-    what = f"{phase.function or 'a function'}{f' [{phase.id}]' if phase.id else ''}"
-    return (
-        f"Rank {phase.rank} was compiling {what} when its log ends: {phase.name} has been open for "
-        f"{duration(phase.for_ns)}."
-    )
-
-
-def _divergence_in_words(one: Divergence) -> str:
-    what = "compiled something else" if one.what == "compile" else f"have other {one.what}"
-    if len(one.outliers) == 1 and one.what != "compile":
-        what = f"has other {one.what}"
-    than = "than each other" if one.tie else "than the other ranks"
-    return f"{ranks_in_words(one.outliers)} {what} {than}: {one.found}, where the others have {one.expected}."
-
-
-def _failures_in_words(failures: Sequence[Failure]) -> list[str]:
-    """The same failure on several ranks is one line."""
-    ranks: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for one in failures:
-        at = f" at {one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else ""
-        name = f"{one.function} [{one.id}]" if one.function else f"[{one.id}]"
-        ranks[(name, at, one.type, _first_line(one.reason))].append(one.rank)
-    several = len({rank for each in ranks.values() for rank in each}) > 1
-    return [
-        f"{name} failed to compile{f' on {lowered(ranks_in_words(each))}' if several else ''}{at}: {kind}: {reason}."
-        for (name, at, kind, reason), each in ranks.items()
-    ]
-
-
-def _first_line(text: str) -> str:
-    return shortened(text.strip().split("\n", 1)[0].rstrip(".: "), LONGEST)
 
 
 # Functions: how often each was compiled, and what that cost.
@@ -197,82 +164,32 @@ FUNCTIONS = (
 RAN = "ran"
 """Shown if profiles are among the inputs."""
 MOST_UNAMORTISED = 3
-WORTH_SAYING_NS = 1_000_000_000
-"""Compilations that took less are not worth a hint."""
-
-
-@dataclass(slots=True)
-class _Function:
-    name: str = ""
-    file: str = ""
-    called_at: str = ""
-    compiled: int = 0
-    recompiled: int = 0
-    breaks: int = 0
-    failed: int = 0
-    time_ns: int = 0
-    runtime_ns: int | None = None
-    runs: int = 0
 
 
 def _show_functions(page: Page, report: CompileReport, most: int | None) -> None:
-    functions: dict[str, _Function] = defaultdict(_Function)
-    ranks: dict[str, set[int]] = defaultdict(set)
-    for one in report.compiles:
-        key = one.id.rpartition("/")[0]
-        found = functions[key]
-        ranks[key].add(one.rank)
-        found.name = found.name or one.function
-        found.file = found.file or (f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else "")
-        found.called_at = found.called_at or one.called_at
-        found.compiled += not one.backward
-        found.recompiled += bool(one.recompile_of)
-        found.breaks += one.status is Status.BREAK
-        found.failed += one.status is Status.ERROR
-        found.time_ns += one.duration_ns or 0
-        if one.runtime_ns is not None:
-            found.runtime_ns = (found.runtime_ns or 0) + one.runtime_ns
-            found.runs += 0 if one.backward else one.runs or 0
-    ordered = sorted(functions.items(), key=lambda item: -item[1].time_ns)
-    profiled = any(found.runtime_ns is not None for found in functions.values())
+    functions = functions_of(report)
+    profiled = any(one.runtime_ns is not None for one in functions)
     rows = [
         [
-            f"{found.name or EMPTY} [{key}]",
-            found.file or EMPTY,
-            found.called_at or EMPTY,
-            ranks_cell(sorted(ranks[key])),
-            number(found.compiled),
-            number(found.recompiled),
-            number(found.breaks),
-            number(found.failed),
-            duration(found.time_ns),
-            *([EMPTY if found.runtime_ns is None else duration(found.runtime_ns)] if profiled else []),
+            f"{one.name or EMPTY} [{one.frame}]",
+            one.file or EMPTY,
+            one.called_at or EMPTY,
+            ranks_cell(sorted(one.ranks)),
+            number(one.compiled),
+            number(one.recompiled),
+            number(one.breaks),
+            number(one.failed),
+            duration(one.time_ns),
+            *([EMPTY if one.runtime_ns is None else duration(one.runtime_ns)] if profiled else []),
         ]
-        for key, found in ordered[:most]
+        for one in functions[:most]
     ]
     header = (*FUNCTIONS, RAN) if profiled else FUNCTIONS
     page.table(header, rows, numbers=header[4:], optional=("called at", "ranks", "breaks"))
-    _rest(page, len(ordered), most, "function")
-    _show_unamortised(page, ordered, most)
-
-
-def _show_unamortised(page: Page, functions: Sequence[tuple[str, _Function]], most: int | None) -> None:
-    """Functions that took longer to compile than their code then ran, in the profiled time."""
-    found = [
-        (key, one)
-        for key, one in functions
-        if one.runtime_ns is not None and WORTH_SAYING_NS <= one.time_ns > one.runtime_ns
-    ]
-    for key, one in found[: None if most is None else MOST_UNAMORTISED]:
-        name = f"{one.name or 'A function'} [{key}]"
-        if not one.runtime_ns:
-            page.line(
-                f"{name} took {duration(one.time_ns)} to compile, and did not run in the profiled time."
-            )
-            continue
-        ran = f"ran {duration(one.runtime_ns)} in the profiled time ({counted(one.runs, 'run')})"
-        as_many = number(one.time_ns * max(one.runs, 1) // one.runtime_ns)
-        page.line(f"{name} took {duration(one.time_ns)} to compile, as long as {as_many} runs: it {ran}.")
+    _rest(page, len(functions), most, "function")
+    found = unamortised(functions)
+    for line in found[: None if most is None else MOST_UNAMORTISED]:
+        page.line(line)
     if most is not None and len(found) > MOST_UNAMORTISED:
         page.line(more(len(found) - MOST_UNAMORTISED, "function"), "dim")
 
@@ -289,28 +206,14 @@ RECOMPILATIONS = ("recompiled because", "function", "ranks", "times", "time")
 
 
 def _show_recompilations(page: Page, compiles: Sequence[Compiled], most: int | None) -> None:
-    costs: Counter[tuple[str, str]] = Counter()
-    times: Counter[tuple[str, str]] = Counter()
-    ranks: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for one in compiles:
-        if one.recompile_of:
-            key = (_first_line(one.reason), one.function or f"[{one.id.rpartition('/')[0]}]")
-            costs[key] += one.duration_ns or 0
-            times[key] += 1
-            ranks[key].add(one.rank)
+    guards = guards_of(compiles)
     rows = [
-        [
-            reason,
-            function,
-            ranks_cell(sorted(ranks[reason, function])),
-            number(times[reason, function]),
-            duration(cost),
-        ]
-        for (reason, function), cost in costs.most_common(most)
+        [one.reason, one.at, ranks_cell(sorted(one.ranks)), number(one.times), duration(one.time_ns)]
+        for one in guards[:most]
     ]
     if rows:
         page.table(RECOMPILATIONS, rows, numbers=("times", "time"), optional=("ranks",))
-        _rest(page, len(costs), most, "guard")
+        _rest(page, len(guards), most, "guard")
 
 
 # Graph breaks by reason.
@@ -320,41 +223,17 @@ GRAPH_BREAKS = ("graph break", "at", "ranks", "times")
 
 
 def _show_graph_breaks(page: Page, report: CompileReport, most: int | None) -> None:
-    counts: Counter[tuple[str, str]] = Counter()
-    ranks: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for one in report.graph_breaks:
-        key = (_cause(one.reason), f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else EMPTY)
-        counts[key] += one.count
-        ranks[key].add(one.rank)
+    breaks = breaks_of(report)
     rows = [
-        [reason, at, ranks_cell(sorted(ranks[reason, at])), number(count)]
-        for (reason, at), count in counts.most_common(most)
+        [one.reason, one.at or EMPTY, ranks_cell(sorted(one.ranks)), number(one.times)]
+        for one in breaks[:most]
     ]
     if rows:
         page.table(GRAPH_BREAKS, rows, numbers=("times",), optional=("ranks",))
-        _rest(page, len(counts), most, "graph break")
-
-
-def _cause(reason: str) -> str:
-    """The first line that is not about where it was found."""
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    found = next((line for line in lines if not line.startswith("Encountered graph break")), reason)
-    explained = next((line for line in lines if line.startswith("Explanation: ")), "")
-    return shortened(explained.removeprefix("Explanation: ") or found, LONGEST)
+        _rest(page, len(breaks), most, "graph break")
 
 
 # Caches, compilations one by one, and what else the logs contain.
-
-
-def _show_caches(page: Page, report: CompileReport) -> None:
-    counts = Counter((one.cache, one.state) for one in report.caches)
-    for cache in sorted({one.cache for one in report.caches}):
-        states = ", ".join(
-            f"{number(counts[cache, state])} {state}"
-            for state in ("hit", "miss", "bypass")
-            if counts[cache, state]
-        )
-        page.line(f"{cache}: {states}.")
 
 
 COMPILATIONS = (
@@ -380,7 +259,7 @@ def _show_compilations(page: Page, compiles: Sequence[Compiled]) -> None:
             EMPTY if one.start_ns is None else time_of_day(one.start_ns, digits=3),
             EMPTY if one.duration_ns is None else duration(one.duration_ns),
             one.recompile_of or EMPTY,
-            _first_line(one.reason) or EMPTY,
+            first_line(one.reason) or EMPTY,
             ", ".join(f"{name} {duration(time)}" for name, time in one.stages.items()) or EMPTY,
         ]
         for one in compiles
@@ -430,7 +309,7 @@ def _things(diff: CompileDiff) -> list[tuple[str, Sequence[Change]]]:
 def _change_in_words(thing: str, one: Change) -> str:
     what = f"{thing} of {one.function}" if one.function else thing
     return (
-        f"{'More frequent' if one.before else 'New'} {what}{_defined(one)}: {_cause(one.reason).rstrip('.')} "
+        f"{'More frequent' if one.before else 'New'} {what}{_defined(one)}: {cause(one.reason).rstrip('.')} "
         f"({number(one.before)} before, {number(one.after)} after)."
     )
 
@@ -462,7 +341,7 @@ def diff_page(diff: CompileDiff, *, verbose: bool) -> str:
             thing,
             one.function or EMPTY,
             _place(one),
-            _cause(one.reason),
+            cause(one.reason),
             number(one.before),
             number(one.after),
             duration(one.before_ns) if one.before_ns else EMPTY,

@@ -1,3 +1,3 @@
 """What torch.compile compiled, why and at what cost: compile logs of all ranks as tables."""
 
-__all__ = ["diff", "model", "report"]
+__all__ = ["diff", "html", "model", "payloads", "report", "summary"]

@@ -6,7 +6,7 @@ import os.path
 import re
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +23,7 @@ from tracelink.compiling.model import (
     caller_in_words,
 )
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
 from tracelink.model.errors import Finding, Severity, UnreadableError, in_order
 from tracelink.model.text import shortened
@@ -81,11 +81,30 @@ def compile(  # noqa: A001  the name that notebooks use
         report = tracelink.compile("traces/")
         report.to_pandas("compiles").nlargest(10, "duration_ns")
     """
-    return report_of_sources(discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch))
+    return read(paths, rank_of=rank_of, jobs=jobs, watch=watch).report
 
 
-def report_of_sources(discovery: Discovery, engine: Engine) -> CompileReport:
-    """The tables of all compile logs among the sources."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Compile logs, and their tables."""
+
+    report: CompileReport
+    logs: Logs
+    sources: Mapping[str, Source]
+    """The file of each log, by its path: payloads are read again."""
+    runs: Mapping[str, RunsOfLog]
+    """What of the code of each log ran, by its path."""
+
+
+def read(
+    paths: Paths = (),
+    *,
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+) -> Read:
+    """Reads compile logs, and keeps what their payloads are read again from."""
+    discovery, engine = discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch)
     findings = list(discovery.findings)
     tasks = tasks_of(discovery, findings)
     logs = read_logs(tasks, engine, findings)
@@ -97,7 +116,8 @@ def report_of_sources(discovery: Discovery, engine: Engine) -> CompileReport:
         from tracelink.compiling.runtime import runs_of_logs  # most users name their logs only
 
         runs = runs_of_logs(logs, tasks, engine, findings)
-    return report_of(logs, findings, runs)
+    sources = {source.path: source for source in discovery.sources}
+    return Read(report_of(logs, findings, runs), logs, sources, runs)
 
 
 def report_of(
@@ -343,15 +363,7 @@ def _caches(rank: int, log: CompileLog) -> Iterator[CacheUse]:
     for artifact in log.artifacts:
         if artifact.name.startswith(CACHES):
             cache, _, state = artifact.name.rpartition("_")
-            yield CacheUse(rank, artifact.compile_id, cache, state, _key(artifact.text))
-
-
-def _key(text: str) -> str:
-    try:
-        key = msgspec.json.decode(text, type=dict[str, object]).get("key")
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return ""
-    return key if isinstance(key, str) else ""
+            yield CacheUse(rank, artifact.compile_id, cache, state, artifact.text)
 
 
 # Ranks that compiled something else: at the first record that differs, compared by content.

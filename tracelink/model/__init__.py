@@ -15,6 +15,7 @@ __all__ = [
     "events",
     "graph",
     "job",
+    "markup",
     "operations",
     "overview",
     "ranges",

@@ -69,7 +69,9 @@ class Artifact:
     """Of its payload in the uncompressed file; its lines are indented by a tab."""
     bytes: int
     text: str = ""
-    """Its payload, if it is small and tables need it."""
+    """Its payload, if it is small and tables need it; of a cache's answer the key."""
+    digest: str = ""
+    """Of its payload: equal payloads have the same one; empty if it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)

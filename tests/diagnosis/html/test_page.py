@@ -23,7 +23,6 @@ from builders.kineto import cpu_op, python_frame
 from builders.profiles import call, loading, profile
 from builders.programs import diagnosis_of_programs, journal_of_programs
 from tracelink.diagnosis import html as package
-from tracelink.diagnosis.html.markup import LONGEST
 from tracelink.diagnosis.html.page import html_report
 from tracelink.diagnosis.html.problems import MOST_IN_BRIEF, MOST_IN_FULL
 from tracelink.diagnosis.journal import Journal
@@ -40,6 +39,7 @@ from tracelink.diagnosis.model import (
     Standing,
 )
 from tracelink.model.errors import Finding, Severity, printable
+from tracelink.model.markup import LONGEST
 from tracelink.model.records import Entry, Frame
 from tracelink.model.text import clipped
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from builders.html_page import Element, read_html
-from tracelink.diagnosis.html.markup import element
 from tracelink.diagnosis.html.pictures import (
     CAPTION,
     MOST_LABELLED,
@@ -21,6 +20,7 @@ from tracelink.diagnosis.html.pictures import (
     standings_section,
 )
 from tracelink.diagnosis.model import Link, Stage, Standing
+from tracelink.model.markup import element
 
 # Cycles of deadlocks.
 

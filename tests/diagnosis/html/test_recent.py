@@ -5,9 +5,9 @@ from __future__ import annotations
 from builders.html_page import Element, read_html
 from builders.programs import journal_of_programs
 from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.html.markup import element
 from tracelink.diagnosis.html.recent import MOST_RANKS, Recent, recent_of, recent_section
 from tracelink.diagnosis.journal import Journal
+from tracelink.model.markup import element
 
 CAPTION = "In program order"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tracelink.diagnosis.dumps.movement import movement_in_words
 from tracelink.diagnosis.examine import Examined
-from tracelink.diagnosis.html.markup import Child, Markup, element, table
 from tracelink.diagnosis.html.pictures import arrow_head, patterns, standings_section
 from tracelink.diagnosis.html.problems import problems_section
 from tracelink.diagnosis.html.recent import recent_of, recent_section
@@ -19,6 +18,7 @@ from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
 from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, in_order
+from tracelink.model.markup import Child, Markup, element, table
 from tracelink.model.text import counted, duration, moment, name_in_words, rank_list
 
 MOST_LATE = 10

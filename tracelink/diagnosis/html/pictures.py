@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 
-from tracelink.diagnosis.html.markup import Child, Markup, element, framed, table
 from tracelink.diagnosis.model import Link, Stage, Standing
+from tracelink.model.markup import Child, Markup, element, framed, table
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, group_name, name_in_words, numbered, rank_list, shortened
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tracelink.diagnosis.explain import line_in_words, readable_name
-from tracelink.diagnosis.html.markup import Child, Markup, element, table
 from tracelink.diagnosis.html.pictures import followers, ring_drawing
 from tracelink.diagnosis.model import CallSeen, Evidence, Link, Problem, Role, Sighting, Stretch
 from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
+from tracelink.model.markup import Child, Markup, element, table
 from tracelink.model.records import Entry, Frame
 from tracelink.model.text import (
     clipped,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.html_page import read_html
-from tracelink.diagnosis.html.markup import LONGEST, Markup, element, inner
 from tracelink.model.errors import printable
+from tracelink.model.markup import LONGEST, Markup, element, inner
 from tracelink.model.text import clipped
 
 ANY_TEXT = st.text(

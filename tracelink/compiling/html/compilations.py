@@ -1,0 +1,193 @@
+"""Each compile id on the page: what came of it, its stages and stack, its caches, and its artifacts."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tracelink.compiling.html.embedding import MOST_OF_ONE, Embedding
+from tracelink.compiling.html.stacks import frame_in_words
+from tracelink.compiling.model import CacheUse, Compiled, CompileReport
+from tracelink.compiling.payloads import file_name, language
+from tracelink.compiling.report import Read, report_of
+from tracelink.compiling.summary import first_line
+from tracelink.model.compiles import Artifact, CompileLog
+from tracelink.model.errors import printable
+from tracelink.model.markup import Child, Markup, element, table
+from tracelink.model.text import clipped, counted, duration, moment, size
+
+LONGEST_TEXT = 20_000
+"""Characters of a reason that is always shown."""
+SHOWN = {
+    "recompile_reasons": "Why it was compiled again",
+    "dynamo_graph_break_reason": "Graph break",
+    "dynamo_error": "Error",
+    "inductor_collective_schedule": "Collectives, in order",
+}
+"""Artifacts whose text is always shown."""
+OUTSIDE = "outside of compilations"
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What one log has of one compile id."""
+
+    compiles: list[Compiled] = field(default_factory=list)
+    caches: list[CacheUse] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
+
+
+def anchor(rank: int, compile_id: str, number: int = 0) -> str:
+    """`c-0-1/5`: the anchor of a compile id; later logs of a rank have a number."""
+    return f"c-{rank}-{compile_id or 'process'}{f'~{number + 1}' if number else ''}"
+
+
+def link(rank: int, compile_id: str) -> Markup:
+    """A link to a compile id."""
+    return element("a", f"[{compile_id}]", href=f"#{anchor(rank, compile_id)}")
+
+
+def compilations(read: Read, chosen: Embedding) -> Iterator[str]:
+    """HTML of all compile ids, rank by rank; each is closed until it is opened."""
+    for rank, of_rank in read.logs.items():
+        yield element("h3", f"Rank {rank}", id=f"rank-{rank}").text
+        for number, log in enumerate(of_rank):
+            entries = _entries(read, rank, log)
+            for compile_id, entry in entries.items():
+                yield _compilation(rank, number, log, compile_id, entry, chosen).text
+
+
+def _entries(read: Read, rank: int, log: CompileLog) -> Mapping[str, _Entry]:
+    report: CompileReport = report_of({rank: [log]}, runs=read.runs)
+    entries: dict[str, _Entry] = defaultdict(_Entry)
+    for one in report.compiles:
+        entries[one.id].compiles.append(one)
+    for use in report.caches:
+        entries[use.id].caches.append(use)
+    for artifact in log.artifacts:
+        entries[artifact.compile_id].artifacts.append(artifact)
+    return entries
+
+
+def _compilation(
+    rank: int, number: int, log: CompileLog, compile_id: str, entry: _Entry, chosen: Embedding
+) -> Markup:
+    function = next((one.function for one in entry.compiles if one.function), "")
+    statuses = list(dict.fromkeys(one.status for one in entry.compiles))
+    times = [one.duration_ns for one in entry.compiles if one.duration_ns is not None]
+    reason = next((one.reason for one in entry.compiles if one.recompile_of), "")
+    label = element("strong", f"[{compile_id}] {function}" if compile_id else OUTSIDE)
+    facts: list[Child] = [
+        [element("span", status.value, class_=f"status {status.value}"), " "] for status in statuses
+    ]
+    told = [
+        f"rank {rank}",
+        duration(sum(times)) if times else None,
+        f"because {first_line(reason)}" if reason else None,
+        counted(len(entry.artifacts), "artifact") if entry.artifacts else None,
+    ]
+    return element(
+        "details",
+        element("summary", label, " ", facts, element("small", " · ".join(filter(None, told)))),
+        (_facts(rank, one) for one in entry.compiles),
+        _stack(log, compile_id),
+        _texts(entry.artifacts),
+        _caches(entry.caches),
+        _artifacts(rank, log, entry.artifacts, chosen),
+        id=anchor(rank, compile_id, number),
+        class_="compilation",
+    )
+
+
+def _facts(rank: int, one: Compiled) -> Child:
+    facts: list[tuple[str, Child]] = [
+        ("status", one.status.value + (" (backward)" if one.backward else "")),
+        ("defined at", element("code", f"{one.file}:{one.line}") if one.file else None),
+        ("called at", element("code", one.called_at) if one.called_at else None),
+        ("began", moment(one.start_ns) if one.start_ns is not None else None),
+        ("took", duration(one.duration_ns) if one.duration_ns is not None else None),
+        ("compiled code ran", _ran(one)),
+        ("stages", ", ".join(f"{name} {duration(time)}" for name, time in one.stages.items()) or None),
+        ("operations", f"{one.operations:,}" if one.operations is not None else None),
+        ("guards", f"{one.guards:,}" if one.guards is not None else None),
+        ("began again", counted(one.restarts, "time") if one.restarts else None),
+        ("recompile of", link(rank, one.recompile_of) if one.recompile_of else None),
+        ("because", one.reason or None),
+    ]
+    rows = ((element("dt", name), element("dd", value)) for name, value in facts if value is not None)
+    return element("dl", rows)
+
+
+def _ran(one: Compiled) -> str | None:
+    if one.runtime_ns is None:
+        return None
+    return f"{duration(one.runtime_ns)} in the profiled time ({counted(one.runs or 0, 'run')})"
+
+
+def _stack(log: CompileLog, compile_id: str) -> Child:
+    stack = log.called_at.get(compile_id)
+    if not stack:
+        return None
+    frames = (element("li", element("code", frame_in_words(frame)), title=frame.filename) for frame in stack)
+    return element(
+        "details",
+        element("summary", f"Stack: {counted(len(stack), 'frame')}"),
+        element("ol", frames, class_="stack"),
+    )
+
+
+def _texts(artifacts: Sequence[Artifact]) -> Child:
+    counts = Counter((one.name, one.text) for one in artifacts if one.name in SHOWN and one.text)
+    return [
+        [element("h4", SHOWN[name] + (f" ({count} times)" if count > 1 else "")), text_block(text)]
+        for (name, text), count in counts.items()
+    ]
+
+
+def text_block(text: str) -> Markup:
+    """Text with its lines; it has no effect, and invisible characters are escaped."""
+    lines = (printable(line) for line in clipped(text, LONGEST_TEXT).replace("\t", "    ").split("\n"))
+    return Markup(f'<pre tabindex="0">{html.escape(chr(10).join(lines))}</pre>\n')
+
+
+def _caches(caches: Sequence[CacheUse]) -> Child:
+    if not caches:
+        return None
+    rows = [(use.cache, use.state, element("code", use.key)) for use in caches]
+    return table("Caches", ("cache", "answer", "key"), rows)
+
+
+def _artifacts(rank: int, log: CompileLog, artifacts: Sequence[Artifact], chosen: Embedding) -> Child:
+    if not artifacts:
+        return None
+    rows = (element("li", _artifact(rank, log, artifact, chosen)) for artifact in artifacts)
+    return [element("h4", "Artifacts"), element("ul", rows, class_="artifacts")]
+
+
+def _artifact(rank: int, log: CompileLog, artifact: Artifact, chosen: Embedding) -> Child:
+    """A button that shows it, or how to get it."""
+    number = chosen.number(log.source.path, artifact)
+    again = f", attempt {artifact.attempt}" if artifact.attempt else ""
+    about = element("small", f" {size(artifact.bytes)}{again}")
+    if number is None:
+        name = file_name(rank, artifact)
+        return [
+            artifact.name,
+            about,
+            element("small", f" not on this page; --artifacts DIR writes DIR/{name}"),
+        ]
+    cut = f"Only the first {size(MOST_OF_ONE)}; --artifacts DIR writes all of it."
+    return [
+        element(
+            "button",
+            artifact.name,
+            type="button",
+            aria_expanded="false",
+            data_payload=number,
+            data_language=language(artifact),
+            data_cut=cut if artifact.bytes > MOST_OF_ONE else None,
+        ),
+        about,
+    ]

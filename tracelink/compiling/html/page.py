@@ -1,0 +1,316 @@
+"""The page of compile logs: one HTML file, which loads nothing and sends nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
+from itertools import islice
+from pathlib import Path
+
+from tracelink.compiling.html.compilations import compilations, link
+from tracelink.compiling.html.embedding import Embedding, embedded, embedding_of
+from tracelink.compiling.html.stacks import stack_tree
+from tracelink.compiling.model import CompileReport
+from tracelink.compiling.report import SCHEDULE, Logs, Read
+from tracelink.compiling.summary import (
+    breaks_of,
+    caches_in_words,
+    functions_of,
+    guards_of,
+    headlines,
+    summary,
+    unamortised,
+)
+from tracelink.io.targets import FileTarget, abandoned_files_removed
+from tracelink.model.errors import printable
+from tracelink.model.markup import Child, Markup, element, table
+from tracelink.model.text import counted, duration, ranks_cell, size
+
+MOST_ROWS = 500
+"""Rows of a table."""
+MOST_LINKS = 12
+"""Compile ids that a cell links to."""
+MOST_OPERATIONS = 40
+
+
+def write_page(logs: Read, path: str) -> int:
+    """Writes the page as a complete file and returns its size."""
+    target = FileTarget(Path(path))
+    with abandoned_files_removed(path), target.file() as stream:
+        for part in html_page(logs):
+            stream.write(part.encode())
+    return target.size()
+
+
+def html_page(logs: Read) -> Iterator[str]:
+    """The page in parts; the payloads of artifacts are the last ones, and never in memory together."""
+    chosen = embedding_of(logs.logs)
+    style, script = (_file(name) for name in ("style.css", "script.js"))
+    report = logs.report
+    lines = headlines(report)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"tracelink: {lines[0] if lines else summary(report)}"),
+        element("style", Markup(style)),
+    )
+    yield f'<!DOCTYPE html>\n<html lang="en" dir="ltr">{head.text}\n<body>\n'
+    sections = _sections(logs)
+    yield _header(report, lines, [*sections, ("compilations", "Compilations")]).text
+    yield "<main>\n"
+    for anchor, title, content in ((*names, sections[names]) for names in sections):
+        heading = element("h2", title, id=anchor)
+        yield element("section", heading, content, aria_labelledby=anchor).text
+    yield '<section aria-labelledby="compilations">\n'
+    yield element("h2", "Compilations", id="compilations").text
+    yield _search(chosen).text
+    yield from compilations(logs, chosen)
+    yield "</section>\n</main>\n"
+    yield element("footer", "Written by tracelink compile.").text
+    yield from embedded(logs, chosen)
+    yield f"<script>{script}</script>\n</body>\n</html>\n"
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text("utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is loaded or sent; only this style is applied, and only this script runs."""
+    styles, scripts = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
+    )
+    return (
+        f"default-src 'none'; style-src 'sha256-{styles}'; script-src 'sha256-{scripts}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _header(report: CompileReport, lines: Sequence[str], sections: Iterable[tuple[str, str]]) -> Markup:
+    """What went wrong, and links to the sections."""
+    links: list[Child] = [[element("a", title, href=f"#{anchor}"), " "] for anchor, title in sections]
+    return element(
+        "header",
+        element("h1", lines[0] if lines else "Nothing failed, differs between ranks, or is open."),
+        element("ul", (element("li", line) for line in lines[1:MOST_ROWS])) if lines[1:] else None,
+        element("p", summary(report), class_="aside"),
+        element("nav", links, aria_label="Sections"),
+        class_="ok" if report.is_clean else "problem",
+    )
+
+
+def _search(chosen: Embedding) -> Markup:
+    left_out = (
+        f"{counted(chosen.left_out, 'artifact')} ({size(chosen.left_out_bytes)}) are not on this page, which would be "
+        "too large: tracelink compile --artifacts DIR writes all of them."
+    )
+    return element(
+        "div",
+        element("noscript", "Artifacts and the search need scripts; everything else does not."),
+        element("label", "Find ", element("input", type="search", id="search", aria_describedby="found")),
+        " ",
+        element("small", "", id="found", role="status"),
+        element("p", left_out, class_="aside") if chosen.left_out else None,
+        class_="search",
+    )
+
+
+# Sections.
+
+
+def _sections(logs: Read) -> dict[tuple[str, str], Child]:
+    report = logs.report
+    every = {
+        ("functions", "Functions"): _functions(report),
+        ("recompilations", "Recompilations"): _recompilations(report),
+        ("breaks", "Graph breaks"): _graph_breaks(report),
+        ("failures", "Failures"): _failures(report),
+        ("divergences", "Differences between ranks"): _divergences(report),
+        ("open", "Open at the end"): _open(report),
+        ("stacks", "Where functions were called"): stack_tree(logs.logs, link),
+        ("caches", "Caches"): _caches(report),
+        ("schedules", "Collectives of graphs"): _schedules(logs.logs),
+        ("logs", "Logs"): _logs(report),
+        ("findings", "Findings"): _findings(report),
+    }
+    return {names: content for names, content in every.items() if content is not None}
+
+
+def _rows(caption: str, header: Sequence[str], rows: Sequence[Sequence[Child]]) -> Child:
+    """A table of at most so many rows; nothing without rows."""
+    if not rows:
+        return None
+    hidden = len(rows) - MOST_ROWS
+    more = element("p", f"{counted(hidden, 'more row')} not shown.") if hidden > 0 else None
+    return [table(caption, header, rows[:MOST_ROWS]), more]
+
+
+def _links(ids: Mapping[str, int]) -> Child:
+    more = f"and {len(ids) - MOST_LINKS:,} more" if len(ids) > MOST_LINKS else None
+    return [[[link(rank, id_), " "] for id_, rank in islice(ids.items(), MOST_LINKS)], more]
+
+
+def _functions(report: CompileReport) -> Child:
+    functions = functions_of(report)
+    rows = [
+        (
+            one.name or f"[{one.frame}]",
+            element("code", one.file),
+            element("code", one.called_at),
+            ranks_cell(sorted(one.ranks)),
+            f"{one.compiled:,}",
+            f"{one.recompiled:,}",
+            f"{one.breaks:,}",
+            f"{one.failed:,}",
+            duration(one.time_ns),
+            duration(one.runtime_ns) if one.runtime_ns is not None else None,
+            _links(one.ids),
+        )
+        for one in functions
+    ]
+    header = (
+        *("function", "defined at", "called at", "ranks", "compiled", "recompiled", "breaks", "failed"),
+        *("time", "compiled code ran", "compile ids"),
+    )
+    lines = [element("p", line) for line in unamortised(functions)[:MOST_ROWS]]
+    return [_rows("The most costly first", header, rows), lines] if rows else None
+
+
+def _recompilations(report: CompileReport) -> Child:
+    rows = [
+        (
+            one.reason,
+            one.at,
+            ranks_cell(sorted(one.ranks)),
+            f"{one.times:,}",
+            duration(one.time_ns),
+            _links(one.ids),
+        )
+        for one in guards_of(report.compiles)
+    ]
+    return _rows("By guard", ("guard that failed", "function", "ranks", "times", "time", "compile ids"), rows)
+
+
+def _graph_breaks(report: CompileReport) -> Child:
+    rows = [
+        (
+            one.reason,
+            element("code", one.at),
+            ranks_cell(sorted(one.ranks)),
+            f"{one.times:,}",
+            _links(one.ids),
+        )
+        for one in breaks_of(report)
+    ]
+    return _rows("By reason", ("reason", "at", "ranks", "times", "compile ids"), rows)
+
+
+def _failures(report: CompileReport) -> Child:
+    rows = [
+        (
+            one.function or "unknown",
+            f"{one.rank}",
+            link(one.rank, one.id),
+            one.type,
+            one.reason,
+            element("code", f"{one.file}:{one.line}") if one.file else None,
+        )
+        for one in report.failures
+    ]
+    return _rows("All ranks", ("function", "rank", "compile id", "type", "reason", "at"), rows)
+
+
+def _divergences(report: CompileReport) -> Child:
+    ranks: dict[str, int] = {}
+    for compiled in reversed(report.compiles):
+        ranks[compiled.id] = compiled.rank
+    rows = [
+        (
+            one.what,
+            ranks_cell(one.outliers),
+            link(ranks[one.id], one.id) if one.id in ranks else one.id,
+            one.found,
+            one.expected,
+        )
+        for one in report.divergences
+    ]
+    header = "what", "ranks that differ", "first at", "found there", "on the other ranks"
+    return _rows("At the first record that differs", header, rows)
+
+
+def _open(report: CompileReport) -> Child:
+    rows = [
+        (
+            one.name,
+            f"{one.rank}",
+            link(one.rank, one.id) if one.id else None,
+            one.function,
+            duration(one.for_ns),
+        )
+        for one in report.open
+    ]
+    return _rows("The longest first", ("phase", "rank", "compile id", "function", "for"), rows)
+
+
+def _caches(report: CompileReport) -> Child:
+    lines = caches_in_words(report)
+    return [element("p", line) for line in lines] if lines else None
+
+
+def _schedules(logs: Logs) -> Child:
+    """The collectives of each graph; equal ones of several ranks in one row."""
+    ranks: dict[tuple[str, int, str], set[int]] = defaultdict(set)
+    for rank, of_rank in logs.items():
+        counts: defaultdict[str, int] = defaultdict(int)
+        for artifact in (artifact for log in of_rank for artifact in log.artifacts):
+            if artifact.name == SCHEDULE:
+                ranks[artifact.compile_id, counts[artifact.compile_id], artifact.text].add(rank)
+                counts[artifact.compile_id] += 1
+    rows = [
+        (link(min(found), id_), f"{number + 1}", ranks_cell(sorted(found)), _operations(text))
+        for (id_, number, text), found in sorted(ranks.items(), key=lambda item: item[0][:2])
+    ]
+    return _rows("In the order of each graph", ("compile id", "graph", "ranks", "collectives"), rows)
+
+
+def _operations(text: str) -> Child:
+    try:
+        names = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(names, list):
+        return text
+    more = f", and {len(names) - MOST_OPERATIONS:,} more" if len(names) > MOST_OPERATIONS else ""
+    return ", ".join(str(name) for name in names[:MOST_OPERATIONS]) + more or "none"
+
+
+def _logs(report: CompileReport) -> Child:
+    files = [
+        (printable(one.path), one.version, f"{one.records:,}", size(one.bytes)) for one in report.sources
+    ]
+    artifacts = [(name, f"{count:,}") for name, count in report.artifacts.items()]
+    kinds = [(name, f"{count:,}") for name, count in report.kinds.items()]
+    return [
+        _rows("Files", ("file", "torch", "records", "size"), files),
+        element(
+            "details",
+            element("summary", "Artifacts and records by name"),
+            _rows("Artifacts", ("artifact", "count"), artifacts),
+            _rows("Records", ("kind", "count"), kinds),
+        ),
+    ]
+
+
+def _findings(report: CompileReport) -> Child:
+    rows = [
+        (one.severity.value, one.message, f"{one.count:,}", element("code", one.example))
+        for one in report.findings
+    ]
+    return _rows("The worst first", ("severity", "message", "count", "example"), rows)

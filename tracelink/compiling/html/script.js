@@ -1,0 +1,105 @@
+'use strict';
+// Opens what a link names, shows payloads when their buttons are pressed, and searches. Text is only ever set as text.
+const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const TOKENS = {
+  py: /(?<comment>#[^\n]*)|(?<string>[rbfu]{0,2}(?:"""[^]*?"""|'''[^]*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))|(?<keyword>\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False)\b)|(?<figure>\b\d[\w.]*)|(?<named>(?<=\b(?:def|class)\s+)\w+|@[\w.]+)/g,
+  json: /(?<named>"(?:\\.|[^"\\\n])*"(?=\s*:))|(?<string>"(?:\\.|[^"\\\n])*")|(?<keyword>\b(?:true|false|null)\b)|(?<figure>-?\b\d[\w.+-]*)/g,
+};
+
+const escaped = (text) => text.replace(INVISIBLE, (char) => '\\u' + char.charCodeAt(0).toString(16).padStart(4, '0'));
+
+async function unpacked(number) {
+  const bytes = Uint8Array.from(atob(document.getElementById('p' + number).textContent), (char) => char.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return escaped(await new Response(stream).text());
+}
+
+function pretty(text, language) {
+  if (language !== 'json') return text;
+  try { return JSON.stringify(JSON.parse(text), null, 2).replace(/\\n/g, '\n    '); } catch { return text; }
+}
+
+function coloured(text, language) {
+  const parts = document.createDocumentFragment();
+  let done = 0;
+  for (const match of TOKENS[language] ? text.matchAll(TOKENS[language]) : []) {
+    const [kind] = Object.entries(match.groups).find(([, found]) => found !== undefined);
+    const span = document.createElement('span');
+    span.className = kind;
+    span.textContent = match[0];
+    parts.append(text.slice(done, match.index), span);
+    done = match.index + match[0].length;
+  }
+  parts.append(text.slice(done));
+  return parts;
+}
+
+async function toggle(button) {
+  const item = button.closest('li');
+  const shown = item.querySelector('pre');
+  button.setAttribute('aria-expanded', String(!shown));
+  if (shown) {
+    item.querySelectorAll('pre, .cut').forEach((one) => one.remove());
+    return;
+  }
+  const block = document.createElement('pre');
+  block.tabIndex = 0;
+  block.setAttribute('aria-label', button.textContent);
+  item.append(block);
+  const { payload, language, cut } = button.dataset;
+  try {
+    block.append(coloured(pretty(await unpacked(payload), language), language));
+  } catch (error) {
+    block.textContent = 'This browser cannot unpack it (' + error + '); tracelink compile --artifacts DIR writes it.';
+  }
+  if (cut) {
+    const note = document.createElement('small');
+    note.className = 'cut';
+    note.textContent = cut;
+    item.append(note);
+  }
+}
+
+function follow() {
+  let name = location.hash.slice(1);
+  try { name = decodeURIComponent(name); } catch { return; }
+  const target = name && document.getElementById(name);
+  if (!target) return;
+  target.hidden = false;
+  for (let one = target; one; one = one.parentElement) if (one.tagName === 'DETAILS') one.open = true;
+  target.scrollIntoView();
+  target.querySelector(':scope > summary')?.focus({ preventScroll: true });
+}
+
+const search = document.getElementById('search');
+const entries = [...document.querySelectorAll('.compilation')];
+const texts = entries.map((one) => one.firstElementChild.textContent.toLowerCase());
+
+function find() {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let count = 0;
+  entries.forEach((one, index) => {
+    one.hidden = !words.every((word) => texts[index].includes(word));
+    count += !one.hidden;
+  });
+  document.getElementById('found').textContent = words.length ? count + ' of ' + entries.length : '';
+}
+
+document.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-payload]');
+  if (button) toggle(button);
+  const link = event.target.closest('a[href^="#"]');
+  if (link && link.hash === location.hash) follow();
+});
+document.addEventListener('keydown', (event) => {
+  if (event.key === '/' && event.target !== search) {
+    event.preventDefault();
+    search.focus();
+  } else if (event.key === 'Escape' && event.target === search) {
+    search.value = '';
+    find();
+  }
+});
+search.addEventListener('input', find);
+addEventListener('hashchange', follow);
+follow();

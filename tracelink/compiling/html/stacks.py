@@ -1,0 +1,72 @@
+"""Where functions were called: the stacks of all compilations as one tree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tracelink.compiling.model import TORCH
+from tracelink.compiling.report import Logs
+from tracelink.model.markup import Child, Markup, element
+from tracelink.model.records import Frame
+from tracelink.model.text import ranks_cell
+
+DEEPEST = 60
+"""Frames of a stack: the innermost ones."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A frame, with what it calls and what was compiled in it."""
+
+    calls: dict[Frame, _Node] = field(default_factory=dict)
+    compiled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Ranks by compile id."""
+
+
+def stack_tree(logs: Logs, link: Callable[[int, str], Markup]) -> Child:
+    """The tree as nested lists; `link` makes the link to a compile id of a rank. Frames of torch are left out."""
+    root = _Node()
+    for rank, of_rank in logs.items():
+        for log in of_rank:
+            for compile_id, stack in log.called_at.items():
+                node = root
+                for frame in [frame for frame in stack if not TORCH.search(frame.filename)][-DEEPEST:]:
+                    node = node.calls.setdefault(frame, _Node())
+                node.compiled[compile_id].add(rank)
+    return _list(root, link) if root.calls or root.compiled else None
+
+
+def _list(node: _Node, link: Callable[[int, str], Markup]) -> Markup:
+    return element(
+        "ul",
+        _compiled(node.compiled, link) if node.compiled else None,
+        (_call(frame, called, link) for frame, called in node.calls.items()),
+    )
+
+
+def _call(frame: Frame, node: _Node, link: Callable[[int, str], Markup]) -> Markup:
+    """A frame; those that call only one other are in the same item."""
+    frames = [frame]
+    while len(node.calls) == 1 and not node.compiled:
+        ((only, node),) = node.calls.items()
+        frames.append(only)
+    lines = (element("div", element("code", frame_in_words(one)), title=one.filename) for one in frames)
+    return element("li", lines, _list(node, link))
+
+
+def frame_in_words(frame: Frame) -> str:
+    """`train.py:17 in step`."""
+    return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} in {frame.name}"
+
+
+def _compiled(compiled: Mapping[str, set[int]], link: Callable[[int, str], Markup]) -> Markup:
+    return element(
+        "li",
+        (
+            [link(min(ranks), compile_id), f" (rank {ranks_cell(sorted(ranks))}) " if len(ranks) else None]
+            for compile_id, ranks in compiled.items()
+        ),
+        class_="leaf",
+    )

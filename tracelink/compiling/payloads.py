@@ -1,0 +1,102 @@
+"""Payloads of artifacts, which are read again from the logs in one pass, and written to a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tracelink.compiling.report import Read
+from tracelink.io.sources import Source
+from tracelink.model.compiles import Artifact
+from tracelink.model.errors import TraceError, UsageError
+
+NAME = re.compile(r"[^A-Za-z0-9._+=-]+")
+"""What is replaced in the name of a file."""
+LONGEST_NAME = 120
+NO_ID = "process"
+"""The folder of artifacts outside of a compilation."""
+PYTHON = ("inductor_output_code", "fx_graph_runnable", "runtime_wrapper_orchestration", "backward_prologue")
+PYTHON_ENDS = ("_graph", "_forward", "_backward", "_wrapper", "_epilogue")
+
+
+def payloads_of(
+    source: Source, artifacts: Iterable[Artifact], most: int | None = None
+) -> Iterator[tuple[Artifact, bytes]]:
+    """The payloads in the order of the log, without their indent, and of each at most so many stored bytes."""
+    position = 0
+    with source.open() as stream:
+        for artifact in sorted(artifacts, key=lambda one: one.offset):
+            stream.skip(artifact.offset - position)
+            count = artifact.bytes if most is None else min(artifact.bytes, most)
+            stored = stream.read(count)
+            position = artifact.offset + count
+            yield artifact, stored.removeprefix(b"\t").replace(b"\n\t", b"\n")
+
+
+def language(artifact: Artifact) -> str:
+    """`py`, `json` or `txt`: what the payload is, by its name."""
+    name = artifact.name
+    if name in PYTHON or name.endswith(PYTHON_ENDS):
+        return "py"
+    if "cache_" in name or "provenance" in name or "schedule" in name or name.endswith(("_meta", "_info")):
+        return "json"
+    return "txt"
+
+
+def write_artifacts(logs: Read, folder: str) -> tuple[int, int]:
+    """Writes each payload to `folder/rank_0/1_5/name.txt`, all or nothing; returns their number and bytes."""
+    final = Path(os.path.realpath(folder))
+    if final.exists() and (not final.is_dir() or any(final.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty", advice="Name a new folder.")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
+        try:
+            written = _write_all(logs, temporary)
+            temporary.chmod(0o755)
+            temporary.replace(final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise TraceError(f"cannot be written: {reason}", source=folder) from error
+    return written
+
+
+def _write_all(logs: Read, folder: Path) -> tuple[int, int]:
+    used: set[str] = set()
+    count = size = 0
+    for rank, of_rank in logs.logs.items():
+        for log in of_rank:
+            for artifact, payload in payloads_of(logs.sources[log.source.path], log.artifacts):
+                path = folder / _unused(file_name(rank, artifact), used)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(payload)
+                count, size = count + 1, size + len(payload)
+    return count, size
+
+
+def file_name(rank: int, artifact: Artifact) -> str:
+    """`rank_0/1_5/inductor_output_code.py`; no name from a log leads out of the folder."""
+    place = _safe(artifact.compile_id) or NO_ID
+    return f"rank_{rank}/{place}/{_safe(artifact.name) or 'artifact'}.{language(artifact)}"
+
+
+def _safe(name: str) -> str:
+    return NAME.sub("_", name)[:LONGEST_NAME].lstrip(".")
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """The name, or that with the next number: `name_2.txt`; names differ in more than their case."""
+    stem, _, suffix = name.rpartition(".")
+    candidate, number = name, 1
+    while candidate.lower() in used:
+        number += 1
+        candidate = f"{stem}_{number}.{suffix}"
+    used.add(candidate.lower())
+    return candidate

@@ -1,0 +1,217 @@
+"""The tables of compile logs in short: what went wrong in a line each, functions, guards that failed, graph breaks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tracelink.compiling.model import Compiled, CompileReport, Divergence, Failure, OpenPhase, Status
+from tracelink.model.text import counted, duration, lowered, number, ranks_in_words, shortened
+
+LONGEST = 100
+"""Characters of a reason."""
+WORTH_SAYING_NS = 1_000_000_000
+"""Compilations that took less are not worth a hint."""
+
+
+# What went wrong, in a line each.
+
+
+def headlines(report: CompileReport) -> list[str]:
+    """A line for each thing that went wrong."""
+    return [
+        *(_open_in_words(phase) for phase in _outermost(report.open)),
+        *(_divergence_in_words(one) for one in report.divergences),
+        *_failures_in_words(report.failures),
+    ]
+
+
+def summary(report: CompileReport) -> str:
+    """All of it in a sentence."""
+    forward = [one for one in report.compiles if not one.backward]
+    functions = {one.id.rpartition("/")[0] for one in forward}
+    total = sum(one.duration_ns or 0 for one in report.compiles)
+    recompiled = sum(bool(one.recompile_of) for one in forward)
+    ranks = f" on {counted(len(report.ranks), 'rank')}" if len(report.ranks) > 1 else ""
+    compiled = f"{counted(len(forward), 'compilation')} of {counted(len(functions), 'function')}{ranks}"
+    return (
+        f"{compiled} took {duration(total)}: "
+        f"{number(recompiled)} recompiled, {counted(sum(one.count for one in report.graph_breaks), 'graph break')}, "
+        f"{number(len(report.failures))} failed."
+    )
+
+
+def _outermost(phases: Sequence[OpenPhase]) -> list[OpenPhase]:
+    """Of each rank the phase that has been open longest, and the one that began last within it."""
+    of_rank: dict[int, list[OpenPhase]] = defaultdict(list)
+    for phase in phases:
+        of_rank[phase.rank].append(phase)
+    return [max(many, key=lambda phase: phase.for_ns) for many in of_rank.values()]
+
+
+def _open_in_words(phase: OpenPhase) -> str:
+    what = f"{phase.function or 'a function'}{f' [{phase.id}]' if phase.id else ''}"
+    return (
+        f"Rank {phase.rank} was compiling {what} when its log ends: {phase.name} has been open for "
+        f"{duration(phase.for_ns)}."
+    )
+
+
+def _divergence_in_words(one: Divergence) -> str:
+    what = "compiled something else" if one.what == "compile" else f"have other {one.what}"
+    if len(one.outliers) == 1 and one.what != "compile":
+        what = f"has other {one.what}"
+    than = "than each other" if one.tie else "than the other ranks"
+    return f"{ranks_in_words(one.outliers)} {what} {than}: {one.found}, where the others have {one.expected}."
+
+
+def _failures_in_words(failures: Sequence[Failure]) -> list[str]:
+    """The same failure on several ranks is one line."""
+    ranks: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for one in failures:
+        at = f" at {one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else ""
+        name = f"{one.function} [{one.id}]" if one.function else f"[{one.id}]"
+        ranks[(name, at, one.type, first_line(one.reason))].append(one.rank)
+    several = len({rank for each in ranks.values() for rank in each}) > 1
+    return [
+        f"{name} failed to compile{f' on {lowered(ranks_in_words(each))}' if several else ''}{at}: {kind}: {reason}."
+        for (name, at, kind, reason), each in ranks.items()
+    ]
+
+
+def first_line(text: str) -> str:
+    """The first line of a reason, shortened."""
+    return shortened(text.strip().split("\n", 1)[0].rstrip(".: "), LONGEST)
+
+
+# Functions: how often each was compiled, and what that cost.
+
+
+@dataclass(slots=True)
+class FunctionCost:
+    """A function on all ranks."""
+
+    frame: str
+    """`1` of `1/5`."""
+    name: str = ""
+    file: str = ""
+    """`train.py:17`: where it is defined."""
+    called_at: str = ""
+    compiled: int = 0
+    recompiled: int = 0
+    breaks: int = 0
+    failed: int = 0
+    time_ns: int = 0
+    runtime_ns: int | None = None
+    """How long its compiled code ran; None without a profile."""
+    runs: int = 0
+    ranks: set[int] = field(default_factory=set)
+    ids: dict[str, int] = field(default_factory=dict)
+    """The first rank with each compile id."""
+
+
+def functions_of(report: CompileReport) -> list[FunctionCost]:
+    """The functions, the most costly first."""
+    functions: dict[str, FunctionCost] = {}
+    for one in report.compiles:
+        key = one.id.rpartition("/")[0]
+        found = functions.setdefault(key, FunctionCost(key))
+        found.ranks.add(one.rank)
+        found.ids.setdefault(one.id, one.rank)
+        found.name = found.name or one.function
+        found.file = found.file or (f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else "")
+        found.called_at = found.called_at or one.called_at
+        found.compiled += not one.backward
+        found.recompiled += bool(one.recompile_of)
+        found.breaks += one.status is Status.BREAK
+        found.failed += one.status is Status.ERROR
+        found.time_ns += one.duration_ns or 0
+        if one.runtime_ns is not None:
+            found.runtime_ns = (found.runtime_ns or 0) + one.runtime_ns
+            found.runs += 0 if one.backward else one.runs or 0
+    return sorted(functions.values(), key=lambda one: -one.time_ns)
+
+
+def unamortised(functions: Sequence[FunctionCost]) -> list[str]:
+    """A line for each function that took longer to compile than its code then ran, in the profiled time."""
+    lines = []
+    for one in functions:
+        if one.runtime_ns is None or not WORTH_SAYING_NS <= one.time_ns > one.runtime_ns:
+            continue
+        took = f"{one.name or 'A function'} [{one.frame}] took {duration(one.time_ns)} to compile"
+        if not one.runtime_ns:
+            lines.append(f"{took}, and did not run in the profiled time.")
+            continue
+        ran = f"ran {duration(one.runtime_ns)} in the profiled time ({counted(one.runs, 'run')})"
+        as_many = number(one.time_ns * max(one.runs, 1) // one.runtime_ns)
+        lines.append(f"{took}, as long as {as_many} runs: it {ran}.")
+    return lines
+
+
+# Recompilations by the guard that failed, graph breaks by reason.
+
+
+@dataclass(slots=True)
+class Reason:
+    """Why something happened: how often, and at what cost."""
+
+    reason: str
+    at: str
+    """The function that was compiled again, or the line with the graph break."""
+    times: int = 0
+    time_ns: int = 0
+    ranks: set[int] = field(default_factory=set)
+    ids: dict[str, int] = field(default_factory=dict)
+    """The first rank with each compile id."""
+
+
+def guards_of(compiles: Sequence[Compiled]) -> list[Reason]:
+    """Guards that failed, the most costly first."""
+    reasons: dict[tuple[str, str], Reason] = {}
+    for one in compiles:
+        if one.recompile_of:
+            key = (first_line(one.reason), one.function or f"[{one.id.rpartition('/')[0]}]")
+            found = reasons.setdefault(key, Reason(*key))
+            found.times += 1
+            found.time_ns += one.duration_ns or 0
+            found.ranks.add(one.rank)
+            found.ids.setdefault(one.id, one.rank)
+    return sorted(reasons.values(), key=lambda one: -one.time_ns)
+
+
+def breaks_of(report: CompileReport) -> list[Reason]:
+    """Graph breaks by reason and line, the most frequent first."""
+    reasons: dict[tuple[str, str], Reason] = {}
+    for one in report.graph_breaks:
+        key = (cause(one.reason), f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else "")
+        found = reasons.setdefault(key, Reason(*key))
+        found.times += one.count
+        found.ranks.add(one.rank)
+        found.ids.setdefault(one.id, one.rank)
+    return sorted(reasons.values(), key=lambda one: -one.times)
+
+
+def cause(reason: str) -> str:
+    """The first line that is not about where it was found."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    found = next((line for line in lines if not line.startswith("Encountered graph break")), reason)
+    explained = next((line for line in lines if line.startswith("Explanation: ")), "")
+    return shortened(explained.removeprefix("Explanation: ") or found, LONGEST)
+
+
+# Caches.
+
+
+def caches_in_words(report: CompileReport) -> list[str]:
+    """`fx_graph_cache: 3 hit, 1 miss.`"""
+    counts = Counter((one.cache, one.state) for one in report.caches)
+    lines = []
+    for cache in sorted({one.cache for one in report.caches}):
+        states = [
+            f"{number(counts[cache, state])} {state}"
+            for state in ("hit", "miss", "bypass")
+            if counts[cache, state]
+        ]
+        lines.append(f"{cache}: {', '.join(states)}.")
+    return lines
