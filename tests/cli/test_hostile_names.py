@@ -9,6 +9,7 @@ import io
 import json
 import pickle
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,15 @@ def test_hostile_names_are_in_these_outputs(run: tuple[str, ...], inputs: Path, 
     """Else the test of control characters would not test anything."""
     if "--html" not in run:
         assert "\\x1b]52;" in tracelink(*arguments(run, inputs)).output.replace("\\u001b", "\\x1b")
+
+
+def test_warnings_of_libraries_are_printable(tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        console.Console, "info", lambda *_: warnings.warn(HOSTILE, RuntimeWarning, stacklevel=1)
+    )
+    (line,) = tracelink("formats").stderr.splitlines()
+    assert line.startswith("tracelink: RuntimeWarning: \\x1b]52;")
+    assert line.isprintable()
 
 
 def test_styles_of_a_page_are_printed_only_to_a_terminal(

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -146,7 +147,7 @@ def reported(ctx: click.Context) -> Iterator[None]:
     """Reports an error of the command in `ctx` as text or JSON, and exits with its code."""
     console: Console = ctx.obj
     try:
-        with ended_cleanly():
+        with ended_cleanly(), _warnings_printed_by(console):
             yield
     except TraceError as error:
         _report(console, error)
@@ -174,6 +175,20 @@ def reported(ctx: click.Context) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001  users see a message, and the traceback only with -v
         _report_unexpected(console, error)
         ctx.exit(NO)
+
+
+@contextmanager
+def _warnings_printed_by(console: Console) -> Iterator[None]:
+    """Prints warnings of libraries as errors are printed: they can contain names from traces."""
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+    ) -> None:
+        console.error(f"{category.__name__}: {message} ({filename}:{lineno})")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _code(error: TraceError) -> int:
