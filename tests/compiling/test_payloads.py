@@ -53,6 +53,17 @@ def test_names_stay_in_the_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_names_are_none_of_devices_on_windows(tmp_path: Path) -> None:
+    found = written(
+        tmp_path,
+        artifact("aux", "1"),
+        artifact("COM1.x", "2"),
+        artifact("console", "3"),
+        artifact("x..", "4"),
+    )
+    assert [name.rpartition("/")[2] for name in found] == ["_COM1.x.txt", "_aux.txt", "console.txt", "x.txt"]
+
+
 def test_every_recorded_payload_has_its_digest(tmp_path: Path) -> None:
     found = read([shared("torch_trace/single")])
     count, size = write_artifacts(found, str(tmp_path / "out"))

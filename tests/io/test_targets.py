@@ -19,6 +19,7 @@ from tracelink.io.targets import (
     StreamTarget,
     abandoned_files_removed,
     target_of,
+    temporary_folder_for,
 )
 from tracelink.model.errors import TraceError, UsageError
 
@@ -212,3 +213,49 @@ def test_a_closed_standard_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stdout", None)
     with pytest.raises(UsageError, match="standard output is closed"):
         target_of("-")
+
+
+# Folders that appear whole.
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_appears_when_all_is_written(tmp_path: Path, exists: bool) -> None:
+    final = tmp_path / "deep" / "out"
+    if exists:
+        final.mkdir(parents=True)
+    with temporary_folder_for(final) as folder:
+        (folder / "a.txt").write_bytes(b"whole")
+        assert not (final / "a.txt").exists()
+    assert [path.name for path in final.parent.iterdir()] == ["out"]
+    assert (final / "a.txt").read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_no_folder_appears_when_writing_ends_early(tmp_path: Path, error: type[BaseException]) -> None:
+    def work() -> None:
+        with temporary_folder_for(tmp_path / "out") as folder:
+            (folder / "a.txt").write_bytes(b"half")
+            raise error
+
+    with pytest.raises(error):
+        work()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_has_files_by_then_is_kept(tmp_path: Path) -> None:
+    def work() -> None:
+        with temporary_folder_for(tmp_path / "out") as folder:
+            (folder / "a.txt").write_bytes(b"new")
+            (tmp_path / "out").mkdir()
+            (tmp_path / "out" / "b.txt").write_bytes(b"other")
+
+    with pytest.raises(TraceError, match="out: cannot be written: directory not empty"):
+        work()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "b.txt"]
+
+
+def test_a_temporary_folder_of_an_ended_process_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / f".out.{machine()}-{ended_process()}-0123abcd.part"
+    (left / "rank_0").mkdir(parents=True)
+    with abandoned_files_removed(str(tmp_path / "out")):
+        assert list(tmp_path.iterdir()) == []

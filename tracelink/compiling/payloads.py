@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tracelink.compiling.report import Read
 from tracelink.io.sources import Source
+from tracelink.io.targets import abandoned_files_removed, temporary_folder_for
 from tracelink.model.compiles import Artifact
-from tracelink.model.errors import TraceError, UsageError
+from tracelink.model.errors import UsageError
 
 NAME = re.compile(r"[^A-Za-z0-9._+=-]+")
 """What is replaced in the name of a file."""
 LONGEST_NAME = 120
+RESERVED = re.compile(r"con|prn|aux|nul|com\d|lpt\d", re.IGNORECASE | re.ASCII)
+"""Names of devices on Windows, whatever follows their first dot."""
 NO_ID = "process"
 """The folder of artifacts outside of a compilation."""
 PYTHON = ("inductor_output_code", "fx_graph_runnable", "runtime_wrapper_orchestration", "backward_prologue")
@@ -52,20 +53,8 @@ def write_artifacts(logs: Read, folder: str) -> tuple[int, int]:
     final = Path(os.path.realpath(folder))
     if final.exists() and (not final.is_dir() or any(final.iterdir())):
         raise UsageError(f"{folder} exists and is not empty", advice="Name a new folder.")
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
-        try:
-            written = _write_all(logs, temporary)
-            temporary.chmod(0o755)
-            temporary.replace(final)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise TraceError(f"cannot be written: {reason}", source=folder) from error
-    return written
+    with abandoned_files_removed(folder), temporary_folder_for(final) as temporary:
+        return _write_all(logs, temporary)
 
 
 def _write_all(logs: Read, folder: Path) -> tuple[int, int]:
@@ -88,7 +77,8 @@ def file_name(rank: int, artifact: Artifact) -> str:
 
 
 def _safe(name: str) -> str:
-    return NAME.sub("_", name)[:LONGEST_NAME].lstrip(".")
+    safe = NAME.sub("_", name)[:LONGEST_NAME].strip(".")
+    return f"_{safe}" if RESERVED.fullmatch(safe.partition(".")[0]) else safe
 
 
 def _unused(name: str, used: set[str]) -> str:

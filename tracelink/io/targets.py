@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -239,8 +240,7 @@ def temporary_for(path: Path) -> Iterator[Path]:
     final = Path(os.path.realpath(path))  # a link stays a link to the file
     if final.exists() and not final.is_file():
         raise TraceError("cannot be written: it is not a file", source=str(path), advice=ANOTHER_PLACE)
-    name = os.fsencode(final.name)[:LONGEST_NAME].decode(errors="ignore")
-    temporary = final.with_name(f".{name}.{machine()}-{os.getpid()}-{os.urandom(4).hex()}.part")
+    temporary = _temporary_name(final)
     try:
         _opened(temporary, "xb", path).close()
         yield temporary
@@ -251,6 +251,31 @@ def temporary_for(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno in FULL:
             raise _unwritable(path, error) from error
         raise
+
+
+@contextmanager
+def temporary_folder_for(path: Path) -> Iterator[Path]:
+    """The path of an empty temporary folder next to `path`, which becomes it at the end unless that has files."""
+    final = Path(os.path.realpath(path))
+    temporary = _temporary_name(final)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        yield temporary
+        with suppress(FileNotFoundError):
+            final.rmdir()  # an empty one is in the way on Windows
+        temporary.replace(final)
+    except BaseException as error:
+        with deferred_signals():
+            shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
+
+
+def _temporary_name(final: Path) -> Path:
+    name = os.fsencode(final.name)[:LONGEST_NAME].decode(errors="ignore")
+    return final.with_name(f".{name}.{machine()}-{os.getpid()}-{os.urandom(4).hex()}.part")
 
 
 def _replace(temporary: Path, final: Path, called: Path) -> None:
@@ -277,13 +302,18 @@ def abandoned_files_removed(output: str) -> Iterator[None]:
 
 def _remove_abandoned(output: str) -> None:
     path = os.path.realpath(output)
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            match = TEMPORARY.fullmatch(entry.name)
-            if match and match[1] == machine() and not process_exists(int(match[2])):
-                with suppress(OSError):
+    for folder in (path, os.path.dirname(path)):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in filter(_is_abandoned, entries):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
                     os.unlink(entry.path)
+
+
+def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+    match = TEMPORARY.fullmatch(entry.name)
+    return match is not None and match[1] == machine() and not process_exists(int(match[2]))
 
 
 @contextmanager
