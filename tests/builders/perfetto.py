@@ -82,7 +82,7 @@ def full_name(name: str, tid: int) -> str:
     """The name that the thread has in a native trace, of the name to which viewers append its number."""
     if name.endswith(ROW):
         return name.removesuffix(ROW)
-    return name if re.search(rf"(?<![\d.-]){tid}(?!\d)", name.split(" ", 2)[-1]) else f"{name} {tid}"
+    return name if re.match(rf"rank \d+ (thread|stream) {tid}\b", name) else f"{name} {tid}"
 
 
 def nanoseconds(microseconds: Decimal | int) -> int:

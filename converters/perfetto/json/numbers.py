@@ -78,7 +78,7 @@ def counter_names(names: Sequence[str], labels: Sequence[str]) -> list[str]:
 
 
 def _tids(threads: Sequence[NamedThread], pid: int) -> tuple[list[int], frozenset[int]]:
-    """The number of a thread in its source if its name has it, else a row; a thread is not numbered as its process."""
+    """The id of a thread, the number of a stream, else a row; a thread is not numbered as its process."""
     chosen: dict[int, int] = {}
     for index, thread in enumerate(threads):
         number = _own_number(thread)
@@ -94,5 +94,4 @@ def _own_number(thread: NamedThread) -> int | None:
     text = thread.original or ""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= LARGEST:
         return None
-    _, _, name = thread.name.split(" ", 2) if thread.name.count(" ") > 1 else ("", "", "")  # without its rank
-    return int(text) if re.search(rf"(?<![\d.-]){text}(?!\d)", name) else None
+    return int(text) if re.match(rf"rank \d+ (main thread|thread|stream) {text}(?!\d)", thread.name) else None

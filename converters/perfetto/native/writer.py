@@ -34,6 +34,7 @@ from tracelink.converters.perfetto.native.packets import (
     PacketSequence,
     Packing,
     TrackEvents,
+    bundle,
     bundle_time,
     event_order,
     flow_field,
@@ -128,6 +129,9 @@ BARE = TypicalSizes(
 )
 """Sizes without arguments."""
 
+MOST_BUNDLED_TRACKS = 1 << 14
+"""Readers take bundles of at most four times as many packets."""
+
 DENSE_SHARE = 0.8
 """Measured size of bundles that are compressed harder, compared to the default."""
 
@@ -201,7 +205,7 @@ class _NativeFormat:
         categories = Categories.of(rank_timeline.graph)
         packets = RankPackets(rank_timeline, order, flows, added, counters, self.args, index, categories)
         sections: list[Section] = [*rank_sections(packets), partial(overview_of, packets, self.timeline.job)]
-        return Block(head, sections, rank_timeline.large, findings)
+        return Block(_bundled(head, len(rank_timeline.threads.tid)), sections, rank_timeline.large, findings)
 
     def groups(self) -> Block[list[Finding]]:
         return _group_block(self.timeline, self.args)
@@ -248,7 +252,12 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
         partial(_samples, timeline, counters),
         partial(_waits, timeline, tracks),
     ]
-    return Block(head, sections, False, tracks.findings)
+    return Block(_bundled(head, len(nodes)), sections, False, tracks.findings)
+
+
+def _bundled(head: bytes, tracks: int) -> bytes:
+    """What declares the tracks of a block in a bundle, which precedes all events; very many tracks as they are."""
+    return bundle(0, head) if tracks < MOST_BUNDLED_TRACKS else head
 
 
 def _collectives(timeline: Timeline, tracks: GroupTracks, args: ArgumentChoice) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import pairwise
 
 import numpy as np
 
@@ -482,6 +483,44 @@ def _chosen_alone(slices: Slices) -> Int64s:
     """Lanes for unclosed slices, counted from the first lane of their track that has no other slice."""
     opens, closes = _on_one_line(slices)
     return np.array(choose_lanes(opens.tolist(), closes.tolist(), [False] * len(slices)), np.int64)
+
+
+# Recorder entries: one that is requested while another is pending is not called by it, so it is not drawn inside.
+
+
+MOST_PENDING = 64
+"""Tracks with more entries at the same time are drawn as they nest: as many lanes would hide everything else."""
+
+
+def side_by_side(lanes: Lanes, track: Int64s, start: Int64s, end: Int64s, entries: Bools) -> Lanes:
+    """The lanes without nesting of `entries`, on tracks on which nothing else is."""
+    rows = np.flatnonzero(entries)
+    rows = rows[np.lexsort((-end[rows], start[rows], track[rows]))]
+    if not len(rows):
+        return lanes
+    lane = lanes.lane.copy()
+    bounds = np.flatnonzero(np.diff(track[rows], prepend=-1, append=-1))
+    for low, high in pairwise(bounds.tolist()):
+        mine = rows[low:high]
+        if _most_at_once(start[mine], end[mine]) <= MOST_PENDING:
+            lane[mine] = _first_free(start[mine].tolist(), end[mine].tolist())
+    return Lanes(lane, lanes.order)
+
+
+def _most_at_once(start: Int64s, end: Int64s) -> int:
+    """The largest number of intervals that overlap; `start` is sorted."""
+    return int((np.arange(1, len(start) + 1) - np.searchsorted(np.sort(end), start, side="right")).max())
+
+
+def _first_free(starts: list[int], ends: list[int]) -> list[int]:
+    """For intervals sorted by start, the first lane that is free."""
+    free: list[int] = []
+    chosen = []
+    for start, end in zip(starts, ends, strict=True):
+        lane = next((lane for lane, until in enumerate(free) if until <= start), len(free))
+        free[lane : lane + 1] = [end]
+        chosen.append(lane)
+    return chosen
 
 
 # Opening order: it determines to which slice the end of a flow binds.

@@ -18,6 +18,7 @@ from tracelink.converters.perfetto.timeline.drawing import (
     in_half_nanoseconds,
     never_closed,
     opening_order_of,
+    side_by_side,
 )
 from tracelink.converters.perfetto.timeline.hangs import NO_HANG, RankHang, hung_rows, with_hung_names
 from tracelink.converters.perfetto.timeline.layout import (
@@ -31,7 +32,7 @@ from tracelink.converters.perfetto.timeline.layout import (
 from tracelink.converters.perfetto.timeline.summary import AllWaits, with_summary
 from tracelink.model.columns import Int64s
 from tracelink.model.errors import Finding, Severity
-from tracelink.model.events import EventKind
+from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload, Payloads
 
@@ -105,6 +106,9 @@ def rank_timeline_of(
     thread_of_row = layout.thread_of_track[graph.events.track[rows]]
     start, end = in_half_nanoseconds(drawing.start[rows], drawing.duration[rows])
     lanes = assign_lanes(thread_of_row, start, end, never_closed(graph, drawing)[rows])
+    recorders = np.array([thread.kind == TrackKind.COMMUNICATOR for thread in layout.threads], np.bool_)
+    if recorders.any():
+        lanes = side_by_side(lanes, thread_of_row, start, end, recorders[thread_of_row])
     lane_counts = np.ones(len(layout.threads), np.int64)
     if lanes.lane.any():
         np.maximum.at(lane_counts, thread_of_row, lanes.lane + 1)

@@ -15,7 +15,7 @@ from builders.graph import GraphBuilder
 from tracelink.converters.perfetto.timeline.drawing import assign_lanes, choose_lanes, in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Relation
+from tracelink.model.events import EventKind, Relation, TrackKind
 
 Slice = tuple[int, int, int]
 """Track, start, duration."""
@@ -237,3 +237,33 @@ def test_open_slices_of_a_truncated_profile_stay_around_what_they_enclose() -> N
     for name, start, duration in (("run", 0, UNKNOWN), ("step", 10, UNKNOWN), ("mm", 20, 5), ("add", 30, 5)):
         built.add(thread, name, start, duration)
     assert set(perfetto.write(built.build()).threads().values()) == {"rank 0 thread 101"}
+
+
+# Recorder entries: what is pending at the same time is not nested.
+
+
+def test_recorder_entries_that_end_together_are_side_by_side() -> None:
+    """A watchdog sees the end of several at once: they look like calls of each other if they are nested."""
+    built = GraphBuilder()
+    group = built.track(TrackKind.COMMUNICATOR, 0, "", "0", "0 (dp)")
+    for number, start in enumerate((0, 10, 20, 100)):
+        built.add(group, f"entry {number}", start, max(100 - start, 20), EventKind.RECORD)
+    native = perfetto_native.write(built.build())
+    assert [one.parent for one in native.slices] == [""] * 4
+    threads = perfetto.write(built.build())
+    assert [threads.thread_of(event) for event in threads.slices()] == [
+        "rank 0 group 0 (dp)",
+        "rank 0 group 0 (dp) (2)",
+        "rank 0 group 0 (dp) (3)",
+        "rank 0 group 0 (dp)",
+    ]
+
+
+def test_very_many_recorder_entries_at_once_stay_nested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracelink.converters.perfetto.timeline.drawing.MOST_PENDING", 2)
+    built = GraphBuilder()
+    group = built.track(TrackKind.COMMUNICATOR, 0, "", "0")
+    for start in (0, 10, 20):
+        built.add(group, f"entry {start}", start, 100 - start, EventKind.RECORD)
+    native = perfetto_native.write(built.build())
+    assert [one.parent for one in native.slices] == ["", "entry 0", "entry 10"]

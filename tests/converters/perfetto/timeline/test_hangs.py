@@ -132,7 +132,7 @@ RED_SLICES = [
     ("group a [0, 1, 2] · HUNG (2)", "HUNG all_reduce 4.1 kB: ranks 1-2 missing", 2000, 2200),
     ("group a [0, 1, 2] · HUNG (cause)", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
     ("rank 0 group a", "HUNG nccl:all_reduce", 1000, 2200),
-    ("rank 0 group a", "HUNG nccl:all_reduce", 2000, 2200),
+    ("rank 0 group a (2)", "HUNG nccl:all_reduce", 2000, 2200),
     ("rank 0 steps and waits", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
     ("rank 1 group a", "HUNG nccl:all_reduce", 1000, 2200),
     ("rank 1 steps and waits", "HUNG all_reduce 4.1 kB: rank 2 missing", 1000, 2200),
