@@ -125,11 +125,17 @@ def add_member(members: dict[int, bytes], row: int, member: bytes) -> None:
 
 
 def _link_arguments(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
-    """Events with an unknown end, and the execution-trace nodes that are the same as an event."""
+    """Events with an unknown end, nodes that are the same as an event, and the lines of generated kernels."""
     members = dict.fromkeys(drawing.open_ended.tolist(), b'"%s":false' % Argument.DURATION_KNOWN.encode())
     ids = graph.key(Key.NODE_ID).dense(len(graph), -1) if drawing.nodes else drawing.open_ended
     for row, node in drawing.nodes.items():
         add_member(members, row, b'"%s":%d' % (Argument.NODE.encode(), ids[node]))
+    lines = graph.key(Key.SOURCE_LINES)
+    for row, code in zip(lines.rows.tolist(), lines.values.tolist(), strict=True):
+        if drawing.shown[row]:
+            add_member(
+                members, row, b'"%s":%s' % (Argument.SOURCE_LINES.encode(), quoted(graph.strings[code]))
+            )
     return members
 
 

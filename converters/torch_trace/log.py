@@ -69,6 +69,7 @@ class _Open:
     place: tuple[int, int]
     order: int
     output_code: list[str] = field(default_factory=list)
+    kernel_sources: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -190,6 +191,7 @@ class _Decoder:
                 instant,
                 cache_key,
                 tuple(opened.output_code),
+                tuple(opened.kernel_sources),
             )
         )
 
@@ -209,6 +211,8 @@ class _Decoder:
             text = _cache_key(record.payload)
         elif name in schema.KEPT and len(record.payload) <= LARGEST_KEPT:
             text = record.payload.decode("utf-8", "replace")
+        if name == schema.KERNEL_STACKS and (phase := self._generating(envelope.compile_id)):
+            phase.kernel_sources += _kernel_sources(record.payload)
         if name == schema.VERSION:
             self.torch = _version(record.payload) or self.torch
         self.artifacts.append(
@@ -329,6 +333,24 @@ def _version(payload: bytes) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     return found if isinstance(found, str) else ""
+
+
+_STACK_FRAME = re.compile(r'File "(?:[^"\n]*[/\\])?([^"\n]*)", line (\d+), in ([^\n]+)')
+
+
+def _kernel_sources(payload: bytes) -> list[str]:
+    """`cpp_fused_gelu_1: train.py:15 (forward)` for each kernel, from the innermost frames of its stacks."""
+    try:
+        stacks = msgspec.json.decode(payload, type=dict[str, list[str]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    found = []
+    for kernel, texts in stacks.items():
+        frames = [frame[-1] for text in texts if (frame := _STACK_FRAME.findall(text))]
+        lines = [f"{file}:{line} ({function})" for file, line, function in frames]
+        if lines:
+            found.append(f"{kernel.partition(':')[0]}: {', '.join(dict.fromkeys(lines))}")
+    return found
 
 
 def zone_of(clock: Sequence[tuple[int, int]]) -> int:

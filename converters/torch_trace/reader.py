@@ -73,6 +73,9 @@ def _keys(phases: Sequence[Phase], strings: StringTable) -> dict[Key, KeyColumn]
         Key.COMPILE_ID: [(row, phase.compile_id) for row, phase in enumerate(phases)],
         Key.COMPILED_FUNCTION: [(row, phase.function) for row, phase in enumerate(phases)],
         Key.CACHE_KEY: [(row, phase.cache_key) for row, phase in enumerate(phases)],
+        Key.KERNEL_SOURCES: [
+            (row, text) for row, phase in enumerate(phases) for text in phase.kernel_sources
+        ],
         Key.OUTPUT_CODE: [(row, path) for row, phase in enumerate(phases) for path in phase.output_code],
     }
     return {

@@ -26,6 +26,8 @@ ERROR = "dynamo_error"
 RECOMPILE = "recompile_reasons"
 VERSION = "torch_version"
 SCHEDULE = "inductor_collective_schedule"
+KERNEL_STACKS = "inductor_provenance_tracking_kernel_stack_traces"
+"""For each kernel of a graph, as `name:number`, the stacks of the operations that it computes."""
 TENSORS = "inductor_runtime_and_tensor_meta"
 CACHES = frozenset(
     f"{cache}_cache_{state}" for cache in ("fx_graph", "aotautograd") for state in ("hit", "miss", "bypass")

@@ -18,7 +18,7 @@ from tracelink.linking.compilation import BACKWARD_PHASE, LATENESS, latest, link
 from tracelink.linking.nesting import link_calls
 from tracelink.linking.rank import link_rank
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Relation, Track, TrackKind
+from tracelink.model.events import EventKind, Key, Relation, Track, TrackKind
 from tracelink.model.graph import LinkReport
 from tracelink.model.trace import ListedPayloads, RankTrace
 
@@ -192,6 +192,39 @@ def test_kernel_on_the_device_is_of_the_graph_that_launched_it() -> None:
     build.event(EventKind.RUNTIME, "cuLaunchKernel", 13, 14, correlation=1)
     kernel = build.kernel("triton_poi_fused_add_0", 30, 40, stream, correlation=1)
     assert (phase, kernel) in compiles(build.build())
+
+
+def test_kernels_have_the_lines_of_the_program_that_they_compute() -> None:
+    build = Compiling()
+    build.phase("dynamo", "0/0", 0, 10)
+    build.phase("inductor_compile", "0/0", 2, 4, kernel_sources="cpp_fused_add_0: train.py:15 (forward)")
+    build.region("0/0", 11, 20)
+    build.graph("None", 12, 19)
+    kernel = build.op("graph_0_cpp_fused_add_0", 13, 14)
+    build.op("graph_0_cpp_fused_mul_1", 15, 16)
+    trace = build.build()
+    linked = link_rank(trace).trace
+    lines = linked.key(Key.SOURCE_LINES)
+    assert [
+        (row, linked.strings.texts()[code]) for row, code in zip(lines.rows, lines.values, strict=True)
+    ] == [(kernel, "train.py:15 (forward)")]
+    assert reports(trace)["compiles.kernel"].notes == {"with the lines of the program that they compute": 1}
+
+
+def test_kernels_of_a_compilation_from_a_cache_have_the_lines_of_the_one_that_stored_it() -> None:
+    build = Compiling()
+    build.phase("dynamo", "0/0", 0, 10)
+    build.phase(
+        "inductor_compile", "0/0", 2, 4, cache_key="fa", kernel_sources="triton_poi_fused_0: a.py:1 (f)"
+    )
+    cached = build.phase("dynamo", "0/1", 20, 30)
+    build.region("0/1", 31, 40)
+    build.graph("fa", 32, 39)
+    kernel = build.op("triton_poi_fused_0", 33, 34)
+    linked = link_rank(build.build())
+    assert (cached, kernel) in pairs(linked.edges, Relation.COMPILES)
+    lines = linked.trace.key(Key.SOURCE_LINES)
+    assert [linked.trace.strings.texts()[code] for code in lines.values] == ["a.py:1 (f)"]
 
 
 # Files with generated code.

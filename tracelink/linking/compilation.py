@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from tracelink.model.columns import LOWEST, NO_TIME, SECOND, UNKNOWN, Bools, Int64s, StringTable, lookup
-from tracelink.model.events import Edges, EventKind, Key, Relation
+from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
 from tracelink.model.graph import LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, scoped, scoped_pair
 
@@ -59,6 +59,7 @@ _NAMES = (
     (Ran.TIMED, re.compile(r"(.+) \(dynamo_timed\)")),
 )
 """Names of events; the group is what identifies the code: an id, a key, a file, a phase."""
+_GRAPH_NUMBER = re.compile(r"graph_\d+_")
 _FILE = re.compile(r".*[/\\]")
 _GENERATED = re.compile(r"c[a-z2-7]{40,60}\.py")
 """Files with generated code are named by their content."""
@@ -374,9 +375,7 @@ def _link_graphs(compiled: Compiled) -> Links:
 def _phases_of_graphs(compiled: Compiled, rows: Int64s) -> tuple[Int64s, int, int]:
     """The phase that compiled each graph, or UNKNOWN: by id and key, else by id, else by a key of one compilation."""
     ids, _ = compiled.id_of_run
-    phases, keys = compiled.text_key(Key.CACHE_KEY)
-    kept = compiled.events.kind[phases] == EventKind.COMPILATION
-    phases, keys = phases[kept], keys[kept]
+    phases, keys = _keys(compiled)
     many = len(compiled.texts) + 1
     wanted = compiled.code[rows]
     both = compiled.latest_phase(
@@ -392,6 +391,13 @@ def _phases_of_graphs(compiled: Compiled, rows: Int64s) -> tuple[Int64s, int, in
     found = np.where(by_key == UNKNOWN, compiled.only_graph_in(compiled.phase_of(rows)), by_key)
     count = int(np.count_nonzero(by_key != UNKNOWN))
     return found, count, int(np.count_nonzero(found != UNKNOWN)) - count
+
+
+def _keys(compiled: Compiled) -> tuple[Int64s, Int64s]:
+    """The phases that compiled graphs with a key, and the codes of their keys."""
+    phases, keys = compiled.text_key(Key.CACHE_KEY)
+    kept = compiled.events.kind[phases] == EventKind.COMPILATION
+    return phases[kept], keys[kept]
 
 
 def _in_one(first: Int64s, second: Int64s, many: int) -> Int64s:
@@ -410,10 +416,35 @@ def _link_kernels(compiled: Compiled) -> Links:
     """A generated kernel is of the graph that calls it."""
     rows = compiled.rows(Ran.KERNEL)
     graphs = compiled.rows(Ran.GRAPH)
+    around = compiled.around(rows, Ran.GRAPH)
     of_graph = _dense(len(compiled.events), graphs, _phases_of_graphs(compiled, graphs)[0])
-    phases = _at(of_graph, compiled.around(rows, Ran.GRAPH))
+    phases = _at(of_graph, around)
     phases = np.where(phases == UNKNOWN, compiled.phase_of(rows), phases)
-    return _linked(compiled, "compiles.kernel", rows, phases, "no compiled graph is around it")
+    links = _linked(compiled, "compiles.kernel", rows, phases, "no compiled graph is around it")
+    # a compilation that takes all its code from a cache has no key, and the lines of the one that stored it
+    stored = compiled.latest_phase(*_keys(compiled), graphs, compiled.code[graphs])
+    of_stored = _at(_dense(len(compiled.events), graphs, stored), around)
+    lines = _or_self(_lines(compiled, rows, phases), _lines(compiled, rows, of_stored))
+    known = lines != UNKNOWN
+    if known.any():
+        compiled.trace.keys[Key.SOURCE_LINES] = KeyColumn(rows[known], lines[known])
+    return _with_notes(
+        links, {"with the lines of the program that they compute": int(np.count_nonzero(known))}
+    )
+
+
+def _lines(compiled: Compiled, rows: Int64s, phases: Int64s) -> Int64s:
+    """The code of the lines of the program that each kernel computes, as its phase states them, or UNKNOWN."""
+    trace = compiled.trace
+    column, names = trace.key(Key.KERNEL_SOURCES), trace.strings.texts()
+    sources = [names[value].partition(": ") for value in column.values.tolist()]
+    kernels = np.array([compiled.texts[kernel] for kernel, _, _ in sources], np.int64)
+    lines = np.array([trace.strings[text] for _, _, text in sources], np.int64)
+    own, index = np.unique(trace.events.name[rows], return_inverse=True)
+    wanted = np.array([compiled.texts[_GRAPH_NUMBER.sub("", names[name])] for name in own.tolist()], np.int64)
+    many = len(compiled.texts) + 1
+    found = lookup(_in_one(column.rows, kernels, many), _in_one(phases, _at(wanted, index), many))
+    return _at(lines, found)
 
 
 def _link_code(compiled: Compiled) -> Links:

@@ -30,6 +30,8 @@ class Phase:
     """The key by which a cache has the graph that was compiled."""
     output_code: tuple[str, ...] = ()
     """Paths of the files with generated code."""
+    kernel_sources: tuple[str, ...] = ()
+    """Generated kernels and the lines of the program that they compute: `cpp_fused_gelu_1: train.py:15 (forward)`."""
 
 
 @dataclass(frozen=True, slots=True)

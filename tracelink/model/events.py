@@ -128,6 +128,10 @@ class Key(StrEnum):
     """Code of the key by which a cache has the graph that a phase compiled."""
     OUTPUT_CODE = "output_code"
     """Code of the path of a file with code that a phase generated."""
+    KERNEL_SOURCES = "kernel_sources"
+    """Codes of texts such as `triton_poi_fused_add_0: train.py:15 (forward)`, for phases that generate kernels."""
+    SOURCE_LINES = "source_lines"
+    """Code of the lines of the program that a generated kernel computes: `train.py:15 (forward), model.py:8 (step)`."""
     WAITED = "waited"
     """Nanoseconds that an operator only waited, if its source recorded them."""
 

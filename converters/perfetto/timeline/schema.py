@@ -107,6 +107,8 @@ class Argument(StrEnum):
     """Id of the execution-trace node that is the same as an event."""
     DURATION_KNOWN = "duration known"
     """False if the end of the event was not recorded."""
+    SOURCE_LINES = "source lines"
+    """The lines of the program that a generated kernel computes."""
 
     GROUP = "group"
     """Group and number of the collective in which an event takes part."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import tracelink
@@ -54,6 +56,9 @@ def test_open_work_lasts_until_the_end_of_the_log() -> None:
     assert [EventKind(kind).name for kind in trace.events.kind.tolist()] == ["COMPILATION", "INSTANT"]
 
 
+FRAMES = '  File "/home/me/train.py", line 3, in step\n    model(x)\n  File "/me/model.py", line 15, in forward\n    x'
+
+
 def test_link_keys() -> None:
     trace = read(
         begin("dynamo", "0/0", at=1),
@@ -61,6 +66,13 @@ def test_link_keys() -> None:
         begin("code_gen", "0/0", at=2.5),
         record("inductor_output_code", {"filename": "/tmp/cab.py"}, "code", compile_id="0/0", at=3),
         record("inductor_output_code", {"filename": "/tmp/other.py"}, "code", compile_id="1/0", at=3),
+        artifact(
+            "inductor_provenance_tracking_kernel_stack_traces",
+            json.dumps({"cpp_fused_0:1": [FRAMES, FRAMES], "triton_poi_1:2": ["nothing"]}),
+            "0/0",
+            at=3,
+        ),
+        artifact("inductor_provenance_tracking_kernel_stack_traces", "damaged", "0/0", at=3),
         end("code_gen", "0/0", at=3),
         end("inductor_compile", "0/0", at=4, key="f5gi"),
         end("dynamo", "0/0", at=5),
@@ -77,6 +89,7 @@ def test_link_keys() -> None:
         Key.COMPILE_ID: [("dynamo", "0/0"), ("inductor_compile", "0/0"), ("code_gen", "0/0")],
         Key.COMPILED_FUNCTION: [("inductor_compile", "compile_fx_inner")],
         Key.CACHE_KEY: [("inductor_compile", "f5gi")],
+        Key.KERNEL_SOURCES: [("inductor_compile", "cpp_fused_0: model.py:15 (forward)")],
         Key.OUTPUT_CODE: [("inductor_compile", "/tmp/cab.py")],
     }
 

@@ -194,6 +194,15 @@ def in_rank_order(built: GraphBuilder) -> EventGraph:
     return built.build()
 
 
+def test_a_generated_kernel_has_the_lines_of_the_program_that_it_computes() -> None:
+    built = GraphBuilder()
+    lines = {Key.SOURCE_LINES: 'train.py:15 (step), "<string>":1 (f)'}
+    built.add(built.track(), "triton_poi_fused_add_0", 0, 5, keys=lines)
+    assert write(built.build()).slice("triton_poi_fused_add_0")["args"] == {
+        "link": {"source lines": 'train.py:15 (step), "<string>":1 (f)'}
+    }
+
+
 def test_an_operator_names_the_execution_trace_node_that_is_the_same() -> None:
     built = GraphBuilder()
     operator = built.add(built.track(), "aten::mm", 0, 10, args={"External id": 5})
