@@ -197,6 +197,21 @@ def test_a_full_standard_output_is_one_line(arguments: tuple[str, ...], tmp_path
     assert (result.returncode, result.stderr, both.returncode) == (1, FULL, 1)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_standard_error_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        codes = [
+            tracelink(*arguments, stderr=full).returncode
+            for arguments in (
+                ("nonsense",),
+                ("merge", "--nonsense"),
+                ("merge", tmp_path / "missing"),
+                ("formats",),
+            )
+        ]
+    assert codes == [2, 2, 2, 0]
+
+
 # A full disk: a limit of the size of files has the same effect.
 
 

@@ -168,6 +168,8 @@ RUNS = (
     ("compile", "LOGS"),
     ("compile", "LOGS", "-v"),
     ("compile", "LOGS", "-q"),
+    ("compile", "LOGS", "--diff", "LOGS"),
+    ("compile", "LOGS", "--html", f"page{HOSTILE}.html", "--artifacts", f"folder{HOSTILE}"),
     ("convert", "ONE", "-o", "one.pftrace"),
     ("convert", "ONE", "-o", f"one{HOSTILE}.json"),
     ("validate", "PAIR", "-v"),
@@ -219,7 +221,7 @@ def test_every_command_is_run() -> None:
 @pytest.mark.parametrize("run", [run for run in RUNS if {"HUNG", "LOGS"} & {*run}])
 def test_hostile_names_are_in_these_outputs(run: tuple[str, ...], inputs: Path, tracelink: Run) -> None:
     """Else the test of control characters would not test anything."""
-    if "--html" not in run:
+    if not {"--html", "--diff"} & {*run}:
         assert "\\x1b]52;" in tracelink(*arguments(run, inputs)).output.replace("\\u001b", "\\x1b")
 
 

@@ -300,7 +300,12 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs tracelink as a program."""
         open_missing_streams()
-        return super().main(*args, **kwargs)
+        try:
+            return super().main(*args, **kwargs)
+        except (
+            OSError
+        ):  # only click's message on wrong arguments is printed here: standard error is full or closed
+            sys.exit(USAGE)
 
 
 @contextmanager
