@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,11 @@ YEAR = 365 * 86400 * SECOND
 ZONE_RECORDS = 200
 """How many records decide the time zone."""
 
+_DIFFERS = re.compile(
+    rb"(?<=cuda:)\d+|(?<=index=)\d+|(?<=_DeviceGuard\()\d+|(?<=set_device\()\d+|(?<=get_raw_stream\()\d+"
+    rb"|(?<=stream)\d+|(?<=')\d+(?=')|(?<![\w)\]])/[\w.+-]+/[\w./+-]+|# AOT ID: \[[^\]]*\]|(?<=\bgraph_)\d+"
+)
+"""What differs in equal code of several ranks: devices, streams, names of groups, paths, numbers of graphs."""
 _FIRST_KEY = re.compile(rb'\{\s*"([^"\\]{1,100})"\s*:')
 _envelope = msgspec.json.Decoder(schema.Envelope)
 _event = msgspec.json.Decoder(schema.ChromiumEvent)
@@ -225,6 +231,7 @@ class _Decoder:
                 record.payload_bytes,
                 text,
                 digest,
+                content_of(record.payload) if digest and name in schema.COMPARED else "",
             )
         )
 
@@ -317,6 +324,11 @@ def _kind(envelope: bytes) -> str:
         return first
     keys = msgspec.json.decode(envelope, type=dict[str, msgspec.Raw])
     return next((key for key in keys if key not in schema.COMMON), "")
+
+
+def content_of(payload: bytes) -> str:
+    """A digest of code, without what differs on each rank."""
+    return hashlib.md5(_DIFFERS.sub(b"", payload), usedforsecurity=False).hexdigest()
 
 
 def _cache_key(payload: bytes) -> str:

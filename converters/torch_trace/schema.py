@@ -32,6 +32,8 @@ TENSORS = "inductor_runtime_and_tensor_meta"
 CACHES = frozenset(
     f"{cache}_cache_{state}" for cache in ("fx_graph", "aotautograd") for state in ("hit", "miss", "bypass")
 )
+COMPARED = frozenset({"dynamo_output_graph", OUTPUT_CODE})
+"""What is compared between ranks: both are recorded whether caches hit or not."""
 KEPT = frozenset({GRAPH_BREAK, ERROR, RECOMPILE, VERSION, SCHEDULE})
 
 BEGIN, END, INSTANT = "B", "E", "i"

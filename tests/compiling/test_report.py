@@ -17,6 +17,7 @@ from tracelink.compiling.model import (
     Failure,
     GraphBreak,
     OpenPhase,
+    PartialHit,
     Status,
 )
 from tracelink.model.columns import SECOND
@@ -137,8 +138,75 @@ def test_collectives_of_every_graph_of_a_compilation(tmp_path: Path) -> None:
 
     found = report(tmp_path, rank("[]"), rank("[]"), rank('["all_gather"]'))
     assert [(one.outliers, one.what, one.found, one.expected) for one in found.divergences] == [
-        ((2,), "collectives", "0/0 all_gather", "0/0 no collective")
+        ((2,), "collectives", "0/0 all_gather (1 of 1)", "0/0 no collective")
     ]
+
+
+def graph(text: str, compile_id: str = "0/0") -> str:
+    return record("dynamo_output_graph", {}, text, compile_id=compile_id)
+
+
+def code(text: str, compile_id: str = "0/0") -> str:
+    return record("inductor_output_code", {}, text, compile_id=compile_id)
+
+
+def test_graph_that_differs(tmp_path: Path) -> None:
+    """Generated code that differs as a consequence is not reported."""
+    step = metrics("0/0", co_name="step")
+    same = log(graph("a = x + 1\nreturn a"), code("one"), step)
+    other = log(graph("a = x + 1\nb = sin(a)\nreturn b"), code("two"), step)
+    found = report(tmp_path, same, other, same)
+    assert found.divergences == [Divergence((1,), "graphs", "0/0", "0/0 b = sin(a)", "0/0 return a")]
+
+
+def test_generated_code_that_differs(tmp_path: Path) -> None:
+    """On a rank with other numbers of artifacts too."""
+    step = metrics("0/0", co_name="step")
+    same = log(graph("g"), code("x = 1\ny = 22"), step)
+    other = log(artifact("note", "n", "0/0"), graph("g"), code("x = 1\ny = 23"), step)
+    found = report(tmp_path, same, same, same, other)
+    assert found.divergences == [Divergence((3,), "generated code", "0/0", "0/0 y = 23", "0/0 y = 22")]
+
+
+def test_devices_paths_groups_and_cache_hits_are_no_divergence(tmp_path: Path) -> None:
+    def rank(number: int) -> bytes:
+        device = f"torch.cuda._DeviceGuard({number}); empty((2,), 'cuda:{number}'); stream{number}"
+        text = f"# AOT ID: ['{number}_forward']\n{device}\nall_reduce(x, 'sum', '{number + 7}')  # /tmp/u{number}/k.py"
+        cached = [] if number else [record("aot_joint_graph", {}, "joint", compile_id="0/0")]
+        return log(graph(f"x.to(device(type='cuda', index={number}))"), *cached, code(text), metrics("0/0"))
+
+    assert report(tmp_path, *map(rank, range(4))).divergences == []
+
+
+def test_functions_of_one_id_are_not_compared(tmp_path: Path) -> None:
+    """That another function was compiled is the divergence."""
+    found = report(
+        tmp_path,
+        *[log(graph(name), metrics("0/0", co_name=name)) for name in ("step", "step", "loss")],
+    )
+    assert [(one.outliers, one.what) for one in found.divergences] == [((2,), "compile")]
+
+
+def test_guard_that_failed_on_one_rank_only(tmp_path: Path) -> None:
+    def rank(guard: str) -> bytes:
+        return log(metrics("0/1", co_name="step", recompile_reason=f"0/0: {guard}  # x"))
+
+    sizes = [f"tensor 'x' size mismatch at index 0. expected 8, actual {size}" for size in (9, 10)]
+    assert report(tmp_path, *map(rank, sizes)).divergences == []
+    found = report(tmp_path, *map(rank, ["s.i == 1", "s.i == 1", "s.lr == 0.1"]))
+    assert found.divergences == [
+        Divergence((2,), "recompilations", "0/1", "0/1 0/0: s.lr == 0.1", "0/1 0/0: s.i == 1")
+    ]
+
+
+def test_caches_that_hit_on_some_ranks_only(tmp_path: Path) -> None:
+    def rank(state: str) -> bytes:
+        return log(artifact(f"fx_graph_cache_{state}", "{}", "0/0"), metrics("0/0", co_name="step"))
+
+    found = report(tmp_path, *map(rank, ["hit", "miss", "hit", "bypass"]))
+    assert found.partial_hits == [PartialHit("0/0", "step", "fx_graph_cache", (0, 2), (1, 3))]
+    assert (found.divergences, found.is_clean) == ([], True)
+    assert report(tmp_path, *map(rank, ["hit"] * 4)).partial_hits == []
 
 
 # Inputs.
@@ -214,10 +282,20 @@ def test_recorded_compilations() -> None:
 
 def test_recorded_outlier() -> None:
     found = tracelink.compile(shared("torch_trace/multirank_matched"))
-    assert {(one.outliers, one.what, one.tie) for one in found.divergences} == {
-        ((2,), "compile", False),
-        ((2,), "collectives", False),
-    }
+    assert found.divergences == [
+        Divergence((2,), "compile", "2/2", "2/2 local: graph break", "nothing"),
+        Divergence(
+            (2,), "collectives", "0/0", "0/0 all_reduce_ (4 of 6)", "0/0 no more after wait_tensor (3)"
+        ),
+        Divergence(
+            (2,),
+            "graphs",
+            "0/0",
+            '0/0 tensor_1: "f32[8, 32][32, 1]cpu" = torch.ops._c10d_functional.all_reduce(h_1'
+            ", 'sum', '0');  h_1 = N…",
+            '0/0 linear_1: "f32[8, 32][32, 1]cpu" = torch._C._nn.linear(h_1, l_lin2_parameters_weight_, l_lin2_param…',
+        ),
+    ]
 
 
 def test_harmless_artifacts_are_no_divergence() -> None:

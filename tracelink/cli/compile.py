@@ -137,6 +137,7 @@ def compile_page(report: CompileReport, *, verbose: bool) -> str:
     page.gap()
     for line in caches_in_words(report):
         page.line(line)
+    _show_partial_hits(page, report, most)
     if verbose:
         page.gap()
         _show_compilations(page, report.compiles)
@@ -214,6 +215,21 @@ def _show_recompilations(page: Page, compiles: Sequence[Compiled], most: int | N
     if rows:
         page.table(RECOMPILATIONS, rows, numbers=("times", "time"), optional=("ranks",))
         _rest(page, len(guards), most, "guard")
+
+
+PARTIAL_HITS = ("hit on some ranks only", "id", "function", "hit on ranks", "not on ranks")
+
+
+def _show_partial_hits(page: Page, report: CompileReport, most: int | None) -> None:
+    found = report.partial_hits
+    rows = [
+        [one.cache, one.id, one.function or EMPTY, ranks_cell(one.hit), ranks_cell(one.missed)]
+        for one in found[:most]
+    ]
+    if rows:
+        page.gap()
+        page.table(PARTIAL_HITS, rows)
+        _rest(page, len(found), most, "graph")
 
 
 # Graph breaks by reason.

@@ -102,6 +102,16 @@ class CacheUse(Struct, frozen=True):
     key: str
 
 
+class PartialHit(Struct, frozen=True):
+    """A graph that a cache had on some ranks only; this is no divergence."""
+
+    id: CompileId
+    function: str
+    cache: Text
+    hit: Annotated[Sequence[RankNumber], Meta(description="Ranks on which all answers were hits.")]
+    missed: Annotated[Sequence[RankNumber], Meta(description="The other ranks that asked.")]
+
+
 class Change(Struct, frozen=True):
     """Something that happens in one run, and not or less often in the other one."""
 
@@ -155,6 +165,7 @@ class Compile(Struct, frozen=True):
     open: Sequence[Open]
     divergences: Sequence[Divergence]
     caches: Sequence[CacheUse]
+    partial_hits: Sequence[PartialHit]
     artifacts: Annotated[Mapping[str, Positive], Meta(description="Number of artifacts of each name.")]
     kinds: Annotated[Mapping[str, Positive], Meta(description="Number of records of each kind.")]
     findings: Sequence[Finding]
@@ -173,6 +184,7 @@ def compile_document(report: CompileReport, diff: CompileDiff | None = None) -> 
         [_of(Open, row) for row in report.open],
         [_of(Divergence, row) for row in report.divergences],
         [_of(CacheUse, row) for row in report.caches],
+        [_of(PartialHit, row) for row in report.partial_hits],
         report.artifacts,
         report.kinds,
         findings_of(report.findings),
@@ -202,6 +214,7 @@ Row = (
     | model.OpenPhase
     | model.Divergence
     | model.CacheUse
+    | model.PartialHit
     | compiling_diff.Change
     | compiling_diff.FunctionTime
 )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracelink.compiling.model import Compiled, CompileReport
+from tracelink.compiling.model import Compiled, CompileReport, lasting
 from tracelink.model.columns import SECOND
 
 SLOWER_BY, SLOWER_THAN = SECOND, 1.2
 """A function compiles slower if it takes longer by this time and this factor: less is noise."""
-ADDRESS = re.compile(r"\b(?:0x[0-9a-fA-F]+|\d{7,})\b")
-"""Numbers that differ in each run, such as ids of objects."""
-SOME = "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +177,7 @@ class _Side:
 
 def _lasting(reason: str) -> str:
     """The first line of a reason, without what differs in each run."""
-    return ADDRESS.sub(SOME, reason.strip().partition("\n")[0])
+    return lasting(reason.strip().partition("\n")[0])
 
 
 def _align(before: _Side, after: _Side) -> None:

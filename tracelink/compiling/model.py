@@ -106,7 +106,7 @@ class Divergence:
 
     outliers: tuple[int, ...]
     what: str
-    """`compile`, `collectives`."""
+    """`compile`, `recompilations`, `collectives`, `graphs`, `generated code`."""
     id: str
     found: str
     """What the outliers have there."""
@@ -127,9 +127,23 @@ class CacheUse:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class PartialHit:
+    """A graph that a cache had on some ranks only: those waited for the others, which compiled it."""
+
+    id: str
+    function: str
+    cache: str
+    hit: tuple[int, ...]
+    """Ranks on which all answers were hits."""
+    missed: tuple[int, ...]
+    """The other ranks that asked."""
+
+
 TORCH = re.compile(r"/torch/(?:_\w+|nn|utils|multiprocessing|distributed|autograd|fx)/")
 """Files of torch itself."""
-TABLES = ("compiles", "graph_breaks", "failures", "open", "divergences", "caches", "findings")
+ADDRESS = re.compile(r"\b(?:0x[0-9a-fA-F]+|\d{7,})\b")
+TABLES = ("compiles", "graph_breaks", "failures", "open", "divergences", "caches", "partial_hits", "findings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +159,8 @@ class CompileReport:
     """The longest first."""
     divergences: Sequence[Divergence]
     caches: Sequence[CacheUse]
+    partial_hits: Sequence[PartialHit]
+    """Caches that hit on some ranks only; this is no divergence."""
     artifacts: Mapping[str, int]
     """How many artifacts there are of each name."""
     kinds: Mapping[str, int]
@@ -161,7 +177,8 @@ class CompileReport:
         """One table as a pandas frame.
 
         Args:
-            table: "compiles", "graph_breaks", "failures", "open", "divergences", "caches" or "findings".
+            table: "compiles", "graph_breaks", "failures", "open", "divergences", "caches",
+                "partial_hits" or "findings".
 
         Raises:
             UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
@@ -183,6 +200,7 @@ ROWS: Mapping[str, type] = {
     "open": OpenPhase,
     "divergences": Divergence,
     "caches": CacheUse,
+    "partial_hits": PartialHit,
     "findings": Finding,
 }
 
@@ -193,3 +211,8 @@ def caller_in_words(stack: Sequence[Frame], function: str) -> str:
     callers = stack[: len(stack) - len(own)]
     frame = next((frame for frame in reversed(callers) if not TORCH.search(frame.filename)), None)
     return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} ({frame.name})" if frame else ""
+
+
+def lasting(reason: str) -> str:
+    """A reason without numbers that differ in each process, such as ids of objects."""
+    return ADDRESS.sub("...", reason)

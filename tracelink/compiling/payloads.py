@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tracelink.compiling.divergences import payloads_of
 from tracelink.compiling.report import Read
-from tracelink.io.sources import Source
 from tracelink.io.targets import abandoned_files_removed, temporary_folder_for
 from tracelink.model.compiles import Artifact
 from tracelink.model.errors import UsageError
@@ -22,20 +21,6 @@ NO_ID = "process"
 """The folder of artifacts outside of a compilation."""
 PYTHON = ("inductor_output_code", "fx_graph_runnable", "runtime_wrapper_orchestration", "backward_prologue")
 PYTHON_ENDS = ("_graph", "_forward", "_backward", "_wrapper", "_epilogue")
-
-
-def payloads_of(
-    source: Source, artifacts: Iterable[Artifact], most: int | None = None
-) -> Iterator[tuple[Artifact, bytes]]:
-    """The payloads in the order of the log, without their indent, and of each at most so many stored bytes."""
-    position = 0
-    with source.open() as stream:
-        for artifact in sorted(artifacts, key=lambda one: one.offset):
-            stream.skip(artifact.offset - position)
-            count = artifact.bytes if most is None else min(artifact.bytes, most)
-            stored = stream.read(count)
-            position = artifact.offset + count
-            yield artifact, stored.removeprefix(b"\t").replace(b"\n\t", b"\n")
 
 
 def language(artifact: Artifact) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os.path
 import re
 from collections import ChainMap, Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from tracelink.compiling.divergences import Logs, divergences_of, explained, partial_hits_of
 from tracelink.compiling.model import (
     CacheUse,
     Compiled,
     CompileReport,
-    Divergence,
     Failure,
     GraphBreak,
     OpenPhase,
@@ -26,7 +24,6 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
 from tracelink.model.errors import Finding, Severity, UnreadableError, in_order
-from tracelink.model.text import shortened
 from tracelink.pipeline.reading import (
     Task,
     assigned_ranks,
@@ -40,9 +37,6 @@ from tracelink.plugins import CompileLogReader
 if TYPE_CHECKING:
     from tracelink.compiling.runtime import RunsOfLog
 
-Logs = Mapping[int, Sequence[CompileLog]]
-"""The logs of each rank, in the order of time."""
-
 GRAPH_BREAK, CACHES = "dynamo_graph_break_reason", ("fx_graph_cache_", "aotautograd_cache_")
 BREAK_AT = re.compile(r"Graph break in user code at (.+):(\d+)\n")
 BREAK_REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\s*\n\s*User code traceback|\Z)", re.DOTALL)
@@ -52,7 +46,6 @@ SOURCE_OF_GUARD = re.compile(r"\s+# .*", re.DOTALL)
 LONG_REASON = 400
 RUNS = (Status.OK, Status.BREAK, Status.UNKNOWN, Status.OPEN)
 """Compilations whose code can run."""
-SCHEDULE = "inductor_collective_schedule"
 
 
 def compile(  # noqa: A001  the name that notebooks use
@@ -117,7 +110,9 @@ def read(
 
         runs = runs_of_logs(logs, tasks, engine, findings)
     sources = {source.path: source for source in discovery.sources}
-    return Read(report_of(logs, findings, runs), logs, sources, runs)
+    report = report_of(logs, findings, runs)
+    report = replace(report, divergences=explained(report.divergences, logs, sources))
+    return Read(report, logs, sources, runs)
 
 
 def report_of(
@@ -138,8 +133,9 @@ def report_of(
         open=sorted(
             (row for rank, log in every for row in _open(rank, log)), key=lambda row: (-row.for_ns, row.rank)
         ),
-        divergences=_divergences_of(logs),
+        divergences=divergences_of(logs),
         caches=[row for rank, log in every for row in _caches(rank, log)],
+        partial_hits=partial_hits_of(logs),
         artifacts=_total(Counter(artifact.name for artifact in log.artifacts) for _, log in every),
         kinds=_total(log.kinds for _, log in every),
         sources=[log.source for _, log in every],
@@ -364,92 +360,3 @@ def _caches(rank: int, log: CompileLog) -> Iterator[CacheUse]:
         if artifact.name.startswith(CACHES):
             cache, _, state = artifact.name.rpartition("_")
             yield CacheUse(rank, artifact.compile_id, cache, state, artifact.text)
-
-
-# Ranks that compiled something else: at the first record that differs, compared by content.
-
-
-Step = tuple[str, str]
-"""A compile id, and what a rank has there."""
-NOTHING = "nothing"
-LONGEST = 200
-
-
-def _divergences_of(logs: Logs) -> list[Divergence]:
-    """What ranks compiled, and which collectives their graphs contain, where a rank differs from most others."""
-    found = []
-    for what, steps in STEPS.items():
-        found += _divergences_in(what, {rank: tuple(steps(of_rank)) for rank, of_rank in logs.items()})
-    return found
-
-
-def _compile_steps(logs: Sequence[CompileLog]) -> list[Step]:
-    return [
-        (
-            one.compile_id,
-            f"{'backward of ' if one.backward else ''}{one.function or one.compile_id}: {_outcome(one)}",
-        )
-        for log in logs
-        for one in log.compilations
-    ]
-
-
-def _outcome(one: Compilation) -> str:
-    if one.fail_type:
-        return f"failed ({one.fail_type})"
-    return "graph break" if one.restarts else "compiled"
-
-
-def _collective_steps(logs: Sequence[CompileLog]) -> list[Step]:
-    steps = []
-    for log in logs:
-        for artifact in log.artifacts:
-            if artifact.name == SCHEDULE:
-                operations = _names(artifact.text)
-                steps.append((artifact.compile_id, ", ".join(operations) or "no collective"))
-    return steps
-
-
-def _names(text: str) -> list[str]:
-    try:
-        return msgspec.json.decode(text, type=list[str])
-    except msgspec.DecodeError:
-        return [text]
-
-
-STEPS: Mapping[str, Callable[[Sequence[CompileLog]], list[Step]]] = {
-    "compile": _compile_steps,
-    "collectives": _collective_steps,
-}
-
-
-def _divergences_in(what: str, steps: Mapping[int, tuple[Step, ...]]) -> list[Divergence]:
-    if len(set(steps.values())) < 2:
-        return []
-    counts = Counter(steps.values())
-    (common, most), *others = counts.most_common()
-    tie = bool(others) and others[0][1] == most
-    groups: dict[tuple[Step, ...], list[int]] = defaultdict(list)
-    for rank, sequence in steps.items():
-        groups[sequence].append(rank)
-    found = []
-    for sequence, ranks in groups.items():
-        if sequence == common:
-            continue
-        id_, had, expected = _first_difference(sequence, common)
-        outliers = sorted([*ranks, *(groups[common] if tie else ())])
-        found.append(Divergence(tuple(outliers), what, id_, had, expected, tie))
-    return found
-
-
-def _first_difference(own: Sequence[Step], common: Sequence[Step]) -> tuple[str, str, str]:
-    longest = max(len(own), len(common))
-    place = next(place for place in range(longest) if own[place : place + 1] != common[place : place + 1])
-    had = own[place] if place < len(own) else ("", NOTHING)
-    expected = common[place] if place < len(common) else ("", NOTHING)
-    return had[0] or expected[0], _step_in_words(had), _step_in_words(expected)
-
-
-def _step_in_words(step: Step) -> str:
-    id_, content = step
-    return shortened(f"{id_} {content}".strip(), LONGEST)

@@ -74,6 +74,8 @@ class Artifact:
     """Its payload, if it is small and tables need it; of a cache's answer the key."""
     digest: str = ""
     """Of its payload: equal payloads have the same one; empty if it is damaged."""
+    content: str = ""
+    """Of graphs and generated code a digest without what differs on each rank, such as devices and paths."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from isal import isal_zlib
 
-from tracelink.compiling.payloads import payloads_of
-from tracelink.compiling.report import Logs, Read
+from tracelink.compiling.divergences import Logs, payloads_of
+from tracelink.compiling.report import Read
 from tracelink.model.compiles import Artifact
 
 MOST_OF_ONE = 256 << 10

@@ -11,11 +11,12 @@ from importlib import resources
 from itertools import islice
 from pathlib import Path
 
+from tracelink.compiling.divergences import SCHEDULE, Logs
 from tracelink.compiling.html.compilations import compilations, link
 from tracelink.compiling.html.embedding import Embedding, embedded, embedding_of
 from tracelink.compiling.html.stacks import stack_tree
 from tracelink.compiling.model import CompileReport
-from tracelink.compiling.report import SCHEDULE, Logs, Read
+from tracelink.compiling.report import Read
 from tracelink.compiling.summary import (
     breaks_of,
     caches_in_words,
@@ -261,7 +262,13 @@ def _open(report: CompileReport) -> Child:
 
 def _caches(report: CompileReport) -> Child:
     lines = caches_in_words(report)
-    return [element("p", line) for line in lines] if lines else None
+    rows = [
+        (link(one.hit[0], one.id), one.function, one.cache, ranks_cell(one.hit), ranks_cell(one.missed))
+        for one in report.partial_hits
+    ]
+    header = "compile id", "function", "cache", "hit on ranks", "not on ranks"
+    some = _rows("Caches that hit on some ranks only", header, rows)
+    return [[element("p", line) for line in lines], some] if lines else None
 
 
 def _schedules(logs: Logs) -> Child:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tracelink.compiling.divergences import Logs
 from tracelink.compiling.model import TORCH
-from tracelink.compiling.report import Logs
 from tracelink.model.markup import Child, Markup, element
 from tracelink.model.records import Frame
 from tracelink.model.text import ranks_cell
