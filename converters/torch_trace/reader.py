@@ -146,7 +146,8 @@ class _Arguments:
 
 
 def _arguments_of(stored: bytes) -> bytes:
-    text = stored.replace(b"\n\t", b"\n").lstrip(b"\t")
+    """On one line: torch writes each value on its own, and formats copy arguments as they are."""
+    text = stored.replace(b"\n\t", b"").lstrip(b"\t")
     try:
         arguments = bytes(msgspec.json.decode(text, type=ChromiumEvent).args)
     except (msgspec.DecodeError, UnicodeDecodeError):
