@@ -55,6 +55,7 @@ def test_a_hang(tracelink: Run) -> None:
         "waited_ns": None,
         "cycle": [],
         "sightings": [],
+        "compiling": [],
     }
     assert [(item["rank"], item["role"], len(item["entries"])) for item in evidence] == [
         (2, "culprit", 2),

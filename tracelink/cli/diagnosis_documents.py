@@ -200,6 +200,30 @@ class Sighting(Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[str, Meta(description="Why the call itself is not shown; else empty.")]
 
 
+class Compiling(Struct, frozen=True, forbid_unknown_fields=True):
+    """What torch.compile compiled in the process of a culprit while other ranks waited for it, by its compile log."""
+
+    rank: RankNumber
+    id: Annotated[str, Meta(description="The compile id, such as `3/2`; empty outside of a compilation.")]
+    function: Annotated[str, Meta(description="The name of the function; empty if unknown.")]
+    phases: Annotated[
+        Sequence[str], Meta(min_length=1, description="Phases of the compiler, outermost first.")
+    ]
+    since_ns: Annotated[int, Meta(description="In ns since 1970 on the rank's own clock.")]
+    duration_ns: Annotated[
+        Nanoseconds,
+        Meta(description="Until its end, else until the latest time in the log and in all dumps."),
+    ]
+    open: Annotated[bool, Meta(description="True if the log ends within it.")]
+    cold: Annotated[
+        bool | None,
+        Meta(
+            description="True if the function was compiled for the first time, false if again (warm); null if unknown."
+        ),
+    ]
+    sources: Annotated[Sequence[str], Meta(min_length=1, description="Paths of the compile logs.")]
+
+
 class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category": "class"}):
     """One cause; consequences of a problem are not reported separately."""
 
@@ -215,7 +239,8 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category
         Category,
         Meta(
             description="What went wrong. `code_path`: a rank took another way through the program. `not_reached`: it "
-            "is stuck or slow on its host. `process_gone`: it left no dump. `wrong_arguments`. `device_or_network`: "
+            "is stuck or slow on its host. `busy_compiling`: it is in torch.compile there. "
+            "`process_gone`: it left no dump. `wrong_arguments`. `device_or_network`: "
             "all ranks got to the call. `in_flight`: the job may run. `unknown`: the dumps do not show it."
         ),
     ]
@@ -263,6 +288,10 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category
             description="Of the first problems, if there are profiles or execution traces: what these show of the same "
             "ranks, the culprits first."
         ),
+    ]
+    compiling: Annotated[
+        Sequence[Compiling],
+        Meta(description="If there are compile logs: what culprits compiled while other ranks waited."),
     ]
 
 
@@ -384,6 +413,7 @@ def _problem(problem: model.Problem) -> Problem:
             for evidence in problem.evidence
         ],
         sightings=[_sighting(sighting) for sighting in problem.sightings],
+        compiling=[_filled(Compiling, compiling) for compiling in problem.compiling],
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.dumps.movement import movement_in_words
-from tracelink.diagnosis.explain import line_in_words, readable_name
+from tracelink.diagnosis.explain import compiled_in_words, how_long, line_in_words, readable_name, which_time
 from tracelink.diagnosis.model import (
     CallSeen,
     Diagnosis,
@@ -40,6 +41,9 @@ from tracelink.model.text import (
     shortened,
     time_of_day,
 )
+
+if TYPE_CHECKING:
+    from tracelink.diagnosis.witnesses.model import Compiling
 
 MOST_PROBLEMS = 10
 MOST_EXPLAINED = 3
@@ -141,6 +145,7 @@ def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
             page.line(f"{index}. {problem.message}", "bold")
         _show_evidence(page, problem, verbose=verbose)
         _show_sightings(page, problem, verbose=verbose)
+        _show_compiling(page, problem.compiling, verbose=verbose)
         if problem.advice:
             page.gap()
             page.line(f"Class: {CATEGORY_IN_WORDS[problem.category]}.")
@@ -485,6 +490,28 @@ def _stretch(stretch: Stretch, *, verbose: bool) -> str:
     part, total = duration(stretch.running[-1].duration_ns), duration(stretch.duration_ns)
     time = f"for {total}" if part == total else f"for {part} of {total}"
     return f"{time} {names}, on {stretch.where}"
+
+
+# What compile logs show of culprits.
+
+
+MOST_COMPILING = 3
+
+
+def _show_compiling(page: Page, compiling: Sequence[Compiling], *, verbose: bool) -> None:
+    for one in compiling[: None if verbose else MOST_COMPILING]:
+        page.gap()
+        page.line(f"In the compile log of rank {one.rank}:", "bold")
+        page.beneath(
+            [
+                ("compiling", compiled_in_words(one)),
+                ("since", f"{time_of_day(one.since_ns)} UTC, {how_long(one)}"),
+                *([("for the", which_time(one))] if one.cold is not None else []),
+                *([("within", CALLS_SIGN.join(one.phases))] if len(one.phases) > 1 else []),
+            ]
+        )
+    if not verbose and (rest := len(compiling) - MOST_COMPILING) > 0:
+        page.line(more(rest, "compile log", "-v"), "dim")
 
 
 # Ranks without a complete dump, and what the dumps of the other ranks show about them.

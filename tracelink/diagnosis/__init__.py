@@ -11,4 +11,5 @@ __all__ = [
     "model",
     "timeline",
     "verdicts",
+    "witnesses",
 ]

@@ -23,6 +23,7 @@ from tracelink.diagnosis.dumps.movement import Earlier, earlier_of
 from tracelink.diagnosis.dumps.recordings import (
     UNREADABLE,
     Recordings,
+    compile_logs_among,
     in_replicas,
     profiles_among,
     read_recordings,
@@ -39,7 +40,7 @@ from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
-from tracelink.diagnosis.verdicts import lawful, with_categories
+from tracelink.diagnosis.verdicts import lawful, with_categories, with_compilations
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
@@ -189,7 +190,7 @@ def examine_sources(
     journal = journal_of(recordings.by_rank)
     diagnosis = _diagnosis(journal, recordings, engine, replace(clues, earlier=earlier))
     diagnosis = with_evidence(diagnosis, journal)
-    diagnosis = judged_by_line(diagnosis)
+    diagnosis = _with_compilations(judged_by_line(diagnosis), journal, recordings, engine)
     hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
     diagnosis = with_unseen(diagnosis, journal, replace(clues, earlier=earlier))
     diagnosis = with_unrecorded(with_advice(diagnosis, hosts), journal)
@@ -468,7 +469,7 @@ def _no_dumps(discovery: Discovery) -> UnreadableError:
     )
 
 
-# Profiles next to the dumps. The functions that read them are imported only if there is something to read.
+# Profiles and compile logs next to the dumps. What reads them is imported only if there is something to read.
 
 
 def _diagnosis(journal: Journal, recordings: Recordings, engine: Engine, clues: Clues) -> Diagnosis:
@@ -499,3 +500,11 @@ def _with_sightings(
     from tracelink.diagnosis.profiles import with_sightings
 
     return with_sightings(diagnosis, journal, recordings.tasks, engine)
+
+
+def _with_compilations(
+    diagnosis: Diagnosis, journal: Journal, recordings: Recordings, engine: Engine
+) -> Diagnosis:
+    if not diagnosis.problems or not compile_logs_among(recordings.tasks):
+        return diagnosis
+    return with_compilations(diagnosis, journal, recordings.tasks, engine)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, dropwhile
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from tracelink.model.text import (
     lowered,
     operation_in_words,
     ranks_in_words,
+    shortened,
 )
 from tracelink.model.trace import ProcessGroup
 
@@ -59,6 +61,10 @@ WHERE_ALL_ARE = (
     "Run py-spy dump --pid PID on each rank, and read the ends of the logs: ranks may be in code without "
     "communication, or in calls that are not recorded."
 )
+
+if TYPE_CHECKING:
+    from tracelink.diagnosis.witnesses.model import Compiling
+LONGEST_FUNCTION = 80
 TYPES = "Usual causes: autocast, a cast, or a checkpoint or default of another dtype."
 SIZES = "Usual causes: an uneven last batch (drop_last), uneven shards, or a setting that differs."
 
@@ -328,7 +334,11 @@ def advice_for(problem: Problem, present: Collection[int], damaged: Collection[i
     absent = tuple(rank for rank in problem.culprits if rank not in present)
     case = _Case(problem, _shown(problem, Role.CULPRIT), _shown(problem, Role.WAITING), absent, damaged)
     stacks = any(entry.frames for evidence in problem.evidence for entry in evidence.entries)
-    return ADVICE[problem.kind](case) + (NO_STACKS if problem.evidence and not stacks else "")
+    advice = ADVICE[problem.kind](case)
+    if problem.compiling:
+        undecided = absent or problem.kind is Kind.IN_FLIGHT
+        advice = f"{_busy_compiling(problem.compiling)}{f' {advice}' if undecided else ''}"
+    return advice + (NO_STACKS if problem.evidence and not stacks else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +399,52 @@ def _absence(case: _Case) -> str:
         f"Check what {case.culprit} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
         f"log.{_way(case)}"
     )
+
+
+def _busy_compiling(compiling: Sequence[Compiling]) -> str:
+    """How to get rid of the wait: another timeout or a warm cache the first time, fewer compilations after that."""
+    one = compiling[0]
+    rank, what = f"rank {one.rank}", shortened(one.function, LONGEST_FUNCTION) or "this function"
+    ended = "If the compilation does not end, run py-spy dump --pid PID on its host."
+    if one.cold is False:
+        return (
+            f"{_capital(rank)} had compiled {what} before (warm): look for the guard that failed with "
+            f"tracelink compile {one.sources[0]}, and mark sizes that change as dynamic "
+            f"(torch._dynamo.mark_dynamic). {ended}"
+        )
+    first = f"compiles {what} for the first time (cold)" if one.cold else "is in the compiler"
+    return (
+        f"{_capital(rank)} {first}: use a longer timeout for the first steps, compile before the first collective, or "
+        "start with warm caches (FX graph cache in TORCHINDUCTOR_CACHE_DIR, on storage that outlives the job). "
+        f"tracelink compile {one.sources[0]} shows what it compiled. {ended}"
+    )
+
+
+def compiled_in_words(compiling: Compiling) -> str:
+    """`train_step [3/2] (async_compile.wait)`."""
+    function = shortened(compiling.function, LONGEST_FUNCTION)
+    named = [function, f"[{compiling.id}]" if compiling.id else "", f"({compiling.phases[-1]})"]
+    return " ".join(filter(None, named))
+
+
+def how_long(compiling: Compiling) -> str:
+    """`for at least 6 min 34 s: the log ends within it`."""
+    length = duration(compiling.duration_ns)
+    return f"for at least {length}: the log ends within it" if compiling.open else f"for {length}"
+
+
+def which_time(compiling: Compiling) -> str:
+    """Whether the function was compiled before; empty if unknown."""
+    return {True: "first time (cold)", False: "second time or later (warm)", None: ""}[compiling.cold]
+
+
+def with_clause(problem: Problem, clause: str, sentence: str) -> str:
+    """The message with a cause before the ranks that wait, else with a sentence at its end."""
+    waits = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
+    before, found, after = problem.message.partition(waits) if waits else ("", "", "")
+    if not found or ";" in before or problem.kind not in (Kind.NEVER_JOINED, Kind.LAGGING):
+        return f"{problem.message} {sentence}"
+    return f"{before}: {clause}{waits}{after}"
 
 
 def _joined_late(case: _Case) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tracelink.diagnosis.dumps.movement import Movement
 from tracelink.model.errors import Finding
@@ -43,6 +43,9 @@ class Kind(StrEnum):
 HANGS = frozenset(
     {Kind.NEVER_JOINED, Kind.LAGGING, Kind.DEADLOCK, Kind.TIMED_OUT, Kind.FAILED, Kind.ABSENT, Kind.IN_FLIGHT}
 )
+
+if TYPE_CHECKING:
+    from tracelink.diagnosis.witnesses.model import Compiling
 """Problems that ranks wait for; the others can also occur without a hang."""
 
 
@@ -53,6 +56,8 @@ class Category(StrEnum):
     """A rank took another way through the program."""
     NOT_REACHED = "not_reached"
     """A rank is stuck, or slow, on its host: it did not get to the call."""
+    COMPILING = "busy_compiling"
+    """The same, because torch.compile compiles there."""
     PROCESS_GONE = "process_gone"
     """A rank left no dump: its process may have ended."""
     WRONG_ARGUMENTS = "wrong_arguments"
@@ -203,6 +208,8 @@ class Problem:
     """These entries as recorded; the culprits first."""
     sightings: tuple[Sighting, ...] = ()
     """What profiles show of the same ranks."""
+    compiling: tuple[Compiling, ...] = ()
+    """What compile logs show of the culprits."""
 
     @classmethod
     def at(

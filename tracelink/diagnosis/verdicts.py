@@ -1,13 +1,23 @@
-"""The verdict: the category of each problem, and the law that nothing is `ok` while a rank waits or left no dump."""
+"""The verdict: the category of each problem; nothing is `ok` while a rank waits or left no dump; who compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from tracelink.diagnosis.explain import compiled_in_words, with_clause
+from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, Stage, Standing
-from tracelink.model.text import collective_in_words, ranks_in_words
+from tracelink.io.engine import Engine
+from tracelink.model.columns import NO_TIME
+from tracelink.model.text import collective_in_words, duration, ranks_in_words
 from tracelink.model.trace import ProcessGroup
+from tracelink.pipeline.reading import Task
+
+if TYPE_CHECKING:
+    from tracelink.compiling.report import Logs
+    from tracelink.diagnosis.witnesses.model import Compiling, Wait
 
 CATEGORY: Mapping[Kind, Category] = {
     Kind.NEVER_JOINED: Category.NOT_REACHED,
@@ -28,12 +38,17 @@ CATEGORY: Mapping[Kind, Category] = {
 CATEGORY_IN_WORDS: Mapping[Category, str] = {
     Category.CODE_PATH: "another way through the code",
     Category.NOT_REACHED: "call not reached (stuck or slow on the host)",
+    Category.COMPILING: "busy compiling (torch.compile, on the host)",
     Category.PROCESS_GONE: "process gone",
     Category.WRONG_ARGUMENTS: "wrong arguments",
     Category.DEVICE_OR_NETWORK: "device or network stuck",
     Category.IN_FLIGHT: "in flight",
     Category.UNKNOWN: "unknown (the dumps do not show it)",
 }
+NOT_REACHED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.ABSENT, Kind.IN_FLIGHT})
+"""Problems whose culprits may be busy before the call."""
+MOST_RANKS = 64
+"""Culprits whose compile logs are read."""
 
 
 def with_categories(problems: Sequence[Problem], missing: Collection[int]) -> list[Problem]:
@@ -99,3 +114,86 @@ def _absent(standing: Standing, missing: set[int]) -> Problem:
 def _call(standing: Standing) -> str:
     group = ProcessGroup(standing.group, standing.description)
     return collective_in_words(standing.operation, standing.sequence or 0, group)
+
+
+# Culprits that compile while other ranks wait for them.
+
+
+def with_compilations(
+    diagnosis: Diagnosis, journal: Journal, tasks: Sequence[Task], engine: Engine
+) -> Diagnosis:
+    """The diagnosis with what the compiler did in the processes of culprits while other ranks waited."""
+    from tracelink.diagnosis.witnesses.compile_logs import logs_of  # most users have no compile logs
+
+    culprits = [
+        rank for problem in diagnosis.problems if problem.kind in NOT_REACHED for rank in problem.culprits
+    ]
+    logs, findings = logs_of(list(dict.fromkeys(culprits))[:MOST_RANKS], tasks, engine)
+    problems = [
+        _with_compiling(problem, journal, logs) if problem.kind in NOT_REACHED else problem
+        for problem in diagnosis.problems
+    ]
+    return replace(diagnosis, problems=problems, findings=[*diagnosis.findings, *findings])
+
+
+def _with_compiling(problem: Problem, journal: Journal, logs: Logs) -> Problem:
+    from tracelink.diagnosis.witnesses.compile_logs import compilation_of
+
+    found = [
+        compiling
+        for rank in problem.culprits
+        if rank in logs and (compiling := compilation_of(rank, logs[rank], _wait_for(rank, problem, journal)))
+    ]
+    if not found:
+        return problem
+    most = 2 * len(found) >= len(problem.culprits)
+    return replace(
+        problem,
+        compiling=tuple(found),
+        category=Category.COMPILING if most else problem.category,
+        message=_message(problem, found),
+    )
+
+
+def _wait_for(rank: int, problem: Problem, journal: Journal) -> Wait:
+    from tracelink.diagnosis.witnesses.model import Wait
+
+    records = journal.records
+    rows = [row for other, row in problem.rows.items() if other not in problem.culprits]
+    starts = [time for row in rows if (time := int(records.created[row])) != NO_TIME]
+    start = min(starts, default=None)
+    latest = int(records.created.max()) if len(journal) else NO_TIME
+    own = records.created[journal.rank == rank]
+    last = int(own.max()) if len(own) else NO_TIME
+    row = problem.rows.get(rank)
+    joined = row is not None and any(
+        (records.group[row], records.sequence[row], records.point_to_point[row])
+        == (records.group[other], records.sequence[other], records.point_to_point[other])
+        for other in rows
+    )
+    end = int(records.created[row]) if joined else max(latest, (start or 0) + (problem.waited_ns or 0))
+    return Wait(start, end, None if last == NO_TIME else last, joined)
+
+
+def _message(problem: Problem, found: Sequence[Compiling]) -> str:
+    if len(problem.culprits) == 1:
+        return with_clause(problem, f"it {_in_words(found)}", f"Rank {found[0].rank} {_in_words(found)}.")
+    alike: dict[tuple[str, str, str, bool], list[Compiling]] = {}
+    for one in found:
+        alike.setdefault((one.function, one.id, one.phases[-1], one.open), []).append(one)
+    sentences = [
+        f"{ranks_in_words([one.rank for one in same])} {_in_words(same)}."
+        for same in sorted(alike.values(), key=len, reverse=True)[:2]
+    ]
+    return " ".join([problem.message, *sentences])
+
+
+def _in_words(alike: Sequence[Compiling]) -> str:
+    """`has been compiling train_step [3/2] (async_compile.wait) for at least 6 min 34 s`."""
+    longest = max(alike, key=lambda one: one.duration_ns)
+    several = len(alike) > 1
+    what = compiled_in_words(longest)
+    if longest.open:
+        verb = "have" if several else "has"
+        return f"{verb} been compiling {what} for at least {duration(longest.duration_ns)}"
+    return f"{'were' if several else 'was'} compiling {what} for {duration(longest.duration_ns)} meanwhile"

@@ -22,7 +22,7 @@ from tracelink.pipeline.reading import (
     tasks_of,
     unreadable,
 )
-from tracelink.plugins import Recorder, Unpacking
+from tracelink.plugins import CompileLogReader, Recorder, Unpacking
 
 UNREADABLE = "unreadable"
 """The reason of the finding on a source that cannot be read."""
@@ -163,8 +163,14 @@ class _Members:
 
 
 def profiles_among(tasks: Sequence[Task]) -> list[Task]:
-    """The sources that are neither dumps nor timelines of several ranks."""
-    return [task for task in tasks if not isinstance(task.reader, Recorder | Unpacking)]
+    """The sources that are neither dumps, nor compile logs, nor timelines of several ranks."""
+    others = Recorder | Unpacking | CompileLogReader
+    return [task for task in tasks if not isinstance(task.reader, others)]
+
+
+def compile_logs_among(tasks: Sequence[Task]) -> list[Task]:
+    """The compile logs."""
+    return [task for task in tasks if isinstance(task.reader, CompileLogReader)]
 
 
 # Replicas that number their own ranks from 0 and train together, as torchft runs them.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from tracelink.diagnosis.explain import line_in_words, readable_name
+from tracelink.diagnosis.explain import compiled_in_words, how_long, line_in_words, readable_name, which_time
 from tracelink.diagnosis.html.pictures import followers, ring_drawing
 from tracelink.diagnosis.model import CallSeen, Evidence, Link, Problem, Role, Sighting, Stretch
 from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
@@ -22,6 +23,9 @@ from tracelink.model.text import (
     sizes,
     time_of_day,
 )
+
+if TYPE_CHECKING:
+    from tracelink.diagnosis.witnesses.model import Compiling
 
 MOST_RANKS = 8
 MOST_CALLS = 12
@@ -72,6 +76,7 @@ def _problem(number: int, problem: Problem, of: int, descriptions: Mapping[str, 
         _cycle(problem.cycle, descriptions) if problem.cycle else None,
         evidence_section(problem.evidence),
         sightings_section(problem.sightings),
+        [_compiling(one) for one in problem.compiling[:MOST_RANKS]],
         class_="problem",
         aria_labelledby=anchor,
     )
@@ -269,3 +274,17 @@ def _chain(names: Sequence[str]) -> Markup:
 
 def _name(name: str) -> str:
     return clipped(readable_name(name), LONGEST_NAME)
+
+
+# What compile logs show.
+
+
+def _compiling(compiling: Compiling) -> Child:
+    facts: list[tuple[str, Child]] = [
+        ("Compiling", _name(compiled_in_words(compiling))),
+        ("Since", f"{time_of_day(compiling.since_ns)} UTC, {how_long(compiling)}"),
+        ("For the", which_time(compiling)),
+        ("Phases", _chain(compiling.phases)),
+    ]
+    terms = [(element("dt", name), element("dd", text)) for name, text in facts if text]
+    return [element("h3", f"In the compile log of rank {compiling.rank}"), element("dl", terms)]
