@@ -16,7 +16,7 @@ from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import Task
 
 if TYPE_CHECKING:
-    from tracelink.compiling.report import Logs
+    from tracelink.compiling.divergences import Logs
     from tracelink.diagnosis.witnesses.model import Compiling, Wait
 
 CATEGORY: Mapping[Kind, Category] = {
