@@ -376,13 +376,25 @@ def test_a_timeline_of_several_ranks_cannot_be_taken_apart(job: Path, tmp_path: 
 
 
 def test_a_folder_that_is_missing_is_told_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(tracelink.TraceError, match="there is no folder"):
-        tracelink.merge(tmp_path / "nothing", output=tmp_path / "no" / "merged.json")
+    folder = tmp_path / "a folder"
+    with pytest.raises(tracelink.TraceError) as raised:
+        tracelink.merge(tmp_path / "nothing", output=folder / "merged.json")
+    assert str(raised.value) == (
+        f"{folder / 'merged.json'}: cannot be written: there is no folder {folder}. Make it: mkdir -p '{folder}'"
+    )
 
 
 def test_a_suffix_that_no_format_has_is_not_taken_for_one(tmp_path: Path) -> None:
     with pytest.raises(tracelink.UsageError, match=r"no format has names that end in \.pftrce"):
         tracelink.merge(tmp_path / "nothing", output=tmp_path / "job.pftrce")
+
+
+def test_a_file_of_another_kind_is_not_overwritten(job: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(tracelink.UsageError, match=r"no format has names that end in \.txt"):
+        tracelink.merge(job, output=notes)
+    assert notes.read_text() == "mine"
 
 
 def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def test_page_with_a_profile(tracelink: Run) -> None:
     assert tracelink("compile", str(path)).stdout == PAGE
 
 
+def test_a_rank_that_the_user_names(tracelink: Run) -> None:
+    path = Path("odd.log")
+    path.write_bytes(GOOD)
+    made = json.loads(tracelink("compile", "odd.log", "--rank", "odd.log=5", "--json").stdout)
+    assert made["ranks"] == [5]
+
+
 def test_function_that_did_not_run_in_the_profiled_time(tracelink: Run) -> None:
     write(0, GOOD)
     other = cpu_op("Torch-Compiled Region: 9/0", 5_000_000, 500, pid=PID)

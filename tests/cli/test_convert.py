@@ -136,7 +136,7 @@ class TestRefused:
         [
             (("--depth", "0"), "at least 1"),
             (("--limit", "0"), "at least 1"),
-            (("--window", "soon"), "is not a stretch of time"),
+            (("--window", "soon"), "is not a time range"),
             (("--window", "5s..6s"), "no node is in this window"),
             (("--ranks", "7"), "no file belongs to rank 7"),
         ],

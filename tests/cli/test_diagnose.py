@@ -81,6 +81,26 @@ def test_a_healthy_job_and_what_was_checked(tracelink: Run) -> None:
     assert (quiet.exit_code, quiet.stdout) == (FINE, "")
 
 
+def test_quiet_prints_errors(tracelink: Run) -> None:
+    folder = dump_builders(Path("dumps"), healthy(4))
+    damaged = folder / "comm_lib_trace_rank_1"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    result = tracelink("diagnose", str(folder), "-q")
+    assert result.stderr.startswith(f"tracelink: error: {damaged}, byte ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", [("--html", "no/page.html"), ("-o", "no/flight.sqlite")])
+def test_a_missing_folder_of_an_output_is_an_error_before_dumps_are_read(
+    tracelink: Run, option: tuple[str, str]
+) -> None:
+    result = tracelink("diagnose", "nothing", *option)
+    assert (result.exit_code, result.stderr) == (
+        USAGE,
+        f"tracelink: {option[1]}: cannot be written: there is no folder no. Make it: mkdir -p no\n",
+    )
+
+
 def test_quiet_says_what_gloo_does_not_record(tracelink: Run) -> None:
     entries = {rank: [collective("gloo:all_reduce", retired=True)] for rank in range(2)}
     result = tracelink("diagnose", str(dump_builders(Path("dumps"), entries)), "-q")
@@ -358,10 +378,10 @@ def test_a_name_that_ends_in_gz_is_compressed(tracelink: Run, folder: str, tmp_p
 
 
 def test_an_unwritable_page_is_reported_after_the_verdict(tracelink: Run, folder: str) -> None:
-    result = tracelink("diagnose", folder, "--html", "absent/report.html")
+    result = tracelink("diagnose", folder, "--html", "/proc/report.html")
     assert result.exit_code == 1
     assert result.stdout.startswith(VERDICT)
-    assert "absent/report.html: cannot be written: no such file or directory." in result.stderr
+    assert "/proc/report.html: cannot be written: no such file or directory." in result.stderr
 
 
 def test_a_directory_is_refused(tracelink: Run, folder: str) -> None:

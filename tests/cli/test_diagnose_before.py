@@ -14,7 +14,7 @@ from builders.dumps import Entries, dumps, hang, steps
 from builders.html_page import read_html
 from builders.recorder import CREATED
 from tracelink import schemas
-from tracelink.cli.main import IN_FLIGHT, NO, USAGE
+from tracelink.cli.main import IN_FLIGHT, NO, UNREADABLE, USAGE
 from tracelink.diagnosis.dumps.movement import Movement
 
 SECOND = 1_000_000_000
@@ -116,6 +116,17 @@ def test_dumps_of_another_job_are_not_used(tracelink: Run) -> None:
     dumps(Path("now"), hang(4))
     made = document(tracelink, "now", "--before", "earlier")
     assert (made["movement"], [item["reason"] for item in made["findings"]]) == (None, ["before_other_job"])
+
+
+def test_earlier_dumps_that_are_missing_are_an_error(tracelink: Run) -> None:
+    dumps(Path("now"), hang(4))
+    Path("earlier").mkdir()
+    result = tracelink("diagnose", "now", "--before", "earlier")
+    assert (result.exit_code, result.stderr) == (
+        UNREADABLE,
+        "tracelink: --before: no flight-recorder dump found: there are no files. "
+        "Name the earlier dumps of the same job, or leave out --before.\n",
+    )
 
 
 def test_newer_dumps_are_an_error(tracelink: Run) -> None:

@@ -258,6 +258,11 @@ def test_help_lists_the_commands_and_what_to_try(tracelink: Run) -> None:
     assert "tracelink demo" in result.stdout
 
 
+def test_without_arguments_the_help_is_printed(tracelink: Run) -> None:
+    result = tracelink()
+    assert (result.exit_code, result.stdout, result.stderr) == (0, tracelink("--help").stdout, "")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("asking", ["-h", "--help"])
 def test_the_help_of_a_command_has_examples(tracelink: Run, name: str, asking: str) -> None:

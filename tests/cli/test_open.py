@@ -153,7 +153,7 @@ class TestOpen:
         served.loaded, served.steps = False, ()
         result = tracelink("open", "t.json", "--timeout", "20")
         assert result.exit_code == 1
-        assert result.stderr.startswith("tracelink: t.json: the UI did not fetch it within 20 seconds. ")
+        assert result.stderr.startswith("tracelink: t.json: the UI did not fetch it within 20 s. ")
 
     def test_an_interrupt_is_one_line(self, tracelink: Run, served: Served) -> None:
         served.error = KeyboardInterrupt()
@@ -362,7 +362,7 @@ class TestAsAProcess:
         with opened(tmp_path, "--timeout", "1") as (process, _):
             _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1
-        assert "the UI did not fetch it within 1 seconds" in stderr
+        assert "the UI did not fetch it within 1 s." in stderr
 
 
 @contextmanager

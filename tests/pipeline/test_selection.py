@@ -148,10 +148,10 @@ class TestWhatIsSaid:
             ({"ranks": [-1]}, "ranks: -1 is not a number from 0. Write, for example, ranks=[0, 1]."),
             ({"ranks": ["0"]}, "ranks: '0' is not a number from 0. Write, for example, ranks=[0, 1]."),
             ({"steps": 1.5}, "steps: 1.5 is not a number from 0. Write, for example, steps=[0, 1]."),
-            ({"window": 5}, 'window: 5 is not a stretch of time. Write, for example, window="2.5s..3.1s".'),
+            ({"window": 5}, 'window: 5 is not a time range. Write, for example, window="2.5s..3.1s".'),
             (
                 {"window": "5"},
-                "window: '5' is not a stretch of time. Write, for example, window=\"2.5s..3.1s\", ",
+                "window: '5' is not a time range. Write, for example, window=\"2.5s..3.1s\", ",
             ),
             ({"only": ["x"]}, "only: there is no kind of events 'x'. There are: operators, "),
         ],

@@ -247,13 +247,13 @@ def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None)
 
 
 def _format_of(path: str) -> str:
-    """The format with the longest suffix of the path; the default if the path has no suffix, or exists."""
+    """The format with the longest suffix of the path; the default without a suffix, or if it is no regular file."""
     known = [
         (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]
     fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
     strange = Path(path).suffix
-    if not fitting and strange and not Path(path).exists():
+    if not fitting and strange and (Path(path).is_file() or not Path(path).exists()):
         suffixes = sorted(suffix for *_, suffix in known)
         similar = similar_to(strange, suffixes)
         question = f"Did you mean {Path(path).with_suffix(similar)}? " if similar else ""

@@ -9,7 +9,7 @@ import click
 from tracelink.cli.compile_documents import compile_document
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import command, takes_jobs
+from tracelink.cli.options import command, takes_jobs, takes_ranks_of_files
 from tracelink.cli.terminal import EMPTY, Page, exit_code, more, print_errors, show_findings, watching
 from tracelink.compiling.diff import Change, CompileDiff, FunctionTime, compared
 from tracelink.compiling.model import Compiled, CompileReport, Status
@@ -38,6 +38,7 @@ from tracelink.model.text import counted, duration, number, ranks_cell, size, ti
     "tracelink compile samples/compile_job --json | jq '.compiles[] | select(.recompile_of != \"\")'",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
+@takes_ranks_of_files
 @click.option(
     "--diff",
     "after",
@@ -58,6 +59,7 @@ from tracelink.model.text import counted, duration, number, ranks_cell, size, ti
 def compile(  # noqa: A001  its name as a command
     console: Console,
     paths: tuple[str, ...],
+    rank_of: tuple[tuple[str, int], ...],
     after: str | None,
     html: str | None,
     artifacts: str | None,
@@ -80,7 +82,7 @@ def compile(  # noqa: A001  its name as a command
     if "-" in (html, artifacts):
         raise UsageError("files cannot be written to standard output", advice="Name a file, or a folder.")
     with watching(console, paths) as watch:
-        logs = read(paths, jobs=jobs, watch=watch)
+        logs = read(paths, rank_of=dict(rank_of), jobs=jobs, watch=watch)
         later = read([after], jobs=jobs, watch=watch).report if after is not None else None
     report = logs.report
     _write(console, logs, html, artifacts)

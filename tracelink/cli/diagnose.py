@@ -16,6 +16,7 @@ from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, tak
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis, Verdict
+from tracelink.io.targets import check_folder
 from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import size
@@ -192,6 +193,9 @@ def diagnose(
     """
     if html == "-":
         raise UsageError("--html cannot write to standard output", advice="Name a file, such as report.html.")
+    for path in (output, html):
+        if path:
+            check_folder(path)
     database = _database(output) if output else None
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:
         examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
@@ -227,10 +231,12 @@ def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -
         console.document(diagnosis_document(diagnosis, limit))
     elif not console.quiet:
         console.info(diagnosis_page(diagnosis, verbose=console.verbose, limit=limit))
-    elif diagnosis.problems:
-        console.result(*verdict(diagnosis, limit))
-    elif diagnosis.blind_spot:
-        console.result(f"No problem found. {diagnosis.blind_spot}")
+    else:
+        if diagnosis.problems:
+            console.result(*verdict(diagnosis, limit))
+        elif diagnosis.blind_spot:
+            console.result(f"No problem found. {diagnosis.blind_spot}")
+        print_errors(console, diagnosis.findings)
 
 
 # `tracelink diagnose --entries`.

@@ -13,6 +13,7 @@ from tracelink.diagnosis.model import (
     CallSeen,
     Diagnosis,
     Evidence,
+    Kind,
     Lateness,
     Problem,
     Role,
@@ -299,9 +300,14 @@ def _show_evidence(page: Page, problem: Problem, *, verbose: bool) -> None:
         if evidence.role is Role.CULPRIT:
             calls = _calls(evidence.entries)
             recent = calls if verbose or not index else calls[-MOST_CALLS:]
-            _show_culprit(page, evidence.rank, recent, verbose=verbose)
+            _show_culprit(page, evidence.rank, recent, until=_until(problem), verbose=verbose)
         else:
             _show_waiting(page, evidence, problem, verbose=verbose)
+
+
+def _until(problem: Problem) -> str:
+    """Which call is the last one that is shown, if it is not the last one of the dump."""
+    return " until its longest delay" if problem.kind is Kind.STRAGGLER else ""
 
 
 def _calls(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -325,8 +331,10 @@ def _is_message(entry: Entry) -> bool:
     return operation_of(entry.operation) in POINT_TO_POINT
 
 
-def _show_culprit(page: Page, rank: int, calls: Sequence[Sequence[Entry]], *, verbose: bool) -> None:
-    page.line(f"Last calls of rank {rank}:", "bold")
+def _show_culprit(
+    page: Page, rank: int, calls: Sequence[Sequence[Entry]], *, until: str, verbose: bool
+) -> None:
+    page.line(f"Last calls of rank {rank}{until}:", "bold")
     rows = [_call_row(call) for call in calls]
     known = [
         column

@@ -290,7 +290,7 @@ class LazyGroup(click.Group):
         """Makes the console before anything can go wrong."""
         ctx.obj = Console(json="--json" in args)
         with _printable_errors(), reported(ctx):
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args or ["--help"])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""

@@ -127,7 +127,7 @@ def serve_once(console: Console, trace: OpenTrace, listener: socket.socket, serv
         console.info("Loaded. The file is no longer served.")
         return FINE
     console.error(
-        f"{trace.path}: the UI did not fetch it within {serving.limits.idle:g} seconds. {NOT_FETCHED}"
+        f"{trace.path}: the UI did not fetch it within {serving.limits.idle:g} s. {NOT_FETCHED}"
     )
     return NO
 

@@ -196,6 +196,17 @@ takes_max_unpacked = click.option(
 )
 
 
+takes_ranks_of_files = click.option(
+    "-r",
+    "--rank",
+    "rank_of",
+    multiple=True,
+    callback=_ranks_of_files,
+    metavar="FILE=N",
+    help="Rank of a file; it overrules what its content and name say. Repeatable.",
+)
+
+
 takes_inputs = collected(
     "inputs",
     _inputs,
@@ -204,15 +215,7 @@ takes_inputs = collected(
         _path_option("-e", "--et", "Execution trace. Repeatable."),
         _path_option("-k", "--kineto", "Kineto profile. Repeatable."),
         _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
-        click.option(
-            "-r",
-            "--rank",
-            "rank_of",
-            multiple=True,
-            callback=_ranks_of_files,
-            metavar="FILE=N",
-            help="Rank of a file; it overrules what its content and name say. Repeatable.",
-        ),
+        takes_ranks_of_files,
         takes_max_unpacked,
     ),
 )

@@ -398,6 +398,8 @@ def paragraph(finding: Finding) -> str:
     has_count = finding.count == 1 or re.search(rf"(?<![\d,.]){re.escape(count)}(?![,.]?\d)", message)
     if not has_count:
         message = f"{message.rstrip('.')} ({count} times)."
-    example = f" For example: {finding.example}" if finding.example and finding.example not in message else ""
+    example = ""
+    if finding.example and finding.example not in message:
+        message, example = f"{message.rstrip('.')}.", f" For example: {finding.example}"
     severity = "note" if finding.severity is Severity.INFO else finding.severity
     return f"{severity}: {source}{message}{example}"

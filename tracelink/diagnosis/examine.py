@@ -422,7 +422,13 @@ def _earlier(
     if before is None:
         found = earlier_of(recordings.by_rank, recordings.earlier) if recordings.earlier else None
         return (replace(found, chosen=False) if found else None), []
-    read = read_recordings(before, engine)
+    try:
+        read = read_recordings(before, engine)
+    except UnreadableError as error:
+        raise UnreadableError(
+            f"--before: {_no_dumps(before).problem if str(error) == str(nothing_readable(())) else error}".rstrip("."),
+            advice="Name the earlier dumps of the same job, or leave out --before.",
+        ) from None
     findings = [finding for finding in read.findings if finding.severity is not Severity.INFO]
     earlier = earlier_of(recordings.by_rank, read.by_rank)
     if earlier is None and earlier_of(read.by_rank, recordings.by_rank):

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -364,11 +365,13 @@ def _unwritable(path: Path, error: OSError) -> TraceError:
 
 
 def check_folder(path: str) -> None:
-    """Raises TraceError if the folder of an output does not exist."""
+    """Raises UsageError if the folder of an output does not exist."""
     folder = Path(path).parent
     if path != STDOUT and not names_folder(path) and not folder.is_dir():
-        raise TraceError(
-            f"cannot be written: there is no folder {folder}", source=path, advice=f"Make it. {ANOTHER_PLACE}"
+        raise UsageError(
+            f"cannot be written: there is no folder {folder}",
+            source=path,
+            advice=f"Make it: mkdir -p {shlex.quote(str(folder))}",
         )
 
 

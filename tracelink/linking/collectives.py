@@ -32,6 +32,7 @@ from tracelink.model.columns import (
 from tracelink.model.communications import Calls, Evidence
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
+from tracelink.model.text import subject
 
 LATEST = int(np.iinfo(np.int64).max)
 
@@ -392,12 +393,8 @@ def _findings(
     """What is wrong with the job itself, one line each; `diagnose` explains it."""
     found = []
     for affected, reason, description in (
-        (differing, "mismatched_collectives", "differ between ranks in operation, size or type"),
-        (
-            missing & ~differing,
-            "missing_from_collectives",
-            "are missing a rank whose sources cover that time",
-        ),
+        (differing, "mismatched_collectives", "not the same on all ranks in operation, size or type"),
+        (missing & ~differing, "missing_from_collectives", "missing a rank whose sources cover that time"),
     ):
         if affected.any():
             first = int(np.flatnonzero(affected)[0])
@@ -406,7 +403,7 @@ def _findings(
                 f"position {matching.order[first]}" if number == UNKNOWN else f"number {number}"
             )
             count = int(np.count_nonzero(affected))
-            message = f"{count} collectives {description}; first: {example}."
+            message = f"{subject(count, 'collective', 'are')} {description}; first: {example}."
             found.append(Finding(Severity.WARNING, reason, message, count, example=example))
     return found
 

@@ -93,7 +93,7 @@ class Window:
         first, separator, last = (part.strip() for part in text.partition(".."))
         if not separator or not (first or last):
             raise UsageError(
-                f"{option}: {text!r} is not a stretch of time",
+                f"{option}: {text!r} is not a time range",
                 advice=f"Write, for example, {example(option, '2.5s..3.1s')}, 2.5s.. or ..3.1s",
             )
         window = cls(
@@ -182,7 +182,7 @@ def _window(value: Window | str | None) -> Window | None:
         return value
     if not isinstance(value, str):
         raise UsageError(
-            f"window: {value!r} is not a stretch of time", advice='Write, for example, window="2.5s..3.1s".'
+            f"window: {value!r} is not a time range", advice='Write, for example, window="2.5s..3.1s".'
         )
     return Window.parse(value, "window")
 

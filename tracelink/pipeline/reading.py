@@ -276,10 +276,13 @@ def _many_per_rank(format_name: str) -> bool:
 
 
 def _one_of(duplicates: Sequence[SourceInfo]) -> str:
-    folders = list(dict.fromkeys(os.path.dirname(info.path) or "." for info in duplicates))
+    archives = {archive_of(info.path) for info in duplicates}
+    in_one_archive = len(archives) == 1 and archives != {""}
+    places = (info.path if in_one_archive else archive_of(info.path) or info.path for info in duplicates)
+    folders = list(dict.fromkeys(os.path.dirname(place) or "." for place in places))
     if len(folders) == 1:
         return "Use one job at a time: leave one file out, or set the rank of each with --rank FILE=N."
-    if any(archive_of(info.path) for info in duplicates):
+    if in_one_archive:
         return "Use one job at a time: unpack the archive, and name one of its folders."
     more = f" or {len(folders) - MOST_FOLDERS} more" if len(folders) > MOST_FOLDERS else ""
     return (
