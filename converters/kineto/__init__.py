@@ -8,7 +8,7 @@ __all__ = ["KINETO"]
 
 MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 DISTRIBUTED_MARK = b"distributedInfo"
-TIMELINE_MARK = b'"tracelink": {"ranks"'
+TIMELINE_MARK = b'"tracelink": {"'
 """Part of the header of a timeline that tracelink wrote."""
 
 

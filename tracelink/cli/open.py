@@ -126,9 +126,7 @@ def serve_once(console: Console, trace: OpenTrace, listener: socket.socket, serv
     if serve(listener, trace, access, serving.limits, lambda step, detail: _show_step(console, step, detail)):
         console.info("Loaded. The file is no longer served.")
         return FINE
-    console.error(
-        f"{trace.path}: the UI did not fetch it within {serving.limits.idle:g} s. {NOT_FETCHED}"
-    )
+    console.error(f"{trace.path}: the UI did not fetch it within {serving.limits.idle:g} s. {NOT_FETCHED}")
     return NO
 
 

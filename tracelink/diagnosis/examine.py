@@ -426,7 +426,9 @@ def _earlier(
         read = read_recordings(before, engine)
     except UnreadableError as error:
         raise UnreadableError(
-            f"--before: {_no_dumps(before).problem if str(error) == str(nothing_readable(())) else error}".rstrip("."),
+            f"--before: {_no_dumps(before).problem if str(error) == str(nothing_readable(())) else error}".rstrip(
+                "."
+            ),
             advice="Name the earlier dumps of the same job, or leave out --before.",
         ) from None
     findings = [finding for finding in read.findings if finding.severity is not Severity.INFO]
