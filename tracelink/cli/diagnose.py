@@ -16,7 +16,6 @@ from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, tak
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis, Verdict
-from tracelink.io.targets import check_folder
 from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import size
@@ -193,9 +192,7 @@ def diagnose(
     """
     if html == "-":
         raise UsageError("--html cannot write to standard output", advice="Name a file, such as report.html.")
-    for path in (output, html):
-        if path:
-            check_folder(path)
+    _check_folders(output, html)
     database = _database(output) if output else None
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:
         examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
@@ -210,6 +207,15 @@ def diagnose(
     if html:
         console.info(f"Wrote {html}: {size(_write_page(examined, html))}.", to_stderr=True)
     click.get_current_context().exit(EXIT_CODES[examined.diagnosis.verdict])
+
+
+def _check_folders(*outputs: str | None) -> None:
+    named = [path for path in outputs if path]
+    if named:
+        from tracelink.io.targets import check_folder
+
+        for path in named:
+            check_folder(path)
 
 
 def _database(path: str) -> Database:
