@@ -65,6 +65,15 @@ def test_region_is_of_the_outermost_phase_of_its_id() -> None:
     assert compiles(build.build()) == [(first, regions[0]), (first, regions[1]), (second, regions[2])]
 
 
+def test_copies_of_annotations_on_the_device_run_nothing() -> None:
+    build = Compiling()
+    stream = build.track(TrackKind.STREAM, "7")
+    phase = build.phase("dynamo", "0/0", 0, 10)
+    region = build.annotation("Torch-Compiled Region: 0/0", 11, 12)
+    build.event(EventKind.GPU_ANNOTATION, "Torch-Compiled Region: 0/0", 13, 15, stream)
+    assert compiles(build.build()) == [(phase, region)]
+
+
 def test_region_is_of_the_last_compilation_before_it_if_ids_begin_again() -> None:
     build = Compiling()
     before, after = build.phase("dynamo", "0/0", 0, 10), build.phase("dynamo", "0/0", 20, 30)

@@ -59,6 +59,8 @@ _NAMES = (
     (Ran.TIMED, re.compile(r"(.+) \(dynamo_timed\)")),
 )
 """Names of events; the group is what identifies the code: an id, a key, a file, a phase."""
+_KINDS = (EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.NODE, EventKind.KERNEL)
+"""Kinds of what runs code: phases only make it, and annotations on the device are copies."""
 _GRAPH_NUMBER = re.compile(r"graph_\d+_")
 _FILE = re.compile(r".*[/\\]")
 _GENERATED = re.compile(r"c[a-z2-7]{40,60}\.py")
@@ -113,7 +115,7 @@ class Compiled:
         if not len(names):
             return np.zeros(len(self.events), np.int64), np.full(len(self.events), UNKNOWN, np.int64)
         of_event = ran[self.events.name]
-        of_event[self.phases] = Ran.NOTHING
+        of_event[~self.events.of_kind(*_KINDS)] = Ran.NOTHING
         of_event[self.edges.where(Relation.SAME).source] = Ran.NOTHING  # their operators are linked
         of_event[(of_event == Ran.TIMED) & ~self.events.timed] = Ran.NOTHING
         return of_event, code[self.events.name]
