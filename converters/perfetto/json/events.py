@@ -40,7 +40,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     Categories,
 )
 from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
-from tracelink.model.events import EventKind, Key, Relation
+from tracelink.model.events import EventKind, InstantScope, Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload
 
@@ -103,8 +103,9 @@ def slice_texts(
     slice_flows: Mapping[int, SliceFlow],
     arguments: AddedArguments,
     args: ArgumentChoice,
+    widest: InstantScope = InstantScope.ALL,
 ) -> SliceTexts:
-    """Prepares the texts of the slices and instants of a rank."""
+    """Prepares the texts of the slices and instants of a rank; no instant has a scope wider than `widest`."""
     graph, drawing = rank_timeline.graph, rank_timeline.drawing
     rows = np.flatnonzero(drawing.shown)
     added: dict[int, bytes] = {}
@@ -113,7 +114,7 @@ def slice_texts(
         for row, text in members.items():
             add_member(added, row, b"%s%s}" % (head, text))
     categories, scope = Categories.of(graph), graph.key(Key.INSTANT_SCOPE)
-    scopes = scope.dense(len(graph), 0) if len(scope) else None
+    scopes = np.minimum(scope.dense(len(graph), 0), widest) if len(scope) else None
     rare = [np.fromiter(column, np.int64, len(column)) for column in (slice_flows, added, drawing.hung)]
     special = np.unique(np.concatenate(rare))
     codes = _opening_codes(graph, drawing, rank_timeline.thread, categories, scopes, rows)

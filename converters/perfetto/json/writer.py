@@ -87,7 +87,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
 from tracelink.model.columns import Int64s
 from tracelink.model.errors import Finding
-from tracelink.model.events import Relation
+from tracelink.model.events import InstantScope, Relation
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output
 
@@ -186,7 +186,8 @@ class _JsonFormat:
         process = process_of(graph.ranks[0].rank, rank_timeline.layout, rank_timeline.threads)
         head = unclosed(process.metadata())
         added = added_arguments(graph, drawing, self.timeline.job, self.args)
-        texts = slice_texts(rank_timeline, flows.slice_flows, added, self.args)
+        widest = InstantScope.ALL if single else InstantScope.PROCESS
+        texts = slice_texts(rank_timeline, flows.slice_flows, added, self.args, widest)
         sections: list[Section] = [
             partial(write_slices, texts, source, low, high)
             for source, (begin, end) in enumerate(pairwise(graph.bounds))

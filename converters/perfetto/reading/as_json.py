@@ -235,7 +235,9 @@ def _openings(texts: EventTexts, rows: Int64s) -> Texts:
     """Everything up to the name."""
     events = texts.native.events
     codes = (events.thread[rows].astype(np.int64) << 32) + (events.category[rows] + 1 << 2)
-    codes += np.where(events.instant[rows], 1 + _scopes(texts.native, rows), 0)
+    several = len(texts.native.facts.blocks) > 1 and not texts.recorded
+    widest = InstantScope.PROCESS if several else InstantScope.ALL
+    codes += np.where(events.instant[rows], 1 + np.minimum(_scopes(texts.native, rows), widest), 0)
 
     def opening(code: int) -> bytes:
         ids = texts.thread_ids[code >> 32]
