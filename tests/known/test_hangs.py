@@ -1,4 +1,4 @@
-"""Package."""
+"""Collectives that hang, in timelines of recorded jobs and of samples."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tracelink.model.graph import EventGraph
 Named = dict[tuple[str, int], str]
 """For each collective that hangs, by its track and number, its name."""
 
+CAUSE = " (cause)"
+"""At the end of the name of the track of a collective because of which all others hang; several in a deadlock."""
 WORLD = "group default_pg [0, 1, 2, 3, 4, 5, 6, 7] · HUNG"
 DEADLOCK: Named = {
     (WORLD, 5): "HUNG all_reduce 8 B: rank 6 missing",
@@ -92,12 +94,17 @@ def assert_hung(inputs: Path, expected: Named) -> None:
     threads = written.threads()
     red = [event for event in written.slices() if event["name"].startswith("HUNG ")]
     assert red == [event for event in written.slices() if "cname" in event]
-    assert {
-        (threads[event["tid"]], event["args"]["sequence"]): event["name"]
+    collectives = {
+        (threads[event["pid"], event["tid"]], event["args"]["sequence"]): event["name"]
         for event in red
         if event["cat"] == "collective"
+    }
+    assert {
+        (track.removesuffix(CAUSE), number): name for (track, number), name in collectives.items()
     } == expected
-    assert len(red) == len(expected) + waiting(graph, expected)
+    assert any(track.endswith(CAUSE) for track, _ in collectives) == bool(expected)
+    summaries = sum(event["cat"] == "summary" for event in red)
+    assert len(red) - summaries == len(expected) + waiting(graph, expected)
     assert {nanoseconds(event["ts"]) + nanoseconds(event["dur"]) for event in red} == (
         {end_of(written)} if expected else set()
     )
