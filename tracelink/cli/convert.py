@@ -20,7 +20,6 @@ from tracelink.cli.options import (
 )
 from tracelink.cli.summary import (
     announcing,
-    output_document,
     report_merge,
     show_outputs,
     writes_to_stdout,
@@ -116,7 +115,7 @@ def convert(
 def _report(console: Console, converted: Converted, *, to_stderr: bool) -> int:
     """Prints what was written; returns the exit code."""
     if console.json:
-        outputs = [output_document(output) for output in converted.outputs]
+        outputs = [documents.output_document(output) for output in converted.outputs]
         console.document(documents.Merge(outputs, [], documents.findings_of(converted.findings)))
     elif console.quiet:
         print_errors(console, converted.findings)

@@ -7,13 +7,18 @@ A key that is left out where it has no value is `UNSET`. Structs of `diagnose` a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tracelink.model import errors
 from tracelink.model.collectives import Verdict
 from tracelink.model.errors import Severity
+
+if TYPE_CHECKING:
+    import tracelink.cli.summary as summary
+    import tracelink.plugins as plugins
+    from tracelink.model.graph import LinkReport
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -156,6 +161,29 @@ class Merge(Struct, frozen=True):
     outputs: Sequence[Output]
     ranks: Sequence[RankLinks]
     findings: Sequence[Finding]
+
+
+def merge_document(
+    outputs: Sequence[plugins.Output], ranks: Sequence[summary.RankLinks], findings: Sequence[errors.Finding]
+) -> Merge:
+    """The result of `merge` and `convert`."""
+    return Merge(
+        outputs=[output_document(output) for output in outputs],
+        ranks=[
+            RankLinks(rank.rank, rank.events, {name: _linked(report) for name, report in rank.links.items()})
+            for rank in ranks
+        ],
+        findings=findings_of(findings),
+    )
+
+
+def output_document(output: plugins.Output) -> Output:
+    """A file that was written."""
+    return Output(output.path, output.format, output.rank, output.bytes, output.events)
+
+
+def _linked(report: LinkReport) -> Linked:
+    return Linked(report.linked, report.candidates, dict(report.unlinked), dict(report.notes) or UNSET)
 
 
 # open

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from tracelink.cli import documents
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings
 from tracelink.model.graph import LinkReport
@@ -73,33 +71,6 @@ def summed(reports: Iterable[LinkReport]) -> LinkReport:
 def _by_relation(reports: Iterable[LinkReport]) -> dict[str, LinkReport]:
     known = {relation: LinkReport(relation, 0, 0) for relation in RELATIONS}
     return known | {report.relation: report for report in reports}
-
-
-# The same for `--json`.
-
-
-def merge_document(merged: Merged) -> documents.Merge:
-    """The result of `merge` and `convert`."""
-    return documents.Merge(
-        outputs=[output_document(output) for output in merged.outputs],
-        ranks=[_rank(rank) for rank in links_of_ranks(merged.job)],
-        findings=documents.findings_of(merged.findings),
-    )
-
-
-def output_document(output: Output) -> documents.Output:
-    """A file that was written."""
-    return documents.Output(output.path, output.format, output.rank, output.bytes, output.events)
-
-
-def _rank(rank: RankLinks) -> documents.RankLinks:
-    links = {relation: _link(report) for relation, report in rank.links.items()}
-    return documents.RankLinks(rank.rank, rank.events, links)
-
-
-def _link(report: LinkReport) -> documents.Linked:
-    notes = dict(report.notes) or msgspec.UNSET
-    return documents.Linked(report.linked, report.candidates, dict(report.unlinked), notes)
 
 
 # The summary that `merge`, `convert` and `demo` print when they are done.
@@ -174,7 +145,9 @@ def _estimate(output: OutputForecast) -> str:
 def report_merge(console: Console, merged: Merged, *, to_stderr: bool = False, opening: bool = False) -> int:
     """Prints the result of a merge, and how to open it unless `opening` says that it is; returns the exit code."""
     if console.json:
-        console.document(merge_document(merged))
+        from tracelink.cli.documents import merge_document
+
+        console.document(merge_document(merged.outputs, links_of_ranks(merged.job), merged.findings))
     elif console.quiet:
         print_errors(console, merged.findings)
     else:

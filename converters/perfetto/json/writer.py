@@ -58,7 +58,6 @@ from tracelink.converters.perfetto.timeline.flows import (
     bound_flows,
     drawable_flows,
 )
-from tracelink.converters.perfetto.timeline.forecast import SizeModel, TypicalSizes, forecast_of
 from tracelink.converters.perfetto.timeline.groups import (
     WAITS_NAME,
     GroupTracks,
@@ -81,6 +80,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     CROSS_RANK_FLOW_NAMES,
     CROSS_RANK_INSTANTS,
     SUMMARY_CATEGORY,
+    TypicalSizes,
 )
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, Waits
 from tracelink.io.engine import Engine
@@ -139,6 +139,9 @@ class PerfettoJsonWriter:
 
     def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
         """The expected size of the trace."""
+        # Few traces are forecast: only those that a person waits for.
+        from tracelink.converters.perfetto.timeline.forecast import SizeModel, forecast_of
+
         sizes = BARE if self.choices.args == ArgumentChoice.NONE else TYPICAL
         compressed = compressed or self.choices.compressed
         plain = PerfettoJsonWriter(replace(self.choices, compressed=False))

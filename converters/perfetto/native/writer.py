@@ -67,7 +67,6 @@ from tracelink.converters.perfetto.timeline.flows import (
     drawable_flows,
     flows_of,
 )
-from tracelink.converters.perfetto.timeline.forecast import SizeModel, TypicalSizes, forecast_of
 from tracelink.converters.perfetto.timeline.groups import (
     GROUPS_PROCESS,
     GroupTracks,
@@ -91,6 +90,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     CROSS_RANK_INSTANTS,
     LINK,
     Categories,
+    TypicalSizes,
 )
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS
 from tracelink.io.engine import Engine
@@ -151,6 +151,9 @@ class PerfettoWriter:
 
     def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
         """The expected size of the trace."""
+        # Few traces are forecast: only those that a person waits for.
+        from tracelink.converters.perfetto.timeline.forecast import SizeModel, forecast_of
+
         sizes = BARE if self.choices.args == ArgumentChoice.NONE else TYPICAL
         compressed = compressed or self.choices.compressed or self.packing is not Packing.PLAIN
         plain = PerfettoWriter(replace(self.choices, compressed=False), Packing.PLAIN)

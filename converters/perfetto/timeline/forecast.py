@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
-from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES
+from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TypicalSizes
 from tracelink.io.engine import Engine
 from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import UNKNOWN, Int64s
@@ -134,28 +134,6 @@ RANKS_BEFORE = 2
 """Most ranks before the sampled one that an excerpt keeps: they affect the length of thread numbers."""
 
 Write = Callable[[Job, Target, Engine], list[Output]]
-
-
-@dataclass(frozen=True, slots=True)
-class TypicalSizes:
-    """Bytes of what is counted, as measured on many jobs."""
-
-    track: int
-    """The name of a track."""
-    flow: int
-    cross_rank_flow: int
-    """A flow between ranks."""
-    participation_arguments: int
-    """Arguments of an event that takes part in a collective."""
-    node_argument: int
-    """The argument of an event that is the same as a node."""
-    collective: int
-    participation: int
-    """A rank in the arguments of a collective."""
-    arrival: int
-    """A last arrival."""
-    sample: int
-    """A sample of a counter."""
 
 
 @dataclass(frozen=True, slots=True)

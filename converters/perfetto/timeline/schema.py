@@ -176,3 +176,28 @@ class Categories:
             here = rows[index] == self.rows[low:high]
             numbers[index[here]] = self.own[low:high][here]
         return numbers
+
+
+# Sizes, for the forecast of how much will be written.
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalSizes:
+    """Bytes of what is counted, as measured on many jobs."""
+
+    track: int
+    """The name of a track."""
+    flow: int
+    cross_rank_flow: int
+    """A flow between ranks."""
+    participation_arguments: int
+    """Arguments of an event that takes part in a collective."""
+    node_argument: int
+    """The argument of an event that is the same as a node."""
+    collective: int
+    participation: int
+    """A rank in the arguments of a collective."""
+    arrival: int
+    """A last arrival."""
+    sample: int
+    """A sample of a counter."""
