@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelink.io.engine import Engine
-from tracelink.linking.compilation import Compiled, Ran
+from tracelink.linking.compilation import CompiledCode, Ran
 from tracelink.linking.nesting import link_calls
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable
 from tracelink.model.compiles import CompileLog
@@ -93,7 +93,7 @@ def _profiled(task: Task, engine: Engine) -> Profiled | Finding:
 
 def profiled(trace: RankTrace, rank: int | None) -> Profiled:
     """The regions and the backward passes of one profile."""
-    compiled = Compiled(trace, link_calls(trace).edges)
+    compiled = CompiledCode(trace, link_calls(trace).edges)
     rows = np.concatenate([compiled.rows(Ran.REGION), compiled.rows(Ran.BACKWARD)])
     rows = rows[trace.events.timed[rows] & (trace.events.duration[rows] >= 0)]
     ids, backward = compiled.id_of_run

@@ -73,7 +73,7 @@ def link_compilation(trace: RankTrace, edges: Edges) -> list[Links]:
 
     `edges` are those that are known so far: *calls*, *launches*, and *same*.
     """
-    compiled = Compiled(trace, edges)
+    compiled = CompiledCode(trace, edges)
     return [
         _link_phases(compiled),
         _link_regions(compiled),
@@ -85,7 +85,7 @@ def link_compilation(trace: RankTrace, edges: Edges) -> list[Links]:
     ]
 
 
-class Compiled:
+class CompiledCode:
     """The phases of a rank by compilation, and the events that ran compiled code."""
 
     def __init__(self, trace: RankTrace, edges: Edges) -> None:
@@ -277,7 +277,7 @@ class Compiled:
 # Phases that a profile has, too: each calls record functions.
 
 
-def _link_phases(compiled: Compiled) -> Links:
+def _link_phases(compiled: CompiledCode) -> Links:
     """A phase is the same as the operator of its name (torch 2.13), else as the one of its function (before).
 
     The operator is the first to begin within the phase, and ends with it.
@@ -310,7 +310,7 @@ def _link_phases(compiled: Compiled) -> Links:
 
 
 def _first_within(
-    compiled: Compiled, phases: Int64s, names: Int64s, operators: Int64s, of_operators: Int64s
+    compiled: CompiledCode, phases: Int64s, names: Int64s, operators: Int64s, of_operators: Int64s
 ) -> Int64s:
     """For each phase the first operator of its name that begins within it, and ends at most `LATENESS` after it."""
     events = compiled.events
@@ -322,7 +322,7 @@ def _first_within(
     return first[phases]
 
 
-def _phase_names(compiled: Compiled) -> tuple[Int64s, Int64s]:
+def _phase_names(compiled: CompiledCode) -> tuple[Int64s, Int64s]:
     """For each event the code of its name if phases have it; for each phase that of its function, else of its name."""
     names, events = compiled.trace.strings.texts(), compiled.events
     codes = np.full(len(names) + 1, UNKNOWN, np.int64)
@@ -338,7 +338,7 @@ def _phase_names(compiled: Compiled) -> tuple[Int64s, Int64s]:
 # Phases and what ran.
 
 
-def _link_regions(compiled: Compiled) -> Links:
+def _link_regions(compiled: CompiledCode) -> Links:
     """A region names its compilation."""
     rows = compiled.rows(Ran.REGION)
     links = _linked(compiled, "compiles.region", rows, compiled.phase_of(rows), "it names no compilation")
@@ -351,7 +351,7 @@ def _link_regions(compiled: Compiled) -> Links:
     return _with_notes(links, notes)
 
 
-def _link_backwards(compiled: Compiled) -> Links:
+def _link_backwards(compiled: CompiledCode) -> Links:
     """A backward pass is of the compilation of its forward pass, which has the same sequence number."""
     rows = compiled.rows(Ran.BACKWARD)
     return _linked(
@@ -363,7 +363,7 @@ def _link_backwards(compiled: Compiled) -> Links:
     )
 
 
-def _link_graphs(compiled: Compiled) -> Links:
+def _link_graphs(compiled: CompiledCode) -> Links:
     """A call of a graph has the key by which a cache has it; several compilations can share one."""
     rows = compiled.rows(Ran.GRAPH)
     phases, by_key, by_region = _phases_of_graphs(compiled, rows)
@@ -374,7 +374,7 @@ def _link_graphs(compiled: Compiled) -> Links:
     )
 
 
-def _phases_of_graphs(compiled: Compiled, rows: Int64s) -> tuple[Int64s, int, int]:
+def _phases_of_graphs(compiled: CompiledCode, rows: Int64s) -> tuple[Int64s, int, int]:
     """The phase that compiled each graph, or UNKNOWN: by id and key, else by id, else by a key of one compilation."""
     ids, _ = compiled.id_of_run
     phases, keys = _keys(compiled)
@@ -395,7 +395,7 @@ def _phases_of_graphs(compiled: Compiled, rows: Int64s) -> tuple[Int64s, int, in
     return found, count, int(np.count_nonzero(found != UNKNOWN)) - count
 
 
-def _keys(compiled: Compiled) -> tuple[Int64s, Int64s]:
+def _keys(compiled: CompiledCode) -> tuple[Int64s, Int64s]:
     """The phases that compiled graphs with a key, and the codes of their keys."""
     phases, keys = compiled.text_key(Key.CACHE_KEY)
     kept = compiled.events.kind[phases] == EventKind.COMPILATION
@@ -414,7 +414,7 @@ def _of_one(keys: Int64s, ids: Int64s) -> Int64s:
     return np.asarray(found[count == 1], np.int64)
 
 
-def _link_kernels(compiled: Compiled) -> Links:
+def _link_kernels(compiled: CompiledCode) -> Links:
     """A generated kernel is of the graph that calls it."""
     rows = compiled.rows(Ran.KERNEL)
     graphs = compiled.rows(Ran.GRAPH)
@@ -435,7 +435,7 @@ def _link_kernels(compiled: Compiled) -> Links:
     )
 
 
-def _lines(compiled: Compiled, rows: Int64s, phases: Int64s) -> Int64s:
+def _lines(compiled: CompiledCode, rows: Int64s, phases: Int64s) -> Int64s:
     """The code of the lines of the program that each kernel computes, as its phase states them, or UNKNOWN."""
     trace = compiled.trace
     column, names = trace.key(Key.KERNEL_SOURCES), trace.strings.texts()
@@ -449,7 +449,7 @@ def _lines(compiled: Compiled, rows: Int64s, phases: Int64s) -> Int64s:
     return _at(lines, found)
 
 
-def _link_code(compiled: Compiled) -> Links:
+def _link_code(compiled: CompiledCode) -> Links:
     """A call of a Python function is of the phase that generated its file."""
     rows = compiled.rows(Ran.CODE)
     ids, _ = compiled.id_of_run
@@ -458,7 +458,7 @@ def _link_code(compiled: Compiled) -> Links:
     return _edges("compiles.code", rows, phases, nonzero({"its file is not in the log": missing}))
 
 
-def _phases_of_files(compiled: Compiled, rows: Int64s, files: Int64s, ids: Int64s) -> Int64s:
+def _phases_of_files(compiled: CompiledCode, rows: Int64s, files: Int64s, ids: Int64s) -> Int64s:
     """The phase that generated each file, of the compilation `ids` if it did, else the last one before the event."""
     phases, generated = compiled.text_key(Key.OUTPUT_CODE, file=True)
     many = len(compiled.texts) + 1
@@ -483,7 +483,7 @@ class _Entry(msgspec.Struct, frozen=True):
     frames: Sequence[_Frame] = ()
 
 
-def _link_recorder(compiled: Compiled) -> Links:
+def _link_recorder(compiled: CompiledCode) -> Links:
     """An entry is of the phase that generated the innermost file of its stack."""
     report = LinkReport("compiles.recorder", 0, 0)
     records = compiled.events.of_kind(EventKind.RECORD)
@@ -509,7 +509,7 @@ def _or_self(rows: Int64s, others: Int64s) -> Int64s:
     return np.where(rows == UNKNOWN, others, rows)
 
 
-def _generated_callers(compiled: Compiled, records: Bools) -> tuple[Int64s, Int64s]:
+def _generated_callers(compiled: CompiledCode, records: Bools) -> tuple[Int64s, Int64s]:
     """The entries that generated code called, and the codes of its files."""
     trace, decoder = compiled.trace, msgspec.json.Decoder(_Entry)
     found: list[tuple[int, int]] = []
@@ -539,7 +539,7 @@ def _generated_file(decoder: msgspec.json.Decoder[_Entry], text: bytes) -> str:
 # Reports.
 
 
-def _linked(compiled: Compiled, relation: str, rows: Int64s, phases: Int64s, unknown: str) -> Links:
+def _linked(compiled: CompiledCode, relation: str, rows: Int64s, phases: Int64s, unknown: str) -> Links:
     return _edges(relation, rows, phases, compiled.why_not(rows[phases == UNKNOWN], unknown))
 
 
