@@ -7,12 +7,16 @@ import io
 import random
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from isal import isal_zlib
 
 from builders.inputs import zipped
+from tracelink.io import streams
 from tracelink.io.streams import Inflated, Unzipped
 
 NOISE = random.Random(5).randbytes(400_000)
@@ -23,6 +27,26 @@ def inflated(compressed: bytes) -> tuple[bytes, str]:
     """The bytes inside, and what was wrong."""
     stream = Inflated(io.BytesIO(compressed))
     return b"".join(iter(lambda: stream.read(1 << 20), b"")), stream.damage
+
+
+def test_small_members_are_not_given_all_that_follows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    class Watched:
+        def __init__(self, wbits: int) -> None:
+            self.member = isal_zlib.decompressobj(wbits=wbits)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.member, name)
+
+        def decompress(self, data: bytes, limit: int) -> bytes:
+            given.append(len(data))
+            return self.member.decompress(data, limit)
+
+    monkeypatch.setattr(streams, "isal_zlib", SimpleNamespace(decompressobj=Watched, error=isal_zlib.error))
+    compressed = gzip.compress(b"x") * 20_000 + gzip.compress(TEXT)
+    assert inflated(compressed) == (b"x" * 20_000 + TEXT, "")
+    assert sum(given) <= 20_001 * streams.FIRST_STEP + len(compressed)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE])

@@ -13,6 +13,8 @@ from isal import isal_zlib
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 256 << 10
+FIRST_STEP, LAST_STEP = 1 << 10, 64 << 10
+"""Compressed bytes of a step, at first and at most: what follows a small member is not copied for it."""
 GZIP_WINDOW = 31
 """zlib's `wbits` for a gzip member."""
 
@@ -30,7 +32,10 @@ class Inflated(io.RawIOBase):
     def __init__(self, compressed: BinaryIO) -> None:
         self._compressed = compressed
         self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
-        self._pending = b""
+        self._step = FIRST_STEP
+        self._chunk = b""
+        self._used = 0
+        """Number of bytes of the chunk that were decompressed."""
         self._begun = False
         self._at = 0
         """Number of compressed bytes read so far."""
@@ -65,20 +70,23 @@ class Inflated(io.RawIOBase):
             if self._member.eof:
                 self._next_member()
                 continue
-            chunk = self._pending or self._read()
-            if not chunk:
+            if self._used == len(self._chunk):
+                self._read()
+            piece = memoryview(self._chunk)[self._used : self._used + self._step]
+            if not piece:
                 self._end("the gzip stream is cut off" if self._begun else "")
                 break
             self._begun = True
             try:
-                data = self._member.decompress(chunk, limit)
+                data = self._member.decompress(piece, limit)
             except isal_zlib.error as error:  # type: ignore[misc]
                 if self._fault_at is None:
-                    self._approach(self._at - len(chunk))
+                    self._approach(self._place)
                     continue
                 self._end(f"the gzip stream is broken ({error})")
                 break
-            self._pending = self._member.unconsumed_tail
+            self._used += len(piece) - len(self._member.unconsumed_tail) - len(self._member.unused_data)
+            self._step = min(2 * self._step, LAST_STEP)
             fresh = data[self._again :]
             self._again -= len(data) - len(fresh)
             if fresh:
@@ -86,11 +94,15 @@ class Inflated(io.RawIOBase):
                 return fresh
         return b""
 
-    def _read(self) -> bytes:
+    @property
+    def _place(self) -> int:
+        """The offset of the next compressed byte that is used."""
+        return self._at - len(self._chunk) + self._used
+
+    def _read(self) -> None:
         ahead = CHUNK if self._fault_at is None else self._fault_at - self._at
-        chunk = self._compressed.read(min(max(ahead, 1), CHUNK))
-        self._at += len(chunk)
-        return chunk
+        self._chunk, self._used = self._compressed.read(min(max(ahead, 1), CHUNK)), 0
+        self._at += len(self._chunk)
 
     def _approach(self, fault_at: int) -> None:
         """Decompresses the member again, byte by byte near the fault: a step with a fault returns no bytes."""
@@ -98,21 +110,25 @@ class Inflated(io.RawIOBase):
         self._compressed.seek(self._member_at)
         self._at = self._member_at
         self._again = self._given
+        self._begin_member()
+        self._chunk, self._used = b"", 0
+
+    def _begin_member(self) -> None:
         self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
-        self._pending = b""
+        self._step = FIRST_STEP
 
     def _next_member(self) -> None:
-        rest = self._member.unused_data or self._read()
-        self._member_at = self._at - len(rest)
+        if self._used == len(self._chunk):
+            self._read()
+        start = self._chunk[self._used : self._used + len(GZIP_MAGIC)]
+        self._member_at = self._place
         self._given = 0
-        rest = rest.lstrip(b"\0") if rest.strip(b"\0") == b"" else rest
-        if not rest:
+        if not start or (start[0] == 0 and not self._chunk[self._used :].strip(b"\0")):
             self._end("")
-        elif not rest.startswith(GZIP_MAGIC[: len(rest)]):
+        elif not start.startswith(GZIP_MAGIC[: len(start)]):
             self._end("bytes that are no gzip member follow the last one")
         else:
-            self._member = isal_zlib.decompressobj(wbits=GZIP_WINDOW)
-            self._pending = rest
+            self._begin_member()
 
     def _end(self, damage: str) -> None:
         self._ended = True
