@@ -56,6 +56,7 @@ def test_a_hang(tracelink: Run) -> None:
         "cycle": [],
         "sightings": [],
         "compiling": [],
+        "stacks": [],
     }
     assert [(item["rank"], item["role"], len(item["entries"])) for item in evidence] == [
         (2, "culprit", 2),

@@ -11,6 +11,7 @@ import pytest
 from builders.busy_compiling import alive, compile_log, compiling, near
 from builders.command_line import Run
 from builders.dumps import SECOND, dumps, hang
+from builders.stacks import COMPILES, py_spy
 from tracelink import schemas
 
 
@@ -46,3 +47,31 @@ def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:
         "cold": False,
         "sources": [str(Path("traces/dedicated_log_torch_trace_rank_2_abc.log"))],
     }
+
+
+def test_page_and_document_of_a_rank_with_a_stack(tracelink: Run) -> None:
+    folder = dumps(Path("dumps"), hang(4))
+    Path("pyspy_rank_2.txt").write_text(py_spy(COMPILES))
+    inputs = ["diagnose", str(folder), "pyspy_rank_2.txt"]
+    result = tracelink(*inputs, "--html", "report.html")
+    assert result.stderr.startswith("Wrote report.html")
+    assert (
+        "The stack of rank 2 (py-spy, MainThread):\n"
+        "  threading.py:320       wait\n"
+        "  async_compile.py:512   wait\n"
+        "  compile_fx.py:700      compile_fx_inner\n"
+        "  convert_frame.py:1250  __call__\n"
+        "  eval_frame.py:736      compile_wrapper\n"
+        "  train.py:30            step\n"
+        "  train.py:200           <module>\n"
+    ) in result.stdout
+    assert "compile_fx_inner at torch/_inductor/compile_fx.py:700" in Path("report.html").read_text()
+    document = json.loads(tracelink(*inputs, "--json").stdout)
+    jsonschema.validate(document, schemas.load("diagnose"))
+    (shown,) = document["problems"]
+    (one,) = shown["stacks"]
+    assert (one["rank"], one["program"], one["thread"], one["in_compiler"], one["source"]) == (
+        *(2, "py-spy", "MainThread", True),
+        "pyspy_rank_2.txt",
+    )
+    assert one["frames"][1] == {"name": "wait", "filename": "torch/_inductor/async_compile.py", "line": 512}

@@ -224,6 +224,19 @@ class Compiling(Struct, frozen=True, forbid_unknown_fields=True):
     sources: Annotated[Sequence[str], Meta(min_length=1, description="Paths of the compile logs.")]
 
 
+class Stack(Struct, frozen=True, forbid_unknown_fields=True):
+    """The stack of a culprit's main thread, from a file of py-spy dump or faulthandler."""
+
+    rank: RankNumber
+    program: Literal["py-spy", "faulthandler"]
+    thread: Annotated[str, Meta(description="As the file names it.")]
+    frames: Annotated[
+        Sequence[Frame], Meta(min_length=1, description="Innermost first, with those of torch.")
+    ]
+    in_compiler: Annotated[bool, Meta(description="True if it is in torch's compiler.")]
+    source: Annotated[str, Meta(description="Path of the file.")]
+
+
 class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category": "class"}):
     """One cause; consequences of a problem are not reported separately."""
 
@@ -292,6 +305,9 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category
     compiling: Annotated[
         Sequence[Compiling],
         Meta(description="If there are compile logs: what culprits compiled while other ranks waited."),
+    ]
+    stacks: Annotated[
+        Sequence[Stack], Meta(description="If there are files with stacks: those of the culprits.")
     ]
 
 
@@ -414,6 +430,7 @@ def _problem(problem: model.Problem) -> Problem:
         ],
         sightings=[_sighting(sighting) for sighting in problem.sightings],
         compiling=[_filled(Compiling, compiling) for compiling in problem.compiling],
+        stacks=[_filled(Stack, stack, frames=frames_of(stack.frames)) for stack in problem.stacks],
     )
 
 

@@ -44,7 +44,7 @@ from tracelink.model.text import (
 )
 
 if TYPE_CHECKING:
-    from tracelink.diagnosis.witnesses.model import Compiling
+    from tracelink.diagnosis.witnesses.model import Compiling, Stack
 
 MOST_PROBLEMS = 10
 MOST_EXPLAINED = 3
@@ -147,6 +147,7 @@ def _explain(page: Page, problems: Sequence[Problem], *, verbose: bool) -> None:
         _show_evidence(page, problem, verbose=verbose)
         _show_sightings(page, problem, verbose=verbose)
         _show_compiling(page, problem.compiling, verbose=verbose)
+        _show_stacks(page, problem.stacks, verbose=verbose)
         if problem.advice:
             page.gap()
             page.line(f"Class: {CATEGORY_IN_WORDS[problem.category]}.")
@@ -500,7 +501,7 @@ def _stretch(stretch: Stretch, *, verbose: bool) -> str:
     return f"{time} {names}, on {stretch.where}"
 
 
-# What compile logs show of culprits.
+# What compile logs and files with stacks show of culprits.
 
 
 MOST_COMPILING = 3
@@ -520,6 +521,21 @@ def _show_compiling(page: Page, compiling: Sequence[Compiling], *, verbose: bool
         )
     if not verbose and (rest := len(compiling) - MOST_COMPILING) > 0:
         page.line(more(rest, "compile log", "-v"), "dim")
+
+
+MOST_STACKS = 3
+MOST_INNERMOST = 8
+
+
+def _show_stacks(page: Page, stacks: Sequence[Stack], *, verbose: bool) -> None:
+    """The innermost frames of each, with the files of torch."""
+    for stack in stacks[: None if verbose else MOST_STACKS]:
+        page.gap()
+        page.line(f"The stack of rank {stack.rank} ({stack.program}, {stack.thread}):", "bold")
+        frames = stack.frames if verbose else stack.frames[:MOST_INNERMOST]
+        page.beneath([(line_in_words(frame), frame.name) for frame in frames])
+    if not verbose and (rest := len(stacks) - MOST_STACKS) > 0:
+        page.line(more(rest, "stack", "-v"), "dim")
 
 
 # Ranks without a complete dump, and what the dumps of the other ranks show about them.

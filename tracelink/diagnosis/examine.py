@@ -40,7 +40,7 @@ from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
-from tracelink.diagnosis.verdicts import lawful, with_categories, with_compilations
+from tracelink.diagnosis.verdicts import lawful, with_categories, with_compilations, with_stacks
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
@@ -58,6 +58,8 @@ FOLDABLE = frozenset(
     }
 )
 """Problems of which several are one if only their groups and their culprits differ."""
+NO_FORMAT = frozenset({"skipped", "unknown_format"})
+"""Reasons of findings on files that no reader recognises."""
 PROFILES_INSTEAD = (
     " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )
@@ -191,6 +193,7 @@ def examine_sources(
     diagnosis = _diagnosis(journal, recordings, engine, replace(clues, earlier=earlier))
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = _with_compilations(judged_by_line(diagnosis), journal, recordings, engine)
+    diagnosis = _with_stacks(diagnosis, discovery)
     hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
     diagnosis = with_unseen(diagnosis, journal, replace(clues, earlier=earlier))
     diagnosis = with_unrecorded(with_advice(diagnosis, hosts), journal)
@@ -516,3 +519,20 @@ def _with_compilations(
     if not diagnosis.problems or not compile_logs_among(recordings.tasks):
         return diagnosis
     return with_compilations(diagnosis, journal, recordings.tasks, engine)
+
+
+def _with_stacks(diagnosis: Diagnosis, discovery: Discovery) -> Diagnosis:
+    """With what files of no known format show, if they are stacks: these are read after all."""
+    unknown = {finding.source for finding in diagnosis.findings if finding.reason in NO_FORMAT}
+    sources = [source for source in discovery.sources if source.path in unknown]
+    if not sources:
+        return diagnosis
+    from tracelink.diagnosis.witnesses.stacks import stacks_among
+
+    stacks = stacks_among(sources)
+    findings = [
+        finding
+        for finding in diagnosis.findings
+        if finding.reason not in NO_FORMAT or finding.source not in stacks.recognised
+    ]
+    return with_stacks(replace(diagnosis, findings=[*findings, *stacks.findings]), stacks.by_rank)

@@ -17,7 +17,7 @@ from tracelink.diagnosis.model import Category, Diagnosis, Evidence, Kind, Probl
 from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
 from tracelink.model.errors import printable
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
-from tracelink.model.records import Entry, Frame
+from tracelink.model.records import Entry, Frame, compiler_frame
 from tracelink.model.text import (
     collective_in_words,
     count_of_ranks,
@@ -57,6 +57,10 @@ WHERE_DUMPS_ARE = (
     "by default ~/.cache/torch/comm_lib_trace_rank_N."
 )
 NO_STACKS = " These dumps have no stacks; pickled dumps have them unless stack traces were disabled."
+WHERE_COMPILE_LOGS_ARE = (
+    " Its stack is in torch's compiler: run the job with TORCH_TRACE=DIR in the environment, and give DIR to tracelink "
+    "diagnose together with the dumps. Its logs show what is compiled, since when, and whether for the first time."
+)
 WHERE_ALL_ARE = (
     "Run py-spy dump --pid PID on each rank, and read the ends of the logs: ranks may be in code without "
     "communication, or in calls that are not recorded."
@@ -128,8 +132,10 @@ def _selection(journal: Journal, rank: int, row: int, role: Role, calls: int) ->
 def _evidence(selection: _Selection, entries: Mapping[int, Entry], journal: Journal) -> Evidence | None:
     """The entries with the sequence numbers of the journal, which also numbers the end of a batch of messages."""
     shown = []
+    compiler = None
     for row in selection.rows.tolist():
         if entry := entries.get(row):
+            compiler = compiler_frame(entry.frames)
             sequence = int(journal.records.sequence[row])
             shown.append(
                 replace(
@@ -138,7 +144,7 @@ def _evidence(selection: _Selection, entries: Mapping[int, Entry], journal: Jour
                     frames=own_frames(entry.frames),
                 )
             )
-    return Evidence(selection.rank, selection.role, tuple(shown)) if shown else None
+    return Evidence(selection.rank, selection.role, tuple(shown), compiler) if shown else None
 
 
 # Lines of the program, as dumps and profiles name them.
@@ -338,6 +344,8 @@ def advice_for(problem: Problem, present: Collection[int], damaged: Collection[i
     if problem.compiling:
         undecided = absent or problem.kind is Kind.IN_FLIGHT
         advice = f"{_busy_compiling(problem.compiling)}{f' {advice}' if undecided else ''}"
+    elif in_compiler(problem):
+        advice += WHERE_COMPILE_LOGS_ARE
     return advice + (NO_STACKS if problem.evidence and not stacks else "")
 
 
@@ -399,6 +407,12 @@ def _absence(case: _Case) -> str:
         f"Check what {case.culprit} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
         f"log.{_way(case)}"
     )
+
+
+def in_compiler(problem: Problem) -> bool:
+    """Whether a stack of a culprit is in torch's compiler."""
+    of_entries = (shown.compiler for shown in problem.evidence if shown.role is Role.CULPRIT)
+    return any(stack.in_compiler for stack in problem.stacks) or any(of_entries)
 
 
 def _busy_compiling(compiling: Sequence[Compiling]) -> str:

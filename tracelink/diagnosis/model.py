@@ -45,7 +45,7 @@ HANGS = frozenset(
 )
 
 if TYPE_CHECKING:
-    from tracelink.diagnosis.witnesses.model import Compiling
+    from tracelink.diagnosis.witnesses.model import Compiling, Stack
 """Problems that ranks wait for; the others can also occur without a hang."""
 
 
@@ -83,6 +83,8 @@ class Evidence:
     rank: int
     role: Role
     entries: tuple[Entry, ...]
+    compiler: Frame | None = None
+    """The innermost frame in torch's compiler, if the newest entry was made while it compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,8 @@ class Problem:
     """What profiles show of the same ranks."""
     compiling: tuple[Compiling, ...] = ()
     """What compile logs show of the culprits."""
+    stacks: tuple[Stack, ...] = ()
+    """What the main threads of culprits were doing, if there are files with their stacks."""
 
     @classmethod
     def at(

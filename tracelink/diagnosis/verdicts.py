@@ -6,18 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracelink.diagnosis.explain import compiled_in_words, with_clause
+from tracelink.diagnosis.explain import compiled_in_words, line_in_words, with_clause
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, Stage, Standing
 from tracelink.io.engine import Engine
 from tracelink.model.columns import NO_TIME
+from tracelink.model.records import compiler_frame
 from tracelink.model.text import collective_in_words, duration, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import Task
 
 if TYPE_CHECKING:
     from tracelink.compiling.divergences import Logs
-    from tracelink.diagnosis.witnesses.model import Compiling, Wait
+    from tracelink.diagnosis.witnesses.model import Compiling, Stack, Wait
 
 CATEGORY: Mapping[Kind, Category] = {
     Kind.NEVER_JOINED: Category.NOT_REACHED,
@@ -152,6 +153,31 @@ def _with_compiling(problem: Problem, journal: Journal, logs: Logs) -> Problem:
         compiling=tuple(found),
         category=Category.COMPILING if most else problem.category,
         message=_message(problem, found),
+    )
+
+
+def with_stacks(diagnosis: Diagnosis, stacks: Mapping[int, Stack]) -> Diagnosis:
+    """The diagnosis with the stacks of culprits."""
+    return replace(diagnosis, problems=[_with_stacks(problem, stacks) for problem in diagnosis.problems])
+
+
+def _with_stacks(problem: Problem, stacks: Mapping[int, Stack]) -> Problem:
+    found = [stacks[rank] for rank in problem.culprits if rank in stacks]
+    problem = replace(problem, stacks=tuple(found))
+    frames = {stack.rank: frame for stack in found if (frame := compiler_frame(stack.frames))}
+    if not frames or problem.compiling or problem.kind not in NOT_REACHED:
+        return problem
+    several = len(frames) > 1
+    where = (
+        f"{'are' if several else 'is'} in torch's compiler ({line_in_words(next(iter(frames.values())))}), "
+        f"as {'their stacks show' if several else 'its stack shows'}"
+    )
+    sentence = f"{ranks_in_words(list(frames))} {where}."
+    alone = len(problem.culprits) == 1
+    return replace(
+        problem,
+        category=Category.COMPILING if 2 * len(frames) >= len(problem.culprits) else problem.category,
+        message=with_clause(problem, f"it {where}", sentence) if alone else f"{problem.message} {sentence}",
     )
 
 

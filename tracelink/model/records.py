@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -18,6 +19,29 @@ class Frame:
     name: str
     filename: str
     line: int
+
+
+COMPILER = re.compile(r"(?:^|/)torch/_(?:dynamo|inductor)/")
+RUNS_COMPILED_CODE = re.compile(
+    r"torch/_dynamo/(?:eval_frame|external_utils|compiled_autograd|decorators|guards|polyfills/\w+|utils"
+    r"|backends/distributed)\.py$|torch/_inductor/(?:runtime/.*|output_code|utils|cudagraph_\w+)\.py$"
+)
+"""Files of the compiler that are also on the stack while compiled code runs."""
+RUNS_COMPILED_GRAPHS = frozenset({"run", "__call__", "call"})
+"""The same for functions of its other files."""
+
+
+def compiler_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame in torch's compiler, if a stack shows that it compiles; not if it runs compiled code."""
+    inside = [
+        frame
+        for frame in frames
+        if COMPILER.search(frame.filename) and not RUNS_COMPILED_CODE.search(frame.filename)
+    ]
+    compiles = [
+        frame for frame in inside if "_dynamo" in frame.filename or frame.name not in RUNS_COMPILED_GRAPHS
+    ]
+    return inside[0] if compiles else None
 
 
 @dataclass(frozen=True, slots=True)

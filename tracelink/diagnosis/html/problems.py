@@ -25,7 +25,7 @@ from tracelink.model.text import (
 )
 
 if TYPE_CHECKING:
-    from tracelink.diagnosis.witnesses.model import Compiling
+    from tracelink.diagnosis.witnesses.model import Compiling, Stack
 
 MOST_RANKS = 8
 MOST_CALLS = 12
@@ -77,6 +77,7 @@ def _problem(number: int, problem: Problem, of: int, descriptions: Mapping[str, 
         evidence_section(problem.evidence),
         sightings_section(problem.sightings),
         [_compiling(one) for one in problem.compiling[:MOST_RANKS]],
+        [_stack_file(stack) for stack in problem.stacks[:MOST_RANKS]],
         class_="problem",
         aria_labelledby=anchor,
     )
@@ -276,7 +277,7 @@ def _name(name: str) -> str:
     return clipped(readable_name(name), LONGEST_NAME)
 
 
-# What compile logs show.
+# What compile logs and files with stacks show.
 
 
 def _compiling(compiling: Compiling) -> Child:
@@ -288,3 +289,11 @@ def _compiling(compiling: Compiling) -> Child:
     ]
     terms = [(element("dt", name), element("dd", text)) for name, text in facts if text]
     return [element("h3", f"In the compile log of rank {compiling.rank}"), element("dl", terms)]
+
+
+def _stack_file(stack: Stack) -> Child:
+    heading = element(
+        "h3", f"The stack of rank {stack.rank} ({stack.program}, {clipped(stack.thread, LONGEST_NAME)})"
+    )
+    frames = [element("li", element("code", _complete_frame(frame))) for frame in stack.frames[:MOST_FRAMES]]
+    return [heading, element("ol", frames, class_="stack")]

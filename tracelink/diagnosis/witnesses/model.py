@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracelink.model.records import Frame
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -37,3 +39,18 @@ class Compiling:
     cold: bool | None
     """Whether the function was not compiled before; None if the function is unknown."""
     sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What the main thread of a process was doing when its stack was written to a file."""
+
+    rank: int
+    program: str
+    """`py-spy` or `faulthandler`."""
+    thread: str
+    """As the file names it."""
+    frames: tuple[Frame, ...]
+    """Innermost first, with those of torch."""
+    in_compiler: bool
+    source: str
