@@ -22,13 +22,21 @@ sys.path.insert(
 
 import across
 import chakra_traces
+import compiling
 import diagnosing
 import perfetto_traces
 import suites
 from measure import JobFailed
 from results import Bar, Options, Result, Row, cpu, memory, wall
 
-SUITES = suites.SUITES | across.SUITES | diagnosing.SUITES | chakra_traces.SUITES | perfetto_traces.SUITES
+SUITES = (
+    suites.SUITES
+    | across.SUITES
+    | diagnosing.SUITES
+    | chakra_traces.SUITES
+    | perfetto_traces.SUITES
+    | compiling.SUITES
+)
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
 
