@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import median
+from sys import intern
 
 import msgspec
 
@@ -46,8 +48,8 @@ class Decoded:
     """A log, and where the arguments of its phases are."""
 
     log: CompileLog
-    places: Sequence[tuple[int, int]]
-    """Offset and size of the payload with each phase's arguments, by `Phase.number`."""
+    places: array[int]
+    """Offset and size of the payload with each phase's arguments, at twice `Phase.number`."""
 
 
 def decoded(source: Source, advanced: Callable[[int], None]) -> Decoded:
@@ -90,7 +92,7 @@ class _Decoder:
     strings: dict[int, str] = field(default_factory=dict)
     begun: dict[str, list[_Open]] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
+    places: array[int] = field(default_factory=lambda: array("q"))
     compilations: list[Compilation] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
     stacks: dict[str, Sequence[schema.Frame]] = field(default_factory=dict)
@@ -184,15 +186,15 @@ class _Decoder:
         instant: bool = False,
         cache_key: str = "",
     ) -> None:
-        number = len(self.places)
-        self.places.append(place)
+        number = len(self.places) // 2
+        self.places.extend(place)
         self.phases.append(
             Phase(
-                opened.name,
+                intern(opened.name),
                 opened.start_ns,
                 end_ns,
-                opened.compile_id,
-                opened.function,
+                intern(opened.compile_id),
+                intern(opened.function),
                 number,
                 instant,
                 cache_key,
@@ -223,8 +225,8 @@ class _Decoder:
             self.torch = _version(record.payload) or self.torch
         self.artifacts.append(
             Artifact(
-                name,
-                envelope.compile_id,
+                intern(name),
+                intern(envelope.compile_id),
                 envelope.attempt or 0,
                 record.time_ns,
                 record.payload_offset,
@@ -265,7 +267,7 @@ class _Decoder:
             self.torch,
             phases,
             self.compilations,
-            [replace(artifact, time_ns=artifact.time_ns + since_1970) for artifact in self.artifacts],
+            self._artifacts(since_1970),
             {key: self._frames(stack) for key, stack in self.stacks.items()},
             self.strings,
             self._unnamed_files(),
@@ -274,6 +276,12 @@ class _Decoder:
             last_ns,
             list(self._findings(source, damage, ended_early, zone_known=zone is not None)),
         )
+
+    def _artifacts(self, since_1970: int) -> list[Artifact]:
+        """With times since 1970; each replaces its own, because there can be many."""
+        for index, artifact in enumerate(self.artifacts):
+            self.artifacts[index] = replace(artifact, time_ns=artifact.time_ns + since_1970)
+        return self.artifacts
 
     def _frames(self, stack: Iterable[schema.Frame]) -> list[Frame]:
         return [

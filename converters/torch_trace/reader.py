@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -120,17 +121,18 @@ class _Arguments:
     """The arguments of phases, which are read again from the log."""
 
     source: Source
-    places: Sequence[tuple[int, int]]
+    places: array[int]
+    """The offset and the size of each."""
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
         """Yields runs of one; ends are in the order of the log, so few bytes are read twice."""
-        chosen = range(len(self.places))[first:last]
-        order = sorted(chosen, key=self.places.__getitem__)
+        chosen = range(len(self.places) // 2)[first:last]
+        order = sorted(chosen, key=lambda number: self.places[2 * number])
         texts: dict[int, bytes] = {}
         with self.source.open() as stream:
             position = 0
             for number in order:
-                offset, size = self.places[number]
+                offset, size = self.places[2 * number : 2 * number + 2]
                 if offset < position:
                     continue
                 stream.skip(offset - position)

@@ -12,7 +12,7 @@ from tracelink.io.sources import Opened
 from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.errors import UnreadableError
 
-BLOCK = 1 << 20
+BLOCK = 1 << 18
 LONGEST = 256 << 20
 """Bytes of a record that is held in memory."""
 
