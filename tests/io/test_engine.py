@@ -270,6 +270,22 @@ def test_a_signal_during_a_fork_is_raised_when_the_child_is_known(
     assert children() == before
 
 
+def test_a_child_that_is_terminated_before_its_first_instruction_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fork = os.fork
+
+    def terminated() -> int:
+        pid = fork()
+        if not pid:
+            os.kill(os.getpid(), signal.SIGTERM)  # waits, as one that arrived during the fork does
+        return pid
+
+    monkeypatch.setattr(os, "fork", terminated)
+    with pytest.raises(TraceError, match="a worker process ended without an answer"):
+        Engine(2).map(lambda item: item, range(3))
+
+
 def half_a_file(target: FileTarget, written: Path, wait: Callable[[], object]) -> None:
     with target.file() as stream:
         stream.write(b"half")

@@ -168,18 +168,16 @@ class Engine:
                 reading, writing = os.pipe()
             except OSError:
                 return False
-            try:
-                pid = os.fork()
-            except OSError:
-                os.close(reading)
-                os.close(writing)
-                return False
+            pid, mask = _forked()
             if not pid:
                 for descriptor in (reading, *(child.pipe for child in running)):
                     os.close(descriptor)
                 self.meter.enter(number + 1)
-                _run_child(work, writing, shared, parent, signals)
+                _run_child(work, writing, shared, _Origin(parent, signals, mask))
             os.close(writing)
+            if pid < 0:
+                os.close(reading)
+                return False
             running.append(_Child(number, pid, reading, shared))
         return True
 
@@ -248,6 +246,30 @@ class _Child:
             self.pipe = -1
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What a child has of its parent: its number, the signals since the fork, and those that are blocked in it."""
+
+    parent: int
+    signals: DeferredSignals
+    mask: Iterable[int]
+
+
+def _forked() -> tuple[int, Iterable[int]]:
+    """Forks; returns 0 in the child, where signals are still blocked, -1 if it is impossible, and the mask of signals.
+
+    Without the block, Python would drop a signal that a child gets before its first instruction.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        pid = os.fork()
+    except OSError:
+        pid = -1
+    if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return pid, mask
+
+
 def _answering(children: Sequence[_Child], patience: int) -> list[_Child]:
     """The children with an answer, or without a process, after `patience` milliseconds at most."""
     if not children:
@@ -284,14 +306,12 @@ def _end(children: Sequence[_Child]) -> None:
             return
 
 
-def _run_child(
-    work: Callable[[], Any], pipe: int, shared: Sequence[object], parent: int, signals: DeferredSignals
-) -> NoReturn:
+def _run_child(work: Callable[[], Any], pipe: int, shared: Sequence[object], origin: _Origin) -> NoReturn:
     """Sends the answer and ends the process, whatever happens: nothing of the parent may run in a child."""
     status = 1
     try:
         try:
-            _end_with(parent, signals)
+            _end_with(origin)
             answer = _answer(work, shared)
             with os.fdopen(pipe, "wb") as stream:
                 stream.write(LENGTH.pack(len(answer)))
@@ -303,7 +323,7 @@ def _run_child(
         os._exit(status)
 
 
-def _end_with(parent: int, signals: DeferredSignals) -> None:
+def _end_with(origin: _Origin) -> None:
     """Lets this child end with its parent; only the parent handles what the terminal sends to both."""
     last = -AT_ONCE
 
@@ -313,14 +333,14 @@ def _end_with(parent: int, signals: DeferredSignals) -> None:
         if last - before >= AT_ONCE:
             sys.exit(1)
 
-    for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, end)
+    for number in ENDING:  # one that waits would be dropped if it were ignored for a moment
+        signal.signal(number, end if number == signal.SIGTERM else signal.SIG_IGN)
     sys.unraisablehook = lambda _: (
         None
     )  # the signal is sent again if a callback of the interpreter drops the exit
     end_with_parent(signal.SIGTERM)
-    if signal.SIGTERM in signals.received or os.getppid() != parent:
+    signal.pthread_sigmask(signal.SIG_SETMASK, origin.mask)
+    if signal.SIGTERM in origin.signals.received or os.getppid() != origin.parent:
         sys.exit(1)
 
 
