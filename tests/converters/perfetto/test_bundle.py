@@ -206,7 +206,7 @@ class TestLeftOut:
 
 @pytest.mark.parametrize("cut", [{"window": "0..5us"}, {"steps": "3"}, {"only": "kernels"}])
 def test_files_are_not_cut_inside(tmp_path: Path, cut: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="--window, --steps and --only cannot cut inside"):
+    with pytest.raises(UsageError, match=f"--{next(iter(cut))} cannot cut inside"):
         merge(tmp_path / "none", output=tmp_path / "job.tar", selection=Selection(**cut))
 
 

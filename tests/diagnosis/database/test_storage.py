@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders.flight_database import examined, examined_bytes, rows, sqlite_of
-from builders.recorder import CREATED, as_json, collective, dump, frame, pickled, process_group
+from builders.recorder import as_json, collective, dump, frame, pickled, process_group
 from tracelink.diagnosis.database import storage as writer
 from tracelink.diagnosis.database.schema import TABLES, VERSION, Type
 from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined
-from tracelink.model.errors import TraceError, UsageError
+from tracelink.model.errors import ChangedError, TraceError, UsageError
 
 # SQLite.
 
@@ -158,19 +158,18 @@ def test_omitted_stacks_and_sizes_are_findings(tmp_path: Path) -> None:
     assert rows(database, query) == [("sizes_left_out", 2), ("stacks_unreadable", 1), ("stacks_cut", 1)]
 
 
-def test_deleted_dump(tmp_path: Path) -> None:
+def test_dump_that_is_deleted_meanwhile(tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
     for rank in (0, 1):
         (folder / f"comm_lib_trace_rank_{rank}").write_bytes(as_json(dump(collective())))
     what = tracelink.examine(folder)
     (folder / "comm_lib_trace_rank_1").unlink()
-    database = sqlite_of(what, tmp_path)
-    assert rows(database, "SELECT rank, operation, created_ns, input_bytes FROM entries") == [
-        (0, "gloo:all_reduce", CREATED, 4096),
-        (1, "gloo:all_reduce", CREATED, None),
-    ]
-    assert rows(database, "SELECT count FROM findings WHERE reason = 'entries_unread'") == [(1,)]
+    with pytest.raises(
+        ChangedError, match="comm_lib_trace_rank_1: the file was removed since it was first read"
+    ):
+        sqlite_of(what, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["dumps"]
 
 
 JUNK = st.recursive(
