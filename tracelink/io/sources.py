@@ -273,7 +273,7 @@ class Opened:
             filled += count
         self._left -= filled
         if self._left < 0:
-            raise _too_large(self._source.path, self._source.limit)
+            raise too_large(self._source.path, self._source.limit)
         return filled
 
     def read(self, size: int) -> bytes:
@@ -302,7 +302,8 @@ class Opened:
             count -= passed
 
 
-def _too_large(path: str, limit: int) -> UnreadableError:
+def too_large(path: str, limit: int) -> UnreadableError:
+    """The error for an input with more uncompressed bytes than allowed."""
     return UnreadableError(
         f"it has more than {size(limit)} uncompressed",
         source=path,
@@ -459,7 +460,7 @@ def _spooled(name: str, stream: BinaryIO, format_name: str, limit: int) -> Sourc
     while chunk := stream.read(1 << 20):
         spool.write(chunk)
         if spool.tell() > limit:
-            raise _too_large(name, limit)
+            raise too_large(name, limit)
     size = spool.tell()
     spool.flush()
     return Source(name, partial(_window, spool, 0, size), size, None, format_name, limit=limit)

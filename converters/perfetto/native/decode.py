@@ -422,6 +422,8 @@ class Unbundled:
 
     batch: Batch
     damaged: int = 0
+    unpacked: int = 0
+    """Number of bytes that bundles unpacked to."""
     _parts: list[bytes] = field(default_factory=list)
     _begins: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
@@ -454,6 +456,7 @@ class Unbundled:
 
     def _add_bundle(self, compressed: bytes) -> None:
         packets, whole = _inflated(compressed)
+        self.unpacked += len(packets)
         batch, problem = FRAMING.split(0, packets, MAX_BUNDLE_PACKETS)
         self.damaged += bool(not whole or problem or (batch.ends[-1:] or [0]) != [len(packets)])
         self._add(packets, batch.begins, batch.ends, 0)

@@ -29,7 +29,7 @@ from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, FLOW_NAMES, SCOPES
 from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError
-from tracelink.io.sources import Source
+from tracelink.io.sources import Source, too_large
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.events import InstantScope
@@ -130,6 +130,8 @@ class _File:
     facts: TraceFacts = field(default_factory=TraceFacts)
     batch_starts: list[BatchStart] = field(default_factory=list)
     damage: Damage = field(default_factory=Damage)
+    unpacked: int = 0
+    """Bytes that bundles unpacked to."""
     packets: int = 0
     rows: int = 0
     """Packets in the columns."""
@@ -171,6 +173,9 @@ def read_native(source: Source, engine: Engine) -> NativeTrace:
                 unbundled = Unbundled(batch)
                 for plain in unbundled:
                     file.add(decode_batch(plain))
+                    if file.unpacked + unbundled.unpacked > source.limit:
+                        raise too_large(source.path, source.limit)
+                file.unpacked += unbundled.unpacked
                 file.damage.bundles += unbundled.damaged
         except FramingError as error:
             file.damage.truncated_at, file.damage.offset = str(error), error.offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,14 @@ def test_a_bundle_of_millions_of_packets_is_none() -> None:
     read = as_json(head() + bundle(packet(number(8, 0)) * 1_000_000) + bundle(*slices(1)))
     assert names(read) == ["slice 0"]
     assert read.reasons == {"damaged_bundles": 1}
+
+
+def test_what_bundles_unpack_to_is_limited() -> None:
+    data = head() + bundle(text(99, "x" * 1000) * 10) * 20
+    limited = replace(source(data), limit=100_000)
+    with pytest.raises(UnreadableError, match=r"it has more than 100\.0 kB uncompressed"):
+        read_native(limited, Engine())
+    assert len(read_native(source(data), Engine()).events) == 0
 
 
 def test_packets_without_an_event_or_a_time_take_no_memory() -> None:
