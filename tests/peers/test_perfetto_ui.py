@@ -95,10 +95,19 @@ def test_the_ui_shows_every_process_and_thread_of_a_json_trace(
     shown = show(merged, browser)
     assert shown.importErrors == 0
     names = [re.sub(r" \d+$", "", line.strip()) for line in shown.outline]
+    drawn = {
+        (event["pid"], event["tid"])
+        for event in merged.events
+        if event["ph"] == "X" or (event["ph"] == "i" and event["s"] == "t")
+    }
     said = {
         event["args"]["name"]
         for event in merged.events
-        if event["ph"] == "M" and event["name"] in ("process_name", "thread_name")
+        if event["ph"] == "M"
+        and (
+            event["name"] == "process_name"
+            or (event["name"] == "thread_name" and (event["pid"], event["tid"]) in drawn)
+        )
     }
     assert said <= {*names, *map(str.strip, shown.outline)}
     assert shown.picture.stat().st_size > EMPTY_PICTURE
