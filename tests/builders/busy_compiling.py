@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders.compile_log import START_US, begin, end, log, metrics, record
+from builders.compile_log import START_US, begin, end, log, metrics, record, started
 from builders.dumps import SECOND
 from builders.recorder import CREATED
 
@@ -29,7 +29,8 @@ def compiling(id_: str, since: float, until: float | None = None, name: str = "t
     """A compilation that waits for its workers, in seconds of the dumps; `until` is None if it has no end."""
     start = ZERO + since
     begun = [
-        begin("entire_frame_compile", id_, at=start, fn_name=name),
+        started(id_, name, at=start),
+        begin("entire_frame_compile", id_, at=start, fn_name="_compile.compile_inner"),
         begin("async_compile.wait", id_, at=start + 0.25),
     ]
     if until is None:

@@ -65,6 +65,12 @@ def begin(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> st
     return event("B", name, compile_id, at, **arguments)
 
 
+def started(compile_id: str, function: str, *, at: float = 0.0) -> str:
+    """The record at the start of a compilation, with the function as the innermost frame."""
+    frames = [{"line": line, "name": name, "filename": 0} for line, name in ((90, "main"), (12, function))]
+    return record("dynamo_start", {"stack": frames}, compile_id=compile_id, at=at)
+
+
 def end(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
     """The end of a phase."""
     return event("E", name, compile_id, at, **arguments)

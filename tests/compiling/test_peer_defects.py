@@ -135,7 +135,9 @@ def test_strings_of_one_rank_are_not_those_of_another(tmp_path: Path) -> None:
     """Its table of strings is shared by all ranks."""
 
     def rank(name: str) -> bytes:
-        stack = [{"line": 5, "name": "main", "filename": 0}]
+        stack = [
+            {"line": line, "name": function, "filename": 0} for line, function in ((5, "main"), (9, "step"))
+        ]
         return log(
             record("str", [name, 0]), record("dynamo_start", {"stack": stack}, compile_id="0/0", rank=0)
         )

@@ -8,6 +8,7 @@ import pytest
 
 import tracelink
 from builders.compile_log import artifact, begin, instant, log, metrics, record
+from builders.compile_log import started as starting
 from builders.data import shared
 from tracelink import samples
 from tracelink.compiling.model import (
@@ -84,10 +85,15 @@ def test_graph_breaks(tmp_path: Path) -> None:
 def test_open_work_is_the_longest_first(tmp_path: Path) -> None:
     found = report(
         tmp_path,
-        log(begin("dynamo", "0/0", at=1), begin("wait", "0/0", at=3, fn_name="call"), instant("x", at=5)),
+        log(
+            starting("0/0", "call", at=1),
+            begin("dynamo", "0/0", at=1, fn_name="_compile.compile_inner"),
+            begin("wait", "0/0", at=3),
+            instant("x", at=5),
+        ),
     )
     assert [(one.name, one.id, one.for_ns, one.function) for one in found.open] == [
-        ("dynamo", "0/0", 4 * SECOND, ""),
+        ("dynamo", "0/0", 4 * SECOND, "call"),
         ("wait", "0/0", 2 * SECOND, "call"),
     ]
     assert isinstance(found.open[0], OpenPhase)
@@ -234,7 +240,11 @@ def test_frames(tmp_path: Path) -> None:
 # A forked process writes its own log, which names files by the numbers of its parent.
 
 
-STACK = [{"line": 3, "name": "train", "filename": 0}, {"line": 8, "name": "step", "filename": 1}]
+STACK = [
+    {"line": 3, "name": "train", "filename": 0},
+    {"line": 8, "name": "step", "filename": 1},
+    {"line": 12, "name": "forward", "filename": 1},
+]
 FILES = log(record("str", ["/home/me/train.py", 0]), record("str", ["/home/me/model.py", 1]))
 
 

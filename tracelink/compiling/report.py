@@ -263,14 +263,14 @@ def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
         yield Compiled(
             rank,
             id_,
-            (phase.function if phase else "") or names.get(_frame_of(id_), ""),
+            log.function_of(id_),
             Status.OPEN if phase else Status.UNKNOWN,
             phase.start_ns if phase else None,
             None,
             None,
             "",
             "",
-            called_at=caller_in_words(log.called_at.get(id_, ()), phase.function if phase else ""),
+            called_at=caller_in_words(log.called_at.get(id_, ()), log.function_of(id_)),
         )
 
 
@@ -352,7 +352,8 @@ def _open(rank: int, log: CompileLog) -> Iterator[OpenPhase]:
     for phase in log.phases:
         if phase.end_ns is None and not phase.instant:
             waited = max((log.last_ns or 0) - phase.start_ns, 0)
-            yield OpenPhase(rank, phase.name, phase.compile_id, phase.start_ns, waited, phase.function)
+            function = log.function_of(phase.compile_id)
+            yield OpenPhase(rank, phase.name, phase.compile_id, phase.start_ns, waited, function)
 
 
 def _caches(rank: int, log: CompileLog) -> Iterator[CacheUse]:

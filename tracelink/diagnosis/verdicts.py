@@ -198,7 +198,7 @@ def _wait_for(rank: int, problem: Problem, journal: Journal) -> Wait:
         for other in rows
     )
     end = int(records.created[row]) if joined else max(latest, (start or 0) + (problem.waited_ns or 0))
-    return Wait(start, end, None if last == NO_TIME else last, joined)
+    return Wait(start, end, None if last == NO_TIME else last, joined, rank in journal.recordings)
 
 
 def _message(problem: Problem, found: Sequence[Compiling]) -> str:

@@ -23,6 +23,7 @@ class Phase:
     compile_id: str
     """`1/5`; empty outside of a compilation."""
     function: str = ""
+    """The function of the compiler that does it."""
     number: int = 0
     """The number of its arguments among those of the log."""
     instant: bool = False
@@ -104,3 +105,10 @@ class CompileLog:
     last_ns: int | None = None
     """The time of the last record."""
     findings: Sequence[Finding] = ()
+
+    def function_of(self, compile_id: str) -> str:
+        """The function that a compilation compiles, also if it has no end; empty if unknown."""
+        frame = compile_id.rpartition("/")[0]
+        names = (one.function for one in self.compilations if one.compile_id.rpartition("/")[0] == frame)
+        stack = self.called_at.get(compile_id)
+        return (next(filter(None, names), "") if frame else "") or (stack[-1].name if stack else "")

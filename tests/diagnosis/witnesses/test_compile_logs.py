@@ -67,6 +67,15 @@ def test_what_a_log_does_not_show_any_more_lasts_until_the_latest_call_of_other_
     assert "(async_compile.wait) for at least 27.5 s" in found.message
 
 
+def test_an_incomplete_log_shows_nothing_after_its_end(tmp_path: Path) -> None:
+    entries = hang(4, culprit=2)
+    for rank in (0, 1, 3):
+        entries[rank] += steps(rank, 30, group=("1", "dp"))[29:]
+    cut = [*compiling("0/0", 2.5), alive(12.5), alive(20)[:-20]]
+    found = diagnosis(tmp_path, entries, {2: cut}).problems[0]
+    assert "(async_compile.wait) for at least 10.0 s" in found.message
+
+
 def test_the_first_compilation_of_a_function_is_cold(tmp_path: Path) -> None:
     found = problem(tmp_path, hang(4), {2: [*compiling("0/0", 0, 1, "init"), *compiling("1/0", 2.5)]})
     assert [one.cold for one in found.compiling] == [True]

@@ -72,7 +72,13 @@ def _open_at_the_end(rank: int, log: CompileLog, logs: Sequence[CompileLog], wai
         return None
     compile_id = next((phase.compile_id for phase in reversed(phases) if phase.compile_id), "")
     first = next((place for place, phase in enumerate(phases) if phase.compile_id == compile_id), 0)
-    return _made(rank, compile_id, phases[first:], max(wait.end_ns, log.last_ns or 0), logs, log)
+    return _made(rank, compile_id, phases[first:], _last_sign(log, wait), logs, log)
+
+
+def _last_sign(log: CompileLog, wait: Wait) -> int:
+    """Until when it compiled at least: an incomplete log, and one without a dump, counts only to its end."""
+    complete = wait.has_dump and not any(finding.reason == "truncated" for finding in log.findings)
+    return max(wait.end_ns if complete else 0, log.last_ns or 0)
 
 
 def _is_of_this_wait(innermost: Phase, log: CompileLog, wait: Wait) -> bool:
@@ -138,7 +144,7 @@ def _made(
     return Compiling(
         rank,
         compile_id,
-        _function(compile_id, log),
+        log.function_of(compile_id),
         tuple(phase.name for phase in phases),
         since,
         max(end_ns - since, 0),
@@ -146,14 +152,6 @@ def _made(
         _is_cold(compile_id, logs),
         (log.source.path,),
     )
-
-
-def _function(compile_id: str, log: CompileLog) -> str:
-    """The name of a function: from a phase, else from an earlier compilation."""
-    of_phases = (phase.function for phase in log.phases if phase.compile_id == compile_id and phase.function)
-    frame = _frame_of(compile_id)
-    others = (one.function for one in log.compilations if frame and _frame_of(one.compile_id) == frame)
-    return next(of_phases, "") or next(filter(None, others), "")
 
 
 def _frame_of(compile_id: str) -> str:

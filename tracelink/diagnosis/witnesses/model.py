@@ -18,6 +18,8 @@ class Wait:
     last_call_ns: int | None
     """When the culprit made its last call."""
     joined: bool
+    has_dump: bool
+    """Whether its process was there when dumps were written."""
 
 
 @dataclass(frozen=True, slots=True)
