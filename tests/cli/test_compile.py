@@ -95,6 +95,17 @@ def test_one_line_for_each_problem(tracelink: Run) -> None:
     )
 
 
+def test_two_ranks_that_compiled_differently(tracelink: Run) -> None:
+    write(0, log(metrics("0/0", co_name="step", fail_type="Unsupported", fail_reason="print")))
+    write(1, log(metrics("0/0", co_name="step")))
+    first = tracelink("compile", ".", "-q").stdout.splitlines()[0]
+    sides = ("0/0 step: failed (Unsupported)", "0/0 step: compiled")
+    assert first in [
+        f"Ranks 0 and 1 did not compile the same: {a} on one, {b} on the other."
+        for a, b in (sides, sides[::-1])
+    ]
+
+
 def test_json(tracelink: Run) -> None:
     result = tracelink("compile", str(write(0, GOOD)), "--json")
     document = json.loads(result.stdout)
@@ -120,7 +131,8 @@ def test_no_log(tracelink: Run) -> None:
 
 
 DIFF = """\
-Compiling took 2.0 s, before 3.0 s: 1 new or more frequent, 1 gone or less frequent, 0 functions slower.
+Compiling took 2.0 s on the rank with most, before 3.0 s: 1 new or more frequent, 1 gone or less frequent, \
+0 functions slower.
 
 change  what           function  at          because                   before  after  time before  time after
 new     failure        step      train.py:7  Unsupported: print.            0      1            -           -

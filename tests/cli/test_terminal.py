@@ -149,6 +149,16 @@ def test_no_line_of_a_terminal_ends_with_blanks(monkeypatch: pytest.MonkeyPatch)
     assert [line for line in lines(made) if line.endswith(" ")] == []
 
 
+@pytest.mark.parametrize(("columns", "header"), [(40, ["path", "rank", "size"]), (20, ["path", "rank"])])
+def test_entries_lose_optional_columns_before_they_become_paragraphs(
+    monkeypatch: pytest.MonkeyPatch, columns: int, header: list[str]
+) -> None:
+    made = page(monkeypatch, columns)
+    made.entries(("path", "rank", "size"), [("k.json.gz", "3", "12.0 MB")], optional=("size",))
+    assert lines(made)[0].split() == header
+    assert len(lines(made)) == 2
+
+
 def test_a_gap_is_one_empty_line_and_none_at_the_top() -> None:
     made = Page()
     made.gap()

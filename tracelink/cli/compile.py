@@ -387,7 +387,7 @@ def _diff_summary(diff: CompileDiff) -> str:
     new, gone = (sum(one.is_worse is worse for one in diff.changes) for worse in (True, False))
     slower = sum(one.is_worse for one in diff.functions)
     return (
-        f"Compiling took {duration(diff.after_ns)}, before {duration(diff.before_ns)}: "
+        f"Compiling took {duration(diff.after_ns)} on the rank with most, before {duration(diff.before_ns)}: "
         f"{number(new)} new or more frequent, {number(gone)} gone or less frequent, "
         f"{counted(slower, 'function')} slower."
     )

@@ -87,6 +87,8 @@ HEADER = (
     "problems",
 )
 NUMBERS = ("rank", "events", "start", "duration", "size", "problems")
+OPTIONAL = ("size", "version")
+"""Columns that are left out of a narrow terminal, in this order, without -v."""
 
 
 def inspect_page(inspection: Inspection, censuses: Mapping[str, Census], *, verbose: bool) -> str:
@@ -108,6 +110,7 @@ def inspect_page(inspection: Inspection, censuses: Mapping[str, Census], *, verb
         [header[column] for column in known],
         [[row[column] for column in known] for row in rows],
         numbers=NUMBERS,
+        optional=() if verbose else OPTIONAL,
     )
     if zero_ns is not None:
         _show_zero(page, inspection, zero_ns)

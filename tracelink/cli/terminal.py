@@ -116,13 +116,22 @@ class Page:
             self.line((" " * GAP).join(row), path=row[0], indent=INDENT)
 
     def entries(
-        self, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        numbers: Sequence[str] = (),
+        optional: Sequence[str] = (),
     ) -> None:
-        """Adds a table, or a paragraph for each row if the table would be too wide."""
-        table = _table(header, rows, numbers)
-        if self._fits(table):
-            self._console.print(table)
-            return
+        """Adds a table without the first `optional` columns if it is too wide, else a paragraph for each row."""
+        for count in range(len(optional) + 1):
+            kept = [index for index, name in enumerate(header) if name not in optional[:count]]
+            table = _table(
+                [header[index] for index in kept], [[row[index] for index in kept] for row in rows], numbers
+            )
+            if self._fits(table):
+                self._console.print(table)
+                return
         self._paragraphs(header, rows)
 
     def _paragraphs(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, label: str = "") -> None:

@@ -62,8 +62,12 @@ def _divergence_in_words(one: Divergence) -> str:
     what = "compiled something else" if one.what == "compile" else f"have other {one.what}"
     if len(one.outliers) == 1 and one.what != "compile":
         what = f"has other {one.what}"
-    than = "than each other" if one.tie else "than the other ranks"
-    return f"{ranks_in_words(one.outliers)} {what} {than}: {one.found}, where the others have {one.expected}."
+    if one.tie:
+        how = "did not compile the same" if one.what == "compile" else f"have different {one.what}"
+        some, rest = ("one", "the other") if len(one.outliers) == 2 else ("some", "the others")
+        return f"{ranks_in_words(one.outliers)} {how}: {one.found} on {some}, {one.expected} on {rest}."
+    ranks = ranks_in_words(one.outliers)
+    return f"{ranks} {what} than the other ranks: {one.found}, where the others have {one.expected}."
 
 
 def _failures_in_words(failures: Sequence[Failure]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tracelink import plugins
 from tracelink.converters.chakra.table import Attribute
 from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
 from tracelink.io.sources import LARGEST_RANK, Discovery, Paths, Request, Source, discover, discover_inputs
@@ -24,6 +25,7 @@ ALL_RANKS = 0
 
 _NPU_FILE = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,6})\.et$", re.IGNORECASE)
 _TRACE_SUFFIXES = (".et", ".et.gz")
+_WRITE_TRACES = "Name the .et files, or write them: tracelink merge traces/ --to chakra"
 _GROUPS_SUFFIX = ".groups.json"
 _SHARED_GROUPS = ("comm_group.json", "comm_groups.json")
 _LARGEST_GROUPS_FILE = 64 << 20
@@ -113,6 +115,8 @@ def job_files(paths: Paths, groups: str | None) -> tuple[list[JobFiles], list[Vi
     ]
     if not traces:
         raise _no_traces(discovery, unreadable)
+    for source in traces:
+        _check_format(source)
     named_groups = _read_groups(_single_source(groups)) if groups else None
     other_sources = [source for source in discovery.sources if source not in traces]
     jobs: dict[tuple[str, str], list[TraceFile]] = {}
@@ -183,6 +187,20 @@ def _read_groups(source: Source) -> Groups:
         return Groups(source=source.path, problems=[f"{source.path} cannot be read: {error}"])
 
 
+def _check_format(source: Source) -> None:
+    """Raises UnreadableError if a file that the user names without .et is of another format."""
+    if source.name.lower().endswith(_TRACE_SUFFIXES):
+        return
+    try:
+        formats = sorted(known.name for known in plugins.recognised(source.head(), source.name))
+    except (OSError, TraceError):
+        return  # its damage is a violation
+    if formats and "chakra" not in formats:
+        raise UnreadableError(
+            f"it is not a Chakra trace, but of format {formats[0]}", source=source.path, advice=_WRITE_TRACES
+        )
+
+
 def _no_traces(discovery: Discovery, unreadable: Sequence[Violation]) -> UnreadableError:
     if unreadable:
         return UnreadableError(unreadable[0].message, advice=RULES[Rule.UNREADABLE].advice)
@@ -191,7 +209,7 @@ def _no_traces(discovery: Discovery, unreadable: Sequence[Violation]) -> Unreada
     found = f"found {', '.join(names)}{more}" if names else "found no files at all"
     return UnreadableError(
         f"no Chakra trace found: no file name ends in .et; {found}",
-        advice="Name the .et files, or write them: tracelink merge traces/ --to chakra",
+        advice=_WRITE_TRACES,
     )
 
 

@@ -312,6 +312,14 @@ class TestFiles:
         with pytest.raises(UnreadableError, match=r"no file name ends in \.et; found profile\.json"):
             validate(tmp_path)
 
+    def test_a_file_of_another_format(self, tmp_path: Path) -> None:
+        profile = tmp_path / "profile.json"
+        profile.write_text('{"traceEvents": []}')
+        with pytest.raises(
+            UnreadableError, match=r"profile\.json: it is not a Chakra trace, but of format kineto\."
+        ):
+            validate(profile)
+
 
 class TestGroups:
     @pytest.mark.parametrize("name", ["comm_group.json", "comm_groups.json"])
