@@ -129,6 +129,16 @@ def test_earlier_dumps_that_are_missing_are_an_error(tracelink: Run) -> None:
     )
 
 
+def test_the_same_dumps_are_an_error(tracelink: Run) -> None:
+    folder = dumps(Path("now"), hang(4))
+    result = tracelink("diagnose", "now", "--before", str(folder.resolve()))
+    assert (result.exit_code, result.stderr) == (
+        USAGE,
+        "tracelink: --before names the same files as PATHS. Name dumps that were taken earlier: tracelink diagnose "
+        "now/ --before earlier/\n",
+    )
+
+
 def test_newer_dumps_are_an_error(tracelink: Run) -> None:
     dumps(Path("earlier"), {rank: steps(rank, 2) for rank in range(4)})
     dumps(Path("now"), hang(4, culprit=2))

@@ -99,6 +99,9 @@ def _show_comparison(page: Page, measured: Clocks) -> None:
     clocks = list(measured.clocks.values())
     reference = reference_rank(measured)
     different = {(clock.offset_ns, clock.low_ns, clock.high_ns, clock.host) for clock in clocks}
+    if len(clocks) == 1:
+        page.line("Only one rank was read: name the traces of all ranks to compare their clocks.")
+        return
     if len(different) == 1 and clocks[0].low_ns is not None:
         page.line(
             "All ranks share one clock, so there are no offsets. "

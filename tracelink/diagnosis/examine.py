@@ -5,6 +5,7 @@ Input: sources, or a journal. Output: a `Diagnosis`, with the journal that it is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -173,7 +174,21 @@ def examine(
     if prefix:
         discovery = only_with_prefix(discovery, prefix)
         earlier = only_with_prefix(earlier, prefix) if earlier else None
+    if earlier:
+        _check_not_the_same(discovery, earlier)
     return examine_sources(discovery, engine_for(jobs, watch), replica_size, earlier, Clues(hung=hung))
+
+
+def _check_not_the_same(discovery: Discovery, earlier: Discovery) -> None:
+    """Compared with itself, every job is stuck."""
+    now, before = (
+        {os.path.realpath(source.path) for source in found.sources} for found in (discovery, earlier)
+    )
+    if before and now == before:
+        raise UsageError(
+            "--before names the same files as PATHS",
+            advice="Name dumps that were taken earlier: tracelink diagnose now/ --before earlier/",
+        )
 
 
 def examine_sources(
