@@ -200,3 +200,17 @@ def test_page_is_a_file(tracelink: Run) -> None:
         USAGE,
         "tracelink: files cannot be written to standard output. Name a file, or a folder.\n",
     )
+
+
+def test_caches_that_hit_on_some_ranks_only(tracelink: Run) -> None:
+    for rank, state in enumerate(["hit", "hit", "miss"]):
+        write(rank, log(artifact(f"fx_graph_cache_{state}", "{}", "0/0"), metrics("0/0", co_name="step")))
+    result = tracelink("compile", ".")
+    assert result.exit_code == FINE
+    assert result.stdout.split("\n\n")[2].splitlines() == [
+        "fx_graph_cache: 2 hit, 1 miss.",
+    ]
+    assert result.stdout.split("\n\n")[3].splitlines() == [
+        "hit on some ranks only  id   function  hit on ranks  not on ranks",
+        "fx_graph_cache          0/0  step      0-1           2",
+    ]
