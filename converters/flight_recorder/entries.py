@@ -16,6 +16,7 @@ import numpy as np
 from tracelink.converters.flight_recorder.scan import Entries
 from tracelink.converters.flight_recorder.schema import Dump, Layout
 from tracelink.model.columns import UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
+from tracelink.model.errors import encodable
 from tracelink.model.operations import peers_of, type_named
 from tracelink.model.records import Requests
 
@@ -126,7 +127,7 @@ def _columns(dump: Dump, entries: Entries, values: _Values, strings: StringTable
             layout.is_message, np.array([value is True for value in values.is_message], np.bool_)
         ),
         requests=_requests_of(entries, values, layout, strings),
-        groups=list(groups),
+        groups=[(encodable(name), encodable(text)) for name, text in groups],
         first_record=(values.record[0] or 0) if values.record else 0,
     )
 

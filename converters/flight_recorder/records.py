@@ -22,7 +22,7 @@ from tracelink.converters.flight_recorder.schema import (
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
 from tracelink.model.communications import Communications
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.errors import Finding, Severity, encodable
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Progress, Records, State
@@ -326,6 +326,7 @@ def _described(config: Any) -> tuple[dict[str, tuple[str, _Ranks]], list[str]]:
         if type(key) not in (str, int):
             continue
         name, description, ranks = _fields(key, value)
+        name, description = encodable(name), encodable(description)
         if id(ranks) not in parsed:  # many groups may share one list, which is parsed once
             parsed[id(ranks)] = _ranks(ranks)
         members = parsed[id(ranks)]

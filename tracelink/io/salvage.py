@@ -11,6 +11,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any
 
+from tracelink.model.errors import encodable
+
 PLAIN = json.JSONDecoder(strict=False)
 LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=Decimal)
 """Accepts control characters, NaN, Infinity and integers of any size; keeps decimal numbers exact."""
@@ -78,19 +80,6 @@ def parse_document(data: bytes | bytearray | memoryview) -> Any:
         except (ValueError, RecursionError) as error:
             problem = error
     raise ValueError(str(problem))
-
-
-def encodable(value: Any) -> Any:
-    """A copy with a question mark for each lone surrogate, which escapes in JSON can make and UTF-8 cannot hold."""
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case list():
-            return [encodable(item) for item in value]
-        case dict():
-            return {encodable(key): encodable(item) for key, item in value.items()}
-        case _:
-            return value
 
 
 def parse_elements(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 # Errors that a user can act on.
 
@@ -105,3 +106,16 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
+
+
+def encodable(value: Any) -> Any:
+    """A copy with a question mark for each lone surrogate, which escapes in JSON can make and UTF-8 cannot hold."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [encodable(item) for item in value]
+        case dict():
+            return {encodable(key): encodable(item) for key, item in value.items()}
+        case _:
+            return value

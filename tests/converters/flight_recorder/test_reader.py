@@ -321,6 +321,16 @@ def test_an_entry_without_a_time_has_none() -> None:
     assert rows(trace) == [(EventKind.RECORD, "gloo:all_reduce", "0", NO_TIME, UNKNOWN, 0, 0)]
 
 
+def test_names_of_groups_can_be_encoded() -> None:
+    group = ("5\ud800", "\udfffdp")
+    content = dump(collective(group=group), pg_config=process_group(group[0], [0, 1], group[1]))
+
+    trace = read(pickle.dumps(content, protocol=2))
+
+    assert [(one.name, one.description) for one in trace.groups] == [("5?", "?dp")]
+    assert [track.label for track in trace.tracks] == ["5? (?dp)"]
+
+
 def test_an_end_that_is_no_time_is_unknown() -> None:
     trace = read(pickled(dump(collective(completed=2**63 - 1))))
 
