@@ -69,6 +69,18 @@ def test_ranks_of_one_host_share_a_clock(tracelink: Run, job: Job) -> None:
     ]
 
 
+def test_one_rank_has_nothing_to_compare(tracelink: Run, job: Job) -> None:
+    job.result = JobBuilder(clocks=[Clock(0, "a", low_ns=0, high_ns=0)]).build()
+    assert tracelink("clocks", "traces/").stdout.splitlines()[2:] == [
+        "Only one rank was read: name the traces of all ranks to compare their clocks."
+    ]
+
+
+def test_offsets_at_no_known_time(tracelink: Run, job: Job) -> None:
+    job.result = JobBuilder(clocks=[Clock(0, low_ns=0, high_ns=0), Clock(1)]).build()
+    assert "Offsets are relative to the clock of rank 0.\n" in tracelink("clocks", "traces/").stdout
+
+
 @pytest.mark.parametrize(
     ("low", "high", "text"), [(None, None, "-"), (-2 * MS, None, "≥ -2.000 ms"), (None, 0, "≤ 0 ms")]
 )

@@ -109,8 +109,9 @@ def _show_comparison(page: Page, measured: Clocks) -> None:
         )
         return
     if reference is not None:
-        at = date_and_time(clocks[0].reference_ns, digits=3)
-        page.line(f"Offsets are relative to the clock of rank {reference}, at {at} UTC.")
+        reference_ns = clocks[0].reference_ns
+        at = f", at {date_and_time(reference_ns, digits=3)} UTC" if reference_ns else ""
+        page.line(f"Offsets are relative to the clock of rank {reference}{at}.")
     if all(_may_be_zero(clock) for clock in clocks) and any(
         clock.low_ns or clock.high_ns for clock in clocks
     ):
