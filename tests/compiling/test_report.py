@@ -323,3 +323,9 @@ def test_harmless_artifacts_are_no_divergence() -> None:
 )
 def test_recorded_edge_cases(case: str, ids: list[str]) -> None:
     assert [one.id for one in tracelink.compile(shared(f"torch_trace/edge/{case}")).compiles] == ids
+
+
+def test_report_in_a_few_lines(tmp_path: Path) -> None:
+    found = repr(report(tmp_path, log(metrics("0/0", co_name="step"))))
+    assert found.splitlines()[0] == "<CompileReport: 1 rank"
+    assert found.splitlines()[1].startswith("  tables: compiles 1, graph_breaks 0, failures 0, open 0")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracelink.model.errors import Finding, UsageError, choices
 from tracelink.model.records import Frame
+from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo
 
 if TYPE_CHECKING:
@@ -167,6 +168,13 @@ class CompileReport:
     """How many records there are of each kind."""
     sources: Sequence[SourceInfo]
     findings: Sequence[Finding]
+
+    def __repr__(self) -> str:
+        from tracelink.model import overview
+
+        tables = ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES if name != "findings")
+        parts = {"tables": tables, "findings": overview.problems(self.findings)}
+        return overview.lines(f"CompileReport: {counted(len(self.ranks), 'rank')}", parts)
 
     @property
     def is_clean(self) -> bool:
