@@ -132,3 +132,16 @@ def test_other_ranks_of_a_connected_job_make_it_doubtful() -> None:
     ranks = {0: "c1 a1 a2!", 1: "c1 a1 a2!", 2: "c1 a1", 3: "c1 b1 b2", 4: "c1 b1 b2"}
     found = diagnosis_of(journal_of_programs(ranks, a=[0, 1, 2], b=[3, 4], c=[0, 1, 2, 3, 4]))
     assert [(one.kind, one.culprits) for one in found.problems] == [(Kind.IN_FLIGHT, (2,))]
+
+
+# Representations in an interpreter.
+
+
+def test_diagnosis_in_a_few_lines() -> None:
+    found = diagnosis_of(journal_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2]))
+    assert repr(found) == (
+        "<Diagnosis: problem\n"
+        "  problem 1: Rank 2 never joined all_reduce #2 of group a; 2 ranks wait.\n"
+        "  checked: 3 ranks, 5 entries\n"
+        "  findings: none>"
+    )

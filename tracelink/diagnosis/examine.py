@@ -73,6 +73,11 @@ class Examined:
     diagnosis: Diagnosis
     journal: Journal
 
+    def __repr__(self) -> str:
+        return (
+            f"<Examined: {len(self.journal):,} entries in the journal, and a diagnosis\n{self.diagnosis!r}>"
+        )
+
 
 def diagnose(
     paths: Paths = (),

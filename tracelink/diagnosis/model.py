@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from tracelink.diagnosis.dumps.movement import Movement
 from tracelink.model.errors import Finding
 from tracelink.model.records import Entry, Frame
+from tracelink.model.text import counted
 from tracelink.model.trace import ProcessGroup
 
 Verdict = Literal["ok", "in_flight", "problem"]
+SHOWN = 3
+"""Problems in a representation."""
 
 
 class Kind(StrEnum):
@@ -318,6 +321,18 @@ class Diagnosis:
     blind_spot: str = ""
     """Without problems: where ranks may wait without being seen, as in the notes."""
     """What changed since earlier dumps; None without them."""
+
+    def __repr__(self) -> str:
+        from tracelink.model import overview
+
+        shown = {f"problem {place}": one.message for place, one in enumerate(self.problems[:SHOWN], 1)}
+        more = len(self.problems) - len(shown)
+        parts = {**shown, **({"more problems": str(more)} if more > 0 else {})}
+        checked = f"{counted(self.checked.ranks, 'rank')}, {counted(self.checked.entries, 'entry')}"
+        return overview.lines(
+            f"Diagnosis: {self.verdict}",
+            {**parts, "checked": checked, "findings": overview.problems(self.findings)},
+        )
 
     @property
     def verdict(self) -> Verdict:
