@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.api`."""
 
 from __future__ import annotations
 

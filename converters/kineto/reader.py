@@ -298,7 +298,7 @@ def _findings(
     yield from damage_findings(path, damage, truncated_at, kept, "event")
     if columns.not_events:
         skipped = subject(columns.not_events, "element", "are")
-        text = f"{path}: {skipped} no event (null, or without a valid time), and skipped."
+        text = f"{path}: {skipped} skipped: null, or without a valid time."
         yield Finding(Severity.WARNING, "not_an_event", text, columns.not_events, path)
     if columns.unusable_durations:
         text = (

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.io.json_array`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.io.protobuf`."""
 
 from __future__ import annotations
 

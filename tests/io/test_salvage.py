@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.io.salvage`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.io.sources`."""
 
 from __future__ import annotations
 

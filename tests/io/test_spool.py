@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.io.spool`."""
 
 from __future__ import annotations
 

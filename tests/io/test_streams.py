@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.io.streams`."""
 
 from __future__ import annotations
 

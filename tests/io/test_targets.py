@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.io.targets`."""
 
 from __future__ import annotations
 

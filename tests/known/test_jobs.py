@@ -1,4 +1,4 @@
-"""Package."""
+"""Jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""Traces."""
 
 from __future__ import annotations
 

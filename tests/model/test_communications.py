@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.model.communications`."""
 
 from __future__ import annotations
 

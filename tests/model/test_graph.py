@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.model.graph`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.model.operations`."""
 
 from __future__ import annotations
 

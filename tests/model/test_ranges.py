@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.model.ranges`."""
 
 from __future__ import annotations
 

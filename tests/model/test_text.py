@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.model.text`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.model.trace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.pipeline.ranks`."""
 
 from __future__ import annotations
 

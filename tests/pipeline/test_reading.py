@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.pipeline.reading`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.pipeline.selection`."""
 
 from __future__ import annotations
 

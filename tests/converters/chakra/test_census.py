@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.census`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.decode`."""
 
 from __future__ import annotations
 

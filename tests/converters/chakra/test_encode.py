@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.encode`."""
 
 from __future__ import annotations
 

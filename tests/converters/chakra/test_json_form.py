@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.json_form`."""
 
 from __future__ import annotations
 

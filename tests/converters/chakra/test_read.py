@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.read`."""
 
 from __future__ import annotations
 

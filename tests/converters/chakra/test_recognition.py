@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.recognition`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra_json.plan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra_json.reader`."""
 
 from __future__ import annotations
 

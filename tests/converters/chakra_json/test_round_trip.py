@@ -1,4 +1,4 @@
-"""Package."""
+"""Round trip."""
 
 from __future__ import annotations
 

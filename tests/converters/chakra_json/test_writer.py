@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra_json.writer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.drawing.formats`."""
 
 from __future__ import annotations
 

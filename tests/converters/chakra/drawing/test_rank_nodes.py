@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.drawing.rank_nodes`."""
 
 from __future__ import annotations
 

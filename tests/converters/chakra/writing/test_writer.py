@@ -1,4 +1,4 @@
-"""Package."""
+"""`tracelink.converters.chakra.writing.writer`."""
 
 from __future__ import annotations
 
