@@ -29,6 +29,7 @@ ENDS = {0: "used", 1: "problems", 2: "usage", 3: "unreadable", 4: "in flight"}
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What can control a terminal, or reorder what it shows."""
+WARNING = re.compile(r"RuntimeWarning: [^\n]*")
 
 FRAME = re.compile(r'File "[^"]*?((?:tracelink|converters)/[^"]*)", line (\d+)')
 ERROR = re.compile(r"tracelink: unexpected (\w+)")
@@ -49,7 +50,7 @@ class _TooSlow(BaseException):
 
 def run(arguments: Sequence[str], size: int) -> End:
     """Runs `tracelink` with these arguments on inputs of `size` uncompressed bytes."""
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)
         try:
             with (
@@ -61,10 +62,10 @@ def run(arguments: Sequence[str], size: int) -> End:
             return End("slow", f"slow at {_place(error)}")
         except MemoryError:
             return End("memory", "memory")
-    return _end(result, [str(one.message) for one in warned if one.category is RuntimeWarning])
+    return _end(result)
 
 
-def _end(result: Result, warned: Sequence[str]) -> End:
+def _end(result: Result) -> End:
     output = f"{result.stdout}\n{result.stderr}"
     outcome = ENDS.get(result.exit_code, "other")
     if "MemoryError" in output or isinstance(result.exception, MemoryError):
@@ -77,8 +78,8 @@ def _end(result: Result, warned: Sequence[str]) -> End:
         return End(outcome, f"exit code {result.exit_code}", output)
     if found := CONTROL.search(output):
         return End("control", f"prints {found[0]!r}", output)
-    if warned:
-        return End("warning", f"RuntimeWarning: {warned[0]}", output)
+    if found := WARNING.search(output):
+        return End("warning", found[0], output)
     return End(outcome, output=output)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import tracelink
 from builders.data import shared
-from tracelink.model.errors import TraceError
+from tracelink.model.errors import TraceError, UnreadableError
 
 SOUND = Path(__file__).parents[3] / "samples" / "gpu_pair"
 
@@ -34,7 +34,8 @@ def test_a_damaged_linked_trace(case: str, tmp_path: Path) -> None:
     damaged = shared(f"crashes/chakrajson-{case}") / "et_0.json"
     tracelink.merge(SOUND, output=tmp_path / "linked", to="chakra-json", jobs=1)
     paths = [damaged, tmp_path / "linked" / "et_1.json"]
-    assert not tracelink.validate(paths, jobs=1).valid
+    with pytest.raises(UnreadableError, match="not a Chakra trace, but of format chakra-json"):
+        tracelink.validate(paths, jobs=1)
     for output in ("merged.json", "merged.pftrace", "merged.et/job"):
         with suppress(TraceError):
             tracelink.merge(paths, output=tmp_path / output, jobs=1)

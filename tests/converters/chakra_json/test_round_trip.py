@@ -188,14 +188,16 @@ def test_ranks_still_do_the_same_together(tmp_path: Path) -> None:
     assert len(linked.participations) == len(merged.participations) == 64
 
 
-def test_a_timeline_of_it_names_a_device_of_which_no_number_is_known(tmp_path: Path) -> None:
+def test_a_timeline_of_it_has_a_device_of_which_no_number_is_known(tmp_path: Path) -> None:
     job = Job()
     job.node(process_root())
     operator = job.operator("first", 0, 10, node(5, "first", 1))
     job.kernel("gemm", 20, 10, operator)
     write(again(job.build(), tmp_path), tmp_path / "timeline.json", jobs=1)
     events = json.loads((tmp_path / "timeline.json").read_bytes())["traceEvents"]
-    assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {
-        "rank 0 (0)",
-        "rank 0 · GPU",
+    processes = {
+        (event["name"], event["pid"]): event["args"]
+        for event in events
+        if event["name"] in ("process_name", "process_labels")
     }
+    assert processes == {("process_name", 0): {"name": "rank"}, ("process_labels", 0): {"labels": "CPU, GPU"}}

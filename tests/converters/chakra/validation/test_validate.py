@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -34,6 +35,7 @@ def jobs(draw: st.DrawFn) -> list[EtFile]:
     """Ranks of one program that each computes between its collectives and messages what it likes."""
     world = draw(st.integers(1, 3))
     files = [EtFile(rank) for rank in range(world)]
+    last: dict[int, list[Any]] = {rank: [] for rank in range(world)}
     for _ in range(draw(st.integers(1, 5))):
         kind, size = draw(st.sampled_from(KINDS)), draw(st.integers(0, 3))
         size += SPLITS * (kind == CollectiveType.ALL_GATHER)
@@ -44,7 +46,8 @@ def jobs(draw: st.DrawFn) -> list[EtFile]:
                 trace.compute(
                     after=draw(st.lists(st.sampled_from(trace.nodes), unique_by=id)) if trace.nodes else []
                 )
-            trace.collective(kind, size, after=trace.nodes[-2:])
+            before = {node.id: node for node in [*last[trace.rank], *trace.nodes[-2:]]}
+            last[trace.rank] = [trace.collective(kind, size, after=[*before.values()])]
         if source != target:
             files[source].send(target, tag=size)
             files[target].receive(source, tag=size)
