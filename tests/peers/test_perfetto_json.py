@@ -142,7 +142,7 @@ def test_backward_operators_hang_on_their_forward_operators(synthetic: Loaded, t
 def arrows(trace: Loaded, arg: str, where: str) -> Counter[tuple[int, int, int]]:
     """(rank, argument of the slice where the arrow begins, and of that where it ends)."""
     rows = trace.query(
-        "select po.name as process,"
+        "select po.pid as rank,"
         f" extract_arg(o.arg_set_id, 'args.{arg}') as source,"
         f" extract_arg(i.arg_set_id, 'args.{arg}') as target"
         " from flow join slice o on o.id = slice_out join slice i on i.id = slice_in"
@@ -151,4 +151,4 @@ def arrows(trace: Loaded, arg: str, where: str) -> Counter[tuple[int, int, int]]
         " join thread_track it on it.id = i.track_id join thread ith on ith.utid = it.utid"
         f" join process pi on pi.upid = ith.upid where {where}"
     )
-    return Counter((rank_in(row["process"]), row["source"], row["target"]) for row in rows)
+    return Counter((row["rank"], row["source"], row["target"]) for row in rows)
