@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,9 @@ from tracelink.compiling.report import read
 pytestmark = pytest.mark.peer
 
 CLICK = Path(__file__).parent / "compile_page" / "click.mjs"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 24, 29)"}
 WIDTH = 1200
 HOSTILE = '</title></script><script>alert(1)</script><img src="//host/x" onerror="alert(2)">'
-
-
-@pytest.fixture
-def browser() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if shutil.which("node") is None or found is None:
-        pytest.skip("node or chromium is not installed")
-    if not (cache() / "node_modules" / "playwright-core").exists():
-        pytest.skip("there is no playwright; run tests/peers/perfetto_engine/fetch.sh")
-    return found
 
 
 def clicked(page: Path, traces: Path, browser: str, *arguments: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,8 @@ from tracelink.diagnosis.html.page import write_page
 pytestmark = pytest.mark.peer
 
 LOOK = Path(__file__).parent / "html_report" / "look.mjs"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(22, 24, 29)"
 HOSTILE = '</title></style><script>alert(1)</script><img src="//host/x" onerror="alert(2)">'
-
-
-@pytest.fixture
-def browser() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if shutil.which("node") is None or found is None:
-        pytest.skip("node or chromium is not installed")
-    if not (cache() / "node_modules" / "playwright-core").exists():
-        pytest.skip("there is no playwright; run tests/peers/perfetto_engine/fetch.sh")
-    return found
 
 
 def looked_at(folder: Path, entries: dict[int, Any], browser: str) -> dict[str, Any]:

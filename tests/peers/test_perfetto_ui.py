@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,21 +19,16 @@ from peers.peers_cache import cache
 pytestmark = pytest.mark.peer
 
 SCREENSHOT = Path(__file__).parent / "perfetto_ui" / "screenshot.mjs"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OF_ALL_RANKS = ("time (UTC)", "  seconds since 1970")
 """What a native trace has after its ranks."""
 EMPTY_PICTURE = 20_000
 """A picture of no trace has fewer bytes."""
 
 
-@pytest.fixture
-def browser() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if shutil.which("node") is None or found is None:
-        pytest.skip("node or chromium is not installed")
-    if not (cache() / "ui-v52").exists() or not (cache() / "node_modules" / "playwright-core").exists():
+@pytest.fixture(autouse=True)
+def user_interface() -> None:
+    if not (cache() / "ui-v52").exists():
         pytest.skip("there is no Perfetto UI; run tests/peers/perfetto_engine/fetch.sh")
-    return found
 
 
 @dataclass(frozen=True)

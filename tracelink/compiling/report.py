@@ -27,10 +27,10 @@ from tracelink.model.errors import Finding, Severity, UnreadableError, in_order
 from tracelink.pipeline.reading import (
     Task,
     assigned_ranks,
+    attempted,
     declared_rank,
     nothing_readable,
     tasks_of,
-    unreadable,
 )
 from tracelink.plugins import CompileLogReader
 
@@ -199,14 +199,9 @@ def _with_names_of_files(
 
 
 def _read_one(task: Task, engine: Engine) -> CompileLog | Finding:
-    assert isinstance(task.reader, CompileLogReader)
-    try:
-        return task.reader.read_log(task.source, engine)
-    except UnreadableError as error:
-        error.source = error.source or task.source.path
-        return unreadable(task.source.path, str(error))
-    except OSError as error:
-        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+    reader = task.reader
+    assert isinstance(reader, CompileLogReader)
+    return attempted(task, lambda: reader.read_log(task.source, engine))
 
 
 def _ranks_of(read: Sequence[tuple[Task, CompileLog]], findings: list[Finding]) -> list[int | None]:

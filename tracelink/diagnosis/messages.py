@@ -483,7 +483,7 @@ def pending_ends(state: MessageState) -> Bools:
     """
     ends, matching = state.ends, state.matching
     finished = np.append(ends.outcome, np.int8(Outcome.OPEN))[matching.partner] >= Outcome.RETIRED
-    # A send may be over before its message is received: it says nothing of a receive that is the last call of its rank.
+    # A send may end before its message is received: it does not show that a receive, its rank's last call, ended.
     finished &= ends.sends | ~_last_of_ranks(state)
     unfinished: Bools = (ends.outcome < Outcome.RETIRED) & ~finished
     unfinished &= ~state.elapsed.journal.has_left(ends.rank.astype(np.int32), ends.group)

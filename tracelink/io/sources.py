@@ -182,7 +182,7 @@ class Stamp:
 
 
 def archive_of(path: str) -> str:
-    """The archive in the path of one of its members, or empty; the colon of a Windows drive is none of an archive."""
+    """The archive in the path of one of its members, or empty; a Windows drive has a colon as well."""
     ends = (at for at, char in enumerate(path) if char == ":" and os.path.isfile(path[:at]))
     return path[: next(ends, 0)]
 

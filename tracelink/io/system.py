@@ -93,7 +93,7 @@ def machine() -> str:
 
 @contextmanager
 def locked(descriptor: int) -> Iterator[None]:
-    """Keeps the other processes of this run from entering; there are none without fork."""
+    """Keeps the other processes of this run from entering; without fork there are no others."""
     if fcntl is None or not HAS_FORK:
         yield
         return

@@ -95,7 +95,7 @@ class CompileLog:
     called_at: Mapping[str, Sequence[Frame]] = field(default_factory=dict)
     """For each compile id the stack that called the function, outermost first."""
     strings: Mapping[int, str] = field(default_factory=dict)
-    """Names of files by the numbers that stand for them in records; a forked process uses those of its parent."""
+    """Names of files by their numbers in records; a forked process uses those of its parent."""
     unnamed_files: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """For each compile id whose stack has a file without a name in the log, the numbers of all files of the stack."""
     output_code: Mapping[str, str] = field(default_factory=dict)

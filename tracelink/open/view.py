@@ -22,7 +22,7 @@ SUMMARIES = "^rank 0*[0-7] steps and waits"
 """Tracks that JSON has instead of what the headings of ranks show in native traces, of the first ranks."""
 
 MOST_PATTERNS, LONGEST_PATTERN = 8, 200
-"""Of other views nothing is used: a file of somebody else can contain anything."""
+"""Other views are not used: a file can contain anything."""
 
 
 def view_of(head: bytes, kind: TraceKind) -> StartupView:

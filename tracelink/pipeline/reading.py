@@ -5,9 +5,10 @@ from __future__ import annotations
 import os.path
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
@@ -15,6 +16,8 @@ from tracelink.io.sources import Discovery, Source, archive_of, resolve_rank
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import PluginError, Reader, Unpacking
+
+Result = TypeVar("Result")
 
 SNIFFED = 4 << 20
 """Bytes that are examined if the first ones are not enough: headers can be long."""
@@ -97,8 +100,13 @@ def _not_read(source: Source, message: str, reason: str = "unreadable") -> Findi
 
 def read(task: Task, engine: Engine) -> RankTrace | Finding:
     """The trace of one source, or why it cannot be read."""
+    return attempted(task, lambda: task.reader.read(task.source, engine))
+
+
+def attempted(task: Task, read: Callable[[], Result]) -> Result | Finding:
+    """What `read` makes of the source of a task, or why it cannot be read."""
     try:
-        return task.reader.read(task.source, engine)
+        return read()
     except UnreadableError as error:
         error.source = error.source or task.source.path
         error.advice = _as_other_format(task.source) or error.advice

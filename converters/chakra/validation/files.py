@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink import plugins
+import tracelink.plugins as plugins
 from tracelink.converters.chakra.table import Attribute
 from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
 from tracelink.io.sources import LARGEST_RANK, Discovery, Paths, Request, Source, discover, discover_inputs

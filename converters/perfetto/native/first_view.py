@@ -97,7 +97,7 @@ def _texts(times: Int64s, step: int) -> list[str]:
     return texts
 
 
-# All ranks: viewers draw the overview strip from threads of processes, and tracks of the tree are none.
+# All ranks: viewers draw the overview strip from threads of processes, not from tracks of the tree.
 
 
 def overview_process(job: Job) -> bytes:

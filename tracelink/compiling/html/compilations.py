@@ -82,7 +82,7 @@ def _compilation(
     facts: list[Child] = [
         [element("span", status.value, class_=f"status {status.value}"), " "] for status in statuses
     ]
-    told = [
+    details = [
         f"rank {rank}",
         duration(sum(times)) if times else None,
         f"because {first_line(reason)}" if reason else None,
@@ -90,7 +90,7 @@ def _compilation(
     ]
     return element(
         "details",
-        element("summary", label, " ", facts, element("small", " · ".join(filter(None, told)))),
+        element("summary", label, " ", facts, element("small", " · ".join(filter(None, details)))),
         (_facts(rank, one) for one in entry.compiles),
         _stack(log, compile_id),
         _texts(entry.artifacts),

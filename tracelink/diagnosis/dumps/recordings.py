@@ -11,16 +11,16 @@ from tracelink.diagnosis.dumps.sets import chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
-from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.records import Recording
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import (
     Task,
     assigned_ranks,
+    attempted,
     declared_rank,
     nothing_readable,
     tasks_of,
-    unreadable,
 )
 from tracelink.plugins import CompileLogReader, Recorder, Unpacking
 
@@ -133,14 +133,9 @@ def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def _read_one(task: Task, engine: Engine) -> Recording | Finding:
-    assert isinstance(task.reader, Recorder)
-    try:
-        return task.reader.read_records(task.source, engine)
-    except UnreadableError as error:
-        error.source = error.source or task.source.path
-        return unreadable(task.source.path, str(error))
-    except OSError as error:
-        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+    reader = task.reader
+    assert isinstance(reader, Recorder)
+    return attempted(task, lambda: reader.read_records(task.source, engine))
 
 
 class _Members:
