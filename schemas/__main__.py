@@ -9,23 +9,24 @@ from typing import Any
 
 import msgspec
 
-from tracelink.cli import compile_documents, diagnosis_documents, documents, trace_documents
+from tracelink.cli.documents import compile as compiling
+from tracelink.cli.documents import diagnosis, results, traces
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
-    "clocks": documents.Clocks,
-    "collectives": documents.Collectives,
-    "compile": compile_documents.Compile,
-    "completion": documents.Completion,
-    "diagnose": diagnosis_documents.Diagnose,
-    "entries": diagnosis_documents.Entries,
-    "error": documents.Failed,
-    "formats": documents.Formats,
-    "inspect": trace_documents.Inspect,
-    "merge": documents.Merge,
-    "open": documents.Open,
-    "validate": trace_documents.Validate,
+    "clocks": results.Clocks,
+    "collectives": results.Collectives,
+    "compile": compiling.Compile,
+    "completion": results.Completion,
+    "diagnose": diagnosis.Diagnose,
+    "entries": diagnosis.Entries,
+    "error": results.Failed,
+    "formats": results.Formats,
+    "inspect": traces.Inspect,
+    "merge": results.Merge,
+    "open": results.Open,
+    "validate": traces.Validate,
 }
 
 

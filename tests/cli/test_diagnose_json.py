@@ -18,7 +18,7 @@ from builders.dumps import dumps, hang, healthy, steps
 from builders.recorded_jobs import faulty_plans
 from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 from tracelink import diagnose, schemas
-from tracelink.cli.diagnosis_documents import diagnosis_document
+from tracelink.cli.documents.diagnosis import diagnosis_document
 from tracelink.cli.main import FINE, NO
 from tracelink.diagnosis.model import Kind, Stage
 

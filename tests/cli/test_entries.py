@@ -200,7 +200,7 @@ class TestCsvAndJson:
     def test_without_the_dump_only_sizes_are_missing(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from tracelink.cli import diagnose as entries_output
+        from tracelink.cli import entries as entries_output
 
         dumps(Path("dumps"), healthy(2))
         real = entries_output.Shown.of

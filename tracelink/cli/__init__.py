@@ -2,4 +2,4 @@
 
 from tracelink.cli.main import main
 
-__all__ = ["compile_documents", "diagnosis_documents", "documents", "main", "trace_documents"]
+__all__ = ["documents", "main"]

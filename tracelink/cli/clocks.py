@@ -7,8 +7,8 @@ from dataclasses import replace
 import click
 
 import tracelink.api as api
-from tracelink.cli import documents
 from tracelink.cli.console import Console
+from tracelink.cli.documents import results
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
 from tracelink.model.clock import Clock, ClockMode, Clocks
@@ -143,13 +143,13 @@ def _signed(ns: int) -> str:
 # The result for `--json`.
 
 
-def clocks_document(measured: Clocks) -> documents.Clocks:
+def clocks_document(measured: Clocks) -> results.Clocks:
     """The result of `clocks`, which `--clock` takes as a file."""
-    return documents.Clocks(
+    return results.Clocks(
         reference_rank=reference_rank(measured),
         reference_ns=next((clock.reference_ns for clock in measured.clocks.values()), None),
         ranks=[_clock(clock) for clock in measured.clocks.values()],
-        findings=documents.findings_of(measured.findings),
+        findings=results.findings_of(measured.findings),
     )
 
 
@@ -158,8 +158,8 @@ def reference_rank(measured: Clocks) -> int | None:
     return next((c.rank for c in measured.clocks.values() if not (c.offset_ns or c.drift_ppm)), None)
 
 
-def _clock(clock: Clock) -> documents.Clock:
-    return documents.Clock(
+def _clock(clock: Clock) -> results.Clock:
+    return results.Clock(
         clock.rank,
         clock.host,
         clock.offset_ns,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.cli import documents
+from tracelink.cli.documents import results
 from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.timeline import Arrivals, arrivals, lost_time
 from tracelink.model.collectives import Participations, Verdict
@@ -172,19 +172,19 @@ def _parts_of(job: Job, selected: Rows) -> tuple[Int64s, list[int]]:
 # The result for `--json`.
 
 
-def collectives_document(job: Job, selected: CollectiveRows) -> documents.Collectives:
+def collectives_document(job: Job, selected: CollectiveRows) -> results.Collectives:
     """The result of `collectives`."""
     rows = rows_of(collective_columns(job, selected.collectives))
     parts = participation_rows(job, selected.collectives)
     collectives = [
-        documents.Collective(**row, participations=[documents.Participation(**part) for part in ranks])
+        results.Collective(**row, participations=[results.Participation(**part) for part in ranks])
         for row, ranks in zip(rows, parts, strict=True)
     ]
-    return documents.Collectives(
+    return results.Collectives(
         collectives=[row for row in collectives if row.verdict != Verdict.UNMATCHED],
-        messages=[documents.Message(**row) for row in rows_of(message_columns(job, selected.messages))],
+        messages=[results.Message(**row) for row in rows_of(message_columns(job, selected.messages))],
         unmatched=[row for row in collectives if row.verdict == Verdict.UNMATCHED],
-        findings=documents.findings_of(job.findings),
+        findings=results.findings_of(job.findings),
     )
 
 

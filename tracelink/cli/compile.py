@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from tracelink.cli.compile_documents import compile_document
 from tracelink.cli.console import Console
+from tracelink.cli.documents.compile import compile_document
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs, takes_ranks_of_files
 from tracelink.cli.terminal import EMPTY, Page, exit_code, more, print_errors, show_findings, watching

@@ -6,8 +6,8 @@ import click
 
 import tracelink.api as api
 from tracelink.api import Converted
-from tracelink.cli import documents
 from tracelink.cli.console import Console
+from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import (
     collected,
@@ -115,8 +115,8 @@ def convert(
 def _report(console: Console, converted: Converted, *, to_stderr: bool) -> int:
     """Prints what was written; returns the exit code."""
     if console.json:
-        outputs = [documents.output_document(output) for output in converted.outputs]
-        console.document(documents.Merge(outputs, [], documents.findings_of(converted.findings)))
+        outputs = [results.output_document(output) for output in converted.outputs]
+        console.document(results.Merge(outputs, [], results.findings_of(converted.findings)))
     elif console.quiet:
         print_errors(console, converted.findings)
     else:

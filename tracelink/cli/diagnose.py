@@ -9,8 +9,6 @@ import click
 
 from tracelink.cli.console import Console
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
-from tracelink.cli.entries import EntrySelection, Shown
-from tracelink.cli.entries_page import entries_document, entries_page, entries_table
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
 from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import print_errors, watching
@@ -21,6 +19,7 @@ from tracelink.model.ranges import Numbers
 from tracelink.model.text import size
 
 if TYPE_CHECKING:
+    from tracelink.cli.entries import EntrySelection
     from tracelink.diagnosis.database.tables import Database
 
 
@@ -92,9 +91,12 @@ def _entries(
     context = click.get_current_context()
     if as_csv and context.obj.json:
         raise click.UsageError("--csv and --json cannot be combined.")
+    if not entries:
+        return None
+    from tracelink.cli.entries import EntrySelection
+
     ranks = None if only_ranks is None else Numbers.parse(only_ranks, "--ranks")
-    selection = EntrySelection(ranks, groups, stacks, context.params["limit"], as_csv)
-    return selection if entries else None
+    return EntrySelection(ranks, groups, stacks, context.params["limit"], as_csv)
 
 
 takes_entries = collected(
@@ -232,7 +234,7 @@ def _write_page(examined: Examined, path: str) -> int:
 
 def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -> None:
     if console.json:
-        from tracelink.cli.diagnosis_documents import diagnosis_document
+        from tracelink.cli.documents.diagnosis import diagnosis_document
 
         console.document(diagnosis_document(diagnosis, limit))
     elif not console.quiet:
@@ -250,6 +252,9 @@ def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -
 
 def show_entries(console: Console, examined: Examined, selection: EntrySelection) -> None:
     """Prints the selected entries as a table, as CSV or as JSON."""
+    from tracelink.cli.entries import Shown
+    from tracelink.cli.entries_page import entries_document, entries_page, entries_table
+
     diagnosis = examined.diagnosis
     as_table = not (selection.csv or console.json)
     if as_table and console.quiet:

@@ -32,7 +32,7 @@ from tracelink.model.text import collective_in_words, counted, ranks_cell
 from tracelink.model.trace import ProcessGroup
 
 if TYPE_CHECKING:
-    from tracelink.cli import diagnosis_documents
+    from tracelink.cli.documents import diagnosis as diagnosis_documents
 
 # The page: the table, its legend, and what it does not contain.
 
@@ -169,7 +169,8 @@ RETIRED = {1: True, 0: False}
 
 def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> diagnosis_documents.Entries:
     """What `diagnose --entries --json` prints."""
-    from tracelink.cli import diagnosis_documents, documents
+    from tracelink.cli.documents import diagnosis as diagnosis_documents
+    from tracelink.cli.documents import results
 
     matrix = shown.matrix
     return diagnosis_documents.Entries(
@@ -188,7 +189,7 @@ def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> dia
             for row, frames in zip(rows_of(_columns(shown)), _stacks(shown), strict=True)
         ],
         holes=_holes(shown),
-        findings=documents.findings_of([*diagnosis.findings, *shown.findings]),
+        findings=results.findings_of([*diagnosis.findings, *shown.findings]),
     )
 
 
@@ -247,7 +248,7 @@ def _stack(frames: Sequence[Frame]) -> str:
 
 def _holes(shown: Shown) -> list[diagnosis_documents.Hole]:
     """Rows with members that have no entry, or whose entry was lost."""
-    from tracelink.cli.diagnosis_documents import Hole
+    from tracelink.cli.documents.diagnosis import Hole
 
     matrix = shown.matrix
     absent = matrix.member & (matrix.entry == UNKNOWN)

@@ -10,8 +10,8 @@ import click
 from click.shell_completion import get_completion_class
 
 import tracelink.plugins as plugins
-from tracelink.cli import documents
 from tracelink.cli.console import Console
+from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO, main
 from tracelink.cli.options import Words, command
 from tracelink.cli.terminal import Page
@@ -50,7 +50,7 @@ def formats(console: Console) -> None:
         if declaration.conversion
     ]
     if console.json:
-        console.document(documents.Formats(readers, writers, conversions))
+        console.document(results.Formats(readers, writers, conversions))
     else:
         console.info(_listing(readers, writers, conversions))
     for message in broken:
@@ -58,26 +58,26 @@ def formats(console: Console) -> None:
     click.get_current_context().exit(NO if broken else FINE)
 
 
-def _reader(name: str, origin: str, reader: ReaderSpec) -> documents.Reader:
-    return documents.Reader(name, origin, reader.summary)
+def _reader(name: str, origin: str, reader: ReaderSpec) -> results.Reader:
+    return results.Reader(name, origin, reader.summary)
 
 
-def _writer(name: str, origin: str, writer: WriterSpec) -> documents.Writer:
-    return documents.Writer(
+def _writer(name: str, origin: str, writer: WriterSpec) -> results.Writer:
+    return results.Writer(
         name, origin, writer.summary, list(writer.suffixes), one_file_per_rank=writer.files != Files.ONE
     )
 
 
-def _conversion(name: str, origin: str, conversion: ConversionSpec) -> documents.Conversion:
-    return documents.Conversion(
+def _conversion(name: str, origin: str, conversion: ConversionSpec) -> results.Conversion:
+    return results.Conversion(
         name, origin, conversion.summary, list(conversion.reads), list(conversion.suffixes)
     )
 
 
 def _listing(
-    readers: Sequence[documents.Reader],
-    writers: Sequence[documents.Writer],
-    conversions: Sequence[documents.Conversion],
+    readers: Sequence[results.Reader],
+    writers: Sequence[results.Writer],
+    conversions: Sequence[results.Conversion],
 ) -> str:
     page = Page()
     _show(
@@ -138,7 +138,7 @@ def completion(console: Console, shell: str | None) -> None:
     assert made is not None
     script = made(main, {}, "tracelink", VARIABLE).source()
     if console.json:
-        console.document(documents.Completion(shell, script))
+        console.document(results.Completion(shell, script))
     else:
         console.result(*script.splitlines())
 

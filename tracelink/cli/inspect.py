@@ -49,7 +49,7 @@ def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
         inspection = api.inspect(**inputs.keywords(), jobs=jobs, watch=watch)
     inspection, censuses = _with_censuses(inspection, jobs)
     if console.json:
-        from tracelink.cli.trace_documents import inspect_document
+        from tracelink.cli.documents.traces import inspect_document
 
         console.document(inspect_document(inspection, censuses))
     elif console.quiet:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracelink.cli import documents
 from tracelink.cli.console import Console
+from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command
 from tracelink.cli.summary import SHOWN, STDOUT
@@ -152,13 +152,13 @@ def _announce(console: Console, trace: OpenTrace, serving: Serving, page: str, p
     findings, listening = memory_findings(trace), f"{LOOPBACK}:{port}"
     if console.json:
         console.document(
-            documents.Open(
+            results.Open(
                 url=page,
                 file=trace.path,
                 bytes=trace.size,
                 origin=serving.origin,
                 listening=listening,
-                findings=documents.findings_of(findings),
+                findings=results.findings_of(findings),
             )
         )
     for finding in findings:

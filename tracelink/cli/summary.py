@@ -145,9 +145,12 @@ def _estimate(output: OutputForecast) -> str:
 def report_merge(console: Console, merged: Merged, *, to_stderr: bool = False, opening: bool = False) -> int:
     """Prints the result of a merge, and how to open it unless `opening` says that it is; returns the exit code."""
     if console.json:
-        from tracelink.cli.documents import merge_document
+        from tracelink.cli.documents.results import merge_document, rank_links_document
 
-        console.document(merge_document(merged.outputs, links_of_ranks(merged.job), merged.findings))
+        ranks = [
+            rank_links_document(rank.rank, rank.events, rank.links) for rank in links_of_ranks(merged.job)
+        ]
+        console.document(merge_document(merged.outputs, ranks, merged.findings))
     elif console.quiet:
         print_errors(console, merged.findings)
     else:

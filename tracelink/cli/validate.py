@@ -140,7 +140,7 @@ def validate(
             watch=watch,
         )
     if console.json:
-        from tracelink.cli.trace_documents import validate_document
+        from tracelink.cli.documents.traces import validate_document
 
         console.document(validate_document(validation))
     elif not console.quiet:

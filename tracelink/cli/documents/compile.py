@@ -7,7 +7,15 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
-from tracelink.cli.documents import Count, Finding, Nanoseconds, Positive, RankNumber, Text, findings_of
+from tracelink.cli.documents.results import (
+    Count,
+    Finding,
+    Nanoseconds,
+    Positive,
+    RankNumber,
+    Text,
+    findings_of,
+)
 from tracelink.compiling import diff as compiling_diff
 from tracelink.compiling import model
 from tracelink.compiling.diff import CompileDiff

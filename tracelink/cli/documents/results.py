@@ -1,7 +1,7 @@
 """What `--json` prints of jobs: a struct for each command's document; their JSON Schemas are in `tracelink.schemas`.
 
-A key that is left out where it has no value is `UNSET`. Structs of `diagnose` are in `diagnosis_documents`, those of
-`inspect` and `validate` in `trace_documents`.
+A key that is left out where it has no value is `UNSET`. `compile`, `diagnose`, `inspect` and `validate` have modules of
+their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tracelink.model.collectives import Verdict
 from tracelink.model.errors import Severity
 
 if TYPE_CHECKING:
-    import tracelink.cli.summary as summary
     import tracelink.plugins as plugins
     from tracelink.model.graph import LinkReport
 
@@ -164,15 +163,12 @@ class Merge(Struct, frozen=True):
 
 
 def merge_document(
-    outputs: Sequence[plugins.Output], ranks: Sequence[summary.RankLinks], findings: Sequence[errors.Finding]
+    outputs: Sequence[plugins.Output], ranks: Sequence[RankLinks], findings: Sequence[errors.Finding]
 ) -> Merge:
     """The result of `merge` and `convert`."""
     return Merge(
         outputs=[output_document(output) for output in outputs],
-        ranks=[
-            RankLinks(rank.rank, rank.events, {name: _linked(report) for name, report in rank.links.items()})
-            for rank in ranks
-        ],
+        ranks=ranks,
         findings=findings_of(findings),
     )
 
@@ -180,6 +176,11 @@ def merge_document(
 def output_document(output: plugins.Output) -> Output:
     """A file that was written."""
     return Output(output.path, output.format, output.rank, output.bytes, output.events)
+
+
+def rank_links_document(rank: int, events: int, reports: Mapping[str, LinkReport]) -> RankLinks:
+    """The links of one rank."""
+    return RankLinks(rank, events, {name: _linked(report) for name, report in reports.items()})
 
 
 def _linked(report: LinkReport) -> Linked:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tracelink.cli.documents import (
+from tracelink.cli.documents.results import (
     Count,
     Finding,
     Nanoseconds,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tracelink.cli.documents import Count, Finding, Nanoseconds, Positive, RankNumber, Text, findings_of
+from tracelink.cli.documents.results import (
+    Count,
+    Finding,
+    Nanoseconds,
+    Positive,
+    RankNumber,
+    Text,
+    findings_of,
+)
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.table import Role
 from tracelink.converters.chakra.validation import rules
