@@ -279,6 +279,7 @@ def test_phase_is_the_first_operator_of_its_name_within_it() -> None:
     outer = build.phase("passes", "0/0", 0, 100)
     inner = build.phase("passes", "0/0", 20, 50)
     build.phase("compile_file", "0/0", 30, 40)
+    build.phase("code_gen", "0/0", 41, 42)
     build.phase("passes", "0/0", 5_000, 6_000)
     ops = [build.op("passes", 1, 99), build.op("passes", 21, 49)]
     build.op("passes (dynamo_timed)", 2, 98)
@@ -287,8 +288,11 @@ def test_phase_is_the_first_operator_of_its_name_within_it() -> None:
     assert reports(trace)["same.compile_kineto"] == LinkReport(
         "same.compile_kineto",
         2,
-        3,
-        {"no operator of its name ran then: it ran on a thread that was not profiled": 1},
+        4,
+        {
+            "compile_file of a worker thread, which was not profiled": 1,
+            "no operator of its name ran then": 1,
+        },
         {"phases outside the profiled time": 1},
     )
 

@@ -22,6 +22,8 @@ BACKWARD_PHASE = "entire_backward_compile"
 """The outermost phase of a backward graph that is compiled when it first runs."""
 GRAPH_PHASE = "inductor_compile"
 """The phase that compiles one graph, and generates its code."""
+WORKER_PHASE = "compile_file"
+"""The phase that compiles one file, often on a thread of its own, which profilers do not record."""
 LATENESS = SECOND
 """How much later than its phase an operator can end: the process can be interrupted between the two."""
 
@@ -301,8 +303,11 @@ def _link_phases(compiled: CompiledCode) -> Links:
     inside = (events.start[phases] >= begin) & (events.start[phases] <= end)
     inside &= np.isin(compiled.process[phases], compiled.process[operators])
     candidates = int(np.count_nonzero(inside | (operator != UNKNOWN)))
+    by_worker = events.name[phases] == compiled.trace.strings.find(WORKER_PHASE)
+    of_workers = int(np.count_nonzero(by_worker & inside & (operator == UNKNOWN)))
     missing = {
-        "no operator of its name ran then: it ran on a thread that was not profiled": candidates - len(source)
+        f"{WORKER_PHASE} of a worker thread, which was not profiled": of_workers,
+        "no operator of its name ran then": candidates - len(source) - of_workers,
     }
     notes = {"phases outside the profiled time": len(phases) - candidates}
     report = LinkReport("same.compile_kineto", len(source), candidates, nonzero(missing), nonzero(notes))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tracelink.linking.recorder import link_recorder, link_recorder_kernels
 from tracelink.model.columns import UNKNOWN, Bools, lookup, values_at
 from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity
-from tracelink.model.events import Edges, Key, Relation
+from tracelink.model.events import PHASE_DATA, Edges, Key, Relation
 from tracelink.model.graph import STATED, LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, scoped_pair
 
@@ -60,7 +60,24 @@ def link_rank(trace: RankTrace) -> LinkedRank:
     findings = [finding for report in reports for finding in _unlinked(report)]
     findings += [finding for link in links for finding in link.findings]
     findings += communication.findings
-    return LinkedRank(trace, _all_edges(links), reports, findings, communication.calls)
+    linked = LinkedRank(trace, _all_edges(links), reports, findings, communication.calls)
+    return _with_phase_data_folded(linked)
+
+
+def _with_phase_data_folded(linked: LinkedRank) -> LinkedRank:
+    """The rank after annotations that only state data of a phase of the compiler became arguments."""
+    if not any(PHASE_DATA in text for text in linked.trace.strings):
+        return linked
+    from tracelink.linking.phase_data import fold_phase_data  # few profiles have them
+
+    folded = fold_phase_data(linked.trace, linked.edges, linked.calls)
+    return replace(
+        linked,
+        trace=folded.trace,
+        edges=folded.edges,
+        calls=folded.calls,
+        findings=[*linked.findings, *folded.findings],
+    )
 
 
 def _all_edges(links: Sequence[Links]) -> Edges:

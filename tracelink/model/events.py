@@ -90,6 +90,10 @@ class Relation(IntEnum):
     """A phase of the compiler made the code that ran."""
 
 
+PHASE_DATA = "_data: "
+"""Names of annotations that only state data of a phase of torch.compile: `dynamo_data: compile_id=0/0`."""
+
+
 class Key(StrEnum):
     """A link key: an id that a source recorded, by which events that belong together are found."""
 
