@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -12,16 +14,16 @@ import numpy as np
 
 from tracelink.converters.kineto.elements import TEXT_LANE, Decoded, Shapes
 from tracelink.converters.kineto.schema import (
+    COUNTER,
     FLOWS,
     INSTANTS,
     LAUNCH_FLOWS,
     METADATA,
     PAIRED,
-    WITH_ARGUMENTS,
     Arguments,
     Element,
 )
-from tracelink.model.columns import Bools, Int64s, StringTable, Table, int64s
+from tracelink.model.columns import Bools, Float64s, Int64s, StringTable, Table, int64s
 from tracelink.model.communications import Communications, Statement, communications
 from tracelink.model.events import EventKind, Key
 
@@ -103,13 +105,14 @@ class FlowEnds(Table):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One sample of one counter."""
+class Samples(Table):
+    """Samples of counters, one row each."""
 
-    name: str
-    pid: int
-    time: int
-    values: dict[str, Any]
+    counter: Int64s
+    """Code of the name in `ElementColumns.counters`."""
+    pid: Int64s
+    time: Int64s
+    value: Float64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +151,16 @@ class ElementColumns:
     flows: list[FlowEnds] = field(default_factory=list)
     """The starts and ends of all other flows."""
     metadata: list[Metadata] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    counters: StringTable = field(default_factory=StringTable)
+    """Names of sampled counters."""
+    samples: list[Samples] = field(default_factory=list)
     halves: list[Half] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     """The start of each piece in the file, and its number of elements."""
     unusable_durations: int = 0
+    unusable_samples: int = 0
+    """Values of counters that are no finite numbers."""
     not_events: int = 0
     total: int = 0
 
@@ -177,6 +184,7 @@ class ElementColumns:
         self._add_memory(indexes, shape_of_event, events)
         self._add_flows(shape, piece)
         self._add_scopes(piece)
+        self._add_samples(shape, piece)
         self._add_rest(shape, piece)
         self.offsets.append(offset)
         self.counts.append(len(shape))
@@ -248,14 +256,33 @@ class ElementColumns:
             scopes = np.array([scope for _, scope in piece.scopes], np.int64)
             self.keys.setdefault(Key.INSTANT_SCOPE, []).append((indexes, scopes))
 
+    def _add_samples(self, shape: Int64s, piece: Decoded) -> None:
+        """One sample for each finite argument of a counter."""
+        indexes = np.flatnonzero(self.shapes.are(shape, frozenset({COUNTER})))
+        if not len(indexes):
+            return
+        elements = [piece.elements[index] for index in indexes.tolist()]
+        row, counter, value = array("q"), array("q"), array("d")
+        for number, (index, element) in enumerate(zip(indexes.tolist(), elements, strict=True)):
+            for key, recorded in piece.arguments.get(index, {}).items():
+                try:
+                    sampled = float(recorded)
+                except (TypeError, ValueError, OverflowError):
+                    sampled = math.nan
+                if not math.isfinite(sampled):
+                    self.unusable_samples += 1
+                    continue
+                row.append(number)
+                counter.append(self.counters[f"{element.name} {key}".strip()])
+                value.append(sampled)
+        rows = np.array(row, np.int64)
+        pid, time = int64s([element.pid for element in elements]), piece.times(elements)
+        self.samples.append(Samples(np.array(counter, np.int64), pid[rows], time[rows], np.array(value)))
+
     def _add_rest(self, shape: Int64s, piece: Decoded) -> None:
-        for index in np.flatnonzero(self.shapes.are(shape, WITH_ARGUMENTS)).tolist():
+        for index in np.flatnonzero(self.shapes.are(shape, frozenset({METADATA}))).tolist():
             element, arguments = piece.elements[index], piece.arguments.get(index, {})
-            if element.ph == METADATA:
-                self.metadata.append(Metadata(element.name, element.pid, element.tid, arguments))
-            elif arguments:
-                time = int(piece.times([element])[0])
-                self.samples.append(Sample(element.name, element.pid, time, arguments))
+            self.metadata.append(Metadata(element.name, element.pid, element.tid, arguments))
         for index in np.flatnonzero(self.shapes.are(shape, PAIRED)).tolist():
             element = piece.elements[index]
             time = int(piece.times([element])[0])
@@ -341,7 +368,8 @@ def _join_rest(merged: ElementColumns, part: ElementColumns, lane: Callable[[Any
     merged.metadata += [
         Metadata(n.kind, int(lane(n.pid)), int(lane(n.tid)), n.arguments) for n in part.metadata
     ]
-    merged.samples += [Sample(s.name, int(lane(s.pid)), s.time, s.values) for s in part.samples]
+    counters = merged.counters.absorb(part.counters.texts()).astype(np.int64)
+    merged.samples += [replace(s, counter=counters[s.counter], pid=lane(s.pid)) for s in part.samples]
     merged.halves += [
         Half(
             h.ph,
@@ -358,6 +386,7 @@ def _join_rest(merged: ElementColumns, part: ElementColumns, lane: Callable[[Any
     merged.offsets += part.offsets
     merged.counts += part.counts
     merged.unusable_durations += part.unusable_durations
+    merged.unusable_samples += part.unusable_samples
     merged.not_events += part.not_events
 
 

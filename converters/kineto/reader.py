@@ -306,6 +306,10 @@ def _findings(
             "longer than 116 days; kept as unfinished."
         )
         yield Finding(Severity.WARNING, "unusable_duration", text, columns.unusable_durations, path)
+    if columns.unusable_samples:
+        skipped = subject(columns.unusable_samples, "counter sample", "are")
+        text = f"{path}: {skipped} skipped: not a finite number."
+        yield Finding(Severity.WARNING, "unusable_sample", text, columns.unusable_samples, path)
     if old := int(np.count_nonzero(columns.shapes.in_category(columns.table["shape"], OLD_CATEGORIES))):
         events = subject(old, "event", "have")
         text = f"{path}: {events} categories of 2021; outputs have those of today (cpu_op for Operator)."

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, Half, Metadata
+from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, Half, Metadata, Samples
 from tracelink.converters.kineto.elements import TEXT_LANE, Shapes
 from tracelink.converters.kineto.schema import (
     ASYNC_BEGIN,
@@ -38,6 +38,8 @@ from tracelink.model.columns import (
     Int64s,
     distinct,
     previous_at_least,
+    stable_order,
+    starts_of,
 )
 from tracelink.model.communications import text_in
 from tracelink.model.events import BYTES, Counters, Track, TrackKind
@@ -132,8 +134,8 @@ def _order(value: Any) -> int:
 # Counters: sampled by the producer, or from memory events.
 
 
-DEVICE_TYPES = {0: "CPU", 1: "GPU", 20: "GPU"}
-"""Names of c10 device types: CPU, CUDA, HIP."""
+DEVICE_TYPES = {0: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 13: "MPS", 15: "HPU", 19: "MTIA", 20: "GPU"}
+"""Names of c10 device types: CPU, CUDA, HIP, and other accelerators; 20 is any that is registered from outside."""
 
 Series = tuple[str, str, Int64s, npt.NDArray[np.float64]]
 """(process, counter, times, values)."""
@@ -156,20 +158,13 @@ def counters_of(
 
 
 def _sampled(columns: ElementColumns, names: Names) -> Iterator[Series]:
-    series: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
-    for sample in columns.samples:
-        for key, value in sample.values.items():
-            name = (names.text(sample.pid), f"{sample.name} {key}".strip())
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                columns.not_events += 1
-                continue
-            times, values = series.setdefault(name, ([], []))
-            times.append(sample.time)
-            values.append(number)
-    for (process, counter), (times, values) in series.items():
-        yield process, counter, np.array(times, np.int64), np.array(values, np.float64)
+    samples = Samples.concatenate(columns.samples)
+    series, first = distinct(samples.counter, samples.pid)
+    rows = stable_order(series)
+    texts = columns.counters.texts()
+    for head, chosen in zip(first.tolist(), np.split(rows, starts_of(series[rows])[1:]), strict=False):
+        process, counter = names.text(int(samples.pid[head])), texts[samples.counter[head]]
+        yield process, counter, samples.time[chosen], samples.value[chosen]
 
 
 def _memory(columns: ElementColumns) -> Iterator[Series]:
@@ -186,6 +181,8 @@ def _memory(columns: ElementColumns) -> Iterator[Series]:
         )
         yield "", f"{label} allocated", times[of_device], allocated[of_device].astype(np.float64)
         has_reserved = of_device & (reserved >= 0)
+        if not reserved[has_reserved].any():
+            continue  # the allocator of CPUs reserves nothing, and records 0
         yield "", f"{label} reserved", times[has_reserved], reserved[has_reserved].astype(np.float64)
 
 

@@ -163,7 +163,7 @@ NAMED_THREAD = re.compile(r"^(thread -?\d+) \((.*)\)$")
 """Names of threads in profiles."""
 
 DEVICE_COUNTER = re.compile(r"GPU (\d+) ")
-"""Names of counters of a device that belong to no process."""
+"""Names of counters of a device that belong to no process, and of processes with counters of a device."""
 
 SUMMARY = "steps and waits"
 """The identity of the track that shows at a glance what a rank does; it is the first of the rank."""
@@ -287,7 +287,7 @@ def _process_keys(used: Sequence[Track], counters: Sequence[Track]) -> dict[tupl
             cpus.setdefault(track.rank, []).append(track.process)
     devices = {(track.rank, track.process) for track in used if track.kind == TrackKind.STREAM}
     for track in (*used, *counters):
-        kind, process = KIND_OF_PROCESS[track.kind], track.process or _device_of_counter(track)
+        kind, process = KIND_OF_PROCESS[track.kind], _device_of_counter(track) or track.process
         own = cpus.get(track.rank, [])
         if kind in (ProcessKind.COLLECTIVES, ProcessKind.NODES):
             process = ""
@@ -310,8 +310,8 @@ def _process_keys(used: Sequence[Track], counters: Sequence[Track]) -> dict[tupl
 
 
 def _device_of_counter(track: Track) -> str:
-    """The device in the name of a counter."""
-    match = DEVICE_COUNTER.match(track.label)
+    """The device in the name of a counter, or of its process, such as `GPU 0 Counters`."""
+    match = DEVICE_COUNTER.match(track.process or track.label)
     return match[1] if match and track.kind == TrackKind.COUNTER else ""
 
 

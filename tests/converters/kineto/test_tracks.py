@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,9 @@ from builders.kineto import (
     trace,
     tracks,
 )
+from tracelink.converters.kineto.columns import ElementColumns, join
+from tracelink.converters.kineto.elements import ElementDecoder
+from tracelink.converters.kineto.tracks import Names, counters_of
 from tracelink.linking.rank import link_rank
 from tracelink.model.events import BYTES, EventKind, Key, Relation, Track, TrackKind
 from tracelink.model.trace import RankTrace
@@ -133,6 +137,7 @@ def test_memory_events_become_counters_of_each_device() -> None:
             memory(4, 5, 6, device=1),
             memory(5, 7, 8, device_type=20, device=2),
             memory(6, 9, 10, device_type=13),
+            memory(7, 11, 12, device_type=99),
         )
     )
     assert samples(result) == {
@@ -143,8 +148,10 @@ def test_memory_events_become_counters_of_each_device() -> None:
         ("", "GPU 1 reserved"): [(4000, 6)],
         ("", "GPU 2 allocated"): [(5000, 7)],
         ("", "GPU 2 reserved"): [(5000, 8)],
-        ("", "device type 13 0 allocated"): [(6000, 9)],
-        ("", "device type 13 0 reserved"): [(6000, 10)],
+        ("", "MPS 0 allocated"): [(6000, 9)],
+        ("", "MPS 0 reserved"): [(6000, 10)],
+        ("", "device type 99 0 allocated"): [(7000, 11)],
+        ("", "device type 99 0 reserved"): [(7000, 12)],
     }
     assert units(result) == {BYTES}
     assert {one.kind for one in seen(result)} == {EventKind.MEMORY}
@@ -164,7 +171,7 @@ def test_counters_that_the_producer_sampled() -> None:
             counter("sm__cycles", 1, {"": 5}),
             counter("sm__cycles", 2.5, {"": 6.5}),
             counter("Bandwidth", 3, {"read": 1, "written": "2"}, pid=0),
-            counter("Bandwidth", 4, {"read": "no number"}, pid=0),
+            counter("Bandwidth", 4, {"read": "no number", "written": "NaN", "lost": 10**400}, pid=0),
             cpu_op(ts=9),
             baseTimeNanoseconds=1_000_000_000,
         )
@@ -175,7 +182,34 @@ def test_counters_that_the_producer_sampled() -> None:
         ("0", "Bandwidth written"): [(1_000_003_000, 2)],
     }
     assert units(result) == {""}
-    assert reasons(result) == {"not_an_event": 1}
+    assert reasons(result) == {"unusable_sample": 3}
+
+
+def test_the_allocator_of_cpus_reserves_nothing() -> None:
+    result = read(
+        trace(memory(1, 512, 0, device_type=0, device=-1), memory(2, 64, 0, device_type=0, device=-1))
+    )
+    assert samples(result) == {("", "CPU allocated"): [(1000, 512), (2000, 64)]}
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["GPU 0 Counters", 0, 1]), st.floats(0, 9))))
+def test_samples_of_a_file_in_parts_are_those_of_the_whole(drawn: list[tuple[str, str | int, float]]) -> None:
+    elements = [counter(name, time, {"": value}, pid=pid) for time, (name, pid, value) in enumerate(drawn)]
+    half = len(elements) // 2
+    parts = []
+    for elements_of_part in (elements[:half], elements[half:]):
+        decoder = ElementDecoder()
+        columns = ElementColumns(decoder.shapes, decoder.names, decoder.lanes)
+        columns.add(0, decoder.decode(memoryview(json.dumps(elements_of_part).encode())))
+        columns.compact()
+        parts.append(columns)
+    whole = join(parts)
+    counters, tracks = counters_of(whole, Names(whole.lanes.texts()), 0, 0)
+    found = [
+        (tracks[track].identity, tracks[track].process, value)
+        for track, value in zip(counters.track.tolist(), counters.value.tolist(), strict=True)
+    ]
+    assert sorted(found) == sorted((name, str(pid), value) for name, pid, value in drawn)
 
 
 # Arrows of other categories: the events at which they start and end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from tracelink.converters.perfetto.timeline.layout import (
     IDS_PER_BLOCK,
     Numbering,
     Role,
+    lay_out,
     roles_of,
 )
 from tracelink.model.events import EventKind, TrackKind
@@ -108,3 +110,19 @@ def test_tracks_that_are_no_streams_have_no_role() -> None:
     thread = built.track()
     built.add(thread, "step", 0, 10)
     assert roles_of(built.build(), [thread]) == {}
+
+
+# Counters of a device are shown with its streams.
+
+
+@pytest.mark.parametrize(
+    ("process", "name"),
+    [("", "GPU 0 allocated"), ("GPU 0 Counters", "sm__active"), ("0", "HBM read_bw")],
+)
+def test_counters_of_a_device_are_in_its_process(process: str, name: str) -> None:
+    built = GraphBuilder()
+    stream = built.track(TrackKind.STREAM, 0, "0", "7")
+    counter = built.track(TrackKind.COUNTER, 0, process, name, name)
+    built.add(stream, "gemm", 0, 10, EventKind.KERNEL)
+    layout = lay_out(built.build(), [stream], [counter], Numbering())
+    assert layout.process_of_counter[counter].label == "GPU 0"
