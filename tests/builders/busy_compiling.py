@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders.compile_log import START_US, begin, end, log, metrics, record, started
+from builders.compile_log import START_US, artifact, begin, end, log, metrics, record, started
 from builders.dumps import SECOND
 from builders.recorder import CREATED
 
@@ -42,6 +42,11 @@ def compiling(id_: str, since: float, until: float | None = None, name: str = "t
         metrics(id_, start=start, seconds=stop - start, co_name=name),
     ]
     return [*begun, *ends]
+
+
+def recompiled(id_: str, because: str, since: float) -> str:
+    """Why a function is compiled again."""
+    return artifact("recompile_reasons", because, id_, at=ZERO + since)
 
 
 def alive(at: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from builders.busy_compiling import alive, compile_log, compiling, near
+from builders.busy_compiling import alive, compile_log, compiling, near, recompiled
 from builders.command_line import Run
 from builders.dumps import SECOND, dumps, hang
 from builders.stacks import COMPILES, py_spy
@@ -16,7 +16,8 @@ from tracelink import schemas
 
 
 def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:
-    compile_log(Path("traces"), 2, *compiling("3/2", 2.6), alive(12.6))
+    guard = recompiled("3/2", "3/1: s.i == 0  # if s.i == 1:  # train.py:31 in forward", 2.6)
+    compile_log(Path("traces"), 2, guard, *compiling("3/2", 2.6), alive(12.6))
     folder = dumps(Path("dumps"), hang(4))
     page = tracelink("diagnose", str(folder), "traces", "--html", "report.html").stdout
     assert "Class: busy compiling (torch.compile, on the host).\n" in page
@@ -24,12 +25,12 @@ def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:
         "In the compile log of rank 2:\n"
         "  compiling  train_step [3/2] (async_compile.wait)\n"
         "  since      06:29:22.203435 UTC, for at least 10.0 s: the log ends within it\n"
-        "  for the    second time or later (warm)\n"
+        "  for the    second time or later (warm), because s.i == 0 failed at train.py:31\n"
         "  within     entire_frame_compile > async_compile.wait\n"
     ) in page
     html = Path("report.html").read_text()
     assert "In the compile log of rank 2" in html
-    assert "second time or later (warm)" in html
+    assert "second time or later (warm), because s.i == 0 failed at train.py:31" in html
     document = json.loads(tracelink("diagnose", str(folder), "traces", "--json").stdout)
     jsonschema.validate(document, schemas.load("diagnose"))
     (shown,) = document["problems"]
@@ -46,6 +47,8 @@ def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:
         "open": True,
         "cold": False,
         "sources": [str(Path("traces/dedicated_log_torch_trace_rank_2_abc.log"))],
+        "guard": "s.i == 0",
+        "guard_frame": {"name": "forward", "filename": "train.py", "line": 31},
     }
 
 

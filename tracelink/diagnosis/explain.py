@@ -28,6 +28,7 @@ from tracelink.model.text import (
     operation_in_words,
     ranks_in_words,
     shortened,
+    time_of_day,
 )
 from tracelink.model.trace import ProcessGroup
 
@@ -69,6 +70,8 @@ WHERE_ALL_ARE = (
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.model import Compiling
 LONGEST_FUNCTION = 80
+LONGEST_GUARD = 120
+_MISMATCH = re.compile(r"^tensor '|\\bmismatch\\b")
 TYPES = "Usual causes: autocast, a cast, or a checkpoint or default of another dtype."
 SIZES = "Usual causes: an uneven last batch (drop_last), uneven shards, or a setting that differs."
 
@@ -341,7 +344,9 @@ def advice_for(problem: Problem, present: Collection[int], damaged: Collection[i
     case = _Case(problem, _shown(problem, Role.CULPRIT), _shown(problem, Role.WAITING), absent, damaged)
     stacks = any(entry.frames for evidence in problem.evidence for entry in evidence.entries)
     advice = ADVICE[problem.kind](case)
-    if problem.compiling:
+    if problem.compiling and problem.category is not Category.COMPILING:
+        advice = f"{_compiled(problem.compiling[0])} {advice}"
+    elif problem.compiling:
         undecided = absent or problem.kind is Kind.IN_FLIGHT
         advice = f"{_busy_compiling(problem.compiling)}{f' {advice}' if undecided else ''}"
     elif in_compiler(problem):
@@ -419,18 +424,30 @@ def _busy_compiling(compiling: Sequence[Compiling]) -> str:
     """How to get rid of the wait: another timeout or a warm cache the first time, fewer compilations after that."""
     one = compiling[0]
     rank, what = f"rank {one.rank}", shortened(one.function, LONGEST_FUNCTION) or "this function"
-    ended = "If the compilation does not end, run py-spy dump --pid PID on its host."
+    ended = " If the compilation does not end, run py-spy dump --pid PID on its host." if one.open else ""
     if one.cold is False:
+        why = failed_guard_in_words(one)
         return (
-            f"{_capital(rank)} had compiled {what} before (warm): look for the guard that failed with "
-            f"tracelink compile {one.sources[0]}, and mark sizes that change as dynamic "
-            f"(torch._dynamo.mark_dynamic). {ended}"
+            f"{_capital(rank)} had compiled {what} before (warm): "
+            f"{f'{why}. Mark' if why else 'mark'} sizes that change as dynamic (torch._dynamo.mark_dynamic), and keep "
+            f"other values that guards check constant. tracelink compile {one.sources[0]} shows every guard that "
+            f"failed.{ended}"
         )
     first = f"compiles {what} for the first time (cold)" if one.cold else "is in the compiler"
     return (
         f"{_capital(rank)} {first}: use a longer timeout for the first steps, compile before the first collective, or "
         "start with warm caches (FX graph cache in TORCHINDUCTOR_CACHE_DIR, on storage that outlives the job). "
-        f"tracelink compile {one.sources[0]} shows what it compiled. {ended}"
+        f"tracelink compile {one.sources[0]} shows what it compiled.{ended}"
+    )
+
+
+def _compiled(one: Compiling) -> str:
+    """What follows from a compilation that ended, if the rank has not joined."""
+    if one.open:
+        return f"Rank {one.rank} is compiling; other culprits are not."
+    return (
+        f"Rank {one.rank} finished compiling at {time_of_day(one.since_ns + one.duration_ns, digits=3)} UTC: "
+        "if the dumps were written later, it is stuck after that."
     )
 
 
@@ -448,8 +465,19 @@ def how_long(compiling: Compiling) -> str:
 
 
 def which_time(compiling: Compiling) -> str:
-    """Whether the function was compiled before; empty if unknown."""
-    return {True: "first time (cold)", False: "second time or later (warm)", None: ""}[compiling.cold]
+    """Whether the function was compiled before, and why again; empty if unknown."""
+    words = {True: "first time (cold)", False: "second time or later (warm)", None: ""}[compiling.cold]
+    why = failed_guard_in_words(compiling)
+    return f"{words}, because {why}" if words and why else words
+
+
+def failed_guard_in_words(compiling: Compiling) -> str:
+    """`s.i == 0 failed at train.py:31`; empty if unknown."""
+    if not compiling.guard:
+        return ""
+    guard = shortened(compiling.guard, LONGEST_GUARD)
+    failed = "" if _MISMATCH.search(compiling.guard) else " failed"
+    return f"{guard}{failed}{f' at {line_in_words(compiling.guard_frame)}' if compiling.guard_frame else ''}"
 
 
 def with_clause(problem: Problem, clause: str, sentence: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracelink.diagnosis.explain import compiled_in_words, line_in_words, with_clause
+from tracelink.diagnosis.explain import compiled_in_words, failed_guard_in_words, line_in_words, with_clause
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, Stage, Standing
 from tracelink.io.engine import Engine
@@ -140,14 +140,15 @@ def with_compilations(
 def _with_compiling(problem: Problem, journal: Journal, logs: Logs) -> Problem:
     from tracelink.diagnosis.witnesses.compile_logs import compilation_of
 
-    found = [
-        compiling
-        for rank in problem.culprits
-        if rank in logs and (compiling := compilation_of(rank, logs[rank], _wait_for(rank, problem, journal)))
-    ]
+    waits = {rank: _wait_for(rank, problem, journal) for rank in problem.culprits if rank in logs}
+    found = [one for rank, wait in waits.items() if (one := compilation_of(rank, logs[rank], wait))]
+    if problem.kind is Kind.ABSENT:
+        found = [one for one in found if one.open]
     if not found:
         return problem
-    most = 2 * len(found) >= len(problem.culprits)
+    # a rank that finished compiling and has not joined may be stuck since then
+    late_by_it = [one for one in found if one.open or waits[one.rank].joined]
+    most = 2 * len(late_by_it) >= len(problem.culprits)
     return replace(
         problem,
         compiling=tuple(found),
@@ -219,7 +220,9 @@ def _in_words(alike: Sequence[Compiling]) -> str:
     longest = max(alike, key=lambda one: one.duration_ns)
     several = len(alike) > 1
     what = compiled_in_words(longest)
+    guards = {failed_guard_in_words(one) for one in alike if one.cold is False}
+    again = f" (again, because {guard})" if len(guards) == 1 and (guard := guards.pop()) else ""
     if longest.open:
         verb = "have" if several else "has"
-        return f"{verb} been compiling {what} for at least {duration(longest.duration_ns)}"
-    return f"{'were' if several else 'was'} compiling {what} for {duration(longest.duration_ns)} meanwhile"
+        return f"{verb} been compiling {what} for at least {duration(longest.duration_ns)}{again}"
+    return f"{'were' if several else 'was'} compiling {what} for {duration(longest.duration_ns)} meanwhile{again}"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from tracelink.model.errors import Finding
 from tracelink.model.records import Frame
 from tracelink.model.trace import SourceInfo
 
 UNKNOWN_FILE = "(unknown)"
+RECOMPILE_REASONS = "recompile_reasons"
+"""The artifact that states why a function is compiled again, at the start of the compilation."""
+
+_GUARD = re.compile(r"\s*(?:([!\d/_]+): )?([^\n]*)")
+_SOURCE_OF_GUARD = re.compile(r"\s+# .*")
+_LINE_OF_STACK = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)')
+_LINE_OF_GUARD = re.compile(r"# (\S+):(\d{1,9}) in (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,18 @@ class Compilation:
     recompile_reason: str = ""
     stages: Mapping[str, int] = field(default_factory=dict)
     """Nanoseconds of each stage: dynamo, aot_autograd, inductor, backward, triton, gc, logging."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedGuard:
+    """Why a function was compiled again."""
+
+    compile_id: str
+    """The compilation whose guard failed; empty if it is not stated."""
+    text: str
+    """`s.i == 0`, or a sentence such as `tensor 'x' size mismatch at index 0. expected 4, actual 6`."""
+    frame: Frame | None
+    """The line of the program that needs the guard; None if it is not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +134,31 @@ class CompileLog:
         names = (one.function for one in self.compilations if one.compile_id.rpartition("/")[0] == frame)
         stack = self.called_at.get(compile_id)
         return (next(filter(None, names), "") if frame else "") or (stack[-1].name if stack else "")
+
+    def failed_guard(self, compile_id: str) -> FailedGuard | None:
+        """Why a function is compiled again; None if the log does not state it."""
+        reasons = (
+            one.text
+            for one in self.artifacts
+            if one.name == RECOMPILE_REASONS and one.compile_id == compile_id
+        )
+        return failed_guard(next(filter(None, reasons), ""))
+
+
+def failed_guard(reason: str) -> FailedGuard | None:
+    """The guard in a reason, which is `1/0: s.i == 0  # if s.i == 1:  # train.py:31 in step` and the stack of the user.
+
+    Of a list of reasons, one for each version of the function, the first is that of the newest version.
+    """
+    if reason.lstrip().startswith("["):
+        try:
+            reason = next(filter(None, msgspec.json.decode(reason, type=list[str])), "")
+        except msgspec.DecodeError:
+            return None
+    match = _GUARD.match(reason)
+    text = _SOURCE_OF_GUARD.sub("", match[2]).strip() if match else ""
+    if not match or not text:
+        return None
+    lines = _LINE_OF_STACK.findall(reason) or _LINE_OF_GUARD.findall(match[2])
+    frame = Frame(lines[-1][2], lines[-1][0], int(lines[-1][1])) if lines else None
+    return FailedGuard(match[1] or "", text, frame)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.busy_compiling import alive, compile_log, compiling, near
+from builders.busy_compiling import alive, compile_log, compiling, near, recompiled
 from builders.compile_log import log
 from builders.dumps import SECOND, Entries, dumps, hang, healthy, steps
 from builders.recorder import CREATED
@@ -16,6 +17,7 @@ from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category, Kind, Problem
 from tracelink.diagnosis.witnesses.compile_logs import _covered
 from tracelink.diagnosis.witnesses.model import Compiling
+from tracelink.model.records import Frame
 
 
 def diagnosis(
@@ -53,6 +55,8 @@ def test_a_culprit_whose_log_ends_in_a_compilation(tmp_path: Path) -> None:
         shown.duration_ns,
         open=True,
         cold=False,
+        guard="",
+        guard_frame=None,
         sources=(str(tmp_path / "traces" / "dedicated_log_torch_trace_rank_5_abc.log"),),
     )
     assert "(warm)" in found.advice
@@ -105,12 +109,68 @@ def test_a_log_that_does_not_explain_the_wait(tmp_path: Path, records: list[str]
     assert found.message == "Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait."
 
 
-def test_a_compilation_that_ended_and_took_most_of_the_wait(tmp_path: Path) -> None:
+GUARD = (
+    "0/0: s.i == 0                                # if s.i == 1:  # train.py:31 in forward\n"
+    'User stack trace:\n  File "/home/me/main.py", line 90, in main\n    step(x)\n'
+    '  File "/home/me/train.py", line 31, in forward\n    if s.i == 1:\n'
+)
+MISMATCH = "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 6"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "frame"),
+    [
+        (GUARD, "s.i == 0 failed at train.py:31", Frame("forward", "/home/me/train.py", 31)),
+        (
+            json.dumps(["0/0: n == 1  # return n  # a.py:7 in f", GUARD]),
+            "n == 1 failed at a.py:7",
+            Frame("f", "a.py", 7),
+        ),
+        (MISMATCH, "tensor 'x' size mismatch at index 0. expected 4, actual 6", None),
+        ("n == 2", "n == 2 failed", None),
+    ],
+    ids=["stack of the user", "newest of a list", "sentence", "without an id"],
+)
+def test_a_function_that_is_compiled_again_names_the_guard(
+    tmp_path: Path, reason: str, words: str, frame: Frame | None
+) -> None:
+    again = [recompiled("0/1", reason, 2.5), *compiling("0/1", 2.5), alive(42.5)]
+    found = problem(tmp_path, hang(4), {2: [*compiling("0/0", 0, 1), *again]})
+    assert found.message == (
+        "Rank 2 never joined all_reduce #3 of group 0 (default_pg): it has been compiling train_step [0/1] "
+        f"(async_compile.wait) for at least 40.0 s (again, because {words}); 3 ranks wait."
+    )
+    assert [one.guard_frame for one in found.compiling] == [frame]
+    assert found.advice.startswith(f"Rank 2 had compiled train_step before (warm): {words}. Mark sizes")
+
+
+@pytest.mark.parametrize("reason", ["[damaged", "[]", "", "\n\n"])
+def test_a_reason_that_is_no_guard(tmp_path: Path, reason: str) -> None:
+    again = [recompiled("0/1", reason, 2.5), *compiling("0/1", 2.5), alive(42.5)]
+    found = problem(tmp_path, hang(4), {2: [*compiling("0/0", 0, 1), *again]})
+    assert [(one.cold, one.guard) for one in found.compiling] == [(False, "")]
+    assert "for at least 40.0 s; 3 ranks wait." in found.message
+
+
+def test_a_compilation_that_ended_and_took_most_of_the_wait_is_named_but_not_blamed(tmp_path: Path) -> None:
     found = problem(tmp_path, hang(4), {2: [*compiling("0/0", 2.5, 500), alive(600)]})
+    assert found.category is Category.NOT_REACHED
+    assert found.advice.startswith(
+        "Rank 2 finished compiling at 06:37:39.603 UTC: if the dumps were written later, it is stuck after that. "
+    )
     assert (
         "it was compiling train_step [0/0] (async_compile.wait) for 8 min 17 s meanwhile; 3" in found.message
     )
     assert [one.open for one in found.compiling] == [False]
+
+
+def test_a_rank_that_hangs_after_its_compilation(tmp_path: Path) -> None:
+    """The dumps show calls 11 s after the end of the compilation."""
+    entries = hang(4)
+    for rank in (0, 1, 3):
+        entries[rank] += steps(rank, 30, group=("1", "dp"))[29:]
+    found = diagnosis(tmp_path, entries, {2: compiling("0/0", 2.5, 19)}).problems[0]
+    assert (found.culprits, found.compiling, found.category) == ((2,), (), Category.NOT_REACHED)
 
 
 def test_a_rank_that_joined_after_others_gave_up(tmp_path: Path) -> None:
@@ -138,6 +198,83 @@ def test_several_culprits_in_the_same_compilation(tmp_path: Path) -> None:
         " Ranks 5 and 6 have been compiling train_step [0/0] (async_compile.wait) for at least 100.0 s."
     )
     assert (found.category, [one.rank for one in found.compiling]) == (Category.COMPILING, [5, 6])
+
+
+def test_culprits_in_different_compilations(tmp_path: Path) -> None:
+    entries = hang(8, culprit=5)
+    del entries[6][2:]
+    logs = {
+        5: [*compiling("0/0", 2.5), alive(102.5)],
+        6: [recompiled("1/1", GUARD, 2.5), *compiling("1/1", 2.5, name="loss"), alive(52.5)],
+    }
+    found = problem(tmp_path, entries, logs)
+    assert found.message.endswith(
+        " Rank 5 has been compiling train_step [0/0] (async_compile.wait) for at least 100.0 s. "
+        "Rank 6 has been compiling loss [1/1] (async_compile.wait) for at least 50.0 s "
+        "(again, because s.i == 0 failed at train.py:31)."
+    )
+    assert [(one.rank, one.cold) for one in found.compiling] == [(5, True), (6, False)]
+
+
+def undecided() -> Entries:
+    """Ranks 0 and 2 wait for 1 and 3, of which two are missing: they may be on their way."""
+    entries = {rank: steps(rank, 1) for rank in (0, 2)}
+    return entries | {rank: steps(rank, 2, group=("1", "dp"))[:1] for rank in (1, 3)}
+
+
+def test_ranks_that_compile_while_nothing_decides_whether_the_job_hangs(tmp_path: Path) -> None:
+    open_logs = {rank: [*compiling("0/0", 1.5), alive(61.5)] for rank in (1, 3)}
+    found = diagnosis(tmp_path, undecided(), open_logs)
+    (shown,) = found.problems
+    assert (found.verdict, shown.kind, shown.category) == (
+        "in_flight",
+        Kind.IN_FLIGHT,
+        Category.COMPILING,
+    )
+    assert shown.message == (
+        "Running or hung? Ranks 0 and 2 wait in all_reduce #1 of group 0 (default_pg) for ranks 1 and 3. "
+        "The dumps do not show whether the job still runs. "
+        "Ranks 1 and 3 have been compiling train_step [0/0] (async_compile.wait) for at least 60.0 s."
+    )
+    assert "tracelink diagnose NEW --before OLD" in shown.advice
+
+
+def test_one_of_several_culprits_compiles(tmp_path: Path) -> None:
+    entries = {rank: steps(rank, 3) for rank in range(8)}
+    for rank in (5, 6, 7):
+        del entries[rank][2:]
+    (shown,) = diagnosis(tmp_path, entries, {5: [*compiling("0/0", 2.5), alive(62.5)]}).problems
+    assert shown.category is Category.NOT_REACHED
+    assert shown.advice.startswith("Rank 5 is compiling; other culprits are not. ")
+
+
+def test_an_absent_rank_for_which_none_waits(tmp_path: Path) -> None:
+    entries = healthy(4)
+    del entries[2]
+    (shown,) = diagnosis(tmp_path, entries, {2: [*compiling("0/0", 2.5), alive(32.5)]}, world=4).problems
+    assert (shown.kind, shown.category, shown.proven) == (Kind.ABSENT, Category.COMPILING, False)
+    assert shown.message == (
+        "Rank 2 left no dump. Others finished all_reduce #2 of group 0 (default_pg), so it was there; "
+        "no rank is known to wait for it. "
+        "Rank 2 has been compiling train_step [0/0] (async_compile.wait) for at least 30.0 s."
+    )
+    assert "out-of-memory" in shown.advice
+
+
+def test_an_absent_rank_whose_compilation_ended(tmp_path: Path) -> None:
+    entries = healthy(4)
+    del entries[2]
+    (shown,) = diagnosis(tmp_path, entries, {2: compiling("0/0", 2.5, 20)}, world=4).problems
+    assert (shown.category, shown.compiling) == (Category.PROCESS_GONE, ())
+
+
+def test_a_log_of_an_earlier_attempt_of_a_rank_without_calls(tmp_path: Path) -> None:
+    entries = {rank: steps(rank, 1) for rank in range(4)}
+    entries[2] = []
+    hour, minute = (
+        problem(tmp_path / str(since), entries, {2: compiling("0/0", since)}) for since in (-3600, -60)
+    )
+    assert (hour.compiling, [one.id for one in minute.compiling]) == ((), ["0/0"])
 
 
 def test_a_rank_without_a_dump_may_be_gone(tmp_path: Path) -> None:

@@ -222,6 +222,15 @@ class Compiling(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ]
     sources: Annotated[Sequence[str], Meta(min_length=1, description="Paths of the compile logs.")]
+    guard: Annotated[
+        str,
+        Meta(
+            description="Why it was compiled again: the guard that failed; empty if the log does not state it."
+        ),
+    ]
+    guard_frame: Annotated[
+        Frame | None, Meta(description="The line of the program that needs this guard; null if unknown.")
+    ]
 
 
 class Stack(Struct, frozen=True, forbid_unknown_fields=True):
@@ -429,7 +438,14 @@ def _problem(problem: model.Problem) -> Problem:
             for evidence in problem.evidence
         ],
         sightings=[_sighting(sighting) for sighting in problem.sightings],
-        compiling=[_filled(Compiling, compiling) for compiling in problem.compiling],
+        compiling=[
+            _filled(
+                Compiling,
+                compiling,
+                guard_frame=frames_of([compiling.guard_frame])[0] if compiling.guard_frame else None,
+            )
+            for compiling in problem.compiling
+        ],
         stacks=[_filled(Stack, stack, frames=frames_of(stack.frames)) for stack in problem.stacks],
     )
 

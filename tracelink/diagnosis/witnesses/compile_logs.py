@@ -19,8 +19,10 @@ from tracelink.pipeline.reading import Task
 
 SHORTEST = SECOND // 10
 """Compilations of less time delay no rank."""
-LONGEST_BEFORE = 7200 * SECOND
+LONGEST_BEFORE = 1800 * SECOND
 """How long before the others wait a log may end, if no call shows that it is of the same run."""
+SETTLED = 10 * SECOND
+"""A rank that has not joined this long after its compilation is not late because of it."""
 
 
 def logs_of(ranks: Collection[int], tasks: Sequence[Task], engine: Engine) -> tuple[Logs, list[Finding]]:
@@ -103,6 +105,8 @@ def _while_others_waited(rank: int, logs: Sequence[CompileLog], wait: Wait) -> C
     covered = _covered([(first, last) for first, last, _, _ in parts])
     if covered < SHORTEST or 2 * covered < end - start:
         return None
+    if not wait.joined and wait.end_ns - max(last for _, last, _, _ in parts) > SETTLED:
+        return None
     _, _, longest, log = max(
         parts, key=lambda part: (part[1] - part[0], (part[2].end_ns or 0) - part[2].start_ns)
     )
@@ -141,6 +145,7 @@ def _made(
     log: CompileLog,
 ) -> Compiling:
     since = phases[0].start_ns
+    guard = log.failed_guard(compile_id)
     return Compiling(
         rank,
         compile_id,
@@ -151,6 +156,8 @@ def _made(
         phases[0].end_ns is None,
         _is_cold(compile_id, logs),
         (log.source.path,),
+        guard.text if guard else "",
+        guard.frame if guard else None,
     )
 
 

@@ -41,6 +41,10 @@ class Compiling:
     cold: bool | None
     """Whether the function was not compiled before; None if the function is unknown."""
     sources: tuple[str, ...]
+    guard: str = ""
+    """Why it was compiled again: the guard that failed; empty if the log does not state it."""
+    guard_frame: Frame | None = None
+    """The line of the program that needs this guard."""
 
 
 @dataclass(frozen=True, slots=True)
