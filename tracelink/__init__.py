@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tracelink.api import load as load
     from tracelink.api import merge as merge
     from tracelink.api import write as write
+    from tracelink.capturing.session import Capture as Capture
+    from tracelink.capturing.session import capture as capture
     from tracelink.compiling.model import CompileReport as CompileReport
     from tracelink.compiling.report import compile as compile  # noqa: A004  the name of the command
     from tracelink.converters.chakra.validation.rules import Validation as Validation
@@ -70,6 +72,7 @@ _EXPORTS = {
         "merge",
         "write",
     ),
+    "capturing.session": ("Capture", "capture"),
     "compiling.model": ("CompileReport",),
     "compiling.report": ("compile",),
     "converters.chakra.validation.rules": ("Validation", "Violation"),

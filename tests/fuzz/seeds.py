@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tracelink
+from builders import captures, kineto, recorder
 from builders import execution_trace as et
-from builders import kineto, recorder
 from builders.data import DATA
 from tracelink import plugins, samples
 from tracelink.io.streams import GZIP_MAGIC, GZIP_WINDOW
@@ -99,3 +99,4 @@ def _built() -> Iterator[Seed]:
     content = recorder.dump(*entries, pg_status={"0": {"last_enqueued_collective": 3}})
     yield Seed("flight-recorder", "comm_lib_trace_rank_0", recorder.pickled(content))
     yield Seed("flight-recorder", "comm_lib_trace_rank_0.json", recorder.as_json(content))
+    yield Seed("capture", "capture_0.json", captures.written(captures.document()))

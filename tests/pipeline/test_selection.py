@@ -21,9 +21,9 @@ from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.ranges import LATEST, Numbers
-from tracelink.model.selection import KINDS, Moment, Selection, Window
+from tracelink.model.selection import KINDS, Moment, Selection, Steps, Window, steps_of
 from tracelink.model.text import moment, span
-from tracelink.pipeline.selection import SelectionReport, Steps, apply, selection_findings, steps_of
+from tracelink.pipeline.selection import SelectionReport, apply, selection_findings
 from tracelink.pipeline.selection import cut as cut_graph
 
 # What a selection keeps of a rank.

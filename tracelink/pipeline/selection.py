@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -18,64 +17,8 @@ from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job, Part, referenced_rows, renumbered_events
 from tracelink.model.ranges import LATEST, Numbers, Spans
-from tracelink.model.selection import COLLECTIVES, COUNTERS, KINDS, Selection, Window
+from tracelink.model.selection import COLLECTIVES, COUNTERS, KINDS, Selection, Window, steps_of
 from tracelink.model.text import moment
-
-# Training steps: annotations with a step number.
-
-STEP_NAMES = (
-    re.compile(r"ProfilerStep\s*#\s*(\d{1,18})"),
-    re.compile(
-        r"[#\s]*(?:train(?:ing)?[\s_]*)?(?:step|iter(?:ation)?)[\s_:#=]*(\d{1,18})[#\s]*", re.IGNORECASE
-    ),
-)
-"""Names of steps, most reliable first: on one rank only names of the first matching pattern count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """One row for each annotation of a step."""
-
-    number: Int64s
-    start: Int64s
-    end: Int64s
-
-    @property
-    def numbers(self) -> Numbers:
-        """The step numbers that occur."""
-        return Numbers.of(np.unique(self.number).tolist())
-
-    def spans(self, wanted: Numbers) -> Spans:
-        """The time spans of the selected steps."""
-        chosen = wanted.mark(self.number)
-        return Spans.of(self.start[chosen], self.end[chosen])
-
-
-def steps_of(graph: EventGraph) -> Steps:
-    """The steps of one rank; a step without a recorded end never ends."""
-    events = graph.events
-    step_of_name = _step_of_name(graph)
-    # profiles of before 2022 list annotations among the operators
-    marks = events.of_kind(EventKind.ANNOTATION, EventKind.OPERATOR) & events.timed
-    rows = np.flatnonzero(marks & (step_of_name[events.name] >= 0))
-    end = np.where(events.duration[rows] < 0, LATEST, events.end[rows])
-    return Steps(step_of_name[events.name[rows]], events.start[rows], end)
-
-
-def _step_of_name(graph: EventGraph) -> Int64s:
-    """For each string of the table the number of the step that it names, or -1."""
-    used = np.zeros(len(graph.strings) + 1, np.bool_)
-    used[graph.events.name[graph.events.of_kind(EventKind.ANNOTATION, EventKind.OPERATOR)]] = True
-    names = [(code, graph.strings[code]) for code in np.flatnonzero(used).tolist()]
-    result = np.full(len(used), -1, np.int64)
-    for pattern in STEP_NAMES:
-        found = [(code, match) for code, name in names if (match := pattern.fullmatch(name))]
-        for code, match in found:
-            result[code] = int(match[1])
-        if found:
-            break
-    return result
-
 
 # Selection in the graph of one rank.
 

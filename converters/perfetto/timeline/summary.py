@@ -15,7 +15,7 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
-from tracelink.pipeline.selection import steps_of
+from tracelink.model.selection import steps_of
 
 # What ranks wait in: for the last rank of a collective, or in a collective that hangs.
 

@@ -1,0 +1,88 @@
+"""Capture file to rank trace: no events, but rank, host, groups and clock readings."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tracelink.converters.capture import schema
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Source
+from tracelink.model.columns import StringTable
+from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.events import Events
+from tracelink.model.trace import NoPayloads, ProcessGroup, RankTrace, SourceInfo, shared_ranks
+
+FORMAT = "capture"
+
+
+class CaptureReader:
+    """Reads what `tracelink.capture` writes about a rank."""
+
+    name = FORMAT
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """A trace without events."""
+        document = decoded(source)
+        return RankTrace(
+            sources=[_info(source, document)],
+            strings=StringTable(),
+            events=Events.empty(),
+            groups=[
+                ProcessGroup(
+                    group.name, group.description, shared_ranks(group.ranks), group.size, group.backend
+                )
+                for group in document.groups
+            ],
+            payloads=[NoPayloads()],
+            findings=_findings(source.path, document),
+        )
+
+
+def decoded(source: Source) -> schema.Capture:
+    """The content of a capture file."""
+    with source.open() as stream:
+        text = stream.read_all(schema.LARGEST)
+    try:
+        document = msgspec.json.decode(text, type=schema.Capture)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(
+            f"is not a capture file: {error}", source=source.path, advice="Leave it out, or record it again."
+        ) from error
+    if document.world_size and document.rank >= document.world_size:
+        raise UnreadableError(
+            f"is not a capture file: there is no rank {document.rank} of {document.world_size}",
+            source=source.path,
+            advice="Leave it out, or record it again.",
+        )
+    return document
+
+
+def _info(source: Source, document: schema.Capture) -> SourceInfo:
+    return SourceInfo(
+        path=source.path,
+        format=FORMAT,
+        version=str(document.tracelink_capture),
+        rank=document.rank,
+        host=document.host,
+        world_size=document.world_size or None,
+        pid=document.pid,
+        records=1,
+        bytes=source.bytes,
+        header={"outcome": document.outcome, "steps": document.steps, **document.versions},
+    )
+
+
+def _findings(path: str, document: schema.Capture) -> list[Finding]:
+    found = [
+        Finding(
+            Severity.INFO,
+            "not_recorded",
+            f"{path}: {trouble.subject}: {trouble.message.rstrip('.')}. {trouble.advice}".rstrip(),
+            source=path,
+        )
+        for trouble in document.troubles
+    ]
+    if document.tracelink_capture > schema.VERSION:
+        message = f"{path}: written by tracelink {document.tracelink}, a newer version; its new fields are not read."
+        found.append(Finding(Severity.WARNING, "newer_schema", message, source=path))
+    return found

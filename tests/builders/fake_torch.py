@@ -1,0 +1,131 @@
+"""A torch that only writes down what it is asked to do, so that recording is tested without one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builders import recorder
+
+EXECUTION_TRACE = b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}'
+
+
+@dataclass
+class FakeTorch:
+    """What the fake was asked to do, and where it fails."""
+
+    calls: list[str] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
+    rank: int | None = None
+    """The rank in `torch.distributed`; None if no process group exists."""
+    world_size: int = 2
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    dump: bytes = b""
+
+    def does(self, what: str) -> None:
+        """Writes down a call, which may fail."""
+        self.calls.append(what)
+        if what.split()[0] in self.failing:
+            raise RuntimeError(f"no {what}")
+
+    def module(self) -> ModuleType:
+        """The module `torch`."""
+        torch = ModuleType("torch")
+        distributed = SimpleNamespace(
+            is_available=lambda: True,
+            is_initialized=lambda: self.rank is not None,
+            get_rank=lambda: self.rank,
+            get_world_size=lambda: self.world_size,
+            distributed_c10d=SimpleNamespace(_world=SimpleNamespace(pg_config_info=self.groups)),
+        )
+        profiler = SimpleNamespace(
+            profile=lambda **options: _Profile(self, options),
+            ExecutionTraceObserver=lambda: _Observer(self),
+            record_function=lambda name: _Range(self, name),
+        )
+        attributes = {
+            "__version__": "2.13.0",
+            "version": SimpleNamespace(cuda=None),
+            "distributed": distributed,
+            "profiler": profiler,
+            "_C": SimpleNamespace(_distributed_c10d=SimpleNamespace(_dump_fr_trace=self._dump)),
+        }
+        for name, value in attributes.items():
+            setattr(torch, name, value)
+        return torch
+
+    def _dump(self) -> bytes:
+        self.does("dump")
+        return self.dump
+
+
+@dataclass
+class _Profile:
+    torch: FakeTorch
+    options: dict[str, Any]
+
+    def prepare_trace(self) -> None:
+        self.torch.does("prepare")
+
+    def start_trace(self) -> None:
+        self.torch.does("start profile")
+
+    def stop_trace(self) -> None:
+        self.torch.does("stop profile")
+
+    def export_chrome_trace(self, path: str) -> None:
+        self.torch.does("export")
+        Path(path).write_text(json.dumps({"traceEvents": [], "options": self.options}))
+
+
+@dataclass
+class _Observer:
+    torch: FakeTorch
+    path: Path | None = None
+
+    def register_callback(self, path: str) -> None:
+        self.torch.does("register")
+        self.path = Path(path)
+
+    def start(self) -> None:
+        self.torch.does("start observer")
+
+    def stop(self) -> None:
+        self.torch.does("stop observer")
+
+    def unregister_callback(self) -> None:
+        self.torch.does("unregister")
+        assert self.path
+        self.path.write_bytes(EXECUTION_TRACE)
+
+
+@dataclass
+class _Range:
+    torch: FakeTorch
+    name: str
+
+    def __enter__(self) -> None:
+        self.torch.does(f"begin {self.name}")
+
+    def __exit__(self, *_: object) -> None:
+        self.torch.does(f"end {self.name}")
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeTorch:
+    """The fake as the module that `import torch` finds, in an environment without a launcher."""
+    fake = FakeTorch(**settings)
+    monkeypatch.setitem(sys.modules, "torch", fake.module())
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    return fake
+
+
+def dump_of_one() -> bytes:
+    """A dump with one entry."""
+    return recorder.pickled(recorder.dump(recorder.collective(sequence=1)))
