@@ -19,7 +19,7 @@ from tracelink.converters.pytorch.arguments import decimal_nanoseconds
 from tracelink.converters.torch_trace.records import Damage, Record, records_in
 from tracelink.io.sources import Source
 from tracelink.model.columns import SECOND
-from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, Phase
+from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.records import Frame
 from tracelink.model.trace import SourceInfo
@@ -41,6 +41,8 @@ _FIRST_KEY = re.compile(rb'\{\s*"([^"\\]{1,100})"\s*:')
 _envelope = msgspec.json.Decoder(schema.Envelope)
 _event = msgspec.json.Decoder(schema.ChromiumEvent)
 _arguments = msgspec.json.Decoder(schema.PhaseArguments)
+_estimates = msgspec.json.Decoder(schema.Estimates)
+_execution = msgspec.json.Decoder(schema.Execution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class _Decoder:
     artifacts: list[Artifact] = field(default_factory=list)
     stacks: dict[str, Sequence[schema.Frame]] = field(default_factory=dict)
     output_code: dict[str, str] = field(default_factory=dict)
+    exports: list[tuple[str, schema.Export]] = field(default_factory=list)
     torch: str = ""
     clock: list[tuple[int, int]] = field(default_factory=list)
     """Local times of records, and the times of their events since 1970."""
@@ -136,6 +139,8 @@ class _Decoder:
             self._take_metrics(kind, envelope)
         elif envelope.has_payload:
             self._take_artifact(kind, envelope, record, digest)
+        elif kind in schema.EXPORT:
+            self._take_export(kind, record)
         if envelope.dynamo_start:
             self.stacks.setdefault(envelope.compile_id, envelope.dynamo_start.stack)
         if envelope.inductor_output_code and (path := envelope.inductor_output_code.filename):
@@ -212,10 +217,21 @@ class _Decoder:
         if metrics and kind != "compilation_metrics_runtime":
             self.compilations.append(_compilation(metrics, envelope, backward=kind.startswith("bwd")))
 
+    def _take_export(self, kind: str, record: Record) -> None:
+        try:
+            found = msgspec.json.decode(record.envelope, type=dict[str, msgspec.Raw])[kind]
+            self.exports.append((schema.EXPORT[kind], msgspec.json.decode(found, type=schema.Export)))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.problems["damaged_record"] += 1
+
     def _take_artifact(self, kind: str, envelope: schema.Envelope, record: Record, digest: str) -> None:
         name = envelope.artifact.name if envelope.artifact else kind
-        text = ""
-        if name in schema.CACHES:
+        text = content = ""
+        if name == schema.ESTIMATES:
+            text, content = _estimated(record.payload)
+        elif name == schema.EXECUTION:
+            text = _executed(record.payload)
+        elif name in schema.CACHES:
             text = _cache_key(record.payload)
         elif name in schema.KEPT and len(record.payload) <= LARGEST_KEPT:
             text = record.payload.decode("utf-8", "replace")
@@ -233,7 +249,7 @@ class _Decoder:
                 record.payload_bytes,
                 text,
                 digest,
-                content_of(record.payload) if digest and name in schema.COMPARED else "",
+                content_of(record.payload) if digest and name in schema.COMPARED else content,
             )
         )
 
@@ -275,7 +291,12 @@ class _Decoder:
             dict(self.kinds),
             last_ns,
             list(self._findings(source, damage, ended_early, zone_known=zone is not None)),
+            [self._export(what, found) for what, found in self.exports],
         )
+
+    def _export(self, what: str, found: schema.Export) -> ExportNote:
+        about = f"{found.expr} is {found.result}" if found.expr and found.result else found.expr or found.op
+        return ExportNote(what, about, found.reason, self._frames(found.user_stack or found.stack))
 
     def _artifacts(self, since_1970: int) -> list[Artifact]:
         """With times since 1970; each replaces its own, because there can be many."""
@@ -343,6 +364,27 @@ def _cache_key(payload: bytes) -> str:
     """The key; what else there is can be the text of a whole graph."""
     try:
         return _arguments.decode(payload).key or ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def _estimated(payload: bytes) -> tuple[str, str]:
+    """`operations collectives ns ns-of-collectives` of a graph, and a digest of its operations and tensors."""
+    try:
+        operations = _estimates.decode(payload).ops
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "", ""
+    times = [(one.type == schema.COLLECTIVE, max(one.estimated_runtime_ns or 0, 0)) for one in operations]
+    total, collectives = sum(time for _, time in times), sum(time for is_one, time in times if is_one)
+    text = f"{len(times)} {sum(is_one for is_one, _ in times)} {total:.0f} {collectives:.0f}"
+    tensors = [(one.name, one.type, bytes(one.outputs)) for one in operations]
+    return text, hashlib.md5(repr(tensors).encode(), usedforsecurity=False).hexdigest()
+
+
+def _executed(payload: bytes) -> str:
+    """The compile ids of graphs that ran, in order."""
+    try:
+        return " ".join(one.compile_id or "?" for one in _execution.decode(payload).graph_execution_order)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 

@@ -28,13 +28,27 @@ VERSION = "torch_version"
 SCHEDULE = "inductor_collective_schedule"
 KERNEL_STACKS = "inductor_provenance_tracking_kernel_stack_traces"
 """For each kernel of a graph, as `name:number`, the stacks of the operations that it computes."""
-TENSORS = "inductor_runtime_and_tensor_meta"
+ESTIMATES = "inductor_runtime_and_tensor_meta"
+"""For each operation of a graph what inductor thinks that it takes, and the tensors that it makes."""
+COLLECTIVE = "collective"
+"""The type of its operations that communicate."""
+EXECUTION = "graph_execution"
+"""The compile ids of the graphs that ran, in order."""
 CACHES = frozenset(
     f"{cache}_cache_{state}" for cache in ("fx_graph", "aotautograd") for state in ("hit", "miss", "bypass")
 )
 COMPARED = frozenset({"dynamo_output_graph", OUTPUT_CODE})
 """What is compared between ranks: both are recorded whether caches hit or not."""
 KEPT = frozenset({GRAPH_BREAK, ERROR, RECOMPILE, VERSION, SCHEDULE})
+
+EXPORT = {
+    "propagate_real_tensors_provenance": "The value of the example was used",
+    "propagate_real_tensors": "The value of the example was used",
+    "guard_on_data_dependent_error": "Export failed: the value depends on data",
+    "missing_fake_kernel": "The operator has no fake kernel",
+    "mismatched_fake_kernel": "The fake kernel of the operator differs from the operator",
+}
+"""Kinds of records of draft export, and what they say."""
 
 BEGIN, END, INSTANT = "B", "E", "i"
 GRAPH = "inductor_compile"
@@ -70,6 +84,44 @@ class OutputCode(msgspec.Struct, frozen=True, gc=False):
 
     filename: str | None = None
     file_path: str | None = None
+
+
+class Estimated(msgspec.Struct, frozen=True, gc=False):
+    """One operation of a graph; `outputs` are tensors with shape, stride and type."""
+
+    name: str | None = None
+    type: str | None = None
+    estimated_runtime_ns: float | None = None
+    outputs: msgspec.Raw = msgspec.Raw()
+
+
+class Estimates(msgspec.Struct, frozen=True):
+    """The payload with the operations of a graph."""
+
+    ops: list[Estimated] = []
+
+
+class Executed(msgspec.Struct, frozen=True, gc=False):
+    """One graph that ran."""
+
+    compile_id: str | None = None
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """The payload with the graphs that ran, in order."""
+
+    graph_execution_order: list[Executed] = []
+
+
+class Export(msgspec.Struct, frozen=True):
+    """What draft export met in the program."""
+
+    expr: str = ""
+    result: str = ""
+    op: str = ""
+    reason: str = ""
+    user_stack: list[Frame] = []
+    stack: list[Frame] = []
 
 
 class Metrics(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from builders.data import shared
 from builders.kineto import cpu_op, trace, write
 from tracelink import samples
 from tracelink.compiling.model import CompileReport
-from tracelink.compiling.runtime import _Compiling
+from tracelink.compiling.runtime import Compiling
 from tracelink.model.columns import MILLISECOND
 
 GRAPH = {"co_name": "step", "graph_op_count": 3}
@@ -141,7 +141,7 @@ TIMES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=6)
 @given(TIMES, st.lists(st.integers(0, 40), max_size=8))
 def test_time_compiled_until(work: list[tuple[int, int]], times: list[int]) -> None:
     busy = {tick for start, length in work for tick in range(start, start + length)}
-    merged = _Compiling.merged([(start, start + length) for start, length in work])
+    merged = Compiling.merged([(start, start + length) for start, length in work])
     assert merged.until(np.array(times, np.int64)).tolist() == [
         len([tick for tick in busy if tick < time]) for time in times
     ]

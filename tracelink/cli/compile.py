@@ -12,12 +12,15 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_jobs, takes_ranks_of_files
 from tracelink.cli.terminal import EMPTY, Page, exit_code, more, print_errors, show_findings, watching
 from tracelink.compiling.diff import Change, CompileDiff, FunctionTime, compared
+from tracelink.compiling.graphs import estimated_graphs
 from tracelink.compiling.model import Compiled, CompileReport, Status
 from tracelink.compiling.report import Read, read
 from tracelink.compiling.summary import (
+    LONGEST,
     breaks_of,
     caches_in_words,
     cause,
+    delayed,
     first_line,
     functions_of,
     guards_of,
@@ -26,7 +29,15 @@ from tracelink.compiling.summary import (
     unamortised,
 )
 from tracelink.model.errors import UsageError
-from tracelink.model.text import counted, duration, number, ranks_cell, size, time_of_day
+from tracelink.model.text import (
+    counted,
+    duration,
+    number,
+    ranks_cell,
+    shortened,
+    size,
+    time_of_day,
+)
 
 
 @command(
@@ -46,6 +57,11 @@ from tracelink.model.text import counted, duration, number, ranks_cell, size, ti
     help="Logs of a later run: shows what is new, gone, slower or faster there.",
 )
 @click.option(
+    "--run",
+    type=click.IntRange(min=1),
+    help="If the logs are of several runs, read this one only: 1 is the first one.",
+)
+@click.option(
     "--html",
     type=click.Path(dir_okay=False),
     help="Also write a page of all of it, with graphs, guards and generated code.",
@@ -61,6 +77,7 @@ def compile(  # noqa: A001  its name as a command
     paths: tuple[str, ...],
     rank_of: tuple[tuple[str, int], ...],
     after: str | None,
+    run: int | None,
     html: str | None,
     artifacts: str | None,
     jobs: int | None,
@@ -82,7 +99,7 @@ def compile(  # noqa: A001  its name as a command
     if "-" in (html, artifacts):
         raise UsageError("files cannot be written to standard output", advice="Name a file, or a folder.")
     with watching(console, paths) as watch:
-        logs = read(paths, rank_of=dict(rank_of), jobs=jobs, watch=watch)
+        logs = read(paths, rank_of=dict(rank_of), jobs=jobs, watch=watch, run=run)
         later = read([after], jobs=jobs, watch=watch).report if after is not None else None
     report = logs.report
     _write(console, logs, html, artifacts)
@@ -126,20 +143,15 @@ STYLES = {Status.ERROR.value: "red", Status.OPEN.value: "bold red", Status.BREAK
 def compile_page(report: CompileReport, *, verbose: bool) -> str:
     """The report on one screen."""
     page = Page()
-    for line in headlines(report):
-        page.line(line, "bold red")
-    page.line(summary(report), "" if report.failures or report.open or report.divergences else "bold green")
+    lines = headlines(report)
     most = None if verbose else MOST_ROWS
-    page.gap()
-    _show_functions(page, report, most)
-    page.gap()
-    _show_recompilations(page, report.compiles, most)
-    page.gap()
-    _show_graph_breaks(page, report, most)
-    page.gap()
-    for line in caches_in_words(report):
-        page.line(line)
-    _show_partial_hits(page, report, most)
+    for line in lines[:most]:
+        page.line(line, "bold red")
+    _rest(page, len(lines), most, "problem")
+    page.line(summary(report), "" if report.failures or report.open or report.divergences else "bold green")
+    for show in SHOWN:
+        page.gap()
+        show(page, report, most)
     if verbose:
         page.gap()
         _show_compilations(page, report.compiles)
@@ -171,6 +183,8 @@ MOST_UNAMORTISED = 3
 
 def _show_functions(page: Page, report: CompileReport, most: int | None) -> None:
     functions = functions_of(report)
+    if not functions:
+        return
     profiled = any(one.runtime_ns is not None for one in functions)
     rows = [
         [
@@ -208,8 +222,8 @@ def _rest(page: Page, count: int, most: int | None, thing: str) -> None:
 RECOMPILATIONS = ("recompiled because", "function", "ranks", "times", "time")
 
 
-def _show_recompilations(page: Page, compiles: Sequence[Compiled], most: int | None) -> None:
-    guards = guards_of(compiles)
+def _show_recompilations(page: Page, report: CompileReport, most: int | None) -> None:
+    guards = guards_of(report.compiles)
     rows = [
         [one.reason, one.at, ranks_cell(sorted(one.ranks)), number(one.times), duration(one.time_ns)]
         for one in guards[:most]
@@ -219,10 +233,95 @@ def _show_recompilations(page: Page, compiles: Sequence[Compiled], most: int | N
         _rest(page, len(guards), most, "guard")
 
 
+# Collectives that waited for a compilation, or that no schedule has.
+
+
+DELAYS = ("collective that waited for a compilation", "for", "late rank", "compiled", "ranks that waited")
+UNSCHEDULED = ("ran other collectives than scheduled", "id", "rank", "runs", "called")
+
+
+def _show_delays(page: Page, report: CompileReport, most: int | None) -> None:
+    rows = [
+        [
+            delayed(one),
+            duration(one.delay_ns),
+            str(one.rank),
+            f"{one.function or EMPTY} [{', '.join(one.ids)}]",
+            ranks_cell(one.waiting),
+        ]
+        for one in report.delays[:most]
+    ]
+    if rows:
+        page.table(DELAYS, rows, numbers=("for", "late rank"), optional=("ranks that waited",))
+        _rest(page, len(report.delays), most, "collective")
+
+
+def _show_unscheduled(page: Page, report: CompileReport, most: int | None) -> None:
+    names = {one.id: one.function for one in report.compiles if one.function}
+    rows = [
+        [
+            f"{'backward of ' if one.backward else ''}{names.get(one.id, EMPTY)}",
+            one.id,
+            str(one.rank),
+            number(one.runs),
+            shortened(", ".join(one.operations), LONGEST) or "none",
+        ]
+        for one in report.unscheduled[:most]
+    ]
+    if rows:
+        page.table(UNSCHEDULED, rows, numbers=("rank", "runs"))
+        _rest(page, len(report.unscheduled), most, "graph")
+
+
+# Graphs whose estimates differ between ranks, and what draft export met.
+
+
+ESTIMATES = ("estimated time differs", "graph", "fastest", "slowest", "slowest rank", "ranks")
+EXPORTS = ("draft export", "about", "at", "times")
+
+
+def _show_estimates(page: Page, report: CompileReport, most: int | None) -> None:
+    graphs = [one for one in estimated_graphs(report) if one.delta_ns or (most is None and one.slowest_ns)]
+    rows = [
+        [
+            one.id,
+            str(one.graph),
+            duration(one.fastest_ns),
+            duration(one.slowest_ns),
+            str(one.slowest),
+            ranks_cell(one.ranks),
+        ]
+        for one in graphs[:most]
+    ]
+    if rows:
+        page.table(ESTIMATES, rows, numbers=ESTIMATES[1:5], optional=("ranks",))
+        _rest(page, len(graphs), most, "graph")
+
+
+def _show_exports(page: Page, report: CompileReport, most: int | None) -> None:
+    rows = [
+        [
+            one.what,
+            shortened(f"{one.about}: {one.reason}" if one.reason else one.about, LONGEST),
+            f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else EMPTY,
+            number(one.count),
+        ]
+        for one in report.exports[:most]
+    ]
+    if rows:
+        page.table(EXPORTS, rows, numbers=("times",))
+        _rest(page, len(report.exports), most, "note")
+
+
+# Caches that hit on some ranks only.
+
+
 PARTIAL_HITS = ("hit on some ranks only", "id", "function", "hit on ranks", "not on ranks")
 
 
-def _show_partial_hits(page: Page, report: CompileReport, most: int | None) -> None:
+def _show_caches(page: Page, report: CompileReport, most: int | None) -> None:
+    for line in caches_in_words(report):
+        page.line(line)
     found = report.partial_hits
     rows = [
         [one.cache, one.id, one.function or EMPTY, ranks_cell(one.hit), ranks_cell(one.missed)]
@@ -251,7 +350,19 @@ def _show_graph_breaks(page: Page, report: CompileReport, most: int | None) -> N
         _rest(page, len(breaks), most, "graph break")
 
 
-# Caches, compilations one by one, and what else the logs contain.
+SHOWN = (
+    _show_functions,
+    _show_recompilations,
+    _show_delays,
+    _show_graph_breaks,
+    _show_unscheduled,
+    _show_estimates,
+    _show_caches,
+    _show_exports,
+)
+"""The tables, in the order of what to act on."""
+
+# Compilations one by one, and what else the logs contain.
 
 
 COMPILATIONS = (

@@ -19,13 +19,17 @@ Logs = Mapping[int, Sequence[CompileLog]]
 """The logs of each rank, in the order of time."""
 
 SCHEDULE = "inductor_collective_schedule"
-GRAPHS, CODE = "graphs", "generated code"
-CONTENT = {GRAPHS: "dynamo_output_graph", CODE: "inductor_output_code"}
+EXECUTION = "graph_execution"
+ESTIMATES = "inductor_runtime_and_tensor_meta"
+GRAPHS, CODE, TENSORS, ORDER = "graphs", "generated code", "tensors", "execution order"
+CONTENT = {GRAPHS: "dynamo_output_graph", CODE: "inductor_output_code", TENSORS: ESTIMATES}
 """Artifacts that are compared by their content, where ranks compiled the same function under the same id."""
 LONGEST_COMPARED = 4 << 20
 """Bytes of an artifact in which the first line that differs is looked for."""
 NOTHING = "nothing"
-LONGEST, LONGEST_LINE = 200, 100
+FREED = re.compile(r";\s+\w+ = (?:\w+ = )*None\b.*")
+"""What printed graphs free at the end of a line."""
+LONGEST, LONGEST_LINE = 200, 80
 OPERATION = re.compile(r"^torch\.ops\.(?:_c10d_functional\.|_?c10d\.)?|\.default$")
 NUMBER = re.compile(r"\d+")
 EXPECTED = re.compile(r"\bexpected\b.*")
@@ -38,15 +42,31 @@ Step = tuple[str, tuple[str, ...]]
 def divergences_of(logs: Logs) -> list[Divergence]:
     """What ranks compiled, and what their graphs contain, where a rank differs from most others."""
     found = []
-    for what, steps in STEPS.items():
-        found += _divergences_in(what, {rank: tuple(steps(of_rank)) for rank, of_rank in logs.items()})
+    for what, steps_of in STEPS.items():
+        found += _divergences_in(what, {rank: tuple(steps_of(of_rank)) for rank, of_rank in logs.items()})
     found += _in_content("recompilations", {rank: _guards(of_rank) for rank, of_rank in logs.items()})
     graphs = _in_content(
         GRAPHS, {rank: _contents(of_rank, CONTENT[GRAPHS]) for rank, of_rank in logs.items()}
     )
     known = {one.outliers for one in graphs}
     code = _in_content(CODE, {rank: _contents(of_rank, CONTENT[CODE]) for rank, of_rank in logs.items()})
-    return found + graphs + [one for one in code if one.outliers not in known]
+    tensors = _in_content(
+        TENSORS, {rank: _contents(of_rank, CONTENT[TENSORS]) for rank, of_rank in logs.items()}
+    )
+    found += [*graphs, *(one for one in code if one.outliers not in known), *tensors]
+    orders = {rank: steps for rank, of_rank in logs.items() if (steps := tuple(_executed(of_rank)))}
+    return found + _divergences_in(ORDER, orders)
+
+
+def _executed(logs: Sequence[CompileLog]) -> Iterator[Step]:
+    """The graphs that ran, in order."""
+    names = {one.compile_id: one.function for log in logs for one in log.compilations if one.function}
+    number = 0
+    for log in logs:
+        for artifact in log.artifacts:
+            for id_ in artifact.text.split() if artifact.name == EXECUTION else ():
+                number += 1
+                yield id_, (f"{names.get(id_, 'graph')} (number {number})",)
 
 
 # Records in their order: compilations, and the collectives of graphs.
@@ -133,11 +153,12 @@ def _first_difference(what: str, own: Sequence[Step], common: Sequence[Step]) ->
 def _operation_in_words(operation: str | None, number: int, operations: Sequence[str]) -> str:
     """`all_reduce (4 of 6)`, or what a rank has that has no more."""
     if operation is None:
-        return f"no more after {_short(operations[-1])} ({number})" if operations else "no collective"
-    return f"{_short(operation)} ({number + 1} of {len(operations)})"
+        return f"no more after {short(operations[-1])} ({number})" if operations else "no collective"
+    return f"{short(operation)} ({number + 1} of {len(operations)})"
 
 
-def _short(operation: str) -> str:
+def short(operation: str) -> str:
+    """`all_reduce_` of `torch.ops._c10d_functional.all_reduce_.default`."""
     return shortened(OPERATION.sub("", operation), LONGEST)
 
 
@@ -145,7 +166,7 @@ def _step_in_words(step: Step | None) -> str:
     if step is None:
         return NOTHING
     id_, content = step
-    return shortened(f"{id_} {', '.join(map(_short, content)) or 'no collective'}", LONGEST)
+    return shortened(f"{id_} {', '.join(map(short, content)) or 'no collective'}", LONGEST)
 
 
 # What ranks have at the same place: guards that failed, graphs and generated code of one function under one id.
@@ -199,10 +220,12 @@ def _in_content(what: str, contents: Mapping[int, Contents]) -> list[Divergence]
 
 
 def explained(
-    divergences: Iterable[Divergence], logs: Logs, sources: Mapping[str, Source]
+    divergences: Iterable[Divergence], logs_of_run: Mapping[int, Logs], sources: Mapping[str, Source]
 ) -> list[Divergence]:
-    """Divergences of graphs and generated code with the first line that differs, which is read again."""
-    return [_explained(one, logs, sources) if one.what in CONTENT else one for one in divergences]
+    """Divergences of graphs, tensors and generated code with the first line that differs, which is read again."""
+    return [
+        _explained(one, logs_of_run[one.run], sources) if one.what in CONTENT else one for one in divergences
+    ]
 
 
 def _explained(one: Divergence, logs: Logs, sources: Mapping[str, Source]) -> Divergence:
@@ -212,11 +235,13 @@ def _explained(one: Divergence, logs: Logs, sources: Mapping[str, Source]) -> Di
     theirs = next((found for rank in others if (found := _artifacts(logs[rank], one))), [])
     for (log, artifact), (other_log, other) in zip(mine, theirs, strict=False):
         if artifact.content != other.content:
-            lines = (
-                _lines(sources[log.source.path], artifact),
-                _lines(sources[other_log.source.path], other),
+            mine_in_lines, theirs_in_lines = (
+                _lines(sources[path], found)
+                for path, found in ((log.source.path, artifact), (other_log.source.path, other))
             )
-            own, common = _first_lines(*lines)
+            if one.what == TENSORS:
+                mine_in_lines, theirs_in_lines = _operations(mine_in_lines), _operations(theirs_in_lines)
+            own, common = _first_lines(mine_in_lines, theirs_in_lines)
             return replace(one, found=f"{one.id} {own}", expected=f"{one.id} {common}")
     return one
 
@@ -235,6 +260,37 @@ def _lines(source: Source, artifact: Artifact) -> list[str]:
     return payload.decode("utf-8", "replace").splitlines()
 
 
+class _Tensor(msgspec.Struct):
+    shape: msgspec.Raw = msgspec.Raw()
+    stride: msgspec.Raw = msgspec.Raw()
+    dtype: str | None = None
+
+    def __str__(self) -> str:
+        shape, stride = (b"".join(bytes(one).split()).decode() for one in (self.shape, self.stride))
+        return f"{self.dtype}{shape}" + (f", stride {stride}" if stride != "[]" else "")
+
+
+class _Operation(msgspec.Struct):
+    name: str = ""
+    outputs: list[_Tensor] = []
+
+
+class _Operations(msgspec.Struct):
+    ops: list[_Operation] = []
+
+
+def _operations(lines: Sequence[str]) -> list[str]:
+    """`op3 makes float32[8, 32]`, a line for each operation of a graph; as it is, if it cannot be decoded."""
+    try:
+        found = msgspec.json.decode("\n".join(lines), type=_Operations)
+    except msgspec.DecodeError:
+        return list(lines)
+    return [
+        f"{short(one.name)} makes {', '.join(str(each) for each in one.outputs if each.dtype) or 'nothing'}"
+        for one in found.ops
+    ]
+
+
 def _first_lines(own: Sequence[str], common: Sequence[str]) -> tuple[str, str]:
     """The first lines that differ in more than numbers; else in numbers. Comments say where code is from."""
     code = [[line for line in lines if line.strip() and line.strip()[0] != "#"] for lines in (own, common)]
@@ -242,9 +298,10 @@ def _first_lines(own: Sequence[str], common: Sequence[str]) -> tuple[str, str]:
     pairs = [pair for pair in zip_longest(*texts, fillvalue="") if pair[0] != pair[1]]
     words = (pair for pair in pairs if NUMBER.sub("", pair[0]) != NUMBER.sub("", pair[1]))
     found, expected = next(words, (pairs or [("other ends of lines", "")])[0])
-    return shortened(found.strip() or NOTHING, LONGEST_LINE), shortened(
-        expected.strip() or NOTHING, LONGEST_LINE
+    own_line, common_line = (
+        shortened(FREED.sub("", line.strip()) or NOTHING, LONGEST_LINE) for line in (found, expected)
     )
+    return own_line, common_line
 
 
 def payloads_of(

@@ -107,7 +107,7 @@ class Divergence:
 
     outliers: tuple[int, ...]
     what: str
-    """`compile`, `recompilations`, `collectives`, `graphs`, `generated code`."""
+    """`compile`, `collectives`, `recompilations`, `graphs`, `generated code`, `tensors`, `execution order`."""
     id: str
     found: str
     """What the outliers have there."""
@@ -115,6 +115,8 @@ class Divergence:
     """What the other ranks have there."""
     tie: bool = False
     """Whether no majority shows which ranks are right."""
+    run: int = 1
+    """Of the runs in the folder, the one whose ranks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +141,104 @@ class PartialHit:
     """Ranks on which all answers were hits."""
     missed: tuple[int, ...]
     """The other ranks that asked."""
+    run: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The collectives of one graph, in the order in which inductor will call them."""
+
+    rank: int
+    id: str
+    graph: int
+    """From 1: the graphs of a compilation, of which the second is often the backward one."""
+    operations: tuple[str, ...]
+    runs: int | None = None
+    """How often exactly these ran; None without a profile of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Runs of compiled code that called other collectives than its schedules."""
+
+    rank: int
+    id: str
+    backward: bool
+    operations: tuple[str, ...]
+    """What they called instead."""
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What inductor thinks that one run of a graph takes."""
+
+    rank: int
+    id: str
+    graph: int
+    """From 1, as in schedules."""
+    operations: int
+    collectives: int
+    time_ns: int
+    collective_ns: int
+    """The part of it that is communication."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Which graphs ran, in order."""
+
+    rank: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A collective whose last rank came late because it compiled."""
+
+    group: str
+    sequence: int | None
+    operation: str
+    rank: int
+    """The rank that compiled, and came last."""
+    ids: tuple[str, ...]
+    """What it compiled meanwhile."""
+    function: str
+    start_ns: int
+    """When the first rank entered."""
+    delay_ns: int
+    """How long of the time until the last rank entered that rank compiled."""
+    waiting: tuple[int, ...]
+    """Ranks that waited meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What draft export met in the program."""
+
+    rank: int
+    what: str
+    about: str
+    """The expression and the value that it has with the example, or the operator."""
+    reason: str
+    file: str
+    line: int | None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunOfJob:
+    """One start of the job; a folder can have the logs of several."""
+
+    number: int
+    ranks: tuple[int, ...]
+    start_ns: int | None
+    logs: int
 
 
 TORCH = re.compile(r"/torch/(?:_\w+|nn|utils|multiprocessing|distributed|autograd|fx)/")
 """Files of torch itself."""
 ADDRESS = re.compile(r"\b(?:0x[0-9a-fA-F]+|\d{7,})\b")
-TABLES = ("compiles", "graph_breaks", "failures", "open", "divergences", "caches", "partial_hits", "findings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +262,16 @@ class CompileReport:
     """How many records there are of each kind."""
     sources: Sequence[SourceInfo]
     findings: Sequence[Finding]
+    runs: Sequence[RunOfJob] = ()
+    """In the order of time."""
+    schedules: Sequence[Schedule] = ()
+    unscheduled: Sequence[Unscheduled] = ()
+    estimates: Sequence[Estimate] = ()
+    executions: Sequence[Execution] = ()
+    delays: Sequence[Delay] = ()
+    """The longest first; empty without profiles or dumps of the ranks."""
+    exports: Sequence[Export] = ()
+    """Of draft export."""
 
     def __repr__(self) -> str:
         from tracelink.model import overview
@@ -186,7 +290,8 @@ class CompileReport:
 
         Args:
             table: "compiles", "graph_breaks", "failures", "open", "divergences", "caches",
-                "partial_hits" or "findings".
+                "partial_hits", "runs", "schedules", "unscheduled", "estimates", "executions", "delays", "exports" or
+                "findings".
 
         Raises:
             UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
@@ -209,8 +314,16 @@ ROWS: Mapping[str, type] = {
     "divergences": Divergence,
     "caches": CacheUse,
     "partial_hits": PartialHit,
+    "runs": RunOfJob,
+    "schedules": Schedule,
+    "unscheduled": Unscheduled,
+    "estimates": Estimate,
+    "executions": Execution,
+    "delays": Delay,
+    "exports": Export,
     "findings": Finding,
 }
+TABLES = tuple(ROWS)
 
 
 def caller_in_words(stack: Sequence[Frame], function: str) -> str:

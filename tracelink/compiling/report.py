@@ -10,20 +10,32 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracelink.compiling.divergences import Logs, divergences_of, explained, partial_hits_of
+from tracelink.compiling.graphs import (
+    Calls,
+    estimates_of,
+    executions_of,
+    exports_of,
+    schedules_of,
+    unscheduled_of,
+)
 from tracelink.compiling.model import (
     CacheUse,
     Compiled,
     CompileReport,
+    Delay,
     Failure,
     GraphBreak,
     OpenPhase,
+    RunOfJob,
     Status,
     caller_in_words,
 )
+from tracelink.compiling.runs import Run, findings_of_runs, runs_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
-from tracelink.model.errors import Finding, Severity, UnreadableError, in_order
+from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError, in_order
+from tracelink.model.text import counted
 from tracelink.pipeline.reading import (
     Task,
     assigned_ranks,
@@ -54,6 +66,7 @@ def compile(  # noqa: A001  the name that notebooks use
     rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
+    run: int | None = None,
 ) -> CompileReport:
     """Reads the logs of torch.compile (TORCH_TRACE=DIR): what was compiled, why, at what cost, and what failed.
 
@@ -62,6 +75,8 @@ def compile(  # noqa: A001  the name that notebooks use
         rank_of: The rank of files that do not record it, by path or name, such as `{"odd.log": 3}`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
+        run: If a folder has logs of several runs, the one to read: 1 is the first one. By default all are read, and
+            ranks are compared within each.
 
     Returns:
         Tables of compilations, graph breaks, failures, open work, differences between ranks, and caches.
@@ -74,7 +89,7 @@ def compile(  # noqa: A001  the name that notebooks use
         report = tracelink.compile("traces/")
         report.to_pandas("compiles").nlargest(10, "duration_ns")
     """
-    return read(paths, rank_of=rank_of, jobs=jobs, watch=watch).report
+    return read(paths, rank_of=rank_of, jobs=jobs, watch=watch, run=run).report
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +110,7 @@ def read(
     rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
+    run: int | None = None,
 ) -> Read:
     """Reads compile logs, and keeps what their payloads are read again from."""
     discovery, engine = discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch)
@@ -104,26 +120,54 @@ def read(
     if not logs:
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         raise nothing_readable(errors) if errors else _no_logs(discovery)
+    starts = runs_of(logs)
+    if run is not None:
+        starts = [_chosen(starts, run)]
+        logs = starts[0].logs
     runs: Mapping[str, RunsOfLog] = {}
+    delays: Sequence[Delay] = ()
+    world_size = None
     if any(not isinstance(task.reader, CompileLogReader) for task in tasks):
-        from tracelink.compiling.runtime import runs_of_logs  # most users name their logs only
+        from tracelink.compiling.delays import recorded_by  # most users name their logs only
+        from tracelink.compiling.runtime import runs_of_logs
 
         runs = runs_of_logs(logs, tasks, engine, findings)
+        recorded = recorded_by(tasks, logs, discovery, engine, findings)
+        delays, world_size = recorded.delays, recorded.world_size
+    findings += findings_of_runs(starts, world_size, chosen=run is not None)
     sources = {source.path: source for source in discovery.sources}
-    report = report_of(logs, findings, runs)
-    report = replace(report, divergences=explained(report.divergences, logs, sources))
-    return Read(report, logs, sources, runs)
+    report = report_of(logs, findings, runs, starts)
+    divergences = explained(report.divergences, {start.number: start.logs for start in starts}, sources)
+    return Read(replace(report, divergences=divergences, delays=delays), logs, sources, runs)
+
+
+def _chosen(starts: Sequence[Run], number: int) -> Run:
+    for start in starts:
+        if start.number == number:
+            return start
+    raise UsageError(
+        f"there is no run {number}", advice=f"The logs are of {counted(len(starts), 'run')}, from 1 on."
+    )
 
 
 def report_of(
-    logs: Logs, findings: Sequence[Finding] = (), runs: Mapping[str, RunsOfLog] | None = None
+    logs: Logs,
+    findings: Sequence[Finding] = (),
+    runs: Mapping[str, RunsOfLog] | None = None,
+    starts: Sequence[Run] | None = None,
 ) -> CompileReport:
-    """The tables of these logs; `runs` is what of the code of each ran."""
+    """The tables of these logs; `runs` is what of the code of each ran, and `starts` are those of the job."""
+    starts = starts or [Run(1, logs)]
     every = [(rank, log) for rank, of_rank in logs.items() for log in of_rank]
     compiled = [
         row
         for rank, log in every
         for row in _with_runs(list(_compiled(rank, log)), (runs or {}).get(log.source.path))
+    ]
+    scheduled = [
+        (rank, calls, list(schedules_of(rank, log, calls)))
+        for rank, log in every
+        for calls in [_calls((runs or {}).get(log.source.path))]
     ]
     return CompileReport(
         ranks=list(logs),
@@ -133,14 +177,38 @@ def report_of(
         open=sorted(
             (row for rank, log in every for row in _open(rank, log)), key=lambda row: (-row.for_ns, row.rank)
         ),
-        divergences=divergences_of(logs),
+        divergences=[
+            replace(one, run=start.number) for start in starts for one in divergences_of(start.logs)
+        ],
         caches=[row for rank, log in every for row in _caches(rank, log)],
-        partial_hits=partial_hits_of(logs),
+        partial_hits=[
+            replace(one, run=start.number) for start in starts for one in partial_hits_of(start.logs)
+        ],
         artifacts=_total(Counter(artifact.name for artifact in log.artifacts) for _, log in every),
         kinds=_total(log.kinds for _, log in every),
         sources=[log.source for _, log in every],
         findings=in_order([*findings, *(finding for _, log in every for finding in log.findings)]),
+        runs=[_run(start) for start in starts],
+        schedules=[row for _, _, rows in scheduled for row in rows],
+        unscheduled=[
+            row
+            for rank, calls, rows in scheduled
+            if calls is not None
+            for row in unscheduled_of(rank, rows, calls)
+        ],
+        estimates=[row for rank, log in every for row in estimates_of(rank, log)],
+        executions=[row for rank, log in every for row in executions_of(rank, log)],
+        exports=[row for rank, log in every for row in exports_of(rank, log)],
     )
+
+
+def _calls(runs: RunsOfLog | None) -> Calls | None:
+    return None if runs is None else {graph: run.calls for graph, run in runs.items()}
+
+
+def _run(start: Run) -> RunOfJob:
+    logs = sum(len(of_rank) for of_rank in start.logs.values())
+    return RunOfJob(start.number, tuple(start.logs), start.start_ns, logs)
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,10 +15,13 @@ from tracelink.linking.nesting import link_calls
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable
 from tracelink.model.compiles import CompileLog
 from tracelink.model.errors import Finding, RankConflictError, Severity
+from tracelink.model.events import EventKind
 from tracelink.model.trace import RankTrace
 from tracelink.pipeline.reading import Task, declared_rank, read
 
 PROFILE = "kineto"
+CALL = re.compile(r"_c10d_functional::(\w+)")
+"""Operators of collectives that compiled code calls; the dispatcher can call them within themselves again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class Run:
     duration_ns: int = 0
     """Without the time in which its process compiled."""
     count: int = 0
+    calls: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    """How often it called these collectives, in this order."""
 
 
 CompiledGraph = tuple[str, bool]
@@ -48,6 +55,8 @@ class Profiled:
     start: Int64s
     end: Int64s
     findings: Sequence[Finding] = ()
+    called: Sequence[tuple[int, int, str]] = ()
+    """Collectives that a region or a backward pass, by its row, called: when, and which."""
 
 
 def runs_of_logs(
@@ -110,7 +119,29 @@ def profiled(trace: RankTrace, rank: int | None) -> Profiled:
         trace.events.start[rows],
         trace.events.end[rows],
         [finding for finding in trace.findings if finding.severity is not Severity.INFO],
+        _called(compiled, rows),
     )
+
+
+def _called(compiled: CompiledCode, runs: Int64s) -> list[tuple[int, int, str]]:
+    """The collectives within each of these regions and backward passes; those within other ones are left out."""
+    events, names = compiled.events, compiled.trace.strings.texts()
+    calls = {number: match[1] for number, name in enumerate(names) if (match := CALL.fullmatch(name))}
+    if not calls:
+        return []
+    found = np.flatnonzero(np.isin(events.name, list(calls)) & events.of_kind(EventKind.OPERATOR))
+    around = compiled.around(found, Ran.REGION, Ran.BACKWARD)
+    number_of = dict(zip(runs.tolist(), range(len(runs)), strict=True))
+    columns = (
+        column.tolist() for column in (around, events.start[found], -events.end[found], events.name[found])
+    )
+    outermost: list[tuple[int, int, str]] = []
+    last_row, last_end = UNKNOWN, 0
+    for row, start, negative_end, name in sorted(zip(*columns, strict=True)):
+        if row in number_of and (row != last_row or start >= last_end):
+            outermost.append((number_of[row], start, calls[name]))
+            last_row, last_end = row, -negative_end
+    return outermost
 
 
 def _successor(log: CompileLog, of_rank: Sequence[CompileLog]) -> int:
@@ -126,7 +157,7 @@ def _successor(log: CompileLog, of_rank: Sequence[CompileLog]) -> int:
 
 def _runs(log: CompileLog, until_ns: int, profiles: Sequence[Profiled]) -> dict[CompiledGraph, Run]:
     """What of the code of one log ran, in its process and before the next log of such a process."""
-    compiling = _Compiling.of(log)
+    compiling = Compiling.of(log)
     found: dict[CompiledGraph, Run] = {}
     for profile in profiles:
         number = profile.processes.index(str(log.source.pid))
@@ -135,32 +166,47 @@ def _runs(log: CompileLog, until_ns: int, profiles: Sequence[Profiled]) -> dict[
         start, end = profile.start[of_log], profile.end[of_log]
         duration = end - start - (compiling.until(end) - compiling.until(start))
         graph = profile.id[of_log] * 2 + profile.backward[of_log]
+        sequences = _sequences(profile, compiling)
         for each in np.unique(graph).tolist():
             key = (profile.ids[each // 2], bool(each % 2))
             chosen = graph == each
             before = found.get(key, Run())
+            calls = Counter(sequences.get(row, ()) for row in np.flatnonzero(of_log)[chosen].tolist())
             found[key] = Run(
                 before.duration_ns + int(duration[chosen].sum()),
                 before.count + int(np.count_nonzero(chosen)),
+                Counter(before.calls) + calls,
             )
     return found
 
 
+def _sequences(profile: Profiled, compiling: Compiling) -> dict[int, tuple[str, ...]]:
+    """What each run called in order, by its row; the compiler calls operators, too, on tensors without data."""
+    starts = np.array([start for _, start, _ in profile.called], np.int64)
+    idle = compiling.until(starts + 1) == compiling.until(starts)
+    sequences: defaultdict[int, list[str]] = defaultdict(list)
+    for (row, _, name), is_run in zip(profile.called, idle.tolist(), strict=True):
+        if is_run:
+            sequences[row].append(name)
+    return {row: tuple(names) for row, names in sequences.items()}
+
+
 @dataclass(frozen=True, slots=True)
-class _Compiling:
+class Compiling:
     """The times in which a process compiled; they do not overlap."""
 
     start: Int64s
     end: Int64s
 
     @classmethod
-    def of(cls, log: CompileLog) -> _Compiling:
+    def of(cls, log: CompileLog) -> Compiling:
+        """Those of one log."""
         return cls.merged(
             [(one.start_ns, one.end_ns or log.last_ns or 0) for one in log.phases if not one.instant]
         )
 
     @classmethod
-    def merged(cls, times: Sequence[tuple[int, int]]) -> _Compiling:
+    def merged(cls, times: Sequence[tuple[int, int]]) -> Compiling:
         """The union of such times."""
         merged: list[list[int]] = []
         for start, end in sorted(times):

@@ -6,11 +6,23 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracelink.compiling.model import Compiled, CompileReport, Divergence, Failure, OpenPhase, Status
-from tracelink.model.text import counted, duration, lowered, number, ranks_in_words, shortened
+from tracelink.compiling.divergences import ORDER, TENSORS
+from tracelink.compiling.model import Compiled, CompileReport, Delay, Divergence, Failure, OpenPhase, Status
+from tracelink.model.text import (
+    counted,
+    duration,
+    group_name,
+    lowered,
+    number,
+    numbered,
+    ranks_in_words,
+    shortened,
+)
 
 LONGEST = 100
 """Characters of a reason."""
+CONSEQUENCES = (TENSORS, ORDER)
+"""What differs where graphs do."""
 WORTH_SAYING_NS = 1_000_000_000
 """Compilations that took less are not worth a hint."""
 
@@ -22,18 +34,22 @@ def headlines(report: CompileReport) -> list[str]:
     """A line for each thing that went wrong."""
     return [
         *(_open_in_words(phase) for phase in _outermost(report.open)),
-        *(_divergence_in_words(one) for one in report.divergences),
+        *(_divergence_in_words(one, len(report.runs) > 1) for one in _causes(report.divergences)),
         *_failures_in_words(report.failures),
     ]
 
 
 def summary(report: CompileReport) -> str:
     """All of it in a sentence."""
+    if not report.compiles:
+        notes = counted(sum(one.count for one in report.exports), "note")
+        return f"Nothing was compiled{f'; draft export made {notes}' if report.exports else ''}."
     forward = [one for one in report.compiles if not one.backward]
     functions = {one.id.rpartition("/")[0] for one in forward}
     total = sum(one.duration_ns or 0 for one in report.compiles)
     recompiled = sum(bool(one.recompile_of) for one in forward)
     ranks = f" on {counted(len(report.ranks), 'rank')}" if len(report.ranks) > 1 else ""
+    ranks += f" in {counted(len(report.runs), 'run')}" if len(report.runs) > 1 else ""
     compiled = f"{counted(len(forward), 'compilation')} of {counted(len(functions), 'function')}{ranks}"
     return (
         f"{compiled} took {duration(total)}: "
@@ -58,9 +74,28 @@ def _open_in_words(phase: OpenPhase) -> str:
     )
 
 
-def _divergence_in_words(one: Divergence) -> str:
+def _causes(divergences: Sequence[Divergence]) -> list[Divergence]:
+    """Ranks with other graphs have other tensors, too, and run them in another order."""
+    known = {(one.run, one.outliers) for one in divergences if one.what not in CONSEQUENCES}
+    first = {(one.run, one.outliers): one for one in reversed(divergences)}
+    return [
+        one
+        for one in divergences
+        if one.what not in CONSEQUENCES
+        or ((one.run, one.outliers) not in known and first[one.run, one.outliers] is one)
+    ]
+
+
+def _divergence_in_words(one: Divergence, several_runs: bool) -> str:
+    words = _difference_in_words(one)
+    return f"In run {one.run}, {lowered(words)}" if several_runs else words
+
+
+def _difference_in_words(one: Divergence) -> str:
     what = "compiled something else" if one.what == "compile" else f"have other {one.what}"
-    if len(one.outliers) == 1 and one.what != "compile":
+    if one.what == ORDER:
+        what = f"ran {'its' if len(one.outliers) == 1 else 'their'} graphs in another order"
+    elif len(one.outliers) == 1 and one.what != "compile":
         what = f"has other {one.what}"
     if one.tie:
         how = "did not compile the same" if one.what == "compile" else f"have different {one.what}"
@@ -151,6 +186,14 @@ def unamortised(functions: Sequence[FunctionCost]) -> list[str]:
         as_many = number(one.time_ns * max(one.runs, 1) // one.runtime_ns)
         lines.append(f"{took}, as long as {as_many} runs: it {ran}.")
     return lines
+
+
+# Collectives that waited for a compilation.
+
+
+def delayed(one: Delay) -> str:
+    """`all_reduce #9 of group 0`."""
+    return f"{numbered(one.operation, one.sequence)} of {group_name(one.group, '')}"
 
 
 # Recompilations by the guard that failed, graph breaks by reason.

@@ -94,11 +94,23 @@ class Artifact:
     """Of its payload in the uncompressed file; its lines are indented by a tab."""
     bytes: int
     text: str = ""
-    """Its payload, if it is small and tables need it; of a cache's answer the key."""
+    """Its payload, if it is small and tables need it; of a cache's answer the key, of estimates their totals, and of an
+    order of execution the compile ids."""
     digest: str = ""
     """Of its payload: equal payloads have the same one; empty if it is damaged."""
     content: str = ""
     """Of graphs and generated code a digest without what differs on each rank, such as devices and paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportNote:
+    """What draft export met in the program."""
+
+    what: str
+    about: str
+    """The expression and the value that it has with the example, or the operator."""
+    reason: str
+    stack: Sequence[Frame] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,8 @@ class CompileLog:
     last_ns: int | None = None
     """The time of the last record."""
     findings: Sequence[Finding] = ()
+    exports: Sequence[ExportNote] = ()
+    """In the order of the log."""
 
     def function_of(self, compile_id: str) -> str:
         """The function that a compilation compiles, also if it has no end; empty if unknown."""

@@ -26,6 +26,9 @@ CompileId = Annotated[
     str, Meta(description="frame/compile, as torch prints it in brackets; empty if unknown.")
 ]
 
+RunNumber = Annotated[Positive, Meta(description="Of the runs in the folder, from 1.")]
+GraphNumber = Annotated[Positive, Meta(description="Of the graphs of a compilation, from 1.")]
+
 
 class Compiled(Struct, frozen=True):
     """One compilation of a function, or of its backward graph."""
@@ -98,6 +101,7 @@ class Divergence(Struct, frozen=True):
     found: Annotated[str, Meta(description="What the outliers have there.")]
     expected: Annotated[str, Meta(description="What the other ranks have there.")]
     tie: Annotated[bool, Meta(description="Whether no majority shows which ranks are right.")]
+    run: RunNumber
 
 
 class CacheUse(Struct, frozen=True):
@@ -118,6 +122,85 @@ class PartialHit(Struct, frozen=True):
     cache: Text
     hit: Annotated[Sequence[RankNumber], Meta(description="Ranks on which all answers were hits.")]
     missed: Annotated[Sequence[RankNumber], Meta(description="The other ranks that asked.")]
+    run: RunNumber
+
+
+class RunOfJob(Struct, frozen=True):
+    """One start of the job; a folder can have the logs of several."""
+
+    number: RunNumber
+    ranks: Sequence[RankNumber]
+    start_ns: Time
+    logs: Positive
+
+
+class Schedule(Struct, frozen=True):
+    """The collectives of one graph, in the order in which inductor will call them."""
+
+    rank: RankNumber
+    id: CompileId
+    graph: GraphNumber
+    operations: Sequence[str]
+    runs: Annotated[
+        Count | None, Meta(description="How often exactly these ran; null without a profile of the process.")
+    ]
+
+
+class Unscheduled(Struct, frozen=True):
+    """Runs of compiled code that called other collectives than its schedules."""
+
+    rank: RankNumber
+    id: CompileId
+    backward: bool
+    operations: Annotated[Sequence[str], Meta(description="What they called instead.")]
+    runs: Positive
+
+
+class Estimate(Struct, frozen=True):
+    """What inductor thinks that one run of a graph takes."""
+
+    rank: RankNumber
+    id: CompileId
+    graph: GraphNumber
+    operations: Count
+    collectives: Count
+    time_ns: Nanoseconds
+    collective_ns: Annotated[Nanoseconds, Meta(description="The part of it that is communication.")]
+
+
+class Execution(Struct, frozen=True):
+    """Which graphs ran, in order."""
+
+    rank: RankNumber
+    ids: Sequence[CompileId]
+
+
+class Delay(Struct, frozen=True):
+    """A collective whose last rank came late because it compiled."""
+
+    group: str
+    sequence: int | None
+    operation: str
+    rank: Annotated[RankNumber, Meta(description="The rank that compiled, and came last.")]
+    ids: Annotated[Sequence[CompileId], Meta(description="What it compiled meanwhile.")]
+    function: str
+    start_ns: Annotated[int, Meta(description="When the first rank entered, in ns since 1970.")]
+    delay_ns: Annotated[
+        Nanoseconds, Meta(description="How long of the time until the last rank entered that rank compiled.")
+    ]
+    waiting: Annotated[Sequence[RankNumber], Meta(description="Ranks that waited meanwhile.")]
+
+
+class Export(Struct, frozen=True):
+    """What draft export met in the program."""
+
+    rank: RankNumber
+    what: Text
+    about: Annotated[str, Meta(description="The expression and its value with the example, or the operator.")]
+    reason: str
+    file: str
+    line: int | None
+    count: Positive
 
 
 class Change(Struct, frozen=True):
@@ -176,6 +259,15 @@ class Compile(Struct, frozen=True):
     partial_hits: Sequence[PartialHit]
     artifacts: Annotated[Mapping[str, Positive], Meta(description="Number of artifacts of each name.")]
     kinds: Annotated[Mapping[str, Positive], Meta(description="Number of records of each kind.")]
+    runs: Sequence[RunOfJob]
+    schedules: Sequence[Schedule]
+    unscheduled: Sequence[Unscheduled]
+    estimates: Sequence[Estimate]
+    executions: Sequence[Execution]
+    delays: Annotated[
+        Sequence[Delay], Meta(description="The longest first; empty without profiles or dumps of the ranks.")
+    ]
+    exports: Annotated[Sequence[Export], Meta(description="What draft export met.")]
     findings: Sequence[Finding]
     diff: Annotated[
         Diff | None, Meta(description="With --diff only; the other tables are those of the run in PATHS.")
@@ -195,6 +287,13 @@ def compile_document(report: CompileReport, diff: CompileDiff | None = None) -> 
         [_of(PartialHit, row) for row in report.partial_hits],
         report.artifacts,
         report.kinds,
+        [_of(RunOfJob, row) for row in report.runs],
+        [_of(Schedule, row) for row in report.schedules],
+        [_of(Unscheduled, row) for row in report.unscheduled],
+        [_of(Estimate, row) for row in report.estimates],
+        [_of(Execution, row) for row in report.executions],
+        [_of(Delay, row) for row in report.delays],
+        [_of(Export, row) for row in report.exports],
         findings_of(report.findings),
         _diff(diff) if diff else None,
     )
@@ -223,6 +322,13 @@ Row = (
     | model.Divergence
     | model.CacheUse
     | model.PartialHit
+    | model.RunOfJob
+    | model.Schedule
+    | model.Unscheduled
+    | model.Estimate
+    | model.Execution
+    | model.Delay
+    | model.Export
     | compiling_diff.Change
     | compiling_diff.FunctionTime
 )
