@@ -80,6 +80,7 @@ class _Open:
     order: int
     output_code: list[str] = field(default_factory=list)
     kernel_sources: list[str] = field(default_factory=list)
+    kernel_files: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -147,6 +148,7 @@ class _Decoder:
             self.output_code[path] = envelope.compile_id
             if phase := self._generating(envelope.compile_id):
                 phase.output_code.append(path)
+                phase.kernel_files += _kernel_files(record.payload)
 
     def _generating(self, compile_id: str) -> _Open | None:
         """The open phase that generates code: the newest that compiles a graph, else the newest of the compilation."""
@@ -205,6 +207,7 @@ class _Decoder:
                 cache_key,
                 tuple(opened.output_code),
                 tuple(opened.kernel_sources),
+                tuple(opened.kernel_files),
             )
         )
 
@@ -412,6 +415,23 @@ def _kernel_sources(payload: bytes) -> list[str]:
         lines = [f"{file}:{line} ({function})" for file, line, function in frames]
         if lines:
             found.append(f"{kernel.partition(':')[0]}: {', '.join(dict.fromkeys(lines))}")
+    return found
+
+
+_KERNEL_PATH = b"# kernel path: "
+_KERNEL = re.compile(rb"^(?:# kernel path: ([^\n]{1,4096})|(\w{1,1000}) = async_compile\.)", re.MULTILINE)
+
+
+def _kernel_files(code: bytes) -> list[str]:
+    """`triton_poi_fused_add_0: cxyz….py` for each kernel of which generated code states the file in a comment."""
+    if _KERNEL_PATH not in code:
+        return []
+    found, path = [], b""
+    for match in _KERNEL.finditer(code):
+        if match[2] and path:
+            file = path.strip().replace(b"\\", b"/").rpartition(b"/")[2]
+            found.append(f"{match[2].decode()}: {file.decode('utf-8', 'replace')}")
+        path = match[1] or b""
     return found
 
 

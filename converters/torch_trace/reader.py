@@ -77,6 +77,7 @@ def _keys(phases: Sequence[Phase], strings: StringTable) -> dict[Key, KeyColumn]
         Key.KERNEL_SOURCES: [
             (row, text) for row, phase in enumerate(phases) for text in phase.kernel_sources
         ],
+        Key.KERNEL_FILES: [(row, text) for row, phase in enumerate(phases) for text in phase.kernel_files],
         Key.OUTPUT_CODE: [(row, path) for row, phase in enumerate(phases) for path in phase.output_code],
     }
     return {

@@ -236,6 +236,73 @@ def test_kernels_of_a_compilation_from_a_cache_have_the_lines_of_the_one_that_st
     assert [linked.trace.strings.texts()[code] for code in lines.values] == ["a.py:1 (f)"]
 
 
+# Generated kernels without a graph around them: by their files (torch records them for Triton), else by their names.
+
+
+def with_arguments(build: Compiling, arguments: dict[int, object]) -> RankTrace:
+    payloads = [json.dumps(arguments.get(row, {})).encode() for row in range(len(build.rows))]
+    return replace(build.build(), payloads=[ListedPayloads(payloads)])
+
+
+TRITON, OTHER_TRITON = "triton_poi_fused_add_0", "triton_red_fused_sum_1"
+
+
+def two_compilations_with_kernels(build: Compiling) -> tuple[int, int]:
+    """Both generate the kernel of the same name, in different files; the second one also another kernel."""
+    for compile_id, start in (("0/0", 0), ("1/0", 20)):
+        build.phase("dynamo", compile_id, start, start + 10)
+    first = build.phase("inductor_compile", "0/0", 2, 8, kernel_files=f"{TRITON}: cab.py")
+    build.phase("inductor_compile", "1/0", 22, 25, kernel_files=f"{TRITON}: ccd.py")
+    second = build.phase("inductor_compile", "1/0", 26, 28, kernel_files=f"{OTHER_TRITON}: cef.py")
+    return first, second
+
+
+def test_triton_kernel_is_of_the_phase_that_generated_its_file() -> None:
+    build = Compiling()
+    stream = build.track(TrackKind.STREAM, "7")
+    first, second = two_compilations_with_kernels(build)
+    by_path = build.op(TRITON, 40, 49)
+    build.event(EventKind.RUNTIME, "cuLaunchKernel", 42, 43, correlation=1)
+    on_device = build.kernel(TRITON, 60, 70, stream, correlation=1)
+    by_hash = build.op(OTHER_TRITON, 50, 55)
+    unknown_file = build.op(TRITON, 56, 57)
+    trace = with_arguments(
+        build,
+        {
+            by_path: {"kernel_backend": "triton", "kernel_file": "/tmp/other_folder/ab/cab.py"},
+            by_hash: {"kernel_hash": "cef"},
+            unknown_file: {"kernel_file": "/tmp/cgone.py"},
+        },
+    )
+    assert compiles(trace) == [(first, by_path), (first, on_device), (second, by_hash)]
+    (report,) = (one for one in link_rank(trace).reports if one.relation == "compiles.kernel")
+    assert report == LinkReport(
+        "compiles.kernel",
+        3,
+        4,
+        {"no compiled graph is around it, and no single compilation generated its file or its name": 1},
+        {"linked by the file of the kernel": 3},
+    )
+
+
+def test_triton_kernel_without_a_file_is_of_the_only_compilation_with_its_name() -> None:
+    build = Compiling()
+    _, second = two_compilations_with_kernels(build)
+    ambiguous, only = build.op(TRITON, 40, 41), build.op(OTHER_TRITON, 42, 43)
+    trace = with_arguments(build, {ambiguous: {}, only: {}})
+    assert compiles(trace) == [(second, only)]
+    assert reports(trace)["compiles.kernel"].notes == {"linked by the name of the kernel": 1}
+
+
+def test_triton_node_of_an_execution_trace_has_the_file_without_its_folder() -> None:
+    build = Compiling()
+    first, _ = two_compilations_with_kernels(build)
+    node = build.node(TRITON, 2)
+    attributes = [{"name": "kernel_backend", "value": "triton"}, {"name": "kernel_file", "value": "cab.py"}]
+    trace = with_arguments(build, {node: {"attrs": attributes}})
+    assert compiles(trace) == [(first, node)]
+
+
 # Files with generated code.
 
 

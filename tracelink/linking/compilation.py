@@ -6,13 +6,13 @@ Compilations are identified by the process and their id: `1/5` is function 1, co
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cached_property
 
-import msgspec
 import numpy as np
 
+from tracelink.linking.code_files import FOLDERS, calling_files, kernel_files
 from tracelink.model.columns import LOWEST, NO_TIME, SECOND, UNKNOWN, Bools, Int64s, StringTable, lookup
 from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
 from tracelink.model.graph import LinkReport, Links, nonzero
@@ -64,9 +64,6 @@ _NAMES = (
 _KINDS = (EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.NODE, EventKind.KERNEL)
 """Kinds of what runs code: phases only make it, and annotations on the device are copies."""
 _GRAPH_NUMBER = re.compile(r"graph_\d+_")
-_FILE = re.compile(r".*[/\\]")
-_GENERATED = re.compile(r"c[a-z2-7]{40,60}\.py")
-"""Files with generated code are named by their content."""
 _NO_KEY = "None"
 
 
@@ -132,7 +129,7 @@ class CompiledCode:
         names = self.trace.strings.texts()
         distinct, index = np.unique(column.values, return_inverse=True)
         words = [names[value] for value in distinct.tolist()]
-        codes = np.array([self.texts[_FILE.sub("", word) if file else word] for word in words], np.int64)
+        codes = np.array([self.texts[FOLDERS.sub("", word) if file else word] for word in words], np.int64)
         return column.rows, codes[index] if len(codes) else np.empty(0, np.int64)
 
     @cached_property
@@ -427,7 +424,9 @@ def _link_kernels(compiled: CompiledCode) -> Links:
     of_graph = _dense(len(compiled.events), graphs, _phases_of_graphs(compiled, graphs)[0])
     phases = _at(of_graph, around)
     phases = np.where(phases == UNKNOWN, compiled.phase_of(rows), phases)
-    links = _linked(compiled, "compiles.kernel", rows, phases, "no compiled graph is around it")
+    phases, by_file, by_name = _phases_of_kernels(compiled, rows, phases)
+    unknown = "no compiled graph is around it, and no single compilation generated its file or its name"
+    links = _linked(compiled, "compiles.kernel", rows, phases, unknown)
     # a compilation that takes all its code from a cache has no key, and the lines of the one that stored it
     stored = compiled.latest_phase(*_keys(compiled), graphs, compiled.code[graphs])
     of_stored = _at(_dense(len(compiled.events), graphs, stored), around)
@@ -435,9 +434,43 @@ def _link_kernels(compiled: CompiledCode) -> Links:
     known = lines != UNKNOWN
     if known.any():
         compiled.trace.keys[Key.SOURCE_LINES] = KeyColumn(rows[known], lines[known])
-    return _with_notes(
-        links, {"with the lines of the program that they compute": int(np.count_nonzero(known))}
-    )
+    notes = {
+        "linked by the file of the kernel": by_file,
+        "linked by the name of the kernel": by_name,
+        "with the lines of the program that they compute": int(np.count_nonzero(known)),
+    }
+    return _with_notes(links, notes)
+
+
+def _phases_of_kernels(compiled: CompiledCode, rows: Int64s, phases: Int64s) -> tuple[Int64s, int, int]:
+    """The phases, where unknown those that generated the file of the kernel or, if no file is stated, its name.
+
+    What runs on the device has the file of the operator around it. A file of several compilations decides nothing.
+    """
+    generated, texts = compiled.text_key(Key.KERNEL_FILES)
+    missing = np.flatnonzero(phases == UNKNOWN)
+    if not len(generated) or not len(missing):
+        return phases, 0, 0
+    launching = _or_self(compiled.around(rows[missing], Ran.KERNEL), rows[missing])
+    own = kernel_files(compiled.trace, np.unique(np.concatenate([launching, rows[missing]])))
+    stated, files = _coded(compiled, own)
+    file_of = _dense(len(compiled.events), stated, files)
+    file = _or_self(file_of[rows[missing]], file_of[launching])
+    names = compiled.texts.texts()
+    split = [names[code].partition(": ") for code in texts.tolist()]
+    kernels, in_files = (np.array([compiled.texts[one[part]] for one in split], np.int64) for part in (0, 2))
+    ids = compiled.id_of_phase[generated]
+    found = phases.copy()
+    counts = []
+    for keys, wanted in (
+        (in_files, file),
+        (kernels, np.where(file == UNKNOWN, compiled.code[rows[missing]], UNKNOWN)),
+    ):
+        only = np.where(np.isin(wanted, _of_one(keys, ids)), wanted, UNKNOWN)
+        of_phase = compiled.latest_phase(generated, keys, rows[missing], only)
+        found[missing] = _or_self(found[missing], of_phase)
+        counts.append(int(np.count_nonzero(of_phase != UNKNOWN)))
+    return found, counts[0], counts[1]
 
 
 def _lines(compiled: CompiledCode, rows: Int64s, phases: Int64s) -> Int64s:
@@ -479,22 +512,13 @@ def _phases_of_files(compiled: CompiledCode, rows: Int64s, files: Int64s, ids: I
 # Entries of the flight recorder: their stacks contain the generated code that called them.
 
 
-class _Frame(msgspec.Struct, frozen=True):
-    name: str = ""
-    filename: str = ""
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    frames: Sequence[_Frame] = ()
-
-
 def _link_recorder(compiled: CompiledCode) -> Links:
     """An entry is of the phase that generated the innermost file of its stack."""
     report = LinkReport("compiles.recorder", 0, 0)
     records = compiled.events.of_kind(EventKind.RECORD)
     if not records.any() or not len(compiled.trace.key(Key.OUTPUT_CODE)):
         return Links(Edges.empty(), report)
-    rows, files = _generated_callers(compiled, records)
+    rows, files = _coded(compiled, calling_files(compiled.trace, np.flatnonzero(records)))
     # a dump does not name its process
     if len(compiled.logged) == 1:
         compiled.process[rows] = compiled.logged[0]
@@ -508,37 +532,6 @@ def _link_recorder(compiled: CompiledCode) -> Links:
     return _edges(
         "compiles.recorder", rows, phases, nonzero({"the code that called it is not in the log": missing})
     )
-
-
-def _or_self(rows: Int64s, others: Int64s) -> Int64s:
-    return np.where(rows == UNKNOWN, others, rows)
-
-
-def _generated_callers(compiled: CompiledCode, records: Bools) -> tuple[Int64s, Int64s]:
-    """The entries that generated code called, and the codes of its files."""
-    trace, decoder = compiled.trace, msgspec.json.Decoder(_Entry)
-    found: list[tuple[int, int]] = []
-    for source, payloads in enumerate(trace.payloads):
-        rows = np.flatnonzero(records & (trace.events.source == source))
-        if not len(rows):
-            continue
-        row_of = dict(zip(trace.events.payload[rows].tolist(), rows.tolist(), strict=True))
-        for first, texts in payloads.batches():
-            for number, text in enumerate(texts, first):
-                if number in row_of and (file := _generated_file(decoder, bytes(text))):
-                    found.append((row_of[number], compiled.texts[file]))
-    pairs = np.array(found, np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def _generated_file(decoder: msgspec.json.Decoder[_Entry], text: bytes) -> str:
-    """The innermost generated file in the stack of an entry."""
-    try:
-        frames = decoder.decode(text).frames
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
-    names = (_FILE.sub("", frame.filename) for frame in frames if frame.name == "call")
-    return next((name for name in names if _GENERATED.fullmatch(name)), "")
 
 
 # Reports.
@@ -562,6 +555,12 @@ def _with_notes(links: Links, notes: dict[str, int]) -> Links:
     )
 
 
+def _coded(compiled: CompiledCode, files: Mapping[int, str]) -> tuple[Int64s, Int64s]:
+    """Rows, and the codes of their files."""
+    rows = np.array(list(files), np.int64)
+    return rows, np.array([compiled.texts[file] for file in files.values()], np.int64)
+
+
 # Columns.
 
 
@@ -577,6 +576,10 @@ def latest(groups: Int64s, times: Int64s, wanted: Int64s, before: Int64s) -> Int
     found = np.full(len(wanted), UNKNOWN, np.int64)
     found[order[asked] - count] = index
     return found
+
+
+def _or_self(rows: Int64s, others: Int64s) -> Int64s:
+    return np.where(rows == UNKNOWN, others, rows)
 
 
 def _at(column: Int64s, rows: Int64s) -> Int64s:

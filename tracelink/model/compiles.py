@@ -43,6 +43,8 @@ class Phase:
     """Paths of the files with generated code."""
     kernel_sources: tuple[str, ...] = ()
     """Generated kernels and the lines of the program that they compute: `cpp_fused_gelu_1: train.py:15 (forward)`."""
+    kernel_files: tuple[str, ...] = ()
+    """Generated kernels with files of their own: `triton_poi_fused_add_0: cxyz….py`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,8 @@ class Key(StrEnum):
     """Code of the path of a file with code that a phase generated."""
     KERNEL_SOURCES = "kernel_sources"
     """Codes of texts such as `triton_poi_fused_add_0: train.py:15 (forward)`, for phases that generate kernels."""
+    KERNEL_FILES = "kernel_files"
+    """Codes of texts such as `triton_poi_fused_add_0: cxyz….py`, for phases that generate kernels in own files."""
     SOURCE_LINES = "source_lines"
     """Code of the lines of the program that a generated kernel computes: `train.py:15 (forward), model.py:8 (step)`."""
     WAITED = "waited"

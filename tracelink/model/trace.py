@@ -224,7 +224,7 @@ TEXT_KEYS = frozenset(
     {
         *(Key.GROUP, Key.STATE, Key.CATEGORY),
         *(Key.COMPILE_ID, Key.COMPILED_FUNCTION, Key.CACHE_KEY, Key.OUTPUT_CODE),
-        *(Key.KERNEL_SOURCES, Key.SOURCE_LINES),
+        *(Key.KERNEL_SOURCES, Key.KERNEL_FILES, Key.SOURCE_LINES),
     }
 )
 """Link keys whose values are codes of strings."""

@@ -59,12 +59,28 @@ def test_open_work_lasts_until_the_end_of_the_log() -> None:
 FRAMES = '  File "/home/me/train.py", line 3, in step\n    model(x)\n  File "/me/model.py", line 15, in forward\n    x'
 
 
+CODE = """
+cpp_fused_gelu_0 = async_compile.cpp_pybinding(['float*'], r'''
+''')
+
+# kernel path: /tmp/torchinductor_me/xy/cxy.py
+# Topologically Sorted Source Nodes: [add], Original ATen: [aten.add]
+triton_poi_fused_add_1 = async_compile.triton('triton_poi_fused_add_1', '''
+import triton
+''', device_str='cuda')
+
+# kernel path: C:\\me\\zz\\czz.py
+triton_red_fused_sum_2 = async_compile.triton('triton_red_fused_sum_2', '''''')
+other_3 = async_compile.triton('no path', '''''')
+"""
+
+
 def test_link_keys() -> None:
     trace = read(
         begin("dynamo", "0/0", at=1),
         begin("inductor_compile", "0/0", at=2, fn_name="compile_fx_inner"),
         begin("code_gen", "0/0", at=2.5),
-        record("inductor_output_code", {"filename": "/tmp/cab.py"}, "code", compile_id="0/0", at=3),
+        record("inductor_output_code", {"filename": "/tmp/cab.py"}, CODE, compile_id="0/0", at=3),
         record("inductor_output_code", {"filename": "/tmp/other.py"}, "code", compile_id="1/0", at=3),
         artifact(
             "inductor_provenance_tracking_kernel_stack_traces",
@@ -90,6 +106,10 @@ def test_link_keys() -> None:
         Key.COMPILED_FUNCTION: [("inductor_compile", "compile_fx_inner")],
         Key.CACHE_KEY: [("inductor_compile", "f5gi")],
         Key.KERNEL_SOURCES: [("inductor_compile", "cpp_fused_0: model.py:15 (forward)")],
+        Key.KERNEL_FILES: [
+            ("inductor_compile", "triton_poi_fused_add_1: cxy.py"),
+            ("inductor_compile", "triton_red_fused_sum_2: czz.py"),
+        ],
         Key.OUTPUT_CODE: [("inductor_compile", "/tmp/cab.py")],
     }
 
