@@ -69,6 +69,8 @@ class SourceInfo:
     host: str = ""
     world_size: int | None = None
     pid: int | None = None
+    device: int | None = None
+    """The only device of the process: its rank, if nothing else is known of that."""
     events: int = 0
     """Number of events in the graph."""
     records: int = 0

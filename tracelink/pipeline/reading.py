@@ -233,7 +233,8 @@ def declared_rank(info: SourceInfo, source: Source, findings: list[Finding]) -> 
 
 
 def assigned_ranks(infos: Sequence[SourceInfo], findings: list[Finding]) -> list[int | None]:
-    """A rank for each source: the declared one, else that of its process, else the only rank present, else 0."""
+    """A rank for each source: the declared one, else that of its process, else the number of its device, else the only
+    rank present, else 0."""
     ranks = [info.rank for info in infos]
     unranked = [number for number, rank in enumerate(ranks) if rank is None]
     formats = [infos[number].format for number in unranked]
@@ -315,6 +316,8 @@ def _assumed_rank(
     }
     if len(of_process) == 1:
         rank, why = of_process.pop(), f"its process {info.pid} belongs to rank"
+    elif info.device is not None and info.device not in known:
+        rank, why = info.device, "it is used as the rank of its device,"
     elif alone and len(known) <= 1:
         rank, why = next(iter(known), 0), "no other rank is present, so it is used as rank"
     else:

@@ -1,0 +1,165 @@
+"""Reads tables of a SQLite file that anybody may have written: no code of the file runs, and damage costs one table."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.errors import UnreadableError
+
+ROWS_AT_ONCE = 1 << 16
+IDS_AT_ONCE = 1 << 12
+NOT_TEXT = "Could not decode to UTF-8"
+LONGEST_VALUE = 16 << 20
+"""Bytes of a value; a row with a longer one ends the reading of its table."""
+SMALLEST_ROW = 4
+"""Bytes: a table with more rows than fit into the file refers to its pages more than once."""
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_VALUE,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+PRAGMAS = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY")
+
+Column = npt.NDArray[Any]
+
+
+def integer(column: str, unknown: int = UNKNOWN) -> str:
+    """SQL of a column as an integer, whatever it contains."""
+    return f"ifnull(CAST({identifier(column)} AS INTEGER), {unknown})"
+
+
+def identifier(name: str) -> str:
+    """SQL of the name of a table or a column."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(slots=True)
+class Database:
+    """A database that is only read."""
+
+    connection: sqlite3.Connection
+    bytes: int
+    tables: Mapping[str, Sequence[str]]
+    """The columns of each table; views and virtual tables are not listed."""
+    damage: dict[str, str] = field(default_factory=dict)
+    """Why tables could not be read, or only in part."""
+
+    @classmethod
+    def open(cls, path: Path) -> Database:
+        """Opens a file; raises `UnreadableError` if it has no readable list of tables."""
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        try:
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            for limit, value in LIMITS.items():
+                connection.setlimit(limit, value)
+            for pragma in PRAGMAS:
+                connection.execute(f"PRAGMA {pragma}")
+            return cls(connection, path.stat().st_size, _tables(connection))
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise UnreadableError(
+                f"the database is damaged ({error})",
+                advice="Export the report again, or copy the file again.",
+            ) from error
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether a table is there and has these columns."""
+        return table in self.tables and set(columns) <= set(self.tables[table])
+
+    def rows(self, table: str, *columns: str, where: str = "", most: int = 1 << 20) -> list[tuple[Any, ...]]:
+        """The values of columns in all rows of a small table; NULL for columns that it does not have."""
+        if table not in self.tables:
+            return []
+        known = self.tables[table]
+        chosen = ", ".join(identifier(name) if name in known else "NULL" for name in columns)
+        return self.select(table, f"SELECT {chosen} FROM {identifier(table)} {where} LIMIT {most}")
+
+    def select(self, table: str, query: str) -> list[tuple[Any, ...]]:
+        """All rows of a query on a table that has few of them."""
+        found: list[tuple[Any, ...]] = []
+        for block in self._fetched(table, query):
+            found += block
+        return found
+
+    def blocks(
+        self, table: str, numbers: Sequence[str], texts: Sequence[str] = (), derived: Sequence[str] = ()
+    ) -> Iterator[Block]:
+        """The rows of a table in blocks: columns of integers, given in SQL, and columns of texts.
+
+        Both can use the columns `derived`, which are given in SQL, too.
+        """
+        source = identifier(table)
+        if derived:
+            source = f"(SELECT rowid, *, {', '.join(derived)} FROM {source})"
+        query = f"SELECT rowid, {', '.join((*numbers, *texts))} FROM {source}"
+        left = self.bytes // SMALLEST_ROW
+        for rows in self._fetched(table, query):
+            left -= len(rows)
+            if left < 0:
+                self.damage[table] = "it has more rows than the file can contain"
+                return
+            columns = list(zip(*rows, strict=True))
+            count = 1 + len(numbers)
+            yield Block(
+                [np.fromiter(column, np.int64, len(rows)) for column in columns[:count]], columns[count:]
+            )
+
+    def strings(self, table: str, ids: Int64s) -> dict[int, str]:
+        """The strings with these ids."""
+        found: dict[int, str] = {}
+        if not self.has(table, "id", "value"):
+            return found
+        for first in range(0, len(ids), IDS_AT_ONCE):
+            listed = ",".join(map(str, ids[first : first + IDS_AT_ONCE].tolist()))
+            rows = self.rows(table, "id", "value", where=f"WHERE id IN ({listed})")
+            found |= {number: text for number, text in rows if isinstance(text, str)}
+        return found
+
+    def _fetched(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query; damage ends them. Texts that are not UTF-8 are decoded as far as possible."""
+        done = 0
+        for factory in (str, _decoded):
+            self.connection.text_factory = factory
+            try:
+                cursor = self.connection.execute(query)
+                for _ in range(-(-done // ROWS_AT_ONCE)):
+                    cursor.fetchmany(ROWS_AT_ONCE)
+                while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                    done += len(rows)
+                    yield rows
+                return
+            except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+                if factory is _decoded or NOT_TEXT not in str(error):
+                    self.damage[table] = str(error)
+                    return
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows of a table: `numbers[0]` is the number of each row."""
+
+    numbers: Sequence[Int64s]
+    texts: Sequence[Sequence[Any]]
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    found = {}
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+    for (name,) in connection.execute(query).fetchall():
+        if isinstance(name, str):
+            columns = connection.execute(f"PRAGMA table_info({identifier(name)})").fetchall()
+            found[name] = [column[1] for column in columns]
+    return found

@@ -1,0 +1,66 @@
+"""The processes of an export: names, ranks, devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tracelink.converters.nsys.database import Database
+from tracelink.converters.nsys.schema import CAPTURE, HOST, MPI_RANKS, PID_BITS, PID_MASK, PROCESSES
+from tracelink.io.sources import LARGEST_RANK
+
+ENVIRONMENT = "WHERE name LIKE 'PROCESS%:ENVIRONMENT_VARIABLE%' AND value GLOB '{}=[0-9]*'"
+"""The only values of environment variables that are read are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What is known of a process."""
+
+    pid: int
+    name: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    device: int | None = None
+    """Its only device."""
+
+
+def processes_of(database: Database, pids: list[int], devices: Mapping[int, set[int]]) -> dict[int, Process]:
+    """The processes with these numbers; `devices` are those that each of them used."""
+    names = {pid: name for pid, name in database.rows(PROCESSES, "pid", "name") if isinstance(name, str)}
+    ranks = _mpi_ranks(database)
+    size = len(ranks) or None
+    if not ranks and len(pids) == 1:
+        rank = _environment(database, "RANK")
+        ranks = {} if rank is None else {pids[0]: rank}
+        size = _environment(database, "WORLD_SIZE") if ranks else None
+    found = {}
+    for pid in pids:
+        own = devices.get(pid, set())
+        found[pid] = Process(
+            pid, names.get(pid, ""), ranks.get(pid), size, min(own) if len(own) == 1 else None
+        )
+    return found
+
+
+def host_of(database: Database) -> str:
+    """The name of the machine that was recorded."""
+    rows = database.rows(CAPTURE, "value", where=f"WHERE name = '{HOST}'")
+    return next((value for (value,) in rows if isinstance(value, str)), "")
+
+
+def _mpi_ranks(database: Database) -> dict[int, int]:
+    rows = database.rows(MPI_RANKS, "globalTid", "rank")
+    return {
+        thread >> PID_BITS & PID_MASK: rank
+        for thread, rank in rows
+        if isinstance(thread, int) and isinstance(rank, int) and 0 <= rank <= LARGEST_RANK
+    }
+
+
+def _environment(database: Database, name: str) -> int | None:
+    """The number in an environment variable of the only process."""
+    rows = database.rows(CAPTURE, "value", where=ENVIRONMENT.format(name))
+    numbers = {match[1] for (value,) in rows if (match := re.fullmatch(rf"{name}=(\d{{1,6}})", str(value)))}
+    return int(numbers.pop()) if len(numbers) == 1 else None

@@ -1,0 +1,164 @@
+"""Exports as rank traces: events, tracks, times, link keys, launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import tracelink
+from builders.data import shared
+from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export
+from tracelink.converters.nsys import is_nsys
+from tracelink.converters.nsys.reader import NsysReader
+from tracelink.io.engine import Engine
+from tracelink.model.errors import UnreadableError
+from tracelink.model.events import EventKind, Key
+from tracelink.model.trace import RankTrace
+
+
+def read(export: Export) -> RankTrace:
+    return NsysReader().read(export.source(), Engine(1))
+
+
+def shown(trace: RankTrace) -> list[tuple[str, str, str, int, int]]:
+    """Kind, name, track, start in the session and duration of each event."""
+    names, events = trace.strings.texts(), trace.events
+    return [
+        (EventKind(kind).name, names[name], trace.tracks[track].label, start - SESSION_NS, duration)
+        for kind, name, track, start, duration in zip(
+            events.kind.tolist(),
+            events.name.tolist(),
+            events.track.tolist(),
+            events.start.tolist(),
+            events.duration.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def keyed(trace: RankTrace, key: Key) -> dict[str, int]:
+    """The values of a key by the name of the event."""
+    column, names = trace.key(key), trace.strings.texts()
+    codes = trace.events.name[column.rows].tolist()
+    return {names[code]: value for code, value in zip(codes, column.values.tolist(), strict=True)}
+
+
+def everything(schema: str) -> Export:
+    export = Export(schema)
+    export.process(100)
+    export.thread_name((100, 107), "pt_autograd_0")
+    export.call("cudaLaunchKernel_v7000", 12, 2, correlation=7)
+    export.call("cuLaunchKernelEx", 15, 1, correlation=8, thread=(100, 107))
+    export.kernel("add_kernel", 20, 4, correlationId=7)
+    export.copy(25, 2, correlationId=9, streamId=14, copyKind=2)
+    export.fill(28, 1, correlationId=10)
+    export.graph(40, 5, correlationId=11)
+    export.wait(50, 6, correlationId=12)
+    export.range("aten::mul, seq = 45328, op_id = 990726, sizes = [[2, 3]]", 10, 9)
+    export.range("Torch-Compiled Region: 0/0, op_id = 5", 60, 9)
+    export.range("forward", 5, 100, domainId=1)
+    export.range("never closed", 6, None)
+    export.nvtx(60, 7, 90, text="across threads")
+    export.nvtx(34, 8, text="step done")
+    export.nvtx(75, 4, text="train", domainId=1)
+    return export
+
+
+@pytest.mark.parametrize("schema", [OLDEST, MIDDLE, NEWEST])
+def test_each_table_becomes_events_of_its_kind(schema: str) -> None:
+    trace = read(everything(schema))
+    assert shown(trace) == [
+        ("KERNEL", "add_kernel", "stream 7", 20, 4),
+        ("MEMCPY", "Memcpy DtoH", "stream 14", 25, 2),
+        ("MEMSET", "Memset", "stream 7", 28, 1),
+        ("KERNEL", "CUDA graph", "stream 7", 40, 5),
+        ("SYNCHRONIZATION", "Stream Sync", "stream 7 synchronisation", 50, 6),
+        ("RUNTIME", "cudaLaunchKernel", "nsys main thread 100", 12, 2),
+        ("RUNTIME", "cuLaunchKernelEx", "nsys thread 107 pt_autograd_0", 15, 1),
+        ("OPERATOR", "aten::mul", "nsys main thread 100", 10, 9),
+        ("ANNOTATION", "Torch-Compiled Region: 0/0", "nsys main thread 100", 60, 9),
+        ("ANNOTATION", "forward", "nsys main thread 100", 5, 100),
+        ("ANNOTATION", "never closed", "nsys main thread 100", 6, -1),
+        ("SPAN", "across threads", "NVTX start/end ranges", 7, 83),
+        ("INSTANT", "step done", "nsys main thread 100", 8, -1),
+    ]
+    assert keyed(trace, Key.RECORD_FUNCTION) == {"aten::mul": 990726, "Torch-Compiled Region: 0/0": 5}
+    assert keyed(trace, Key.SEQUENCE) == {"aten::mul": 45328}
+    assert keyed(trace, Key.CORRELATION)["cudaLaunchKernel"] == 7
+    assert trace.findings == []
+
+
+@pytest.mark.parametrize(
+    "parameter", [{"EXPORT_PARAM_TIME_NORMALIZE": "true"}, {"EXPORT_PARAM_TIME_SHIFT": "-1000"}]
+)
+def test_exports_with_other_times_are_refused_with_the_command_to_use(parameter: dict[str, str]) -> None:
+    export = everything(NEWEST)
+    export.parameters |= parameter
+    with pytest.raises(UnreadableError, match="nsys export --type sqlite --ts-normalize false --ts-shift 0"):
+        read(export)
+
+
+def test_processes_of_a_file_are_ranks_whose_equal_correlation_ids_do_not_mix(tmp_path: Path) -> None:
+    export = Export()
+    for rank, pid in enumerate((100, 200)):
+        export.mpi_rank(pid, rank)
+        export.call("cudaLaunchKernel_v7000", 10, 2, correlation=1, thread=(pid, pid))
+        export.kernel(f"kernel of {pid}", 20, 4, correlationId=1, pid=pid, deviceId=rank)
+    export.kernel("launched before", 1, 4, correlationId=2, pid=100)
+    graph = tracelink.load(export.write(tmp_path / "job.sqlite"), jobs=1)
+    launches = graph.edges.where("launches")
+    assert launched(graph, launches.target) == ["kernel of 100", "kernel of 200"]
+    assert [finding.message for finding in graph.findings if finding.reason == "unlinked.launches"] == [
+        "launches: 1 of 2 linked, 1 unmatched: launched outside the recording."
+    ]
+    assert [(rank.rank, rank.host, rank.world_size) for rank in graph.ranks] == [
+        (0, "node0", 2),
+        (1, "node0", 2),
+    ]
+
+
+def launched(graph: tracelink.EventGraph, rows: Sequence[int]) -> list[str]:
+    return [graph.strings[graph.events.name[row]] for row in rows]
+
+
+def test_recognised_by_content() -> None:
+    assert is_nsys(everything(MIDDLE).data(), "anything")
+    assert not is_nsys(b"SQLite format 3\0" + b"x" * 4096, "export.sqlite")
+
+
+def test_arguments_are_read_from_the_rows(tmp_path: Path) -> None:
+    graph = tracelink.load(with_arguments().write(tmp_path / "job.sqlite"), jobs=1)
+    assert [graph.arguments(row) for row in range(len(graph))] == ARGUMENTS
+
+
+def with_arguments() -> Export:
+    export = Export()
+    export.kernel("add", 20, 4, gridX=8, gridY=2, gridZ=1, blockX=128, blockY=1, blockZ=1, graphNodeId=77)
+    export.copy(30, 4)
+    export.wait(40, 1, eventId=0xFFFFFFFF)
+    export.call("cudaLaunchKernel_v7000", 10, 2, correlation=7)
+    export.range("aten::mul, seq = 4, op_id = 9, sizes = [[2, 3], []]", 10, 9)
+    export.range("step 0", 5, 100, domainId=1, category=7, color=0xFF3366FF, doubleValue=0.5)
+    export.range("odd", 6, 1, jsonText='say "hi"', uint64Value=3)
+    export.nvtx(33, 4, text="iteration", domainId=1, category=7)
+    export.nvtx(75, 4, text="it's", domainId=1)
+    return export
+
+
+ARGUMENTS = [
+    {"device": 0, "context": 1, "stream": 7, "correlation": 1, "grid": [8, 2, 1], "block": [128, 1, 1],
+     "graph node id": 77},
+    {"device": 0, "context": 1, "stream": 7, "correlation": 1, "bytes": 4096},
+    {"device": 0, "context": 1, "stream": 7, "correlation": 1},
+    {"correlation": 7},
+    {"Record function id": 9, "Sequence number": 4, "Input Dims": [[2, 3], []]},
+    {"color": "#3366FF", "payload": 0.5, "domain": "it's", "category": "iteration"},
+    {"payload": 3, "data": 'say "hi"'},
+]  # fmt: skip
+
+
+def test_launches_of_the_public_slice_are_linked_by_process_and_correlation() -> None:
+    graph = tracelink.load(shared("nsys/public/mfu_2gpu_80ms_synth_nccl_payload.sqlite.gz"), jobs=1)
+    assert len(graph.edges.where("launches")) > 0
