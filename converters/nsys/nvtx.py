@@ -148,7 +148,7 @@ class Ranges:
         distinct, which = np.unique(name[rows], return_inverse=True)
         if new := [code for code in distinct.tolist() if code not in self.kinds]:
             texts = self.activities.collector.names.texts()
-            self.kinds |= {code: _kind_of_torch(texts[code]) for code in new}
+            self.kinds |= {code: kind_of_range(texts[code]) for code in new}
         kind[rows] = np.array([self.kinds[code] for code in distinct.tolist()], np.uint8)[which]
         return kind
 
@@ -187,7 +187,8 @@ class Ranges:
                 self.activities.lanes.name(int(thread[row]), text)
 
 
-def _kind_of_torch(name: str) -> EventKind:
+def kind_of_range(name: str) -> EventKind:
+    """The kind of a range of torch by its name."""
     if name.startswith(NO_OPERATORS) or COLLECTIVE_ANNOTATION.match(name):
         return EventKind.ANNOTATION
     return EventKind.OPERATOR
