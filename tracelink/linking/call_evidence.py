@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.linking.alignment import align
 from tracelink.linking.call_events import (
     OF_CPU,
     Draft,
@@ -53,6 +52,8 @@ def records_by_order(
     has_record, free = found[call_order] != UNKNOWN, ~np.isin(record_order, found)
     call_keys = np.where(has_record, -1 - found[call_order], kinds[: len(call_order)])
     record_keys = np.where(free, kinds[len(call_order) :], -1 - record_order)
+    from tracelink.linking.alignment import align  # only if records without an operator are left
+
     index = align(call_keys, record_keys).index
     found[call_order] = np.where(has_record, found[call_order], values_at(record_order, index))
     return found

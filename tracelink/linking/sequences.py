@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelink.linking.alignment import align
 from tracelink.linking.timing import (
     DECIDES,
     DECIDES_ALONE,
@@ -130,6 +129,8 @@ def _by_label(calls: CallSequence, reference: CallSequence, index: Int64s) -> tu
     """Fills the gaps between paired calls; also returns which calls could have several indexes there."""
     index, ambiguous = index.copy(), np.zeros(len(calls), np.bool_)
     for gap, gap_reference in _gaps(index, len(reference)):
+        from tracelink.linking.alignment import align  # most calls are paired by sequence number
+
         alignment = align(calls.label[gap], reference.label[gap_reference], MOST_EDITS)
         matched = alignment.index != UNKNOWN
         index[gap[matched]] = gap_reference[alignment.index[matched]]
