@@ -1,4 +1,4 @@
-"""Dumps of the c10d flight recorder."""
+"""Dumps of the flight recorders of c10d and torchcomms."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TYPICAL_KEYS = (
 _DUMP_PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[\]}]", re.DOTALL)
 _ANY_PICKLE = re.compile(rb"\x80[\x00-\x05]|[(\]}]|c[A-Za-z_][\w.]*\n")
 _DUMP_JSON = re.compile(rb'\s*\{\s*"(?:%s)"\s*:' % b"|".join(TOP_LEVEL))
-_FILE_NAME = re.compile(r"(?:comm_lib|nccl)_trace_rank_")
-"""Part of torch's default file names."""
+_FILE_NAME = re.compile(r"(?:comm_lib|nccl)_trace_rank_|torchcomm_fr_trace_")
+"""Part of the default file names of torch and torchcomms."""
 
 
 def is_dump(head: bytes, name: str) -> bool:
@@ -48,7 +48,7 @@ def is_dump(head: bytes, name: str) -> bool:
 FLIGHT_RECORDER = Format(
     "flight-recorder",
     reader=ReaderSpec(
-        "PyTorch flight-recorder dumps (pickle of torch 2.2 and later, or JSON)",
+        "PyTorch flight-recorder dumps (pickle of torch 2.2 and later, or JSON), also of torchcomms",
         is_dump,
         "tracelink.converters.flight_recorder.reader:FlightRecorderReader",
     ),

@@ -1,23 +1,51 @@
-"""Decoding a dump: from the bytes of a source, pickle or JSON, to its entries and findings."""
+"""Decoding a dump: from the bytes of a source to its entries, and entries again when they are requested.
+
+Payloads are JSON with exact numbers, lists for tuples and null for NaN, and their size is limited: the parts of a
+pickle can refer to each other until the JSON would fill the memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.converters.flight_recorder.scan import Entries, abridged, selected
+from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Layout
 from tracelink.io.sources import Source
 from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.records import Entry, Frame
+from tracelink.model.trace import Payload
 
 _JSON_COSTS = {b"{": 540, b"[": 120, b",": 96}
 """Bytes of memory for each value, at most; an object includes the row of columns that it may become."""
 
 _JSON_START = b"{"
 _SPACE = b" \t\r\n"
+
+_BATCH = 512
+_PART = 8192
+"""Entries that are decoded at once if all of them would be too large."""
+
+_OMITTED = {"tracelink_omitted": "not an entry, or too large to be written as JSON"}
+
+_MAX_JSON_BYTES = 4 << 20
+"""Of one entry, or of one value of the header."""
+
+_TOO_LARGE = _MAX_JSON_BYTES + 1
+_MAX_DEPTH = 16
+_PUNCTUATION_BYTES = 4
+_MAX_ESCAPE_BYTES = 6
+"""The longest escape of one character."""
+
+_MAX_NUMBER_BYTES = 24
+"""The longest number, with its comma."""
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
+"""Other numbers, of up to 72 bits, are strings in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +158,185 @@ def _truncated(source: Source, dump: schema.Dump, truncation: pickles.Truncation
         f"The {len(dump.entries)} entries before it are used. {pickles.TRUNCATED}"
     )
     return Finding(Severity.ERROR, "truncated", message, source=source.path)
+
+
+# Payloads
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderPayloads:
+    """The entries of one dump; nothing decoded is kept between two calls."""
+
+    source: Source
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Batches of entries in the order of the file."""
+        try:
+            entries = decode(self.source).dump.entries
+        except pickles.TooLargeError:
+            yield from self._parts(first, last)
+            return
+        sizes = JsonSizes()
+        indexes = iter(range(*slice(first, last).indices(len(entries))))
+        while batch := list(islice(indexes, _BATCH)):
+            yield batch[0], [_payload(entries[index], sizes) for index in batch]
+
+    def _parts(self, first: int, last: int | None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """The batches of a dump that is decoded part by part."""
+        indexes = iter(range(*slice(first, last).indices(entry_count(self.source))))
+        while part := list(islice(indexes, _PART)):
+            _, entries = decode_rows(self.source, part)
+            sizes = JsonSizes()
+            yield part[0], [_payload(entries[index], sizes) for index in part]
+
+    def entries(self, places: Collection[int]) -> dict[int, Entry]:
+        """The entries at some indexes of the dump, as far as they are valid."""
+        dump, found = decode_rows(self.source, places)
+        sizes = JsonSizes()
+        selected = {index: found[index] for index in places if index in found and sizes.fits(found[index])}
+        entries = {index: _entry(recorded, dump.layout) for index, recorded in selected.items()}
+        return {index: entry for index, entry in entries.items() if entry}
+
+
+def _payload(entry: Any, sizes: JsonSizes) -> bytes:
+    if type(entry) is not dict or not sizes.fits(entry):
+        return json_bytes(_OMITTED)
+    return json_bytes(entry)
+
+
+# Entries for people: an invalid value counts as missing.
+
+
+def _entry(recorded: Any, layout: Layout) -> Entry | None:
+    if type(recorded) is not dict:
+        return None
+    group, description = _group(recorded, layout)
+    is_message = recorded.get(layout.is_message) is True
+    created = _number(recorded.get(layout.created))
+    retired = recorded.get(layout.retired)
+    return Entry(
+        group=group,
+        description=description,
+        sequence=_number(recorded.get(layout.p2p_sequence if is_message else layout.collective_sequence)),
+        operation=_string(recorded.get(layout.name)),
+        input_sizes=_sizes(recorded.get(layout.input_sizes)),
+        output_sizes=_sizes(recorded.get(layout.output_sizes)),
+        input_types=_strings(recorded.get(layout.input_types)),
+        output_types=_strings(recorded.get(layout.output_types)),
+        state=_string(recorded.get(layout.state)),
+        retired=retired if type(retired) is bool else None,
+        created_ns=created * layout.created_unit_ns if created else None,
+        timeout_ms=_number(recorded.get(layout.timeout)),
+        frames=tuple(_frame(frame) for frame in _list(recorded.get(layout.frames)) if type(frame) is dict),
+    )
+
+
+def _group(recorded: dict[Any, Any], layout: Layout) -> tuple[str, str]:
+    group = _list(recorded.get(layout.group))
+    if len(group) == 2:
+        return _string(group[0]), _string(group[1])
+    number = recorded.get(layout.group_id)
+    return (str(number) if type(number) in (int, str) else ""), ""
+
+
+def _frame(recorded: dict[Any, Any]) -> Frame:
+    line = _number(recorded.get(FRAME_LINE)) or 0
+    return Frame(_string(recorded.get(FRAME_NAME)), _string(recorded.get(FRAME_FILE)), line)
+
+
+def _sizes(value: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(size for size in _list(tensor) if type(size) is int) for tensor in _list(value))
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    return tuple(map(_string, _list(value)))
+
+
+def _list(value: Any) -> Any:
+    return value if type(value) in (list, tuple) else ()
+
+
+def _string(value: Any) -> str:
+    return value if type(value) is str else ""
+
+
+def _number(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
+
+
+# Decoded values as JSON
+
+
+class JsonSizes:
+    """Upper bounds of the sizes of values as JSON; a shared object is measured once.
+
+    Measured objects must stay alive: they are recognized by their ids.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def fits(self, value: Any) -> bool:
+        """Whether `value` may be written as JSON."""
+        return self._sum((value,), 0) <= _MAX_JSON_BYTES
+
+    def _sum(self, values: Iterable[Any], depth: int) -> int:
+        size = 0
+        for value in values:
+            kind = type(value)
+            if kind is str:
+                size += _MAX_ESCAPE_BYTES * len(value) + _PUNCTUATION_BYTES
+            elif kind is list or kind is dict or kind is tuple:
+                size += self._known.get(id(value)) or self._measured(value, depth + 1)
+            else:
+                size += _MAX_NUMBER_BYTES
+        return size
+
+    def _measured(self, value: Any, depth: int) -> int:
+        if depth > _MAX_DEPTH:
+            return _TOO_LARGE
+        if type(value) is dict:
+            size = _PUNCTUATION_BYTES + _keys_size(value) + self._sum(value.values(), depth)
+        else:
+            size = _PUNCTUATION_BYTES + self._sum(value, depth)
+        self._known[id(value)] = size
+        return size
+
+
+def _keys_size(value: dict[Any, Any]) -> int:
+    try:
+        return _MAX_ESCAPE_BYTES * len("".join(value)) + _PUNCTUATION_BYTES * len(value)
+    except TypeError:
+        if not all(type(key) is str or type(key) is int for key in value):
+            return _TOO_LARGE
+        return sum(_MAX_ESCAPE_BYTES * len(str(key)) + _PUNCTUATION_BYTES for key in value)
+
+
+def json_bytes(value: Any) -> bytes:
+    """`value` as JSON; it must fit (see `JsonSizes`)."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return orjson.dumps(_encodable(value), option=orjson.OPT_NON_STR_KEYS)
+
+
+def _encodable(value: Any) -> Any:
+    """A copy without what pickles can hold and readers of JSON cannot.
+
+    A lone surrogate becomes a question mark, an integer of more than 64 bits a string.
+    """
+    kind = type(value)
+    if kind is str:
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if kind is list or kind is tuple:
+        return [_encodable(item) for item in value]
+    if kind is dict:
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if kind is int and not _SMALLEST <= value <= _LARGEST:
+        return str(value)
+    return value
+
+
+def json_copy(value: Any) -> Any:
+    """A copy of `value` that shares no objects, made of JSON types; it must fit."""
+    return orjson.loads(json_bytes(value))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tracelink.converters.flight_recorder import schema
-from tracelink.converters.flight_recorder.decoding import Decoded, decodings
+from tracelink.converters.flight_recorder.decoding import (
+    Decoded,
+    JsonSizes,
+    RecorderPayloads,
+    decodings,
+    json_copy,
+)
 from tracelink.converters.flight_recorder.entries import Fields, fields_of
-from tracelink.converters.flight_recorder.payloads import JsonSizes, RecorderPayloads, json_copy
 from tracelink.converters.flight_recorder.pickles import collector_paused
 from tracelink.converters.flight_recorder.records import (
+    backends_of,
     communications_of,
     events_of,
     groups_of,
@@ -42,7 +48,8 @@ class FlightRecorderReader:
             return self._read(source, engine)
 
     def _read(self, source: Source, engine: Engine) -> RankTrace:
-        decoded, fields, strings = _entries(source)
+        decoded, recorded, strings = _entries(source)
+        fields = recorded.fields
         records = records_of(fields, strings)
         events = events_of(fields, records)
         header, too_large = _header(decoded.dump.header, source.path)
@@ -51,7 +58,13 @@ class FlightRecorderReader:
         )
         engine.meter.add(source.bytes)
         return RankTrace(
-            sources=[replace(_info(source, decoded.dump, fields, records), header=header)],
+            sources=[
+                replace(
+                    _info(source, decoded.dump, fields, records),
+                    header=header,
+                    recorder=backends_of(fields, groups, strings),
+                )
+            ],
             strings=strings,
             events=events,
             tracks=tracks_of(fields.groups),
@@ -61,6 +74,7 @@ class FlightRecorderReader:
             payloads=[RecorderPayloads(source)],
             findings=decoded.findings
             + _findings(decoded.dump, fields, source.path)
+            + list(recorded.findings)
             + too_large
             + invalid_groups,
         )
@@ -68,13 +82,16 @@ class FlightRecorderReader:
     def read_records(self, source: Source, engine: Engine) -> Recording:
         """The entries as records, without events."""
         with collector_paused():
-            decoded, fields, strings = _entries(source)
+            decoded, recorded, strings = _entries(source)
+            fields = recorded.fields
             records = records_of(fields, strings)
             config = decoded.dump.header.get(schema.GROUP_CONFIG)
             groups, invalid_groups = groups_of(config, fields.groups, source.path)
         engine.meter.add(source.bytes)
         return Recording(
-            _info(source, decoded.dump, fields, records),
+            replace(
+                _info(source, decoded.dump, fields, records), recorder=backends_of(fields, groups, strings)
+            ),
             strings.texts(),
             records,
             fields.requests.distinct,
@@ -85,18 +102,43 @@ class FlightRecorderReader:
             last_skipped=_last_skipped(fields),
             broken_off=decoded.truncated,
             payloads=RecorderPayloads(source),
-            findings=decoded.findings + _findings(decoded.dump, fields, source.path) + invalid_groups,
+            findings=decoded.findings
+            + _findings(decoded.dump, fields, source.path)
+            + list(recorded.findings)
+            + invalid_groups,
+            retires_early=recorded.is_torchcomms,
         )
 
 
-def _entries(source: Source) -> tuple[Decoded, Fields, StringTable]:
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The fields of a dump, with numbers within each group, and what follows from who wrote them."""
+
+    fields: Fields
+    is_torchcomms: bool = False
+    findings: tuple[Finding, ...] = ()
+
+
+def _entries(source: Source) -> tuple[Decoded, Recorded, StringTable]:
     """The dump, the fields of its entries, and their strings."""
     for decoded in decodings(source):
         strings = StringTable()
         fields = fields_of(decoded.dump, decoded.entries, strings)
         if fields is not None:
-            return decoded, fields, strings
+            return decoded, _recorded(decoded.dump, fields, strings, source.path), strings
     raise AssertionError("entries that are all decoded always have fields")
+
+
+def _recorded(dump: schema.Dump, fields: Fields, strings: StringTable, path: str) -> Recorded:
+    """The fields with the numbers of c10d; torchcomms describes each group by its backend, and counts otherwise."""
+    first = strings.texts()[fields.requests.distinct.operation[0]] if len(fields) else ""
+    if not fields.groups or not first.startswith(f"{fields.groups[0][1]}:"):
+        return Recorded(fields)
+    from tracelink.converters.flight_recorder.torchcomms import numbered
+
+    config = dump.header.get(schema.GROUP_CONFIG)
+    found = numbered(fields, strings, len(config) if isinstance(config, dict) else 0, path)
+    return Recorded(fields) if found is None else Recorded(found.fields, True, found.findings)
 
 
 def _last_skipped(fields: Fields) -> int:

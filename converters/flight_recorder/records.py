@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,10 @@ _EARLY = 2
 _MOST_LIVES = 127
 _LONGEST_NUMBER = 19
 """Names of groups with more digits are not counted."""
+
+_BITS = 32
+_LOW = (1 << _BITS) - 1
+"""A group and the code of an operation as one number."""
 
 _Ranks = tuple[int, ...]
 
@@ -368,6 +373,22 @@ def _checked_ranks(value: Any) -> _Ranks | None:
     ):
         return None
     return shared_ranks(value)
+
+
+def backends_of(fields: Fields, groups: Sequence[ProcessGroup], strings: StringTable) -> tuple[str, ...]:
+    """What a recorder records: `nccl:0` for the group 0 on nccl. An unused group is on each of its backends."""
+    names = strings.texts()
+    operation = fields.requests.distinct.operation[fields.requests.request].astype(np.int64)
+    used = {
+        (names[pair & _LOW].partition(":")[0], fields.groups[pair >> _BITS][0])
+        for pair in np.unique(fields.group << _BITS | operation).tolist()
+        if ":" in names[pair & _LOW]
+    }
+    named = {name for _, name in used}
+    unused = {group.name for group in groups} - named
+    return tuple(
+        sorted(f"{backend}:{name}" for backend, name in {*used, *product({b for b, _ in used}, unused)})
+    )
 
 
 # Communications

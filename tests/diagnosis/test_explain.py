@@ -347,7 +347,7 @@ def test_json_dump_has_no_stacks(tmp_path: Path) -> None:
 
 
 def test_deleted_dump_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracelink.converters.flight_recorder.payloads import RecorderPayloads
+    from tracelink.converters.flight_recorder.decoding import RecorderPayloads
 
     def gone(self: RecorderPayloads, places: object) -> object:
         raise FileNotFoundError(2, "No such file", self.source.path)

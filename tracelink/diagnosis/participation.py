@@ -178,6 +178,8 @@ def outcomes(journal: Journal) -> Int8s:
     """The outcome of each entry."""
     records = journal.records
     tracked = _tracked(journal)[records.request] if len(records) else np.zeros(0, np.bool_)
+    early = np.array([recording.retires_early for recording in journal.recordings.values()], np.bool_)
+    tracked = tracked & ~np.repeat(early, np.diff(journal.bounds))
     retired = np.where(tracked, np.int8(Outcome.DROPPED), np.int8(Outcome.RETIRED))
     outcome = np.where(records.retired == 1, retired, np.int8(Outcome.OPEN))
     found: Int8s = np.where(records.state == State.COMPLETED, np.int8(Outcome.FINISHED), outcome)

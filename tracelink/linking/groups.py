@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,31 @@ TRUNCATED = "..."
 DEFAULT_NAMES = frozenset({"0", "default_pg"})
 DEFAULT_DESCRIPTION = "default_pg"
 UNDEFINED = "undefined"
+
+
+CPU_BACKENDS = frozenset({"gloo", "mpi", "ucc"})
+
+
+def names_by_backend(recorders: Iterable[Sequence[str]]) -> dict[str, str]:
+    """What to add to the names of groups that several backends use, by `backend:name`; one of them keeps the name.
+
+    Each backend counts the collectives of a group on its own, so that equal numbers are different collectives.
+    """
+    backends: dict[str, set[str]] = defaultdict(set)
+    for group in {group for recorder in recorders for group in recorder}:
+        backend, _, name = group.partition(":")
+        backends[name].add(backend)
+    return {
+        f"{backend}:{name}": f" ({backend})"
+        for name, own in backends.items()
+        for backend in sorted(own, key=lambda backend: (backend in CPU_BACKENDS, backend))[1:]
+    }
+
+
+def with_suffix(group: ProcessGroup, suffix: str) -> ProcessGroup:
+    """The group with this after its name and its description, so that neither is that of another group."""
+    description = f"{group.description}{suffix}" if group.description else ""
+    return replace(group, name=f"{group.name}{suffix}", description=description)
 
 
 @dataclass(frozen=True, slots=True)

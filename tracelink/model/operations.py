@@ -56,7 +56,7 @@ SPELLINGS = {
     Operation.ALL_TO_ALL: ("alltoall", "alltoallbase", "alltoallsingle", "alltoallv", "alltoallvsingle"),
     Operation.BROADCAST: ("broadcast", "broadcastoop"),
     Operation.REDUCE: ("reduce", "reduceoop"),
-    Operation.GATHER: ("gather",),
+    Operation.GATHER: ("gather", "gathersingle"),
     Operation.SCATTER: ("scatter",),
     Operation.BARRIER: ("barrier", "monitoredbarrier"),
     Operation.SEND: ("send", "isend"),

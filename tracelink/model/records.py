@@ -152,5 +152,7 @@ class Recording:
     """The index of the last of them in the dump."""
     broken_off: bool = False
     """Whether the file is truncated: there may be more entries."""
+    retires_early: bool = False
+    """Whether entries retire when their call returns, so that a retired entry may be unfinished on any backend."""
     payloads: Payloads = field(default_factory=NoPayloads)
     findings: Sequence[Finding] = ()

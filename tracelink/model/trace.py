@@ -87,6 +87,8 @@ class SourceInfo:
     """The time that is 0 in the file."""
     header: Mapping[str, Any] = field(default_factory=dict)
     """Properties of the whole file: devices, distributed setup, schema."""
+    recorder: tuple[str, ...] = ()
+    """The groups of a recorder with their backends, such as `nccl:0`; a rank can have several recorders."""
 
 
 @dataclass(frozen=True, slots=True)

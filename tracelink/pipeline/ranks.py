@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -11,11 +11,13 @@ import numpy as np
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
+from tracelink.linking.groups import names_by_backend, with_suffix
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.events import Key, KeyColumn
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace, SourceInfo, combine
@@ -130,6 +132,8 @@ class _RankReader:
     def link(self, traces: Sequence[RankTrace]) -> StoredRank:
         """Links the traces of one rank."""
         originals, findings = without_derived(traces)
+        if sum(bool(trace.source.recorder) for trace in originals) > 1:
+            originals = _with_groups_of_recorders(originals)
         ordered = sorted(originals, key=lambda trace: trace.source.start_ns or 0)
         linked = link_rank(combine(ordered))
         graph = graph_of_rank(linked)
@@ -283,6 +287,50 @@ def without_derived(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[
         if trace.derived_from & formats
     ]
     return [trace for trace in traces if not trace.derived_from & formats], findings
+
+
+# Several recorders of one rank: their groups are different, even if they have the same name.
+
+
+def _with_groups_of_recorders(traces: Sequence[RankTrace]) -> list[RankTrace]:
+    """The traces of one rank; a group that several backends use is a group for each backend."""
+    suffixes = names_by_backend(trace.source.recorder for trace in traces)
+    return [
+        _renamed(
+            trace,
+            {
+                group.partition(":")[2]: suffixes[group]
+                for group in trace.source.recorder
+                if group in suffixes
+            },
+        )
+        for trace in traces
+    ]
+
+
+def _renamed(trace: RankTrace, added: Mapping[str, str]) -> RankTrace:
+    if not added:
+        return trace
+    codes = np.arange(len(trace.strings) + 1, dtype=np.int32)
+    codes[-1] = UNKNOWN
+    for name, suffix in added.items():
+        if (code := trace.strings.find(name)) != UNKNOWN:
+            codes[code] = trace.strings[f"{name}{suffix}"]
+    group = trace.key(Key.GROUP)
+    return replace(
+        trace,
+        keys=trace.keys | {Key.GROUP: KeyColumn(group.rows, codes[group.values].astype(np.int64))},
+        communications=replace(trace.communications, group=codes[trace.communications.group]),
+        groups=[with_suffix(group, added.get(group.name, "")) for group in trace.groups],
+        tracks=[
+            replace(
+                track,
+                identity=f"{track.identity}{added.get(track.identity, '')}",
+                label=f"{track.label}{added.get(track.identity, '')}",
+            )
+            for track in trace.tracks
+        ],
+    )
 
 
 def graph_of_rank(linked: LinkedRank) -> EventGraph:

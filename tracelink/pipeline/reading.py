@@ -266,17 +266,24 @@ def with_ranks(
 def check_duplicates(infos: Sequence[SourceInfo]) -> None:
     """One rank has one file of a format, except for the windows of one profiler, one after the other.
 
-    Of some formats it can have several: compile logs of processes that it started, or that ran before a restart.
+    Of some formats it can have several: compile logs of processes that it started, or that ran before a restart, and
+    dumps of several recorders, each of its own groups or backend.
     """
     for (rank, format_name), count in Counter((info.rank, info.format) for info in infos).items():
         if count == 1 or rank is None or _many_per_rank(format_name):
             continue
         duplicates = [info for info in infos if (info.rank, info.format) == (rank, format_name)]
-        if not _successive(duplicates):
+        if not _successive(duplicates) and not _of_several_recorders(duplicates):
             paths = " and ".join(info.path for info in duplicates[:2])
             raise RankConflictError(
                 f"rank {rank} has two files of format {format_name}: {paths}", advice=_one_of(duplicates)
             )
+
+
+def _of_several_recorders(infos: Sequence[SourceInfo]) -> bool:
+    """Whether each is of another recorder of the process: no two have a group on the same backend in common."""
+    groups = [group for info in infos for group in info.recorder]
+    return all(info.recorder for info in infos) and len(set(groups)) == len(groups)
 
 
 def _many_per_rank(format_name: str) -> bool:

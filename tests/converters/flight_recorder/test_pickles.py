@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from builders.recorder import as_source, collective, dump, frame, pickled
 from tracelink.converters.flight_recorder import pickles
-from tracelink.converters.flight_recorder.payloads import json_bytes, json_copy
+from tracelink.converters.flight_recorder.decoding import json_bytes, json_copy
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.io.engine import Engine
 from tracelink.model.errors import UnreadableError

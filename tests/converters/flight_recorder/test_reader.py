@@ -122,6 +122,7 @@ def test_each_entry_is_a_record_on_the_track_of_its_group() -> None:
                 "comm_lib_version": "",
                 "pg_status": {"0": {"last_completed_collective": 1}},
             },
+            recorder=("nccl:0", "nccl:5"),
         )
     ]
     assert trace.findings == []

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from builders.data import shared
 from builders.recorder import as_json, as_source, collective, dump, frame, pickled
-from tracelink.converters.flight_recorder import payloads as payloads_module
+from tracelink.converters.flight_recorder import decoding as decoding_module
 from tracelink.converters.flight_recorder import pickles
-from tracelink.converters.flight_recorder.decoding import decode
+from tracelink.converters.flight_recorder.decoding import RecorderPayloads, decode
 from tracelink.converters.flight_recorder.entries import fields_of
-from tracelink.converters.flight_recorder.payloads import RecorderPayloads
 from tracelink.converters.flight_recorder.pickles import load
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.converters.flight_recorder.records import records_of
@@ -308,7 +307,7 @@ def test_entries_of_a_dump_that_is_too_large_to_be_decoded_as_a_whole(
     payloads = RecorderPayloads(source)
     entries, batches = payloads.entries([3, 700, 1499, 1500]), joined(payloads)
     monkeypatch.setattr(pickles, "MEMORY", 400_000)
-    monkeypatch.setattr(payloads_module, "_PART", 40)
+    monkeypatch.setattr(decoding_module, "_PART", 40)
     with pytest.raises(pickles.TooLargeError):
         decode(source)
     limited = reader.read_records(source, Engine(1))

@@ -90,7 +90,7 @@ def _is_contiguous(ids: Int64s) -> bool:
 
 def _last_id(recording: Recording) -> int:
     records = recording.records
-    return recording.overwritten + int(records.place[-1]) if len(records) else -1
+    return recording.overwritten + int(records.place.max(initial=-1)) if len(records) else -1
 
 
 # Two dumps of each rank.

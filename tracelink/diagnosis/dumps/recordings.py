@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from tracelink.diagnosis.dumps.sets import chosen_dumps
+from tracelink.diagnosis.dumps.recorders import by_recorder, joined, recorders_finding
+from tracelink.diagnosis.dumps.sets import Chosen, Dump, chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
@@ -73,7 +74,7 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
         for task, recording in read
     ]
     ranks = assigned_ranks(infos, findings)
-    chosen = chosen_dumps(
+    chosen = _chosen(
         [(rank, recording) for rank, (_, recording) in zip(ranks, read, strict=True) if rank is not None]
     )
     by_rank = chosen.newest
@@ -95,6 +96,20 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
         ],
         all_tasks,
         chosen.earlier,
+    )
+
+
+def _chosen(dumps: Sequence[Dump]) -> Chosen:
+    """One dump for each rank; those of several recorders are chosen separately, then joined."""
+    parts = by_recorder(dumps)
+    if len(parts) == 1:
+        return chosen_dumps(dumps)
+    of_parts = [chosen_dumps(part) for part in parts]
+    return Chosen(
+        joined([chosen.newest for chosen in of_parts]),
+        joined([chosen.earlier for chosen in of_parts]),
+        [recorders_finding(parts), *chain.from_iterable(chosen.findings for chosen in of_parts)],
+        list(chain.from_iterable(chosen.other_attempts for chosen in of_parts)),
     )
 
 
