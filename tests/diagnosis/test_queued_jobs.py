@@ -126,3 +126,27 @@ def test_stages_that_run_other_programs_are_not_blamed() -> None:
     )
     recorded = queued_job(queued, "host_stuck")
     assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)
+
+
+def test_call_of_one_rank_only_leaves_open_who_is_wrong() -> None:
+    queued = Queued(
+        world=8, tensor=2, stages=1, schedule="data", steps=4, microbatches=8, seed=1, run_ahead=1, eager=True
+    )
+    recorded = queued_job(queued, "extra", Dumping("timed_out"))
+    (problem,) = diagnosis(recorded).problems
+    assert recorded.truth.culprits == (4,)
+    assert (problem.kind, problem.tie, problem.category) == (Kind.NEVER_JOINED, True, Category.UNKNOWN)
+    assert problem.culprits == tuple(range(8))
+    assert problem.message == (
+        "Rank 4 is alone in all_reduce #21 of group 0 (default_pg) for at least 50.0 ms: either rank 4 has made a call "
+        "too many, or ranks 0-3, 5-7 stopped before it."
+    )
+
+
+@pytest.mark.parametrize("schedule", ["one_forward_one_backward", "batched"])
+def test_rank_that_runs_ahead_is_compared_with_ranks_of_other_stages(schedule: str) -> None:
+    """Rank 5 made one all_reduce too many; rank 4 made as many as all others."""
+    queued = Queued(world=8, tensor=2, stages=4, schedule=schedule, steps=3, microbatches=3, run_ahead=64)
+    recorded = queued_job(queued, "extra")
+    assert recorded.truth.culprits == (5,)
+    assert culprits(diagnosis(recorded)) == {5}

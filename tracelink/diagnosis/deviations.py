@@ -18,6 +18,7 @@ from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.programs import Comparison, similar_groups
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Int64s, distinct
+from tracelink.model.operations import Operation, operation_of
 from tracelink.model.text import collective_in_words, counted, lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 
@@ -284,13 +285,34 @@ class Deviations:
         return int(np.count_nonzero(following == usual)) - int(np.count_nonzero(following == own))
 
     def _made_by_third(self, position: int, side: Int64s, sides: Sequence[int]) -> int:
-        """Whether ranks of neither side made the collective that this side calls here, under the same number."""
-        records, row = self.journal.records, int(self._starts[side[0]]) + position
-        if records.point_to_point[row]:
+        """Whether ranks of neither side made the collective that this side calls here, as far as their calls show.
+
+        A rank that runs ahead makes later calls too: ranks that made as many calls as third ones are then right.
+        """
+        journal, row = self.journal, int(self._starts[side[0]]) + position
+        if journal.records.point_to_point[row] or operation_of(journal.operation(row)) == Operation.COALESCED:
             return 0
-        same = (records.group == records.group[row]) & (records.sequence == records.sequence[row])
-        made = self.journal.rank[same & ~records.point_to_point]
-        return int(not set(made.tolist()) <= set(self.journal.ranks[list(sides)].tolist()))
+        sequence, last = (
+            int(journal.records.sequence[row]),
+            self._last_sequences(int(journal.records.group[row])),
+        )
+        outside = np.delete(last, sides)
+        third = np.unique(outside[outside != UNKNOWN])
+        if not len(third):
+            return 0
+        own, opposite = np.unique(last[side]), np.unique(last[np.setdiff1d(sides, side)])
+        if len(third) == 1 and not np.array_equal(own, opposite):
+            return int(np.array_equal(own, third))
+        return int(third.max() >= sequence > opposite.max())
+
+    def _last_sequences(self, group: int) -> Int64s:
+        """The number of the last collective of each rank in a group, or UNKNOWN."""
+        journal, records = self.journal, self.journal.records
+        rows = np.flatnonzero((records.group == group) & ~records.point_to_point)
+        last = np.full(len(journal.ranks), UNKNOWN, np.int64)
+        index = np.searchsorted(journal.bounds, rows, side="right") - 1
+        np.maximum.at(last, index, records.sequence[rows])
+        return last
 
     def _without_rest(
         self, position: int, side: Int64s, others: Int64s, waits: Sequence[Wait]

@@ -408,9 +408,30 @@ def _absence(case: _Case) -> str:
         return _no_dump(case)
     if _joined_late(case):
         return _late(case)
+    if case.problem.tie:
+        return _one_call_too_many(case)
     return (
         f"Check what {case.culprit} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
         f"log.{_way(case)}"
+    )
+
+
+def _one_call_too_many(case: _Case) -> str:
+    """A call that few ranks made: the line of it, and how to find out where the others are."""
+    problem = case.problem
+    last = {evidence.rank: evidence.entries[-1] for evidence in problem.evidence if evidence.entries}
+    own = [
+        rank
+        for rank, entry in last.items()
+        if (entry.group, entry.sequence) == (problem.group, problem.sequence)
+    ]
+    others = [rank for rank in last if rank not in own]
+    line = _called_at(last[own[0]]) if own else ""
+    at = f" at {line}" if line else ""
+    which = f"rank {others[0]}" if others else "one of the others"
+    return (
+        f"Look for a condition that lets only some ranks make the call{at}. If all ranks have to make it, check what "
+        f"{which} is doing now: run py-spy dump --pid PID on its host."
     )
 
 

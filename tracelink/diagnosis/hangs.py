@@ -258,6 +258,8 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
         subject = f"{ranks} (whose dump does not show it) is the only rank missing in {what}"
     else:
         subject = f"At least one of {lowered(ranks)} (whose dumps do not show it) is missing in {what}"
+    if _joined_by_a_minority(wait, cause, lagging=lagging):
+        return _too_many_or_too_few(elapsed, cause, what)
     return Problem.at(
         Kind.LAGGING if lagging else Kind.NEVER_JOINED,
         group,
@@ -269,6 +271,34 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
         proven=bool(wait.absent),
         waited_ns=waited_ns,
         rows=_shown_rows(journal, wait, cause.culprits),
+    )
+
+
+def _joined_by_a_minority(wait: Wait, cause: Cause, *, lagging: bool) -> bool:
+    """Whether few ranks wait for many, and nothing shows that these still have to make the call."""
+    joined_late_or_after = wait.late or wait.message or lagging
+    return not joined_late_or_after and 2 * len(wait.rows) < len(cause.culprits) == len(wait.absent)
+
+
+def _too_many_or_too_few(elapsed: Elapsed, cause: Cause, what: str) -> Problem:
+    """Either the ranks that joined made a call too many, or the others stopped before it: no majority decides."""
+    (wait,), journal = cause.waits, elapsed.journal
+    joined = tuple(sorted(wait.rows))
+    few, many = ranks_in_words(joined), lowered(ranks_in_words(cause.culprits))
+    waited_ns = elapsed.longest(wait.rows)
+    alone, made = ("is alone", "has") if len(joined) == 1 else ("are alone", "have")
+    return Problem.at(
+        Kind.NEVER_JOINED,
+        journal.groups[wait.group],
+        wait.sequence,
+        wait.operation,
+        culprits=tuple(sorted({*joined, *cause.culprits})),
+        waiting=tuple(rank for rank in cause.waiting if rank not in joined),
+        message=f"{few} {alone} in {what}{_at_least(waited_ns)}: either {lowered(few)} {made} made a call too many, or "
+        f"{many} stopped before it.",
+        tie=True,
+        waited_ns=waited_ns,
+        rows=_shown_rows(journal, wait, cause.culprits[:1]),
     )
 
 

@@ -58,6 +58,8 @@ def with_categories(problems: Sequence[Problem], missing: Collection[int]) -> li
 
 
 def _category(problem: Problem, missing: Collection[int]) -> Category:
+    if problem.kind is Kind.NEVER_JOINED and problem.tie:
+        return Category.UNKNOWN
     if problem.proven or problem.kind in (Kind.ABSENT, Kind.IN_FLIGHT):
         return CATEGORY[problem.kind]
     gone = bool(problem.culprits) and all(rank in missing for rank in problem.culprits)
