@@ -18,7 +18,6 @@ from tracelink.diagnosis.explain import (
     MOST_PROBLEMS,
     WHERE_DUMPS_ARE,
     advice_for,
-    own_frames,
     with_advice,
 )
 from tracelink.diagnosis.model import Checked, Diagnosis, Evidence, Kind, Link, Problem, Role
@@ -356,36 +355,6 @@ def test_deleted_dump_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = diagnosis(tmp_path, hang(4, culprit=2))
     assert found.problems[0].evidence == ()
     assert [one.reason for one in found.findings] == ["entries_unreadable"] * 2
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        "/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py",
-        "/usr/lib/python3/dist-packages/torch/nn/modules/module.py",
-        "/opt/site-packages/typing_extensions.py",
-        "/opt/pytorch/torch/distributed/fsdp/_runtime_utils.py",
-        "/opt/pytorch/torch/_dynamo/eval_frame.py",
-        "/pytorch/torch/csrc/autograd/engine.cpp",
-        "??",
-        "",
-    ],
-)
-def test_frames_of_torch_are_removed(file: str) -> None:
-    assert own_frames([Frame("inner", file, 1), STEP]) == (STEP,)
-
-
-@pytest.mark.parametrize(
-    "file",
-    ["train.py", "/home/torch/train.py", "/opt/site-packages/torchtitan/train.py", "/opt/megatron/torch.py"],
-)
-def test_other_frames_are_kept(file: str) -> None:
-    assert own_frames([Frame("inner", file, 1), STEP]) == (Frame("inner", file, 1), STEP)
-
-
-def test_stack_with_torch_only() -> None:
-    inner = Frame("all_reduce", "/opt/site-packages/torch/distributed/distributed_c10d.py", 1)
-    assert own_frames([inner]) == (inner,)
 
 
 def test_invalid_fields_count_as_missing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracelink.cli.terminal import EMPTY, Page, more, show_findings
 from tracelink.diagnosis.dumps.movement import movement_in_words
-from tracelink.diagnosis.explain import compiled_in_words, how_long, line_in_words, readable_name, which_time
+from tracelink.diagnosis.explain import compiled_in_words, how_long, which_time
 from tracelink.diagnosis.model import (
     CallSeen,
     Diagnosis,
@@ -26,6 +26,7 @@ from tracelink.diagnosis.model import (
 from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import Finding
+from tracelink.model.frames import line_in_words, readable_name
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Entry, Frame
 from tracelink.model.text import (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, dropwhile
-from pathlib import PurePath
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +14,7 @@ from tracelink.diagnosis.journal import Journal, reread_entries
 from tracelink.diagnosis.model import Category, Diagnosis, Evidence, Kind, Problem, Role
 from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
 from tracelink.model.errors import printable
+from tracelink.model.frames import line_in_words, own_frames
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
 from tracelink.model.records import Entry, Frame, compiler_frame
 from tracelink.model.text import (
@@ -42,16 +41,6 @@ MOST_HOSTS = 4
 """Hosts that advice names."""
 NO_HOSTS: Mapping[int, str] = {}
 NO_ROWS = np.empty(0, np.int64)
-OF_TORCH = re.compile(
-    r"(?:site|dist)-packages/(?:torch/|typing_extensions\.py)|/torch/(?:distributed|_\w+)/|^(?:\?\?)?$"
-    r"|\.(?:c|cc|cpp|cu|h|hpp)$"
-)
-"""Files of torch itself, and of compiled code."""
-OF_TORCH_IN_PROFILES = re.compile(r"^(?:torch/|typing_extensions\.py)")
-"""Files of torch, as a profile names them: without the installation directory."""
-PYTHON_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<name>.+)")
-"""How a profile names a Python function; modules and built-in functions have other names."""
-BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)\b.*>")
 MISMATCHES = frozenset({Kind.OPERATION_MISMATCH, Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH})
 WHERE_DUMPS_ARE = (
     "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE followed by the rank, "
@@ -148,52 +137,6 @@ def _evidence(selection: _Selection, entries: Mapping[int, Entry], journal: Jour
                 )
             )
     return Evidence(selection.rank, selection.role, tuple(shown), compiler) if shown else None
-
-
-# Lines of the program, as dumps and profiles name them.
-
-
-def line_in_words(frame: Frame) -> str:
-    """`train.py:65`."""
-    return f"{PurePath(frame.filename).name or '?'}:{frame.line}"
-
-
-def own_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The stack without frames of torch, unless there are no others."""
-    own = tuple(frame for frame in frames if not OF_TORCH.search(frame.filename))
-    return own or tuple(frames)
-
-
-def frame_of(name: str) -> Frame | None:
-    """The stack frame with this name in a profile, if it is one."""
-    match = PYTHON_FRAME.fullmatch(name)
-    return Frame(match["name"], match["file"], int(match["line"])) if match else None
-
-
-def readable_name(name: str) -> str:
-    """`step (train.py:20)` for `train.py(20): step`, `run_backward` for `<built-in method run_backward of ...>`."""
-    if frame := frame_of(name):
-        return f"{frame.name} ({PurePath(frame.filename).name}:{frame.line})"
-    built_in = BUILT_IN.fullmatch(name)
-    return built_in["name"] if built_in else name
-
-
-def is_code(name: str) -> bool:
-    """Whether it names a Python function or a built-in function; modules have other names."""
-    return bool(PYTHON_FRAME.fullmatch(name) or BUILT_IN.fullmatch(name))
-
-
-def starts_a_program(filename: str) -> bool:
-    """Whether the file is part of Python."""
-    first = filename.partition("/")[0]
-    return first.startswith("<") or first.removesuffix(".py") in sys.stdlib_module_names
-
-
-def of_program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The stack without Python's start-up frames and without torch, unless there are no others."""
-    started = dropwhile(lambda frame: starts_a_program(frame.filename), reversed(frames))
-    own = [frame for frame in reversed(list(started)) if not OF_TORCH_IN_PROFILES.match(frame.filename)]
-    return own_frames(own or frames)
 
 
 # Mismatches judged by lines of the program.

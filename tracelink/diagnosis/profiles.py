@@ -14,14 +14,7 @@ import numpy as np
 
 from tracelink.diagnosis.disagreements import Roots, rooted_entries
 from tracelink.diagnosis.dumps.recordings import profiles_among
-from tracelink.diagnosis.explain import (
-    MOST_CULPRITS,
-    OF_TORCH_IN_PROFILES,
-    frame_of,
-    is_code,
-    of_program,
-    starts_a_program,
-)
+from tracelink.diagnosis.explain import MOST_CULPRITS
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (
     CallSeen,
@@ -41,6 +34,7 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity, TraceError
 from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Key, Relation, TrackKind
+from tracelink.model.frames import OF_TORCH_IN_PROFILES, frame_of, is_code, of_program, starts_a_program
 from tracelink.model.graph import EventGraph
 from tracelink.model.operations import COLLECTIVE_OPERATOR, ROOTED, operation_of
 from tracelink.model.records import Frame

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracelink.diagnosis.explain import compiled_in_words, failed_guard_in_words, line_in_words, with_clause
+from tracelink.diagnosis.explain import compiled_in_words, failed_guard_in_words, with_clause
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, Stage, Standing
 from tracelink.io.engine import Engine
 from tracelink.model.columns import NO_TIME
+from tracelink.model.frames import line_in_words
 from tracelink.model.records import compiler_frame
 from tracelink.model.text import collective_in_words, duration, ranks_in_words
 from tracelink.model.trace import ProcessGroup

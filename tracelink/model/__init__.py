@@ -13,6 +13,7 @@ __all__ = [
     "dependencies",
     "errors",
     "events",
+    "frames",
     "graph",
     "job",
     "markup",

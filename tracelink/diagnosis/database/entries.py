@@ -16,12 +16,12 @@ from tracelink.converters.flight_recorder.schema import CURRENT, FRAME_FILE, FRA
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.storage import LARGEST, Batch, Lists, clean, flags, integer, listed, times
 from tracelink.diagnosis.examine import Examined
-from tracelink.diagnosis.explain import own_frames
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
 from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, distinct
 from tracelink.model.errors import ChangedError, Finding, Severity, UnreadableError
+from tracelink.model.frames import own_frames
 from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
 from tracelink.model.records import Frame, Recording, State
 from tracelink.model.trace import Payload
