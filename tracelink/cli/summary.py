@@ -95,6 +95,7 @@ IN_SUMMARY = ("unlinked.", LEFT_OUT)
 RELATION_NAMES = {
     "same.et_kineto": "ET = Kineto",
     "same.recorder_kineto": "recorder = Kineto",
+    "same.nsys": "nsys = Kineto",
     "same.compile_kineto": "compile log = Kineto",
     "compiles.region": "compiled regions",
     "compiles.backward": "compiled backward passes",
@@ -103,8 +104,8 @@ RELATION_NAMES = {
     "compiles.code": "calls of generated code",
     "compiles.recorder": "collectives in generated code",
 }
-COMPILED = "compiles.region"
-"""Shown in the table if there is a compile log."""
+SOMETIMES = ("compiles.region", "same.nsys")
+"""Shown in the table if there is a compile log, or if Nsight Systems and a profiler recorded the same process."""
 
 
 def writes_to_stdout(console: Console, output: str | None) -> bool:
@@ -199,7 +200,8 @@ def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
 
 
 def _show_table(page: Page, ranks: Sequence[RankLinks]) -> None:
-    relations = [*RELATIONS, *([COMPILED] if any(COMPILED in rank.links for rank in ranks) else [])]
+    found = [relation for relation in SOMETIMES if any(relation in rank.links for rank in ranks)]
+    relations = [*RELATIONS, *found]
     header = ("rank", "events", *map(relation_name, relations))
     rows = [_row(str(rank.rank), [rank], relations) for rank in ranks]
     if len(ranks) > ROWS:

@@ -36,11 +36,17 @@ class LinkedRank:
 
 def link_rank(trace: RankTrace) -> LinkedRank:
     """Applies every linker to one rank."""
+    whole, links = trace, list[Links]()
+    if len(trace.sources) > 1 and any(source.format == "nsys" for source in trace.sources):
+        from tracelink.linking.ranges import link_ranges  # most ranks were recorded by one profiler
+
+        ranges = link_ranges(trace)
+        trace, links = ranges.distinct, [ranges.links]
     launches = link_launches(trace)
     recorder = link_recorder(trace)
-    links = [
+    links += [
         launches,
-        link_calls(trace),
+        link_calls(whole),
         link_backward(trace),
         link_execution(trace),
         recorder,
@@ -60,7 +66,7 @@ def link_rank(trace: RankTrace) -> LinkedRank:
     findings = [finding for report in reports for finding in _unlinked(report)]
     findings += [finding for link in links for finding in link.findings]
     findings += communication.findings
-    linked = LinkedRank(trace, _all_edges(links), reports, findings, communication.calls)
+    linked = LinkedRank(whole, _all_edges(links), reports, findings, communication.calls)
     return _with_phase_data_folded(linked)
 
 
